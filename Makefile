@@ -29,7 +29,7 @@ BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow fuzz fuzz-bodies fuzz-parsers test-machines test-gpu check client access manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-gpu check client access manifests audit sbom auditors bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -56,8 +56,8 @@ weights: install ## Fetch and verify the model weights (about 450 MB, once)
 	@$(BIN)/python -m models.weights fetch --profile $(PROFILE)
 
 tested-weights: weights # of optional models that the tests read
-	@$(BIN)/python -m models.weights fetch moonshine-base-en \
-		|| echo "NOTE: the tests of Moonshine are skipped." >&2
+	@$(BIN)/python -m models.weights fetch moonshine-base-en qwen2-5-coder-0-5b-q4 \
+		|| echo "NOTE: the tests of Moonshine, or of the chat model with 0.5 billion, are skipped." >&2
 
 guide: $(GUIDE) ## Build docs/ as the site that the service shows at /guide
 
@@ -97,6 +97,10 @@ fuzz-parsers: dev ## Fuzz each parser for FUZZ_SECONDS, guided by coverage where
 		--requirement requirements-fuzz.lock \
 		|| echo "NOTE: without atheris no coverage guides the fuzzers." >&2
 	@PYTHONPATH=.fuzz $(BIN)/python -m tests.hostile.fuzz $(or $(FUZZ_SECONDS),60) $(ARGS)
+
+test-chat-model: dev weights ## Fetch the largest chat model that `make run` may choose, and test it
+	@$(BIN)/python -m models.weights fetch qwen2-5-coder-1-5b-q4
+	@$(BIN)/python -m pytest -m large -k qwen2_5_coder_1_5b tests/models/llm $(ARGS)
 
 test-machines: dev clients servers ## Test clusters of machines in network namespaces, as root
 	@MACHINES=1 $(BIN)/python -m pytest -m machines tests/machines $(ARGS)

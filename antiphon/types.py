@@ -23,6 +23,13 @@ class AnsweredFunction(TypedDict):
     arguments: str
 
 
+class Arrival(TypedDict):
+    model: str
+    got_bytes: int
+    size_bytes: int
+    problem: NotRequired[str | None]
+
+
 class BrowserToken(TypedDict):
     token: str
     scopes: list[str]
@@ -168,6 +175,7 @@ class Model(TypedDict):
     fallback: NotRequired[str | None]
     status: Literal["ready", "asleep", "unavailable"]
     problem: NotRequired[str | None]
+    coming: NotRequired[Arrival | None]
 
 
 class ModelListing(TypedDict):

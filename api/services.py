@@ -35,13 +35,13 @@ from pipelines.billing.billing import Billing
 from pipelines.billing.idempotency import IdempotencyStore
 from pipelines.billing.subscriptions import Subscriptions
 from pipelines.chat.history import ChatHistory
-from pipelines.chat.pipeline import ChatPipeline
+from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline
 from pipelines.correction.pipeline import CorrectionPipeline
 from pipelines.correction.rules import CorrectionRules
 from pipelines.jobs.jobs import Jobs
 from pipelines.limits.limits import SharedLimits
 from pipelines.maintenance.erasure import AccountErasure
-from pipelines.ports import ChatModel, ModelList, STTModel, TTSModel
+from pipelines.ports import Arrival, ChatModel, ModelList, STTModel, TTSModel
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.stt.file import TranscriptionPipeline
@@ -171,6 +171,7 @@ class Models:
     watermark: Watermark | None = None  # None where nothing is marked
     problems: Mapping[str, str] = field(default_factory=dict)  # of swaps, by deployment
     infos: Mapping[str, ModelInfo] = field(default_factory=dict)  # by deployment, if it is down too
+    arrivals: Mapping[str, Arrival] = field(default_factory=dict)  # by deployment
 
 
 def build_services(
@@ -199,7 +200,16 @@ def build_services(
     billing = Billing(database, plans.prices, encryption.encrypt_text, limits)
     webhooks = Webhooks(database, encryption, settings)
     ports = (models.speakers, models.transcribers, models.chat_models)
-    model_list = ModelList(*ports, problems=models.problems, infos=models.infos)
+    openai = load_yaml(OpenAIConfig, "openai")
+    usual_names = (DEFAULT_MODEL, *openai.chat_models)
+    model_list = ModelList(
+        *ports,
+        problems=models.problems,
+        infos=models.infos,
+        arrivals=models.arrivals,
+        chats=models.chat_models,
+        usual_names=usual_names,
+    )
     sockets = SocketRegistry(
         load_yaml(SocketLimits, "sockets"), accounts.authenticator, plans, limits, admission.sockets
     )
@@ -230,7 +240,7 @@ def build_services(
         consent,
     )
     history = ChatHistory(database, encryption, plans)
-    completions = ChatPipeline(models.chat_models, history, billing, models.infos)
+    completions = ChatPipeline(models.chat_models, history, billing, models.infos, usual_names)
     return Services(
         speech=SpeechServices(
             synthesis=PaidSynthesis(synthesis, billing, files, webhooks.events),
@@ -244,7 +254,7 @@ def build_services(
             watermarks=watermarks,
             decoder=decoder,
             billing=billing,
-            openai=OpenAINames(load_yaml(OpenAIConfig, "openai"), model_list, synthesis.directory),
+            openai=OpenAINames(openai, model_list, synthesis.directory),
             dictionaries=dictionaries,
             speakers=Speakers(
                 database,

@@ -8,13 +8,20 @@ import stat
 import sys
 from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from pathlib import Path
+from itertools import product
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
 T = TypeVar("T", bound=str)
 
-_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+_CGROUPS = Path("/sys/fs/cgroup")
+_CGROUP = Path("/proc/self/cgroup")  # the groups of this process
+_MEMORY = (  # files of a group: of v2, and of v1
+    ("", "memory.max", "memory.current", "inactive_file"),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+_CPU_MAX = _CGROUPS / "cpu.max"
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _DATABASES = ("sqlite", "postgres", "postgresql", "postgresql+psycopg")
 DASHBOARD_PORT = 8265  # the default of Ray's dashboard
@@ -222,12 +229,20 @@ def cores() -> int:
 
 
 def free_bytes() -> int:
-    """The memory that processes can still get: of the machine, and of a container with a limit."""
+    """The memory that processes can still get: of the machine, and of the cgroups (v2 and v1) that
+    limit this process. What these have cached of files counts as free."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    with suppress(OSError, ValueError):  # no cgroup of version 2, or "max"
-        limit, used = (Path("/sys/fs/cgroup", f"memory.{name}") for name in ("max", "current"))
-        free = min(free, int(limit.read_text()) - int(used.read_text()))
+    with suppress(OSError):  # not Linux
+        # In a container a path may be that of its host; the container's own group is the root.
+        own = [PurePosixPath(line.split(":/", 1)[1]) for line in _CGROUP.read_text().splitlines()]
+        for path, names in product({up for one in own for up in (one, *one.parents)}, _MEMORY):
+            folder, limit, used, cached = names
+            with suppress(OSError, ValueError, KeyError):  # no such group, or "max"
+                group = _CGROUPS / folder / path
+                counts = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
+                taken = int((group / used).read_text()) - int(counts[cached])
+                free = min(free, int((group / limit).read_text()) - taken)
     return free
 
 

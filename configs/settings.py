@@ -107,6 +107,7 @@ class Settings:
     plan_webhook: PlanWebhook | None = None  # where plan_changes is webhook
     wyoming: WyomingSettings | None = None  # None: not served
     cors_origins: tuple[str, ...] = ()  # of pages elsewhere that may call the API; "*": of all
+    chat_model: str = "auto"  # for `model: auto` in serve_config.yaml; "auto": by free memory
 
 
 def weights_dir() -> Path:
@@ -139,6 +140,12 @@ def weights_mirror() -> str | None:
 def watermark_of() -> WatermarkOf:
     """The setting WATERMARK, on which the required weights depend too. Raises SettingsError."""
     return environment.choice("WATERMARK", get_args(WatermarkOf), "off")
+
+
+def chat_model() -> str:
+    """The setting CHAT_MODEL: a configuration of a chat model, or "auto". Raises SettingsError."""
+    known = (f"llm/{path.stem}" for path in Path(__file__).parent.glob("llm/*.yaml"))
+    return environment.choice("CHAT_MODEL", ("auto", *sorted(known)), "auto")
 
 
 def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Settings:
@@ -184,6 +191,7 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
         operator_token=environment.token("OPERATOR_TOKEN", 32),
         wyoming=_wyoming(),
         cors_origins=environment.origins("CORS_ORIGINS"),
+        chat_model=chat_model(),
         sign_up=environment.choice(
             "SIGN_UP", get_args(SignUpPolicy), "open" if is_local else "closed"
         ),

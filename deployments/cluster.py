@@ -209,6 +209,13 @@ def applications(dashboard_url: str) -> dict[str, Any]:
     return dict(state(dashboard_url)["applications"])
 
 
+def running(state: dict[str, Any]) -> Config:
+    """The configuration that was deployed last, of what `state` returns."""
+    config = {key: state[key] for key in ("proxy_location",) if key in state}
+    config["applications"] = [one["deployed_app_config"] for one in state["applications"].values()]
+    return config
+
+
 def _ask(dashboard_url: str, config: Config | None = None) -> httpx.Response:
     """Serve's API: sends the `config`, or reads the state. Raises ValueError."""
     headers = {}
@@ -231,6 +238,27 @@ def _ask(dashboard_url: str, config: Config | None = None) -> httpx.Response:
     if response.is_error:
         raise ValueError(response.text)
     return response
+
+
+def readyz(url: str) -> dict[str, Any] | None:
+    """The gateway's readiness report; None while it is not ready, or for another program."""
+    answer = ask(url)
+    return answer[1] if answer is not None and answer[0] == 200 else None
+
+
+def ask(url: str) -> tuple[int, dict[str, Any]] | None:
+    """The gateway's status and body, also of an error; None without an answer in JSON."""
+    try:
+        response = httpx.get(url, timeout=5, trust_env=False)  # no proxy knows this machine
+        body = response.json()
+    except (httpx.HTTPError, ValueError):
+        return None
+    return (response.status_code, body) if isinstance(body, dict) else None
+
+
+def local_url(settings: Settings) -> str:
+    """The service's URL for this machine."""
+    return environment.address_on_this_machine(settings.host, settings.port)
 
 
 def failures(state: dict[str, Any]) -> dict[str, str]:

@@ -180,6 +180,19 @@ def publish_release(release: str) -> None:
     _required(internal_kv, "_internal_kv_put")(key, release.encode(), namespace=namespace)
 
 
+def driver_handle(deployment: str, application: str) -> Any:
+    """A handle for a program without an event loop: with RAY_SERVE_THROUGHPUT_OPTIMIZED one would
+    use the caller's. Raises Incompatible."""
+    from ray import serve
+
+    handle: Any = serve.get_deployment_handle(deployment, app_name=application)
+    if not hasattr(handle, "_init") or not hasattr(handle, "init_options"):
+        raise Incompatible("ray: DeploymentHandle has no _init")
+    if handle.init_options is None:  # Serve returns the same one each time
+        handle._init(_run_router_in_separate_loop=True)
+    return handle
+
+
 def dashboard_url() -> str:
     """Of the cluster of this process. Raises Incompatible."""
     from ray._private import services

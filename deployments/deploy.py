@@ -11,12 +11,12 @@ from yaml import YAMLError
 
 from configs.environment import free_bytes
 from configs.load import explain
-from configs.schema.serve import ModelsArgs, ModelUserConfig
+from configs.schema.serve import AUTO, ModelsArgs, ModelUserConfig
 from configs.settings import Settings, load_settings, weights_dir
 from deployments import cluster
-from deployments.cluster import Config, entries
+from deployments.cluster import Config, ask, entries, local_url
 from deployments.config_check import MODELS_BUILDER, application_problems, flat, option_problems
-from deployments.main import ask, local_url
+from deployments.default_chat.choice import resolved
 from deployments.replicas.canary import A_CANARY
 from models.errors import EngineError
 from models.registry import CHAT, STT, TTS, EngineKind, artefacts_of, files_of
@@ -39,11 +39,21 @@ def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None
     settings = load_settings(new=False)
     cluster.prepare_environment(settings)
     config = cluster.read_config(file)
-    for check in (application_problems, option_problems, model_problems):
-        if problems := check(config):
-            raise ValueError("\n".join(problems))
+    if problems := application_problems(config) or option_problems(config):
+        raise ValueError("\n".join(problems))
     dashboard = dashboard or cluster.dashboard()
+    deploy_config(config, settings, dashboard, only_check=only_check)
+    return f"{file} {'can be' if only_check else 'is'} deployed"
+
+
+def deploy_config(
+    config: Config, settings: Settings, dashboard: str, *, only_check: bool = False
+) -> None:
+    """Does the same with what was read, or runs. Raises ValueError."""
+    if problems := model_problems(resolved(config)):
+        raise ValueError("\n".join(problems))
     running = cluster.applications(dashboard)
+    config = resolved(config, running)
     try_again(running, config, (ask(f"{local_url(settings)}/readyz") or (0, {}))[1])
     changes, swapped = differences(running, config)
     replaces = any(".user_config" not in path for path in changed_options(running, config))
@@ -52,13 +62,12 @@ def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None
     sys.stdout.write("".join(f"{line}\n" for line in changes or ["nothing changes"]))
     sys.stdout.flush()
     if only_check:
-        return f"{file} can be deployed"
+        return
     cluster.deploy(dashboard, config)
     wait(dashboard, {application["name"] for application in config["applications"]})
     if swapped:
         time.sleep(REPORTED_S)
     check_swaps(settings, OUTLIVES_S if replaces else 0.0)
-    return f"{file} is deployed"
 
 
 def try_again(running: dict[str, Any], config: Config, readiness: dict[str, Any]) -> None:
@@ -149,6 +158,10 @@ def model_problems(config: Config) -> list[str]:
                     WeightStore(weights_dir()).converted(artefact)
                 for file in files_of(shape):
                     file.stat()
+            if not wanted.models:  # AUTO, which waits for weights
+                if kind is not CHAT:
+                    found.append(f"{name}: only a chat model can be {AUTO!r}")
+                continue
             if (other := known.setdefault(shape.id, name)) != name:
                 found.append(f"{name} and {other} have the same model, {shape.id!r}")
             aliases += [(name, alias) for alias in shape.aliases]

@@ -11,12 +11,16 @@ import sys
 from pathlib import Path
 
 from configs.environment import SettingsError, cluster_address, program_name
+from configs.schema.serve import AUTO
 from configs.settings import load_settings
 from db.errors import DatabaseError
 from deployments import cluster
 from deployments.agreement import open_database, own_stores
 from deployments.compat import published_release
+from deployments.default_chat.choice import by_memory
 from deployments.release import release
+from models.registry import CHAT, artefacts_of
+from models.weights.__main__ import main as fetch_weights
 
 
 def main() -> None:
@@ -33,6 +37,8 @@ def main() -> None:
         cluster.keep_private(settings.data_dir)
         asyncio.run(open_database(settings)).close()
         first = published_release(options.address)
+        model = by_memory() if settings.chat_model == AUTO else settings.chat_model
+        weights = artefacts_of(CHAT.read(model))
     except (ValueError, DatabaseError, ConnectionError) as error:
         sys.exit(str(error))
     if first != release():
@@ -40,6 +46,7 @@ def main() -> None:
             f"The service at {options.address} runs release {first}, and this machine has"
             f" {release()}: they need the same code and configs/"
         )
+    fetch_weights(["fetch", *weights])  # says what fails: then no replica of it can run here
     # By its module: the first line of the program `ray` can hold no path with a space.
     command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start"]
     command += [f"--address={options.address}", "--block", "--disable-usage-stats"]

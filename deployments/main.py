@@ -11,11 +11,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-import httpx
 from yaml import YAMLError
 
 from configs.environment import (
-    address_on_this_machine,
     check_ports,
     cluster_address,
     listens_everywhere,
@@ -23,15 +21,17 @@ from configs.environment import (
 )
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
-from configs.schema.serve import ModelUserConfig
-from configs.settings import BRAND, Settings, load_settings
+from configs.schema.serve import AUTO, DefaultChatConfig, ModelUserConfig
+from configs.settings import BRAND, Settings, chat_model, load_settings
 from db.billing.ledger import discrepancies
 from db.errors import DatabaseError, DatabaseUnavailable
 from deployments import cluster
 from deployments.agreement import check_secrets, check_wyoming_key, open_database
-from deployments.cluster import first_stage, first_voice, model_names
+from deployments.cluster import ask, first_stage, first_voice, local_url, model_names, readyz
 from deployments.compat import untested_versions
 from deployments.config_check import application_problems, option_problems
+from deployments.default_chat.arrival import ChatArrival
+from deployments.default_chat.choice import resolved
 from models.errors import EngineError
 from models.registry import CHAT
 from pipelines.accounts.service import Accounts
@@ -40,7 +40,6 @@ from telemetry.tracing import start_tracing
 READY_TIMEOUT_S = 180
 AGAIN_S = 5  # after a signal, in which `stop` has begun unless its interrupt was dropped
 GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
-BETTER_CHAT = "antiphon models pull hf:Qwen/Qwen2.5-1.5B-Instruct-GGUF --include '*q4_k_m.gguf'"
 
 
 def main() -> None:
@@ -56,8 +55,10 @@ def main() -> None:
     except ValueError as error:
         parser.error(f"--config: {error}")
     started = time.monotonic()
+    arrival: ChatArrival | None = None
     try:
         settings = load_settings()
+        config = resolved(config)
         start_tracing()  # or says what is wrong
         with suppress(DatabaseUnavailable):  # which `prepare_database` explains
             asyncio.run(check_secrets(settings))
@@ -94,6 +95,7 @@ def main() -> None:
             raise RuntimeError("no model can be loaded")
         if "files" in (readyz(f"{local_url(settings)}/readyz") or {}).get("degraded", ()):
             say("Files cannot be stored; `python -m deployments.operator check-storage` says why.")
+        arrival = ChatArrival(settings, dashboard, say)
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:
@@ -102,7 +104,7 @@ def main() -> None:
         sys.exit(str(error))
     finally:
         show_key(first_key)  # also after a failed start: the key is shown only once
-        stop()
+        stop(arrival)
 
 
 def interrupt_on_signals() -> None:
@@ -175,27 +177,6 @@ def wait_until_ready(
             say(f"{name} is not available: {late}")
 
 
-def readyz(url: str) -> dict[str, Any] | None:
-    """The gateway's readiness report; None while it is not ready, or for another program."""
-    answer = ask(url)
-    return answer[1] if answer is not None and answer[0] == 200 else None
-
-
-def ask(url: str) -> tuple[int, dict[str, Any]] | None:
-    """The gateway's status and body, also of an error; None without an answer in JSON."""
-    try:
-        response = httpx.get(url, timeout=5, trust_env=False)  # no proxy knows this machine
-        body = response.json()
-    except (httpx.HTTPError, ValueError):
-        return None
-    return (response.status_code, body) if isinstance(body, dict) else None
-
-
-def local_url(settings: Settings) -> str:
-    """The service's URL for this machine."""
-    return address_on_this_machine(settings.host, settings.port)
-
-
 def doubts(settings: Settings) -> list[str]:
     """A warning for each setting or library version that may not work as intended."""
     found = untested_versions()
@@ -227,20 +208,26 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
 
 
 def show_notes(config: cluster.Config) -> None:
-    """Prints what users have to know of the chat models, and how to get another one. Of a model
-    whose configuration cannot be read, its loading tells."""
+    """Prints which chat models answer, which one comes, and how to get a better one. What is wrong
+    with a configuration is said when it is loaded."""
+    better = load_yaml(DefaultChatConfig, "default_chat").better
     for application in config["applications"]:
         chat = (application.get("args") or {}).get("chat", ())
         for entry in (one for one in cluster.entries(application) if one["name"] in chat):
-            try:
-                wanted = ModelUserConfig.model_validate(entry.get("user_config") or {})
-                shape = CHAT.read(wanted.model)
-            except (EngineError, OSError, ValueError, YAMLError):
-                continue
-            if shape.description:
-                say(f"  Chat       {', also called '.join((shape.id, *shape.aliases))}:")
-                say(f"             {shape.description}. A better one:")
-                say(f"             .venv/bin/{BETTER_CHAT}")
+            with suppress(EngineError, OSError, ValueError, YAMLError):
+                chosen = ModelUserConfig.model_validate(entry.get("user_config") or {})
+                for model in chosen.models:
+                    shape = CHAT.read(model)
+                    say(f"  Chat       {shape.id}: {shape.description or shape.owned_by}")
+                if chosen.wanted is None:
+                    if chat_model() != AUTO:
+                        say(f"             CHAT_MODEL is not used: {entry['name']} names its model")
+                    continue
+                if chosen.wanted != chosen.model:
+                    coming = CHAT.read(chosen.wanted).id
+                    say(f"  Chat       {coming} will answer when its weights are fetched")
+                commands = " or ".join(f"CHAT_MODEL={name}" for name in better)
+                say(f"             Better, where the model hub answers: {commands} make run")
 
 
 def show_key(first_key: str | None) -> None:
@@ -255,8 +242,8 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def stop() -> None:
-    """Drains the gateways and stops the cluster; further interrupts are ignored.
+def stop(arrival: ChatArrival | None) -> None:
+    """Ends downloads, drains the gateways and stops the cluster; further interrupts are ignored.
 
     The gateways end before the models: a model without a running call ends at once, and the next
     chunk of a stream would find none.
@@ -264,6 +251,8 @@ def stop() -> None:
     signal.alarm(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if arrival is not None:
+        arrival.close()
     import ray
     from ray import serve
 

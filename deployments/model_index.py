@@ -23,6 +23,7 @@ from deployments.release import differences, missing_switches, release
 from models.base import ModelInfo
 from models.errors import EngineError
 from pipelines.limits.cluster import RequestCounter
+from pipelines.ports import Arrival
 from telemetry import metrics
 from telemetry.logs import setup_logs
 from telemetry.reports import OwnReports, Report
@@ -48,6 +49,7 @@ class ModelIndex(RequestCounter):
         self._args = args
         self._deployments = deployments  # makes them part of this application's graph
         self._models: dict[str, ModelInfo] = {}  # by deployment; outlives its replicas
+        self._arrivals: dict[str, Arrival] = {}  # by deployment
         self._asking: asyncio.Task[None] | None = None
         # By deployment and replica, with the time of arrival.
         self._reports: dict[tuple[str, str], tuple[float, Report]] = {}
@@ -57,7 +59,17 @@ class ModelIndex(RequestCounter):
         late = time.monotonic() - FORGET_S
         reports = [report for since, report in self._reports.values() if since >= late]
         problems = {one.deployment: one.problem for one in reports if one.problem}
-        return Deployed(self._args, problems, differences(reports), self._models)
+        differing = differences(reports)
+        return Deployed(self._args, problems, differing, self._models, self._arrivals)
+
+    async def expect(self, deployment: str, arrival: Arrival | None) -> None:
+        """Stores what will replace the model of a deployment; None when it did."""
+        self._arrivals.pop(deployment, None)
+        metrics.model_missing_bytes.clear()
+        if arrival is not None:
+            self._arrivals[deployment] = arrival
+            missing = arrival.size_bytes - arrival.got_bytes
+            metrics.model_missing_bytes.labels(arrival.model).set(missing)
 
     async def _ask_unknown(self) -> None:
         """Loads the models that were scaled to zero before this process began, so that they can be

@@ -86,6 +86,7 @@ class ModelInfo:
     is_asleep: bool = False  # scaled to zero: the next request loads it
     fallback: str | None = None  # chat only: the model that answers while this one cannot
     is_loaded: bool = True  # False until its first load has succeeded: only its names are known
+    is_awaited: bool = False  # its weights are still fetched, and no other model answers meanwhile
 
 
 class Engine:

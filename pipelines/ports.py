@@ -5,10 +5,11 @@ Deployment handles and engines of this process both fit the ports.
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, Protocol
 
+from configs.schema.base import StrictModel
 from models.audio import AudioChunk
 from models.base import ModelInfo
 from models.errors import EngineError
@@ -77,6 +78,15 @@ class ChatModel(Port, Protocol):
         ...
 
 
+class Arrival(StrictModel):
+    """A model whose weights are being fetched; then it replaces the one that answers."""
+
+    model: str  # its id
+    got_bytes: int
+    size_bytes: int
+    problem: str | None = None  # why fetching it pauses
+
+
 @dataclass(frozen=True, slots=True)
 class ListedModel:
     """A model and whether a replica of it answers."""
@@ -84,11 +94,16 @@ class ListedModel:
     info: ModelInfo
     status: ModelStatus
     problem: str | None = None  # why the model that should have replaced it could not be loaded
+    coming: Arrival | None = None  # what will replace it
+
+
+def _names(info: ModelInfo) -> tuple[str, ...]:
+    return (info.id, *info.aliases)
 
 
 def named(name: str, models: Iterable[ModelInfo]) -> ModelInfo | None:
     """The model with that id, else the first with that alias."""
-    known = [one for one in models if name in (one.id, *one.aliases)]
+    known = [one for one in models if name in _names(one)]
     return min(known, key=lambda one: one.id != name, default=None)
 
 
@@ -100,10 +115,17 @@ class ModelList:
         *ports: Mapping[str, Port],
         problems: Mapping[str, str] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
+        arrivals: Mapping[str, Arrival] | None = None,
+        chats: Mapping[str, Port] | None = None,
+        usual_names: Collection[str] = (),
     ) -> None:
         """`problems` are failed swaps: by port, why its model was not replaced. `infos` has the
-        models of ports that are down, as far as others know them."""
+        models of ports that are down, as far as others know them. The `usual_names` that no model
+        has are aliases of the first of `chats`."""
         self._ports = ports
+        self._arrivals = {} if arrivals is None else arrivals
+        self._chats = {} if chats is None else chats
+        self._usual_names = usual_names
         self._infos = {} if infos is None else infos
         self.problems = {} if problems is None else problems
         self._seen: dict[str, ModelInfo] = {}  # by name of the port; outlives a lost replica
@@ -120,10 +142,24 @@ class ModelList:
             if answer is not None:
                 self._seen[name] = answer
                 status: ModelStatus = "asleep" if answer.is_asleep else "ready"
-                listed[name] = ListedModel(answer, status, self.problems.get(name))
+                coming = self._arrivals.get(name)
+                if coming is not None and coming.model == answer.id:  # it has just come
+                    coming = None
+                listed[name] = ListedModel(answer, status, self.problems.get(name), coming)
             elif (known := self._seen.get(name) or self._infos.get(name)) is not None:
-                listed[name] = ListedModel(known, "unavailable")
+                coming = self._arrivals.get(name)
+                listed[name] = ListedModel(known, "unavailable", coming=coming)
+        taken = {name for model in listed.values() if model for name in _names(model.info)}
+        first = next(iter(self._chats), "")  # while it is down it keeps them from the others
+        if (chat := listed.get(first)) is not None:
+            more = tuple(name for name in self._usual_names if name not in taken)
+            info = replace(chat.info, aliases=chat.info.aliases + more)
+            listed[first] = replace(chat, info=info)
         return listed
+
+    async def first_chat(self) -> ListedModel | None:
+        """The chat model with the usual names."""
+        return (await self.by_port()).get(next(iter(self._chats), ""))
 
     async def find(self, model: str) -> ListedModel:
         """The model with that id or alias. Raises ModelNotFound."""
@@ -145,6 +181,7 @@ class ModelList:
         if unknown := set(wanted) - set(names):
             raise ModelNotFound(f"no model is deployed as {', '.join(sorted(unknown))}")
         answering = {name for name, answer in zip(names, answers, strict=True) if answer}
+        answering |= {name for name, info in self._infos.items() if info.is_awaited}
         return [name for name in wanted or names if name not in answering]
 
     async def _ask(self) -> tuple[list[str], list[ModelInfo | None]]:

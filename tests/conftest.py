@@ -51,6 +51,7 @@ def isolate() -> Path:
             del os.environ[name]
     environment.bypass_proxies("localhost,127.0.0.1,::1")
     os.umask(0o022)  # with others, folders of tests would be open to all, or to none
+    os.environ["CHAT_MODEL"] = "llm/smollm2"  # of services that tests start: they fetch nothing
     # Not in the folder of pytest: Ray's sockets are in it, and their names have 107 bytes at most.
     folder = cluster.new_folder("ray-tests-")
     os.environ["RAY_TMPDIR"] = str(folder)

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 python=$1
 shift
 part=${SLOW:+slow}
-part=${part:-not slow}
+part="${part:-not slow} and not large"
 export PYTHONDONTWRITEBYTECODE= # else each process that a test starts compiles the code again
 none=5 # pytest's exit status when ARGS selects no test
 

@@ -15,6 +15,7 @@ from api.http.errors import ApiError
 from api.http.routing import InfrastructureDep, credential_of, make_router, services_of
 from configs.environment import is_loopback
 from configs.settings import Settings
+from pipelines.ports import Arrival
 from telemetry.reports import MEDIA_TYPE, OPEN_METRICS, render
 
 router = make_router("health", public=True)
@@ -26,6 +27,13 @@ Part = Literal["limits", "files", "models", "cluster"]
 
 class Health(BaseModel):
     status: Literal["ok"] = "ok"
+
+
+class ChatReadiness(BaseModel):
+    model: str | None = Field(description="Its id; null while no weights are here: chats are 503")
+    coming: Arrival | None = Field(
+        default=None, description="The model that replaces it when its weights are fetched"
+    )
 
 
 class Readiness(BaseModel):
@@ -41,6 +49,9 @@ class Readiness(BaseModel):
         default=None,
         description="By deployment, why its model was not replaced; only for callers on the "
         "service's machine",
+    )
+    chat: ChatReadiness | None = Field(
+        default=None, description="The chat model that answers to the usual names"
     )
     cluster: dict[str, str] | None = Field(
         default=None,
@@ -76,7 +87,13 @@ async def readyz(
     if missing := await infrastructure.models.missing(models.split(",") if models else ()):
         raise ApiError("unavailable", f"not ready: {', '.join(missing)}")
     problems, differences = infrastructure.models.problems, infrastructure.differences
-    shows = (problems or differences) and _is_local(request, infrastructure.settings)
+    shows = _is_local(request, infrastructure.settings)
+    chat = None
+    if (first := await infrastructure.models.first_chat()) is not None:
+        chat = ChatReadiness(model=None if first.info.is_awaited else first.info.id)
+        if first.coming is not None:
+            reason = first.coming.problem if shows else None
+            chat.coming = first.coming.model_copy(update={"problem": reason})
     parts: dict[Part, bool] = {
         "limits": infrastructure.limits.degraded,
         "files": infrastructure.files.degraded or bool(await infrastructure.files.space.low()),
@@ -88,6 +105,7 @@ async def readyz(
         status="degraded" if degraded else "ok",
         degraded=degraded,
         models=dict(problems) if problems and shows else None,
+        chat=chat,
         cluster=dict(differences) if differences and shows else None,
     )
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from api.http.routing import InfrastructureDep, make_router
 from models.base import ModelKind
-from pipelines.ports import ListedModel, ModelStatus
+from pipelines.ports import Arrival, ListedModel, ModelStatus
 
 router = make_router("models", scope="any", visitors=True)
 
@@ -30,6 +30,9 @@ class Model(BaseModel):
     problem: str | None = Field(
         default=None,
         description="Why the model that should have replaced this one could not be loaded",
+    )
+    coming: Arrival | None = Field(
+        default=None, description="The model that replaces this one when its weights are fetched"
     )
 
 
@@ -63,4 +66,5 @@ def shown_model(listed: ListedModel, *other_aliases: str) -> Model:
         fallback=info.fallback,
         status=listed.status,
         problem=listed.problem,
+        coming=listed.coming,
     )

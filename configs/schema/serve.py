@@ -6,6 +6,9 @@ from pydantic import Field
 
 from configs.schema.base import StrictModel
 
+AUTO = "auto"
+"""The `model` of a chat deployment that `configs/default_chat.yaml` or CHAT_MODEL chooses."""
+
 Build = Annotated[str, Field(coerce_numbers_to_str=True)]
 """Change it to restart all deployments after an edit of the code: a text, or a number."""
 
@@ -20,13 +23,31 @@ class CanaryConfig(StrictModel):
 class ModelUserConfig(StrictModel):
     """`user_config` of a model deployment: edit it and `operator deploy` to swap the model."""
 
-    model: str  # path under configs/ without .yaml, such as "tts/kokoro", or any path with it
+    # Path under configs/ without .yaml, such as "tts/kokoro", or any path with it; or AUTO.
+    model: str
+    wanted: str | None = None  # chosen for AUTO: replaces `model` when its weights are here
     canary: CanaryConfig | None = None  # once it is `model`, it takes all traffic without a load
     attempt: int = 0  # counted by `operator deploy`, so that a refused model is tried again
 
     @property
     def models(self) -> tuple[str, ...]:
-        return (self.model,) if self.canary is None else (self.model, self.canary.model)
+        named = (self.model,) if self.canary is None else (self.model, self.canary.model)
+        return tuple(one for one in named if one != AUTO)
+
+
+class DefaultChatModel(StrictModel):
+    """A chat model, and the free memory beside `own_gb` from which it is chosen."""
+
+    model: str
+    free_gb: float = Field(ge=0)
+
+
+class DefaultChatConfig(StrictModel):
+    """`configs/default_chat.yaml`."""
+
+    own_gb: float = Field(ge=0)  # what the service needs without a chat model
+    models: tuple[DefaultChatModel, ...] = Field(min_length=1)  # the best first
+    better: tuple[str, ...] = ()
 
 
 class ModelsArgs(StrictModel):

@@ -45,6 +45,7 @@ class OpenAIConfig(StrictModel):
 
     speech_models: dict[str, Tier]
     realtime_models: dict[str, Tier]  # of the voices
+    chat_models: tuple[str, ...]
     transcription_models: list[str] = Field(min_length=1)
     voices: dict[str, OpenAIVoice] = Field(min_length=1)
 

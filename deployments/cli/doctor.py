@@ -25,10 +25,11 @@ from configs.environment import (
     listen_problem,
     port,
 )
+from configs.schema.serve import AUTO
 from configs.settings import Settings, load_settings, weights_dir
 from db import database
-from deployments.cluster import check_folder
-from deployments.main import readyz
+from deployments.cluster import check_folder, readyz
+from deployments.default_chat.choice import by_memory, is_here
 from models.weights.fetch import missing
 from models.weights.store import WeightStore
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
@@ -111,6 +112,20 @@ def check_ray() -> str:
     return f"in {folder}"
 
 
+def check_chat(settings: Settings) -> str:
+    url = address_on_this_machine(settings.host, settings.port)
+    if (chat := (readyz(f"{url}/readyz") or {}).get("chat")) is None:
+        wanted = by_memory() if settings.chat_model == AUTO else settings.chat_model
+        return f"{wanted} {'is here' if is_here(wanted) else 'comes while the service runs'}"
+    answers = f"{chat.get('model') or 'no model'} answers"
+    if coming := chat.get("coming"):
+        share = coming["got_bytes"] / max(coming["size_bytes"], 1)
+        answers += f", and {share:.0%} of {coming['model']} are here"
+        if problem := coming.get("problem"):
+            raise Problem(f"{answers}: {problem}")
+    return f"{answers}; CHAT_MODEL chooses another one"
+
+
 def check_disk(settings: Settings) -> str:
     if (free := shutil.disk_usage(settings.data_dir).free / GB) < DISK_GB:
         raise Problem(f"{free:.1f} GB are free at {settings.data_dir}: make room")
@@ -171,7 +186,11 @@ def main() -> None:
     except SettingsError:
         checks["settings"] = lambda: str(load_settings(new=False))  # reports it
     else:
-        of_settings: list[Callable[[Settings], str | Awaitable[str]]] = [check_ports, check_disk]
+        of_settings: list[Callable[[Settings], str | Awaitable[str]]] = [
+            check_ports,
+            check_chat,
+            check_disk,
+        ]
         of_settings += [check_database, check_redis, check_storage]
         checks |= {one.__name__: partial(one, settings) for one in of_settings}
     logging.disable()  # what went wrong is said in a sentence

@@ -224,21 +224,24 @@ def users(config: Path, dashboard: str | None) -> dict[str, set[str]]:
     Raises ValueError for one that cannot be read."""
     from deployments import cluster
     from deployments.config_check import application_problems
+    from deployments.default_chat.choice import resolved
     from deployments.deploy import models_of
     from models.registry import artefacts_of
 
-    wanted, running = cluster.read_config(config), dict[str, Any]()
-    if problems := application_problems(wanted):
+    file, running = cluster.read_config(config), dict[str, Any]()
+    if problems := application_problems(file):
         raise ValueError(f"{config}: {'; '.join(problems)}")
     try:
         cluster.prepare_environment(load_settings(new=False))
         running = cluster.applications(dashboard or cluster.dashboard())
     except ValueError as error:
         click.echo(f"only {config} is considered: {error}", err=True)
+    wanted = resolved(file, running)
     deployed = {"applications": [one["deployed_app_config"] for one in running.values()]}
     found: dict[str, set[str]] = defaultdict(set)
     for name, (kind, entry) in [*models_of(deployed).items(), *models_of(wanted).items()]:
-        for model in ModelUserConfig.model_validate(entry["user_config"]).models:
+        chosen = ModelUserConfig.model_validate(entry["user_config"])
+        for model in {*chosen.models, *filter(None, [chosen.wanted])}:
             for artefact in artefacts_of(kind.read(model)):
                 found[artefact].add(name)
     return found

@@ -34,11 +34,7 @@ class ServeControl:
             state = await asyncio.to_thread(cluster.state, self.links["ray"])
         except ValueError as error:
             raise ApiError("unavailable", str(error)) from None
-        found = {key: state[key] for key in ("proxy_location",) if key in state}
-        found["applications"] = [
-            one["deployed_app_config"] for one in state["applications"].values()
-        ]
-        return str(yaml.safe_dump(found, sort_keys=False))
+        return str(yaml.safe_dump(cluster.running(state), sort_keys=False))
 
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
         """As `ClusterControl`."""

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ray import serve
@@ -35,6 +35,7 @@ from models.errors import (
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.stt.base import Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest
+from pipelines.ports import Arrival
 from telemetry import metrics, tracing
 
 logger = logging.getLogger(__name__)
@@ -285,6 +286,7 @@ class Deployed:
     problems: dict[str, str]  # by deployment, why it still serves its previous model
     differences: dict[str, str]  # by process, what it does not agree on with most others
     infos: dict[str, ModelInfo]  # by deployment, the model that it had last
+    arrivals: dict[str, Arrival] = field(default_factory=dict)  # what will replace its model
 
 
 class ModelIndexHandle:
@@ -342,6 +344,7 @@ class ModelDirectory:
         self.transcribers: dict[str, STTModelHandle] = {}
         self.chat_models: dict[str, ChatModelHandle] = {}
         self.infos: dict[str, ModelInfo] = {}  # by deployment, also of those that are down
+        self.arrivals: dict[str, Arrival] = {}  # by deployment, what will replace its model
         self.problems: dict[str, str] = {}  # by deployment, why it serves its previous model
         self.differences: dict[str, str] = {}  # by process, what the cluster does not agree on
         self.stop = StopSignal()
@@ -361,6 +364,8 @@ class ModelDirectory:
         """Raises EngineLost or TimeoutError while the application `models` is not running."""
         deployed: Deployed = await self.index.call("deployed", timeout_s=POLL_S)
         self.infos.update(deployed.infos)
+        self.arrivals.clear()
+        self.arrivals.update(deployed.arrivals)
         self.problems.clear()
         self.problems.update(deployed.problems)
         differences = dict(deployed.differences)

@@ -59,6 +59,7 @@ def gateway_services(
         chat_models=directory.chat_models,
         problems=directory.problems,
         infos=directory.infos,
+        arrivals=directory.arrivals,
         vad=vad,
         # One instance is enough if both are the same: its state is in its streams.
         live_vad=vad if live == VAD_CONFIG else load(VAD, live, weights),

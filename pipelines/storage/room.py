@@ -49,13 +49,20 @@ def check_room(session: Session, plans: PlansConfig, workspace_id: int, more: in
             )
 
 
+def floor_bytes(volume: os.statvfs_result, floor_mb: int | None) -> int:
+    """The free space of a volume below which nothing is stored. With `floor_mb` None it is the
+    larger of LEAST_FREE_BYTES and LEAST_FREE_SHARE of the volume, and at most half of it."""
+    total = volume.f_blocks * volume.f_frsize
+    usual = int(min(max(LEAST_FREE_BYTES, total * LEAST_FREE_SHARE), total / 2))
+    return usual if floor_mb is None else floor_mb * MB
+
+
 class FreeSpace:
     """The free space of the volumes that the service writes to; below a floor it stores nothing, so
     that the database, which may share a volume with files, can go on."""
 
     def __init__(self, folders: Mapping[str, Path], floor_mb: int | None) -> None:
-        """`folders` are on the volumes, by what they hold. With `floor_mb` None the floor is the
-        larger of LEAST_FREE_BYTES and LEAST_FREE_SHARE of a volume, and at most half of it."""
+        """`folders` are on the volumes, by what they hold; `floor_mb` is that of `floor_bytes`."""
         self._folders = folders
         self._floor_mb = floor_mb
         self._measured: TtlCache[None, list[str]] = TtlCache(MEASURED_FOR_S, 1)
@@ -75,10 +82,7 @@ class FreeSpace:
             while not folder.exists():  # it is made with the first file
                 folder = folder.parent
             volume = os.statvfs(folder)
-            total, free = volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
-            floor = min(max(LEAST_FREE_BYTES, total * LEAST_FREE_SHARE), total / 2)
-            if self._floor_mb is not None:
-                floor = self._floor_mb * MB
+            free, floor = volume.f_bavail * volume.f_frsize, floor_bytes(volume, self._floor_mb)
             metrics.volume_free_bytes.labels(name).set(free)
             metrics.volume_floor_bytes.labels(name).set(floor)
             few_files = volume.f_favail < volume.f_files * LEAST_FREE_SHARE

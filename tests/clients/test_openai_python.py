@@ -88,7 +88,7 @@ def test_errors_raise_the_client_exceptions_with_the_service_message(client: Ope
         client.chat.completions.create(model=MODEL, messages=messages(), temperature=3)
     assert (wrong.value.code, wrong.value.param) == ("validation_error", "temperature")
     with pytest.raises(openai.NotFoundError, match="svc/echo"):
-        client.chat.completions.create(model="gpt-4", messages=messages())
+        client.chat.completions.create(model="gpt-none", messages=messages())
     with pytest.raises(openai.AuthenticationError):
         client.with_options(api_key="sk_wrong").chat.completions.create(
             model=MODEL, messages=messages()

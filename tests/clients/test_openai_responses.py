@@ -100,7 +100,7 @@ def test_errors_raise_the_client_exceptions_with_the_service_message(client: Ope
     with pytest.raises(openai.BadRequestError, match="'web_search' is not supported"):
         client.responses.create(model=MODEL, input=TEXT, tools=[{"type": "web_search"}])
     with pytest.raises(openai.NotFoundError, match="svc/echo"):
-        client.responses.create(model="gpt-4", input=TEXT)
+        client.responses.create(model="gpt-none", input=TEXT)
     with pytest.raises(openai.NotFoundError, match="no embedding model is deployed"):
         client.embeddings.create(model="text-embedding-3-small", input=TEXT)
 

@@ -229,7 +229,7 @@ def misspell(config: dict[str, Any], case: str) -> None:
         ("user_config of another", "application 'worker': Worker takes no user_config"),
         (
             "unknown model",
-            "Chat: llm/none: no configuration 'llm/none'; in llm/ there are ['qwen3",
+            "Chat: llm/none: no configuration 'llm/none'; in llm/ there are ['qwen2",
         ),
         ("kind", f"Chat: {TONE}: "),
         (

@@ -18,8 +18,8 @@ import yaml
 from configs.settings import PROJECT_DIR, load_settings
 from deployments import cluster
 from deployments import main as program
-from deployments.cluster import read_config
-from deployments.main import announce, doubts, readyz, show_notes, wait_until_ready
+from deployments.cluster import read_config, readyz
+from deployments.main import announce, doubts, show_notes, wait_until_ready
 from tests.promises.conftest import config_without_weights
 from tests.servers import UNUSABLE_PROXIES, free_port
 
@@ -194,10 +194,9 @@ def test_the_start_prints_who_can_sign_up_and_who_changes_plans(
 def test_notes_of_chat_models_are_printed_and_none_ends_the_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = read_config(PROJECT_DIR / "serve_config.yaml")
+    config = read_config(PROJECT_DIR / "configs" / "serve_gpu.yaml")
     show_notes(config)
-    printed = capsys.readouterr().out
-    assert "svc/slm-135m-q4, also called svc/slm-3b-int4" in printed and "models pull" in printed
+    assert "  Chat       svc/slm-3b-int4: HuggingFaceTB" in capsys.readouterr().out
     [chat] = [
         entry
         for application in config["applications"]

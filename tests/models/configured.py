@@ -17,18 +17,26 @@ from tests.engines import CONFIGURATIONS
 
 EngineT = TypeVar("EngineT", bound=Engine)
 
+LARGE_BYTES = 10**9
 FOLDERS = {"chat": "llm", "grammar_check": "grammar"}
 """The folders of `configs/` that are not named as their kind."""
 
 
 def configurations(kind: EngineKind[Any]) -> list[Any]:
-    """The names of all configurations of a kind; those with artefacts are marked `weights`. Those
+    """The names of all configurations of a kind; those with artefacts are marked `weights`, and of
+    more than LARGE_BYTES `large`. Those
     of the tests' own engines are paths."""
     own = [pytest.param(path, id=Path(path).stem) for path in CONFIGURATIONS.get(kind.name, ())]
     return own + [
-        pytest.param(path.stem, marks=[pytest.mark.weights] if _artefacts(path.read_text()) else [])
-        for path in sorted(_folder(kind).glob("*.yaml"))
+        pytest.param(path.stem, marks=_marks(path)) for path in sorted(_folder(kind).glob("*.yaml"))
     ]
+
+
+def _marks(path: Path) -> list[pytest.MarkDecorator]:
+    catalogue = load_catalogue().artefacts
+    sizes = [catalogue[name].size_bytes for name in _artefacts(path.read_text())]
+    marks = [pytest.mark.weights] if sizes else []
+    return [*marks, pytest.mark.large] if sum(sizes) > LARGE_BYTES else marks
 
 
 def configured(kind: EngineKind[EngineT], name: str) -> EngineT:

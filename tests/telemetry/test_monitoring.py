@@ -111,7 +111,7 @@ def shown_series() -> set[str]:
 KNOWN_LATER = {
     *("http_requests", "http_request_duration_seconds", "calls", "call_first_answer_seconds"),
     *("models_ready", "engine_requests", "model_swap_failed", "model_load_seconds"),
-    *("chat_fallbacks", "canary_share", "decoder_sandbox"),
+    *("chat_fallbacks", "canary_share", "decoder_sandbox", "model_missing_bytes"),
     *("volume_free_bytes", "volume_floor_bytes"),
 }
 

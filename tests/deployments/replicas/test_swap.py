@@ -23,6 +23,7 @@ from models.errors import EngineLost, ModelNotLoaded
 from models.llm.base import ChatMessage, GenerationRequest
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
+from pipelines.ports import Arrival
 from telemetry import metrics
 from telemetry.reports import OwnReports, Report
 from tests.engines import ECHO, TONE, TONE_LOW
@@ -54,6 +55,30 @@ async def test_speech_in_progress_completes_on_the_old_model() -> None:
     await replica.reconfigure({"model": TONE_LOW})  # which has no voice alto
     chunks += [chunk async for chunk in speech]
     assert sum(chunk.duration_s for chunk in chunks) == pytest.approx(17 * 0.06, abs=0.1)
+
+
+async def test_a_chat_model_without_weights_waits_until_it_is_deployed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[ModelInfo | None] = []
+    reports = SimpleNamespace(model=None, run=asyncio.Event().wait, process=None)
+
+    async def send() -> None:
+        sent.append(reports.model)
+
+    reports.send = send
+    monkeypatch.setattr(replica_module, "cluster_reports", lambda: reports)
+    replica = ChatDeployment()
+    await replica.reconfigure({"model": "auto", "wanted": ECHO})
+    assert [(one.config, one.is_awaited, one.is_loaded) for one in sent if one] == [
+        (ECHO, True, False)
+    ]
+    await replica.check_health()
+    with pytest.raises(EngineLost, match="still loading"):
+        await replica.describe()
+    monkeypatch.setattr(replica, "_report_problem", lambda problem: None)
+    await replica.reconfigure({"model": ECHO, "wanted": ECHO})
+    assert (await replica.describe()).id == "svc/echo" and not sent[-1].is_awaited  # type: ignore[union-attr]
 
 
 def failed_swaps() -> dict[str, float]:
@@ -192,6 +217,12 @@ async def test_reported_problems_and_models_are_listed_by_deployment(
     assert await index.deployed() == Deployed(args, {"TTSFast": "why"}, {}, {"TTSFast": info})
     clock[0] += index_module.FORGET_S + 1
     assert await index.deployed() == Deployed(args, {}, {}, {"TTSFast": info})
+    coming = Arrival(model="svc/large", got_bytes=3, size_bytes=10)
+    await index.expect("Chat", coming)
+    assert (await index.deployed()).arrivals == {"Chat": coming}
+    assert metrics.model_missing_bytes.labels("svc/large")._value.get() == 7
+    await index.expect("Chat", None)
+    assert (await index.deployed()).arrivals == {}
 
 
 async def test_models_that_sleep_when_the_index_starts_are_asked_what_they_are(

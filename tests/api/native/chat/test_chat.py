@@ -225,7 +225,7 @@ def test_optional_openai_fields_are_accepted(server: ChatServer, fields: dict[st
 def test_errors_before_the_first_streamed_event_have_their_http_status(server: ChatServer) -> None:
     too_long = post(server, say("word " * 80))
     assert (too_long.status_code, too_long.json()["error"]) == (400, "context_length_exceeded")
-    unknown = post(server, say("hi", model="gpt-4"))
+    unknown = post(server, say("hi", model="gpt-none"))
     assert (unknown.status_code, unknown.json()["error"]) == (404, "model_not_found")
     assert "svc/echo" in unknown.json()["message"]
     refused = httpx.post(server.url + PATH, json=say("hi"))

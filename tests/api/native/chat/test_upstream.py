@@ -121,7 +121,7 @@ def test_the_list_of_models_shows_who_answers_to_a_name_and_who_instead(near: Se
     headers = {"Authorization": f"Bearer {near.key}"}
     found = httpx.get(f"{near.url}/models", headers=headers).json()["data"]
     listed = {one["id"]: one for one in found}
-    assert listed["svc/far"]["aliases"] == ["gpt-4o-mini"]
+    assert "gpt-4o-mini" in listed["svc/far"]["aliases"]
     assert listed["svc/far"]["fallback"] == "svc/echo"
     assert listed["svc/echo"]["fallback"] is None
     assert client(near).models.retrieve("gpt-4o-mini").id == "svc/far"

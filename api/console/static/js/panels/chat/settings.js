@@ -1,7 +1,7 @@
 // What a chat sends besides its messages.
 import { t, number } from "../../i18n.js";
 import { button, card, check, explained, field, h, range, select } from "../../ui.js";
-import { fillModels } from "../../work.js";
+import { fillModels, tellModel } from "../../work.js";
 
 const TOOLS = [{ name: "weather", description: "The weather of a city", parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } }];
 const SCHEMA = { type: "object", properties: { name: { type: "string", maxLength: 40 }, reason: { type: "string", maxLength: 120 } }, required: ["name", "reason"] };
@@ -14,7 +14,9 @@ export function chatSettings({ saves }) {
   const tools = h("textarea.code", { rows: 10, spellcheck: false, name: "tools" });
   const schema = h("textarea.code", { rows: 10, spellcheck: false, name: "schema" });
   const save = check(t("chat.save"), { checked: saves, disabled: !saves });
+  const about = h("p.hint", { id: "chat-model-about" });
   fillModels(model).catch(() => {});
+  tellModel(about).catch(() => {});
 
   const read = (box, label) => {
     if (!box.value.trim()) return null;
@@ -28,6 +30,7 @@ export function chatSettings({ saves }) {
   };
   const made = card(t("chat.settings"),
     field(t("chat.model"), model),
+    about,
     field(t("chat.system"), system, { hint: t("chat.system_hint") }),
     temperature,
     field(t("chat.most"), most),

@@ -1,0 +1,157 @@
+"""Fetches the chat model that is wanted while a smaller one answers, and swaps it in.
+
+A thread of `make run` looks at what runs, so that it also serves a deployment that wants another
+model, and weights that an operator has fetched.
+"""
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Thread
+from typing import Any, NamedTuple
+
+from configs.schema.serve import AUTO
+from configs.settings import Settings, weights_dir
+from deployments import cluster
+from deployments.compat import driver_handle
+from deployments.default_chat.choice import is_here
+from deployments.deploy import deploy_config
+from models.errors import EngineError
+from models.registry import CHAT, artefacts_of
+from models.weights.fetch import FetchProgress, discard_corrupt, fetch
+from models.weights.store import WeightStore
+from pipelines.ports import Arrival
+from pipelines.storage.room import floor_bytes
+from telemetry.logs import redact
+
+LOOK_S = 30.0  # between two looks at what runs
+PAUSE_S, LONGEST_PAUSE_S = 300.0, 3600.0  # after a download or a swap that failed
+TELL_S = 5.0  # for a report of progress
+STOP_S = 10.0
+
+
+class Stopped(Exception):
+    """The service stops; the next start continues the download."""
+
+
+class Waiting(NamedTuple):
+    """A deployment and the model that it wants."""
+
+    application: str
+    deployment: str
+    model: str  # name of its configuration
+
+
+class ChatArrival:
+    """Follows the deployments of chat models in a thread, until it is closed."""
+
+    def __init__(self, settings: Settings, dashboard: str, say: Callable[[str], None]) -> None:
+        self._settings, self._dashboard, self._say = settings, dashboard, say
+        self._stop = Event()
+        self._coming: Arrival | None = None
+        self._problem = ""  # that was said last, without numbers
+        self._thread = Thread(target=self._follow, name="chat arrival", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends a download, which the next start continues."""
+        self._stop.set()
+        self._thread.join(STOP_S)
+
+    def _follow(self) -> None:
+        # Of this thread and the clients of registries, and not SCHED_IDLE, in which a service that
+        # is always busy would never get its model.
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
+        before: Waiting | None = None
+        pause_s = PAUSE_S
+        while not self._stop.is_set():
+            waiting = None
+            try:
+                waiting = awaited(cluster.applications(self._dashboard))
+                if before is not None and waiting != before:
+                    self._expect(before, None)
+                before, self._coming = waiting, None
+                if waiting is None:
+                    self._stop.wait(LOOK_S)
+                else:
+                    self._bring(waiting)
+                    self._problem, pause_s = "", PAUSE_S
+            except Stopped:
+                return
+            except (EngineError, OSError, ValueError) as error:
+                problem = redact(" ".join(str(error).split()))
+                if waiting is not None:
+                    self._tell_problem(waiting, problem)
+                self._stop.wait(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _expect(self, waiting: Waiting, arrival: Arrival | None) -> None:
+        """Tells ModelIndex, and so the gateways, of a model that comes; None when it did."""
+        with suppress(Exception):  # of Ray: it is restarted; the next report reaches it
+            index = driver_handle("ModelIndex", waiting.application)
+            index.expect.remote(waiting.deployment, arrival).result(timeout_s=TELL_S)
+
+    def _tell_problem(self, waiting: Waiting, problem: str) -> None:
+        """Tells the gateways, and the log once."""
+        kind = re.sub(r"\d", "", problem)  # the free space changes
+        if kind != self._problem:
+            self._problem = kind
+            self._say(f"Chat: {waiting.model} has to wait, and what is here answers: {problem}")
+        if self._coming is not None:
+            self._expect(waiting, self._coming.model_copy(update={"problem": problem}))
+
+    def _bring(self, waiting: Waiting) -> None:
+        """Fetches the model that a deployment wants, and swaps it in unless the operator has named
+        another one meanwhile. Raises EngineError, OSError, ValueError, or Stopped."""
+        shape = CHAT.read(waiting.model)
+        if not is_here(waiting.model):
+            self._fetch(waiting, shape.id, artefacts_of(shape))
+        state = cluster.state(self._dashboard)
+        if awaited(state["applications"]) != waiting:
+            return
+        config = cluster.running(state)
+        for application in config["applications"]:
+            for entry in cluster.entries(application):
+                if entry["name"] == waiting.deployment:
+                    entry["user_config"] = {**entry["user_config"], "model": AUTO}
+        deploy_config(config, self._settings, self._dashboard)
+        self._say(f"Chat: {shape.id} answers now")
+
+    def _fetch(self, waiting: Waiting, model: str, weights: set[str]) -> None:
+        """Fetches the weights of the model with that id, with its progress."""
+        store = WeightStore(weights_dir())
+        store.root.mkdir(parents=True, exist_ok=True)
+        floor = floor_bytes(os.statvfs(store.root), self._settings.free_space_mb)
+        size_bytes = max(1, sum(store.artefact(name).size_bytes for name in weights))
+        coming = self._coming = Arrival(model=model, got_bytes=0, size_bytes=size_bytes)
+        self._expect(waiting, coming)
+
+        def show(got_bytes: int) -> None:
+            nonlocal coming
+            before = 100 * coming.got_bytes // size_bytes
+            percent = 100 * got_bytes // size_bytes
+            if percent != before:
+                coming = self._coming = coming.model_copy(update={"got_bytes": got_bytes})
+                self._expect(waiting, coming)
+            if percent // 10 > before // 10:
+                self._say(f"Chat: {percent} % of {size_bytes >> 20:,} MiB of {model} are here")
+            if self._stop.is_set():
+                raise Stopped
+            if shutil.disk_usage(store.root).free < floor:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        discard_corrupt(store, weights, reread=False)
+        fetch(store, weights, FetchProgress(size_bytes, show=show, reserve_bytes=floor))
+
+
+def awaited(running: dict[str, Any]) -> Waiting | None:
+    """A deployment that serves another model than it wants."""
+    for name, application in running.items():
+        for entry in cluster.entries(application.get("deployed_app_config") or {}):
+            config = entry.get("user_config") or {}
+            if config.get("wanted") not in (None, config.get("model")):
+                return Waiting(name, entry["name"], config["wanted"])
+    return None

@@ -1,0 +1,69 @@
+"""Chooses the chat model of `model: auto`: by CHAT_MODEL, what runs, or the memory that is free."""
+
+import copy
+from typing import Any
+
+from yaml import YAMLError
+
+from configs.environment import free_bytes
+from configs.load import load_yaml
+from configs.schema.serve import AUTO, DefaultChatConfig
+from configs.settings import chat_model, weights_dir
+from deployments.cluster import Config, entries
+from models.errors import EngineError
+from models.registry import CHAT, artefacts_of, files_of
+from models.weights.store import WeightStore
+
+GB = 10**9
+
+
+def resolved(config: Config, running: dict[str, Any] | None = None) -> Config:
+    """The configuration with a model in place of each AUTO, and beside it what is wanted.
+
+    What the applications that are `running` want stays, since they take memory that was free,
+    unless CHAT_MODEL says otherwise. AUTO remains where no weights are here. Raises SettingsError.
+    """
+    before = {
+        entry["name"]: (entry.get("user_config") or {}).get("wanted")
+        for application in (running or {}).values()
+        for entry in entries(application.get("deployed_app_config") or {})
+    }
+    config, named = copy.deepcopy(config), chat_model()
+    for application in config["applications"]:
+        for entry in entries(application):
+            if (entry.get("user_config") or {}).get("model") == AUTO:
+                wanted = named if named != AUTO else before.get(entry["name"]) or by_memory()
+                model = next(filter(is_here, candidates(wanted)), AUTO)
+                entry["user_config"] = {**entry["user_config"], "model": model, "wanted": wanted}
+    return config
+
+
+def by_memory() -> str:
+    """The best of `configs/default_chat.yaml` for which enough memory is free."""
+    options = load_yaml(DefaultChatConfig, "default_chat")
+    free_gb = free_bytes() / GB - options.own_gb
+    fitting = (option.model for option in options.models if option.free_gb <= free_gb)
+    return next(fitting, options.models[-1].model)
+
+
+def candidates(wanted: str) -> list[str]:
+    """The model, and those that may answer until it can, the best first."""
+    known = [option.model for option in load_yaml(DefaultChatConfig, "default_chat").models]
+    return [wanted, *known[known.index(wanted if wanted in known else by_memory()) :]]
+
+
+def is_here(model: str) -> bool:
+    """Whether all weights of the model are on this machine with the right bytes, which are read
+    only if they have changed. A configuration that cannot be read needs none: loading it tells why.
+    """
+    try:
+        config, store = CHAT.read(model), WeightStore(weights_dir())
+        for artefact in artefacts_of(config):
+            store.converted(artefact)
+            if not all(map(store.is_checked, store.artefact(artefact).files.values())):
+                return False
+    except (EngineError, OSError):
+        return False
+    except (ValueError, YAMLError):
+        return True
+    return all(path.exists() for path in files_of(config))

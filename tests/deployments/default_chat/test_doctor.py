@@ -1,0 +1,37 @@
+"""What `antiphon doctor` says of the chat model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.settings import load_settings
+from deployments.cli import doctor
+from deployments.cli.doctor import Problem, check_chat
+
+COMING = {"model": "svc/large", "got_bytes": 420, "size_bytes": 1000}
+
+
+@pytest.mark.parametrize(
+    ("chat", "line"),
+    [
+        ({"model": "svc/a"}, "svc/a answers; CHAT_MODEL chooses another one"),
+        (
+            {"model": "svc/a", "coming": COMING},
+            "svc/a answers, and 42% of svc/large are here; CHAT_MODEL chooses another one",
+        ),
+        (
+            {"coming": COMING},
+            "no model answers, and 42% of svc/large are here; CHAT_MODEL chooses another one",
+        ),
+    ],
+)
+def test_the_doctor_says_which_chat_model_answers_and_which_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chat: dict[str, Any], line: str
+) -> None:
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    monkeypatch.setattr(doctor, "readyz", lambda url: {"status": "ok", "chat": chat})
+    assert check_chat(load_settings()) == line
+    chat["coming"] = {**COMING, "problem": "no network"}
+    with pytest.raises(Problem, match="42% of svc/large are here: no network$"):
+        check_chat(load_settings())
