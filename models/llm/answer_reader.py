@@ -8,6 +8,7 @@ from dataclasses import replace
 from models.llm.base import FinishReason, GenerationDelta, GenerationRequest, TokenUsage
 from models.llm.structured_output.answer import is_json_or_calls, may_call_tools
 from models.llm.structured_output.ast import Grammar
+from models.llm.structured_output.llguidance import TextMatcher
 from models.llm.structured_output.parser_state import ParserState
 from models.llm.tool_calls import MARK, CallDelta, ToolTextReader, partial_suffix
 
@@ -51,7 +52,7 @@ class AnswerReader:
         *,
         thinking: bool | None = False,
         tools: ToolTextReader | None = None,
-        budget: "BudgetedCompletion | None" = None,
+        budget: "BudgetedCompletion | CheckedAnswer | None" = None,
         loops: "LoopDetector | None" = None,
     ) -> None:
         """`thinking`: the prompt has opened the reasoning; None if the engine separates it."""
@@ -66,7 +67,7 @@ class AnswerReader:
     def of(
         cls,
         request: GenerationRequest,
-        grammar: Grammar | None,
+        grammar: Grammar | TextMatcher | None,
         context_tokens: int,
         *,
         stop: Sequence[str] = (),
@@ -74,12 +75,15 @@ class AnswerReader:
         ends_loops: bool = False,
     ) -> "AnswerReader":
         """The reader of a request's answer; `grammar` is what the answer is constrained to."""
-        tools = budget = None
-        loops = LoopDetector() if ends_loops and grammar is None else None
+        tools = None
+        budget: BudgetedCompletion | CheckedAnswer | None = None
+        loops = LoopDetector() if ends_loops and not isinstance(grammar, Grammar) else None
         if may_call_tools(request):
             tools = ToolTextReader(json_or_calls=is_json_or_calls(request))
-        if grammar is not None:
+        if isinstance(grammar, Grammar):
             budget = BudgetedCompletion(grammar, request.sampling.max_tokens, context_tokens)
+        elif grammar is not None:
+            budget = CheckedAnswer(grammar)
         return cls(stop, thinking=thinking, tools=tools, budget=budget, loops=loops)
 
     @property
@@ -90,10 +94,11 @@ class AnswerReader:
     @property
     def repeats_itself(self) -> FinishReason | None:
         """Why the answer has to end: the model wrote the same tool call twice, or the same text
-        over and over, which small models then repeat endlessly."""
+        over and over, which small models then repeat endlessly, or it left its grammar."""
         if self._tools is not None and self._tools.repeated:
             return "tool_calls"
-        return "length" if self._loops is not None and self._loops.found else None
+        is_lost = isinstance(self._budget, CheckedAnswer) and self._budget.lost
+        return "length" if is_lost or (self._loops is not None and self._loops.found) else None
 
     def feed(self, text: str, usage: TokenUsage | None = None) -> GenerationDelta:
         """The new deltas; `usage` is that of the answer up to the end of `text`."""
@@ -221,6 +226,27 @@ class BudgetedCompletion:
             return completion, "stop"  # it is JSON
         # The arguments of a call may be incomplete: `length` warns the client of that.
         return completion, finish
+
+
+class CheckedAnswer:
+    """Passes text on while it obeys a grammar that has no known completion. An answer that is not
+    complete, or that the engine no longer constrains, ends with `length`."""
+
+    def __init__(self, matcher: TextMatcher) -> None:
+        self.lost = False  # the text left the grammar, and is dropped from there on
+        self._matcher = matcher
+
+    def feed(self, text: str, usage: TokenUsage) -> str:
+        del usage
+        self.lost = self.lost or not self._matcher.feed(text)
+        return "" if self.lost else text
+
+    def end(self, finish: FinishReason | None, calls: int) -> tuple[str, FinishReason | None]:
+        """As in BudgetedCompletion."""
+        if calls and (self.lost or finish == "length"):
+            return "", "stop"
+        complete = not self.lost and self._matcher.is_complete
+        return "", finish if complete or finish != "stop" else "length"
 
 
 class _ThoughtReader:

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,8 +39,9 @@ from models.llm.structured_output.answer import (
     cached_grammar,
     is_constrained_throughout,
 )
-from models.llm.structured_output.ast import Grammar, WorkBudget
+from models.llm.structured_output.ast import Grammar, SchemaError, SchemaTooLarge, WorkBudget
 from models.llm.structured_output.compilation import GrammarCompiler
+from models.llm.structured_output.llguidance import TextMatcher, to_llguidance
 from models.llm.structured_output.notations import to_gbnf
 from models.llm.tool_calls import MARK
 from models.runtimes.openmp import AdaptiveBarriers
@@ -83,6 +84,7 @@ class LlamaCppEngine(ChatEngine):
             pausable=not config.gpu_layers,
         )
         self._config = config
+        self._library: str = library
         self._server = start_server(config, path, draft)
         self._barriers = AdaptiveBarriers(config.threads or cores())
         self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
@@ -98,9 +100,7 @@ class LlamaCppEngine(ChatEngine):
         request = replace(request, sampling=sampling)
         grammar = None
         if request.tools or request.response_format:
-            grammar = cached_grammar(request)
-            if grammar is None:
-                grammar = await self._grammars.run(request.owner, partial(_compile, request))
+            grammar = await self._grammar(request)
         reader = AnswerReader.of(
             request, grammar, config.context_tokens, thinking=None, ends_loops=config.ends_loops
         )
@@ -124,6 +124,18 @@ class LlamaCppEngine(ChatEngine):
                     yield GenerationDelta(finish_reason=repeats, usage=delta.usage)
                     return
         raise EngineLost("llama.cpp ended without a finish reason")
+
+    async def _grammar(self, request: GenerationRequest) -> Grammar | TextMatcher | None:
+        """Raises SchemaError."""
+        try:
+            if (grammar := cached_grammar(request)) is not None:
+                return grammar
+        except SchemaTooLarge:
+            raise
+        except SchemaError:
+            pass  # llguidance compiles it again
+        compile_ = partial(_compile, request, self._library)
+        return await self._grammars.run(request.owner, compile_)
 
     async def _chunks(
         self, request: GenerationRequest, body: Chunk
@@ -180,10 +192,20 @@ class LlamaCppEngine(ChatEngine):
                 raise InvalidEngineRequest(message) from error
 
 
-def _compile(request: GenerationRequest, budget: WorkBudget) -> Grammar | None:
-    if grammar := answer_grammar(request, budget=budget):
-        to_gbnf(grammar)  # up to 50 ms; cached for `_to_body`
-    return grammar
+def _compile(
+    request: GenerationRequest, library: str, budget: WorkBudget
+) -> Grammar | TextMatcher | None:
+    """Raises SchemaError."""
+    try:
+        if grammar := answer_grammar(request, budget=budget):
+            to_gbnf(grammar)  # up to 50 ms; cached for `_to_body`
+        return grammar
+    except SchemaTooLarge:
+        raise
+    except SchemaError as error:
+        with suppress(SchemaError):
+            return TextMatcher(library, to_llguidance(request))
+        raise error  # which names the keyword
 
 
 def file_of(config: GgufConfig, weights: WeightStore) -> str:
@@ -234,7 +256,7 @@ def start_server(config: LlamaCppConfig, path: str, draft: str | None = None) ->
 
 
 def _to_body(
-    request: GenerationRequest, grammar: Grammar | None, context_tokens: int
+    request: GenerationRequest, grammar: Grammar | TextMatcher | None, context_tokens: int
 ) -> dict[str, Any]:
     """The body of the request for llama.cpp's chat route."""
     constrained = is_constrained_throughout(request)
@@ -269,7 +291,10 @@ def _to_body(
             "tools": list(request.tools) or None,
         },
     }
-    return body if grammar is None else {**body, "grammar": to_gbnf(grammar)}
+    if grammar is None:
+        return body
+    text = to_gbnf(grammar) if isinstance(grammar, Grammar) else grammar.grammar
+    return {**body, "grammar": text}
 
 
 def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, bool]:

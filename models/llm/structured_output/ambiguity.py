@@ -4,9 +4,9 @@ An engine follows all parses of an answer at once. Alternatives that begin alike
 number, without bound inside a recursive schema.
 """
 
-import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from models.llm.structured_output.ast import (
     Node,
@@ -15,61 +15,103 @@ from models.llm.structured_output.ast import (
     WorkBudget,
     post_order,
 )
-from models.llm.structured_output.keywords import TYPES, Schema, type_of
+from models.llm.structured_output.keywords import (
+    TYPES,
+    Schema,
+    as_schema,
+    canonical,
+    listed_values,
+    type_of,
+    types_of,
+)
 
 MAX_PARSES = 16
 MAX_AMBIGUOUS = 50  # choices with alternatives that begin alike
 MAX_COMPARISONS = 100_000  # between alternatives, in all choices of a schema
 
-Values = frozenset[str] | None
-"""The only values that a schema allows, as JSON; None when they are not listed."""
+_ALL = TYPES - {"integer"}
+
+
+class Values(NamedTuple):
+    """The values that a schema may allow."""
+
+    types: frozenset[str]  # integers are numbers here
+    listed: frozenset[str] | None = None  # as JSON; None when they are not listed
+
+    @classmethod
+    def of(cls, schema: Schema) -> "Values":
+        if "$ref" in schema:  # its siblings count in newer drafts only
+            return cls(_ALL)
+        if "const" in schema or "enum" in schema:
+            values = listed_values(schema)
+            return cls(frozenset(map(type_of, values)), frozenset(map(canonical, values)))
+        given = schema.get("type", sorted(_ALL))
+        names = [given] if isinstance(given, str) else given
+        return cls(frozenset("number" if name == "integer" else name for name in names))
+
+    def excludes(self, other: "Values") -> bool:
+        both = self.listed, other.listed
+        apart = None not in both and not frozenset.intersection(*both)  # type: ignore[arg-type]
+        return not self.types & other.types or apart or frozenset() in both
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """The properties by which a resolved schema is compared with others."""
 
-    types: frozenset[str]  # integers are numbers here
     values: Values
+    generated: frozenset[str]  # the types of its answers, which are fewer
     properties: dict[str, Values]
     required: frozenset[str]
+    is_closed: bool
 
     @classmethod
     def of(cls, schema: Schema) -> "Alternative":
+        values = Values.of(schema)
+        implied = types_of(schema) if values.listed is None else []
         properties = schema.get("properties", {})
         return cls(
-            _types_of(schema),
-            _values_of(schema),
-            {name: _values_of(value) for name, value in properties.items()},
+            values,
+            Values.of({"type": implied}).types if implied else values.types,
+            {name: Values.of(as_schema(value)) for name, value in properties.items()},
             frozenset(schema.get("required", ())),
+            schema.get("additionalProperties") is False,
         )
 
     def begins_like(self, other: "Alternative") -> bool:
         """Whether an answer can be a parse of both for more than a few characters."""
-        shared = self.types & other.types
+        shared = self.generated & other.generated
         if not shared:
             return False
-        if self.values is not None and other.values is not None:
+        if self.values.listed is not None and other.values.listed is not None:
             return False  # listed values are distinct from their first difference on
         mine, theirs = self._first(), other._first()
         if shared != {"object"} or mine is None or theirs is None:
             return True
-        return mine == theirs and not _disjoint(self.properties[mine], other.properties[theirs])
+        return mine == theirs and not self.properties[mine].excludes(other.properties[theirs])
 
-    def excludes(self, other: "Alternative") -> bool:
-        """Whether no answer that is generated for one of them is valid for the other too."""
-        shared = self.types & other.types
-        if not shared or _disjoint(self.values, other.values):
+    def keeps_out_of(self, other: "Alternative") -> bool:
+        """Whether no answer that is generated for this one is valid for the other too."""
+        shared = self.generated & other.values.types
+        if not shared or self.values.excludes(other.values):
             return True
-        if shared != {"object"}:
+        if shared != {"object"} or self.values.listed is not None:
             return False
-        for name in self.required & other.required:
-            if _disjoint(self.properties.get(name), other.properties.get(name)):
-                return True
-        # Answers have only properties that are named.
-        mine, theirs = self.properties.keys(), other.properties.keys()
-        only_mine = self.required - theirs - other.required
-        return bool(only_mine and other.required - mine - self.required)
+        names = {name for name, values in self.properties.items() if values.listed != frozenset()}
+        # Answers have only properties that are named, if any is.
+        if (self.properties or self.required) and other.required - names - self.required:
+            return True
+        if other.is_closed and self.required - other.properties.keys():
+            return True
+        shared_names = self.required & self.properties.keys() & other.properties.keys()
+        return any(self.properties[one].excludes(other.properties[one]) for one in shared_names)
+
+    def to_omit(self, other: "Alternative") -> str | None:
+        """The name of an optional property without which no answer is valid for the other too."""
+        if self.generated & other.values.types != {"object"} or not self.properties:
+            return None
+        names = other.required & self.properties.keys() - self.required
+        return min(names, default=None)
 
     def _first(self) -> str | None:
         """The name of the property that every answer begins with."""
@@ -77,22 +119,30 @@ class Alternative:
         return first if first in self.required else None
 
 
-def exclude_each_other(parts: list[list[Alternative]], budget: WorkBudget) -> bool:
-    """Whether no answer that is generated for an alternative is valid for one of another part.
+def overlaps(
+    parts: list[list[Alternative]], budget: WorkBudget
+) -> Iterator[tuple[int, Alternative, Alternative]]:
+    """Alternatives with an answer that may be valid for one of another part too: the number of its
+    part, the alternative, and the other one.
 
     Listed values are compared as a set, and only the other alternatives in pairs.
     """
     leaves = [(number, leaf) for number, part in enumerate(parts) for leaf in part]
-    owners: dict[str, int] = {}
+    owners: dict[str, tuple[int, Alternative]] = {}
     for number, leaf in leaves:
-        if any(owners.setdefault(value, number) != number for value in leaf.values or ()):
-            return False
-    unlisted = [(number, leaf) for number, leaf in leaves if leaf.values is None]
+        for value in leaf.values.listed or ():
+            owner, other = owners.setdefault(value, (number, leaf))
+            if owner != number:
+                yield number, leaf, other
+    unlisted = [(number, leaf) for number, leaf in leaves if leaf.values.listed is None]
     for number, leaf in leaves:
         budget.spend(len(unlisted))
-        if not all(leaf.excludes(other) for n, other in unlisted if n != number):
-            return False
-    return True
+        for owner, other in unlisted:
+            if owner != number:
+                if not leaf.keeps_out_of(other):
+                    yield number, leaf, other
+                if leaf.values.listed is not None and not other.keeps_out_of(leaf):
+                    yield owner, other, leaf
 
 
 class AmbiguityCheck:
@@ -144,29 +194,3 @@ class AmbiguityCheck:
             parses[node] = max(sums, default=1)
             if parses[node] > MAX_PARSES:
                 raise SchemaError("anyOf: too many alternatives begin alike")
-
-
-def _types_of(schema: Schema) -> frozenset[str]:
-    if "const" in schema:
-        return frozenset({type_of(schema["const"])})
-    if "enum" in schema:
-        return frozenset(map(type_of, schema["enum"]))
-    given = schema.get("type")
-    if given is None:
-        return TYPES - {"integer"}
-    names = given if isinstance(given, list) else [given]
-    return frozenset("number" if name == "integer" else name for name in names)
-
-
-def _values_of(schema: Any) -> Values:
-    if not isinstance(schema, dict):
-        return None
-    if "const" in schema:
-        return frozenset({json.dumps(schema["const"], sort_keys=True)})
-    if isinstance(schema.get("enum"), list):
-        return frozenset(json.dumps(value, sort_keys=True) for value in schema["enum"])
-    return None
-
-
-def _disjoint(one: Values, other: Values) -> bool:
-    return one is not None and other is not None and not one & other

@@ -2,8 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -20,6 +19,7 @@ from models.llm.structured_output.ast import (
     SchemaTooLarge,
     SchemaTooSlow,
     WorkBudget,
+    at_place,
 )
 from models.llm.structured_output.json_schema import NARROW, Bounds, SchemaCompiler
 from models.llm.structured_output.notations import MAX_REMEMBERED
@@ -86,15 +86,6 @@ def schema_of(response_format: dict[str, Any]) -> Any:
     return response_format["json_schema"].get("schema", {"type": "object"})
 
 
-@contextmanager
-def _with_place(place: str) -> Iterator[None]:
-    """Prefixes the message of a SchemaError with its place in the request."""
-    try:
-        yield
-    except SchemaError as error:
-        raise type(error)(f"{place}: {error}") from None
-
-
 @dataclass(slots=True)
 class _Place:
     """What is known of a digest."""
@@ -127,7 +118,7 @@ def _compile(request: GenerationRequest, bounds: Bounds, build: GrammarBuilder) 
     form = request.response_format
     if not may_call_tools(request):
         assert form is not None
-        with _with_place(SCHEMA):
+        with at_place(SCHEMA):
             root = SchemaCompiler(schema_of(form), build, bounds).compile()
             return Grammar(root, build.budget)
     functions: Sequence[dict[str, Any]] = [tool["function"] for tool in request.tools]
@@ -144,12 +135,12 @@ def _compile(request: GenerationRequest, bounds: Bounds, build: GrammarBuilder) 
     several = build.sequence(call, build.repeat(build.sequence(newline, mark, call), 0, most - 1))
     root = build.sequence(mark, several)
     if form is not None and is_json_or_calls(request):
-        with _with_place(SCHEMA):
+        with at_place(SCHEMA):
             instead = SchemaCompiler(schema_of(form), build, bounds).compile()
             root = build.choice(root, instead)
     elif request.tool_choice != "required":
         root = _text_or(several, build)
-    with _with_place("tools: the parameters"):
+    with at_place("tools: the parameters"):
         return Grammar(root, build.budget, several)
 
 
@@ -158,7 +149,7 @@ def _arguments(function: dict[str, Any], builder: GrammarBuilder, bounds: Bounds
     schema = {"type": "object", **(function.get("parameters") or NO_ARGUMENTS)}
     if schema["type"] != "object":
         raise SchemaError(f"tools: the parameters of {function['name']!r} must be an object")
-    with _with_place(f"tools: the parameters of {function['name']!r}"):
+    with at_place(f"tools: the parameters of {function['name']!r}"):
         return SchemaCompiler(schema, builder, bounds).compile()
 
 

@@ -9,7 +9,8 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from models.errors import InvalidEngineRequest
@@ -17,6 +18,7 @@ from models.errors import InvalidEngineRequest
 MAX_GRAMMAR_CHARS = 200_000  # of GBNF, estimated from the number of parts of productions
 # Of compiling one grammar: usual ones take 1 to 10 ms, 5,000 values 0.1 to 0.7 s by machine.
 MAX_CPU_S = 1.5
+MAX_PLACE = 80  # characters of a message
 MAX_REPEATS = 20_000  # of all repetitions together: llama.cpp expands each one
 
 Ranges = list[tuple[int, int]]
@@ -43,6 +45,15 @@ class SchemaTooLarge(SchemaError):
 
 class SchemaTooSlow(SchemaTooLarge):
     """A JSON schema whose compilation has taken the CPU time of its budget."""
+
+
+@contextmanager
+def at_place(place: str) -> Iterator[None]:
+    """Prefixes the message of a SchemaError with its place in the request."""
+    try:
+        yield
+    except SchemaError as error:
+        raise type(error)(f"{place[:MAX_PLACE]}: {error}") from None
 
 
 class WorkBudget:
@@ -267,7 +278,8 @@ class Grammar:
         self.nodes = post_order(root)
         _measure(self.nodes, budget)
         if any(math.isinf(node.min_bytes) for node in self.nodes):
-            raise SchemaError("$ref: a value that must contain itself has no end")
+            # llguidance would begin it, so it is refused as those that it does not get.
+            raise SchemaTooLarge("$ref: a value that must contain itself has no end")
 
 
 def without(ranges: Ranges, holes: Iterable[tuple[int, int]]) -> Ranges:
@@ -310,7 +322,7 @@ def _measure(order: list[Node], budget: WorkBudget) -> None:
             elif isinstance(node, Repeat):
                 node.min_bytes = node.shortest()
             elif isinstance(node, Alternation):
-                node.min_bytes = min(part.min_bytes for part in node.parts)
+                node.min_bytes = min((part.min_bytes for part in node.parts), default=math.inf)
             else:
                 node.min_bytes = sum(part.min_bytes for part in node.parts)
             changed = changed or node.min_bytes != before

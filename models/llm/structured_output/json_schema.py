@@ -10,15 +10,18 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from models.llm.structured_output.ambiguity import Alternative, AmbiguityCheck, exclude_each_other
+from models.llm.structured_output.ambiguity import Alternative, AmbiguityCheck, overlaps
 from models.llm.structured_output.ast import (
     EMPTY,
+    Grammar,
     GrammarBuilder,
     Node,
     SchemaError,
     SchemaTooLarge,
+    at_place,
 )
 from models.llm.structured_output.keywords import (
+    SHAPES,
     Schema,
     as_schema,
     listed,
@@ -27,13 +30,15 @@ from models.llm.structured_output.keywords import (
 )
 from models.llm.structured_output.merging import MAX_LEAVES, SchemaTree, merged
 from models.llm.structured_output.numbers import bounded
+from models.llm.structured_output.parser_state import ParserState
 from models.llm.structured_output.patterns import FORMATS, compile_pattern
 
-MAX_SCHEMA_CHARS = 60_000
+MAX_SCHEMA_CHARS = 100_000
 MAX_SCHEMAS = 2_000  # subschemas included
 MAX_DEPTH = 40
 MAX_PROPERTIES = 200  # of one object
 MAX_STRING = 1_000  # the largest minLength
+MAX_LENGTH = 4_000  # of a string with a maxLength
 MAX_ITEMS = 100  # the largest minItems
 
 
@@ -64,7 +69,11 @@ class SchemaCompiler:
 
     def compile(self) -> Node:
         """Raises SchemaError."""
-        if len(json.dumps(self._tree.root)) > MAX_SCHEMA_CHARS:
+        try:
+            size = len(json.dumps(self._tree.root, allow_nan=False))
+        except ValueError:
+            raise SchemaError("a number is not finite") from None
+        if size > MAX_SCHEMA_CHARS:
             raise SchemaTooLarge(f"the schema has more than {MAX_SCHEMA_CHARS} characters")
         node = self._schema(self._tree.root)
         self._ambiguity.check(node)
@@ -95,13 +104,28 @@ class SchemaCompiler:
             if key in schema:
                 return self._union(schema, key)
         if "enum" in schema or "const" in schema:
-            return self._build.one_of(listed(schema))
+            return self._build.one_of(self._listed(schema))
         types = types_of(schema)
         if not types:
             return self._anything(self._bounds.depth)
         if len(types) > 1:
             return self._build.choice(*(self._schema({**schema, "type": one}) for one in types))
         return self._typed(types[0], schema)
+
+    def _listed(self, schema: Schema) -> list[str]:
+        """The listed values, as JSON, of which the other keywords allow what their grammar does."""
+        texts = listed(schema)
+        rest = {key: part for key, part in schema.items() if key not in ("enum", "const")}
+        if rest.keys() & SHAPES.keys() - {"type"}:
+            state = ParserState.start(Grammar(self._schema(rest), self._build.budget))
+            texts = [text for text in texts if self._takes(state, text)]
+            if not texts:
+                raise SchemaError("enum, const: no value is allowed by the other keywords")
+        return texts
+
+    def _takes(self, state: ParserState, text: str) -> bool:
+        self._build.budget.spend(len(text))
+        return not state.advance(text).min_bytes
 
     def _typed(self, name: str, schema: Schema) -> Node:
         kinds = {"object": self._object, "array": self._array, "string": self._string}
@@ -115,28 +139,42 @@ class SchemaCompiler:
 
     def _union(self, schema: Schema, key: str) -> Node:
         base = {name: value for name, value in schema.items() if name != key}
-        kept: list[tuple[Schema, list[Alternative]]] = []
-        number = 0
-        for part in schema[key]:
-            whole = merged(base, as_schema(part))
-            if leaves := [Alternative.of(leaf) for leaf in self._tree.alternatives(whole)]:
-                kept.append((whole, leaves))
-                number += len(leaves)
-            if max(number, len(schema[key])) > MAX_LEAVES:
-                raise SchemaTooLarge(f"{key}: there are more than {MAX_LEAVES} alternatives")
-        if not kept:
-            raise SchemaError(f"{key}: no value is allowed")
-        self._ambiguity.compare(number)
-        parts = [leaves for _, leaves in kept]
-        if key == "oneOf" and not exclude_each_other(parts, self._build.budget):
-            raise SchemaError(
-                "oneOf: alternatives that may hold at once are not supported; use anyOf, "
-                "or tell them apart by a required property with a const"
-            )
+        parts = [merged(base, as_schema(part)) for part in schema[key]]
+        kept = self._with_leaves(parts, key)
+        if key == "oneOf":
+            omitted: list[Schema] = [{} for _ in kept]  # properties that other parts require
+            for number, leaf, other in overlaps([leaves for _, leaves in kept], self._build.budget):
+                if (name := leaf.to_omit(other)) is not None:
+                    omitted[number][name] = False
+            parts = [
+                merged(part, {"properties": names}) if names else part
+                for (part, _), names in zip(kept, omitted, strict=True)
+            ]
+            kept = self._with_leaves(parts, key)
+            if any(overlaps([leaves for _, leaves in kept], self._build.budget)):
+                raise SchemaError(
+                    "oneOf: alternatives that may hold at once are not supported; use anyOf, "
+                    "or tell them apart by a required property with a const"
+                )
         ways = [(self._schema(whole), leaves) for whole, leaves in kept]
         choice = self._build.choice(*(node for node, _ in ways))
         self._ambiguity.add(choice, ways)
         return choice
+
+    def _with_leaves(self, parts: list[Schema], key: str) -> list[tuple[Schema, list[Alternative]]]:
+        """The parts of a union that allow a value, each with its alternatives."""
+        kept: list[tuple[Schema, list[Alternative]]] = []
+        number = 0
+        for part in parts:
+            if leaves := [Alternative.of(leaf) for leaf in self._tree.alternatives(part)]:
+                kept.append((part, leaves))
+                number += len(leaves)
+            if max(number, len(parts)) > MAX_LEAVES:
+                raise SchemaTooLarge(f"{key}: there are more than {MAX_LEAVES} alternatives")
+        if not kept:
+            raise SchemaError(f"{key}: no value is allowed")
+        self._ambiguity.compare(number)
+        return kept
 
     def _object(self, schema: Schema) -> Node:
         properties = dict(schema.get("properties", {}))
@@ -145,18 +183,18 @@ class SchemaCompiler:
         for name in required:
             if name not in properties:
                 properties[name] = others
-        named = [
-            (name, value, name in required)
-            for name, value in properties.items()
-            if self._tree.alternatives(value) or name in required
-        ]
+        named = []
+        for name, value in properties.items():
+            with at_place(f"properties.{name}"):
+                if name in required or self._tree.alternatives(value):
+                    named.append((name, value, name in required))
         if len(named) > MAX_PROPERTIES:
             raise SchemaTooLarge(f"properties: at most {MAX_PROPERTIES} are supported")
         least, most = schema.get("minProperties", 0), schema.get("maxProperties")
         if not named:
-            # An empty `properties` allows no property.
-            listed_none = "properties" in schema and "additionalProperties" not in schema
-            return self._map(False if listed_none else others, least, most)
+            # An empty `properties` allows no property, and one of a map could be a forbidden one.
+            closed = properties or ("properties" in schema and "additionalProperties" not in schema)
+            return self._map(False if closed else others, least, most)
         if least > len(required) or (most is not None and most < len(named)):
             raise SchemaError("minProperties and maxProperties: only of objects without properties")
         return self._between("{", self._members(named), "}")
@@ -168,7 +206,8 @@ class SchemaCompiler:
         later = EMPTY  # the rest after another member
         for name, value, needed in reversed(named):
             key = build.text(json.dumps(name, ensure_ascii=False) + ": ")
-            pair = build.sequence(key, self._schema(value), later)
+            with at_place(f"properties.{name}"):
+                pair = build.sequence(key, self._schema(value), later)
             then = build.sequence(build.text(", "), pair)
             first = [pair] if needed else [pair, *first]
             later = then if needed else build.choice(then, later)
@@ -199,15 +238,18 @@ class SchemaCompiler:
         if rest is False or (first and least <= len(first)):
             most = min(most, len(first))
         if least > most or least > MAX_ITEMS:
-            raise SchemaError("minItems: no list is as long, or it is too long to be supported")
+            raise SchemaTooLarge("minItems: no list is as long, or it is too long to be supported")
         if not most:
             return self._between("[", EMPTY, "]")
         if not first:
-            item = self._anything(self._bounds.depth - 1) if rest is True else self._schema(rest)
+            with at_place("items"):
+                depth = self._bounds.depth - 1
+                item = self._anything(depth) if rest is True else self._schema(rest)
             return self._between("[", self._list(item, least, most), "]")
-        items = [self._schema(value) for value in first[: int(most)]]
-        if most > len(items):
-            items += [self._schema(rest)] * (int(most) - len(items))
+        with at_place("prefixItems"):
+            items = [self._schema(value) for value in first[: int(most)]]
+            if most > len(items):
+                items += [self._schema(rest)] * (int(most) - len(items))
         body = EMPTY
         for index in range(len(items) - 1, -1, -1):
             comma = self._build.text(", " if index else "")
@@ -235,12 +277,18 @@ class SchemaCompiler:
         least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
         if most is not None and least > most:
             raise SchemaError("minLength: it is more than maxLength")
-        pattern = schema.get("pattern", FORMATS.get(str(schema.get("format"))))
+        if schema.get("format") == "regex":
+            raise SchemaError("format: regex is not supported")
+        pattern = schema.get("pattern", FORMATS.get(schema.get("format", "")))
         if pattern is None:
-            return self._text(least, self._bounds.string if most is None else most)
+            most = self._bounds.string if most is None else min(most, MAX_LENGTH)
+            return self._text(least, most)
         if "pattern" in schema and schema.get("format") in FORMATS:
             raise SchemaError("pattern: it is not supported together with a format")
-        return self._between('"', compile_pattern(pattern, least, most, self._build), '"')
+        return self._build.once(
+            (pattern, least, most),
+            lambda: self._between('"', compile_pattern(pattern, least, most, self._build), '"'),
+        )
 
     def _text(self, least: int, most: float) -> Node:
         """Any string of `least` to `most` characters."""

@@ -14,9 +14,8 @@ ANNOTATIONS = frozenset(
     "$id $defs definitions contentEncoding contentMediaType discriminator nullable strict".split()
 )
 REFUSED = frozenset(
-    "not if then else dependentRequired dependentSchemas dependencies patternProperties "
-    "propertyNames contains minContains maxContains uniqueItems multipleOf unevaluatedItems "
-    "unevaluatedProperties $dynamicRef $recursiveRef".split()
+    "if then else patternProperties propertyNames contains minContains maxContains uniqueItems "
+    "multipleOf unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef".split()
 )
 IMPLIED = {
     "object": ("properties", "required", "additionalProperties", "minProperties", "maxProperties"),
@@ -54,13 +53,21 @@ def _is_string(value: Any) -> bool:
 _NUMBER, _COUNT = (_is_number, "a number"), (_is_count, "a whole number from 0")
 _SCHEMA, _SCHEMAS = (_is_schema, "a schema"), (_are_schemas, "a list of schemas")
 _STRING = (_is_string, "a string")
+_DEPENDENCIES = (
+    lambda value: (
+        isinstance(value, dict)
+        and all(_is_schema(part) or _are_names(part) for part in value.values())
+    ),
+    "an object of schemas or of lists of strings",
+)
 # Of each supported keyword, except `const`, which takes any value.
 SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
     **dict.fromkeys(("minProperties", "maxProperties"), _COUNT),
     **dict.fromkeys(("anyOf", "oneOf", "allOf", "prefixItems"), _SCHEMAS),
-    **dict.fromkeys(("additionalProperties", "additionalItems"), _SCHEMA),
+    **dict.fromkeys(("additionalProperties", "additionalItems", "not"), _SCHEMA),
+    **dict.fromkeys(("dependencies", "dependentRequired", "dependentSchemas"), _DEPENDENCIES),
     **dict.fromkeys(("$ref", "pattern", "format"), _STRING),
     "items": (lambda value: _is_schema(value) or _are_schemas(value), "a schema"),
     "properties": (
@@ -97,22 +104,38 @@ def refuse_unsupported(schema: Schema) -> None:
 
 def listed(schema: Schema) -> list[str]:
     """The values of `enum` or `const`, as JSON. Raises SchemaError."""
-    values = [schema["const"]] if "const" in schema else schema["enum"]
+    values = listed_values(schema)
     if "const" in schema and "enum" in schema:
-        values = [value for value in values if value in schema["enum"]]
-    more = sorted(schema.keys() & SHAPES.keys() - {"enum", "type"})
-    if more:
-        raise SchemaError(f"{more[0]}: it is not supported together with enum or const")
-    kinds = types_of(schema)
+        kept = set(map(canonical, schema["enum"]))
+        values = [value for value in values if canonical(value) in kept]
+    kinds = types_of(schema) if "type" in schema else []
     shown = [json.dumps(v, ensure_ascii=False) for v in values if not kinds or _is_any(v, kinds)]
     if not shown:
         raise SchemaError("no value is allowed")
     return list(dict.fromkeys(shown))
 
 
+def listed_values(schema: Schema) -> list[Any]:
+    """The values of `const`, or else of `enum`."""
+    return [schema["const"]] if "const" in schema else list(schema["enum"])
+
+
+def canonical(value: Any) -> str:
+    """A text that is equal for equal JSON values, such as 1 and 1.0, but not 1 and true."""
+    return json.dumps(_with_whole_numbers(value), sort_keys=True)
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_whole_numbers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return list(map(_with_whole_numbers, value))
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _is_any(value: Any, kinds: list[str]) -> bool:
     kind = type_of(value)
-    whole = kind == "number" and float(value).is_integer()
+    whole = kind == "number" and (isinstance(value, int) or value.is_integer())
     return kind in kinds or (whole and "integer" in kinds)
 
 

@@ -1,15 +1,18 @@
 """Resolves references and `allOf` of JSON schemas: merges them into one schema."""
 
-import json
 from typing import Any
+from urllib.parse import unquote
 
 from models.llm.structured_output.ast import SchemaError, SchemaTooLarge, WorkBudget
-from models.llm.structured_output.keywords import Schema, as_schema
+from models.llm.structured_output.keywords import REFUSED, SHAPES, Schema, as_schema, canonical
 
 MAX_REFERENCES = 32  # in a chain of references
 MAX_STEPS = 20_000
 MAX_LEAVES = 200
 
+DEPENDENCIES = ("dependencies", "dependentRequired", "dependentSchemas")
+_MERGED = frozenset(("$ref", "allOf", "not", *DEPENDENCIES))
+_ITEMS = frozenset(("items", "prefixItems", "additionalItems"))
 _LEAST = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _MOST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 
@@ -28,7 +31,7 @@ class SchemaTree:
             raise SchemaError("$ref: only references within the schema (#/...) are supported")
         found: Any = self.root
         for part in reference[1:].split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
+            name = unquote(part).replace("~1", "/").replace("~0", "~")
             if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
                 found = found[int(name)]
             elif isinstance(found, dict) and name in found:
@@ -44,10 +47,10 @@ class SchemaTree:
         if depth > MAX_REFERENCES or self._steps > MAX_STEPS:
             raise SchemaTooLarge("$ref: it leads to itself, or through too many others")
         schema = as_schema(value)
-        parts = [*schema.get("allOf", ())]
+        parts = [*schema.get("allOf", ()), *_conditions(schema)]
         if "$ref" in schema:
             parts.append(self.referred(schema["$ref"]))
-        whole = {key: part for key, part in schema.items() if key not in ("$ref", "allOf")}
+        whole = {key: part for key, part in schema.items() if key not in _MERGED}
         for part in parts:
             self._budget.spend(len(whole))
             whole = merged(whole, self.resolved(part, depth + 1))
@@ -83,15 +86,17 @@ def merged(one: Schema, other: Schema) -> Schema:
     if not one or not other:
         return one or other
     result = {**one, **other}
+    if one.keys() & _ITEMS != other.keys() & _ITEMS and {"prefixItems", "items"} <= result.keys():
+        raise SchemaError("prefixItems: it is not supported together with items of another schema")
     for key in one.keys() & other.keys():
         result[key] = _merged_values(key, one[key], other[key])
     if "properties" in one or "properties" in other:
         result["properties"] = _properties(one, other)
-    return result
+    return result if result.get("type") != [] else {"enum": []}
 
 
 def _merged_values(key: str, one: Any, other: Any) -> Any:
-    if key == "properties" or one == other and type(one) is type(other):
+    if key == "properties" or (one == other and canonical(one) == canonical(other)):
         return one
     if key == "required":
         return list(dict.fromkeys([*one, *other]))
@@ -102,13 +107,37 @@ def _merged_values(key: str, one: Any, other: Any) -> Any:
     if key == "type":
         return _types(_as_list(one), _as_list(other))
     if key == "enum":
-        kept = {json.dumps(value, sort_keys=True) for value in other}
-        return [value for value in one if json.dumps(value, sort_keys=True) in kept]
-    if key in ("items", "additionalProperties", "allOf"):
-        if key == "allOf":
-            return [*one, *other]
+        kept = set(map(canonical, other))
+        return [value for value in one if canonical(value) in kept]
+    if key == "anyOf" and len(one) * len(other) <= MAX_LEAVES:
+        return [{"allOf": [mine, theirs]} for mine in one for theirs in other]
+    if key == "allOf":
+        return [*one, *other]
+    if key in ("items", "additionalProperties"):
         return {"allOf": [one, other]}
+    if key not in SHAPES.keys() | REFUSED | {"const"}:
+        return one  # an annotation
     raise SchemaError(f"{key}: it is given twice, with different values")
+
+
+def _conditions(schema: Schema) -> list[Schema]:
+    """What `not` and dependencies say, as schemas without them. Raises SchemaError."""
+    parts: list[Schema] = []
+    if "not" in schema:
+        refused = as_schema(schema["not"])
+        if refused.keys() not in ({"not"}, {"required"}, set()):
+            raise SchemaError("not is not supported, except of not and of required")
+        lacking = list(map(_without, refused.get("required", ())))
+        parts.append(as_schema(refused.get("not", {"anyOf": lacking} if lacking else False)))
+    for key in DEPENDENCIES:
+        for name, needed in schema.get(key, {}).items():
+            also = {"required": needed} if isinstance(needed, list) else needed
+            parts.append({"anyOf": [_without(name), {"allOf": [{"required": [name]}, also]}]})
+    return parts
+
+
+def _without(name: str) -> Schema:
+    return {"type": "object", "properties": {name: False}}
 
 
 def _types(one: list[Any], other: list[Any]) -> list[Any]:
@@ -129,9 +158,8 @@ def _properties(one: Schema, other: Schema) -> Schema:
             else:
                 also = theirs.get("additionalProperties", True)
             if name not in result:
-                result[name] = (
-                    schema if also is True or also == schema else {"allOf": [schema, also]}
-                )
+                both = schema if also is True or also == schema else {"allOf": [schema, also]}
+                result[name] = both if schema is not False and also is not False else False
     return result
 
 

@@ -103,11 +103,15 @@ def to_lark(grammar: Grammar, *, mark_is_token: bool) -> str:
         start = f"start: {writer.write(grammar.root)}\n"
     else:
         # The grammar's own nodes read free text character by character, which is slower.
-        start = f"start: TEXT | before {writer.write(grammar.calls)}\nTEXT: /(.|\\n)*/\n"
-        start += (
-            f"before: TEXT {MARK}\n" if mark_is_token else _BEFORE_MARK.format(json.dumps(MARK))
-        )
+        calls = writer.write(grammar.calls)
+        start = free_text_before(calls, mark_is_token=mark_is_token)
     return start + "".join(f"{name}: {body}\n" for name, body in writer.productions())
+
+
+def free_text_before(calls: str, *, mark_is_token: bool) -> str:
+    """The productions of text without a marker, or with one and what follows it."""
+    before = f"before: TEXT {MARK}\n" if mark_is_token else _BEFORE_MARK.format(json.dumps(MARK))
+    return f"start: TEXT | before {calls}\nTEXT: /(.|\\n)*/\n{before}"
 
 
 class _LarkWriter(_RuleWriter):

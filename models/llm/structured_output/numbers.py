@@ -7,7 +7,6 @@ from models.llm.structured_output.ast import EMPTY, GrammarBuilder, Node, Schema
 
 MAX_DIGITS = 15  # before the point: what a double holds exactly
 LARGEST = 10**MAX_DIGITS  # larger bounds are ignored
-DECIMALS = 2  # digits after the point of a bounded number, unless its bounds have more
 MAX_DECIMALS = 6
 
 
@@ -58,8 +57,7 @@ class _NumberCompiler:
             fraction = build.repeat(self._digit(0, 9), 1, MAX_DECIMALS)
             fraction = build.sequence(build.text("."), fraction)
             return build.sequence(self.integers(None, None), build.optional(fraction))
-        given = [bound for bound in (least, most) if bound is not None]
-        decimals = min(max(DECIMALS, *(_decimals(bound) for bound in given)), MAX_DECIMALS)
+        decimals = MAX_DECIMALS
         step = Decimal(1).scaleb(-decimals)
         if least is not None and open_ends[0]:
             least = _ceil(least, decimals) if _ceil(least, decimals) > least else least + step
@@ -68,7 +66,7 @@ class _NumberCompiler:
         return self._scaled(least, most, decimals)
 
     def _scaled(self, least: Decimal | None, most: Decimal | None, decimals: int) -> Node:
-        """All numbers with this many decimals, as integers with a point inserted."""
+        """All numbers with at most this many decimals, as integers with a point inserted."""
         limit = 10 ** (MAX_DIGITS + decimals) - 1
         low = -limit if least is None else int(_ceil(least, decimals).scaleb(decimals))
         high = limit if most is None else int(_floor(most, decimals).scaleb(decimals))
@@ -94,15 +92,27 @@ class _NumberCompiler:
         return self._builder.choice(*ways)
 
     def _between(self, low: str, high: str, decimals: int) -> Node:
-        """Digit strings of one width; the point is before the last `decimals` digits."""
+        """Digit strings of one width; the point is before the last `decimals` digits, of which
+        zeros at the end can be omitted."""
         build, width = self._builder, len(low)
         if not width:
             return EMPTY
-        point = build.text("." if width == decimals else "")
-        if set(low) == {"0"} and set(high) == {"9"}:
-            ahead = width - decimals if width > decimals else width
-            free = build.repeat(self._digit(0, 9), ahead, ahead)
-            return build.sequence(point, free, self._between(low[ahead:], high[ahead:], decimals))
+        if width == decimals:
+            fraction = build.sequence(build.text("."), self._digits(low, high, decimals))
+            return fraction if int(low) else build.optional(fraction)
+        if width < decimals and not int(low):
+            if set(high) == {"9"}:
+                return build.repeat(self._digit(0, 9), 0, width)
+            return build.optional(self._digits(low, high, decimals))
+        return self._digits(low, high, decimals)
+
+    def _digits(self, low: str, high: str, decimals: int) -> Node:
+        """As `_between`, with the first digit."""
+        build, width = self._builder, len(low)
+        if width > decimals and set(low) == {"0"} and set(high) == {"9"}:
+            whole = width - decimals
+            free = build.repeat(self._digit(0, 9), whole, whole)
+            return build.sequence(free, self._between(low[whole:], high[whole:], decimals))
         first, last = int(low[0]), int(high[0])
         rests: dict[tuple[str, str], list[int]] = {}  # first digits by the range of the rest
         for digit in range(first, last + 1):
@@ -113,17 +123,12 @@ class _NumberCompiler:
             build.sequence(self._digit(digits[0], digits[-1]), self._between(*rest, decimals))
             for rest, digits in rests.items()
         )
-        return build.sequence(point, build.choice(*ways))
+        return build.choice(*ways)
 
     def _digit(self, first: int, last: int) -> Node:
         if first == last:
             return self._builder.text(str(first))
         return self._builder.char_set([(ord(str(first)), ord(str(last)))])
-
-
-def _decimals(bound: Decimal) -> int:
-    exponent = bound.normalize().as_tuple().exponent
-    return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
 def _ceil(bound: Decimal, decimals: int) -> Decimal:

@@ -29,19 +29,50 @@ _DAY = (
     r"([12]\d{3}-(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])"
     r"|[12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8]))"
 )
-_TIME = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ"
-_HEX = "[0-9a-f]"
+_TIME = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)"
+_SPAN = r"T(\d{1,4}H(\d{1,4}M(\d{1,4}S)?)?|\d{1,4}M(\d{1,4}S)?|\d{1,4}S)"
+_HEX, _HEX_GROUP = "[0-9a-fA-F]", "[0-9a-fA-F]{1,4}"
+_HOST = r"[a-zA-Z0-9]{1,20}(-[a-zA-Z0-9]{1,16}){0,2}"
+_HOSTS = rf"{_HOST}(\.{_HOST}){{0,3}}"
+_ATOM = "[a-zA-Z0-9_+-]{1,24}"
+_IN_URI = r"a-zA-Z0-9._~!$&'()*+,;=@\-"  # unreserved characters and delimiters that need no escape
+_REST = rf"(\?[{_IN_URI}:/?]{{0,60}})?(#[{_IN_URI}:/?]{{0,30}})?"
+_URI = (
+    rf"([a-z]{{2,9}}://{_HOSTS}(:\d{{1,4}})?(/[{_IN_URI}:/]{{0,90}})?{_REST}"
+    rf"|(urn|mailto|data|tag|tel|did):[{_IN_URI}:]{{1,60}})"
+)
+_PATH = rf"(/?[{_IN_URI}]{{1,40}}(/[{_IN_URI}:]{{1,30}}){{0,4}}/?)?{_REST}"
+_POINTER = "(/[a-zA-Z0-9_.-]{0,30}){0,8}"
+_EMAIL = rf"^{_ATOM}(\.{_ATOM}){{0,2}}@{_HOST}(\.{_HOST}){{0,2}}\.[a-z]{{2,12}}$"
+_BYTE = r"(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_IPV6 = "|".join(
+    (f"({_HEX_GROUP}:){{7}}{_HEX_GROUP}", f"({_HEX_GROUP}:){{1,6}}:{_HEX_GROUP}")
+    + (f"({_HEX_GROUP}:){{1,4}}(:{_HEX_GROUP}){{2,3}}", f"({_HEX_GROUP}:){{1,7}}:")
+    + (f":(:{_HEX_GROUP}){{1,7}}", "::")
+)
 FORMATS = {
     "date": f"^{_DAY}$",
     "time": f"^{_TIME}$",
     "date-time": f"^{_DAY}T{_TIME}$",
-    "uuid": f"^{_HEX}{{8}}-{_HEX}{{4}}-4{_HEX}{{3}}-[89ab]{_HEX}{{3}}-{_HEX}{{12}}$",
-    "email": r"^[a-z0-9]{1,24}([._][a-z0-9]{1,24})?@[a-z0-9]{1,24}(\.[a-z]{2,12}){1,2}$",
-    "ipv4": r"^((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)$",
+    "duration": (
+        r"^P(\d{1,4}W|(\d{1,4}Y(\d{1,4}M(\d{1,4}D)?)?|\d{1,4}M(\d{1,4}D)?|\d{1,4}D)"
+        rf"({_SPAN})?|{_SPAN})$"
+    ),
+    "uuid": f"^{_HEX}{{8}}(-{_HEX}{{4}}){{3}}-{_HEX}{{12}}$",
+    "ipv4": rf"^({_BYTE}\.){{3}}{_BYTE}$",
+    "ipv6": f"^({_IPV6})$",
+    "json-pointer": f"^{_POINTER}$",
+    "relative-json-pointer": rf"^(0|[1-9]\d{{0,2}})(#|{_POINTER})$",
+    **dict.fromkeys(("email", "idn-email"), _EMAIL),
+    **dict.fromkeys(("hostname", "idn-hostname"), f"^{_HOSTS}$"),
+    **dict.fromkeys(("uri", "iri"), f"^{_URI}$"),
+    **dict.fromkeys(("uri-reference", "iri-reference", "uri-template"), f"^({_URI}|{_PATH})$"),
 }
-"""The patterns of formats; other formats are annotations, as JSON Schema says."""
+"""The patterns of the formats of JSON Schema, or of a part of each; others are annotations."""
 
 _ANY: Ranges = [(0, LAST_CODE_POINT)]
+# Of ECMA's dot:
+_ANY_OF_LINE: Ranges = [(0, 0x09), (0x0B, 0x0C), (0x0E, 0x2027), (0x202A, LAST_CODE_POINT)]
 # Characters that a JSON string must escape: controls, the quote and the backslash.
 _ESCAPED: Ranges = [(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x9F)]
 _ESCAPES = {0x22: '\\"', 0x5C: "\\\\", 0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
@@ -56,11 +87,15 @@ _CATEGORIES: dict[Any, Ranges] = {
     ops.CATEGORY_NOT_WORD: [(0x20, 0x2F), (0x3A, 0x40), (0x5B, 0x5E), (0x60, 0x60), (0x7B, 0x7E)],
     ops.CATEGORY_NOT_SPACE: [(0x21, 0x7E)],
 }
+# `{,3}`, an empty set and one of all characters, and names of characters.
+_ONLY_PYTHON = re.compile(r"(?<!\\)(\{,|\[\^?\]|\\N)")
 _REPEATS = (ops.MAX_REPEAT, ops.MIN_REPEAT)
 
 
 def compile_pattern(pattern: str, least: int, most: int | None, builder: GrammarBuilder) -> Node:
     """Strings of `least` to `most` characters that match the expression. Raises SchemaError."""
+    if _ONLY_PYTHON.search(pattern):
+        raise SchemaError("pattern: it means something else in JavaScript than in Python")
     if len(pattern) > MAX_PATTERN_CHARS:
         raise SchemaTooLarge(f"pattern: at most {MAX_PATTERN_CHARS} characters are allowed")
     try:
@@ -69,13 +104,15 @@ def compile_pattern(pattern: str, least: int, most: int | None, builder: Grammar
         raise SchemaError(f"pattern: it cannot be read: {error}") from None
     if parsed.state.flags & ~ops.SRE_FLAG_UNICODE:
         raise SchemaError("pattern: flags are not supported")
+    # Of the formats the engine never follows more than a few.
+    limit = 2 * MAX_POSITIONS if pattern in FORMATS.values() else MAX_POSITIONS
     for unbounded in UNBOUNDED:
         compiler = _PatternCompiler(builder, unbounded)
         node, shortest, longest = compiler.sequence(list(parsed), first=True, last=True)
-        if compiler.positions <= MAX_POSITIONS and (most is None or longest <= most):
+        if compiler.positions <= limit and (most is None or longest <= most):
             break
     else:
-        if compiler.positions > MAX_POSITIONS:
+        if compiler.positions > limit:
             raise SchemaTooLarge("pattern: it is too large")
         raise SchemaError("pattern: it allows more characters than maxLength")
     if shortest < least:
@@ -141,7 +178,7 @@ class _PatternCompiler:
         self._times *= most
         item, shortest, longest = self.sequence(list(inner), first=False, last=False)
         self._times //= most
-        if self.positions > MAX_POSITIONS:
+        if self.positions > 2 * MAX_POSITIONS:
             return item, 0, 0  # refused by the caller, so not expanded
         return self._builder.repeat(item, least, most), shortest * least, longest * most
 
@@ -156,7 +193,7 @@ class _PatternCompiler:
         if op is ops.NOT_LITERAL:
             return self._set(without(_ANY, [(value, value)]))
         if op is ops.ANY:
-            return self._set(_ANY)
+            return self._set(_ANY_OF_LINE)
         if op is ops.IN:
             return self._class(value)
         raise SchemaError(f"pattern: {str(op).lower()} is not supported")
@@ -176,15 +213,13 @@ class _PatternCompiler:
                 universe = _PRINTABLE
             else:
                 raise SchemaError("pattern: a set with an element that is not supported")
-        if negated:
-            return self._set(without(universe, ranges))
-        escapes = [c for c in _ESCAPES if any(a <= c <= b for a, b in ranges)]
-        return self._set(ranges, *map(self._literal, escapes))
+        return self._set(without(universe, ranges) if negated else ranges)
 
-    def _set(self, ranges: Ranges, *others: Node) -> Node:
-        """A character of `ranges` that needs no escape, or one of `others`."""
+    def _set(self, ranges: Ranges) -> Node:
+        """A character of `ranges`, escaped where JSON needs it."""
         plain = without(ranges, _ESCAPED)
-        ways = [self._builder.char_set(plain), *others] if plain else list(others)
+        ways = [self._builder.char_set(plain)] if plain else []
+        ways += (self._literal(code) for code in _ESCAPES if _has(ranges, code))
         if not ways:
             raise SchemaError("pattern: a set that matches no character")
         return self._builder.choice(*ways)
@@ -195,3 +230,7 @@ class _PatternCompiler:
         if not without([(code, code)], _ESCAPED):
             raise SchemaError("pattern: control characters are not supported")
         return self._builder.text(chr(code))
+
+
+def _has(ranges: Ranges, code: int) -> bool:
+    return any(first <= code <= last for first, last in ranges)

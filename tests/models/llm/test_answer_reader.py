@@ -1,14 +1,23 @@
 from collections.abc import Sequence
 
 import pytest
+import xllamacpp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.llm.answer_reader import AnswerReader, BudgetedCompletion, LoopDetector, TokenText
-from models.llm.base import TokenUsage
+from models.llm.answer_reader import (
+    AnswerReader,
+    BudgetedCompletion,
+    CheckedAnswer,
+    LoopDetector,
+    TokenText,
+)
+from models.llm.base import FinishReason, TokenUsage
+from models.llm.structured_output.llguidance import TextMatcher
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK, ToolTextReader, partial_suffix
 from tests.models.llm.structured_output.test_json_schema import CLOCK, calling
 
+LIBRARY = xllamacpp.xllamacpp.__file__
 CALL = f'{MARK}{BEFORE_NAME}f{AFTER_NAME}{{"a": 1}}{END}'
 
 
@@ -80,6 +89,27 @@ def test_marker_of_a_tool_call_cut_by_the_token_limit_is_not_in_the_text() -> No
         said = f"Yes.<tool_call{said}"
         text = "".join(reader.feed(char, TokenUsage(5, n)).text for n, char in enumerate(said, 1))
         assert text + reader.finish("length").text == expected
+
+
+@pytest.mark.parametrize(
+    ("pieces", "finish", "text", "reason"),
+    [
+        (['{"a": ', "14}"], "stop", '{"a": 14}', "stop"),
+        (['{"a": ', "14"], "length", '{"a": 14', "length"),
+        # The engine gave the grammar up and went on without it:
+        (['{"a": ', "15} or so"], "stop", '{"a": ', "length"),
+        (['{"a": ', "1"], "stop", '{"a": 1', "length"),
+    ],
+)
+def test_an_answer_that_only_llguidance_follows_is_never_complete_and_invalid(
+    pieces: list[str], finish: FinishReason, text: str, reason: FinishReason
+) -> None:
+    grammar = 'start: "{\\"a\\": " /[0-9]*[07]/ "}" | "{\\"a\\": 14}"'
+    reader = AnswerReader(budget=CheckedAnswer(TextMatcher(LIBRARY, grammar)), thinking=None)
+    deltas = [reader.feed(piece, TokenUsage(1, at)) for at, piece in enumerate(pieces)]
+    assert (reader.repeats_itself == "length") == ("or so" in pieces[1])
+    deltas.append(reader.finish(finish))
+    assert ("".join(delta.text for delta in deltas), deltas[-1].finish_reason) == (text, reason)
 
 
 def test_a_character_of_several_tokens_is_emitted_whole() -> None:

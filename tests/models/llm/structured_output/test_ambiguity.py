@@ -1,13 +1,13 @@
 """Alternatives of `oneOf`: the comparison by sets decides as the comparison of all pairs does."""
 
-from itertools import combinations
+from itertools import permutations
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.llm.structured_output.ambiguity import Alternative, exclude_each_other
+from models.llm.structured_output.ambiguity import Alternative, overlaps
 from models.llm.structured_output.ast import WorkBudget
 from tests.models.llm.structured_output.schemas import record
 
@@ -27,17 +27,17 @@ _OBJECTS = st.builds(
 @given(st.lists(st.lists(_VALUES | _OBJECTS, min_size=1, max_size=2), min_size=1, max_size=5))
 def test_sets_decide_as_pairs_do(schemas: list[list[Any]]) -> None:
     parts = [[Alternative.of(schema) for schema in part] for part in schemas]
-    pairs = all(
-        one.excludes(other)
-        for mine, theirs in combinations(parts, 2)
+    apart = all(
+        one.keeps_out_of(other)
+        for mine, theirs in permutations(parts, 2)
         for one in mine
         for other in theirs
     )
-    assert exclude_each_other(parts, WorkBudget()) == pairs
+    assert apart == (not any(overlaps(parts, WorkBudget())))
 
 
 def test_listed_values_are_not_compared_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Alternative, "excludes", None)
+    monkeypatch.setattr(Alternative, "keeps_out_of", None)
     parts = [[Alternative.of({"const": f"value {at}"})] for at in range(200)]
-    assert exclude_each_other(parts, WorkBudget())
-    assert not exclude_each_other([*parts, [Alternative.of({"const": "value 7"})]], WorkBudget())
+    assert not any(overlaps(parts, WorkBudget()))
+    assert any(overlaps([*parts, [Alternative.of({"const": "value 7"})]], WorkBudget()))

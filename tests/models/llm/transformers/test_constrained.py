@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import validate  # type: ignore[import-untyped]
 
-from models.errors import (
-    UnsupportedFeature,
-)
+from models.llm.structured_output.ast import SchemaError
 from tests.models.weights.one_folder import OneFolder
 
 LIBRARIES = "the libraries of the GPU profile are not installed; `make test-gpu` runs these tests"
@@ -240,5 +238,5 @@ async def test_an_unsupported_schema_is_refused(
     engine: TransformersEngine, schema: dict[str, Any]
 ) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
-    with pytest.raises(UnsupportedFeature, match="schema"):
+    with pytest.raises(SchemaError, match="schema"):
         await deltas_of(engine, replace(ask(max_tokens=4), response_format=form))
