@@ -17,6 +17,7 @@ from models.tts.base import SynthesisRequest
 from pipelines.errors import StorageUnavailable, VoiceNotFound
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs.documents import Book, Chapter
+from pipelines.jobs.leases import LeasedQueue
 from pipelines.tts.reading import SpeechRequest
 from tests.api.money import Books
 from tests.api.native.jobs.doing import CONFIG, Headers, claim, do, do_next, job
@@ -250,8 +251,8 @@ async def test_a_job_ends_its_attempt_where_its_files_take_the_free_space(
     services: Services,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pipelines.jobs.runner.RENEW_S", 0.01)
-    monkeypatch.setattr("pipelines.jobs.runner.GRACE_S", 0.1)
+    monkeypatch.setattr(LeasedQueue, "renew_s", 0.01)
+    monkeypatch.setattr("pipelines.jobs.leases.GRACE_S", 0.1)
     files = services.speech.jobs._files
     low: list[str] = []
 
