@@ -30,6 +30,7 @@ from tests.telemetry.test_monitoring import shown_series
 pytestmark = [pytest.mark.ray, pytest.mark.redis, pytest.mark.asyncio(loop_scope="session")]
 
 REQUEST_ID = "observed-request-1"
+OF_SOME = {"antiphon_canary_share", "antiphon_model_missing_bytes"}  # of a canary, of a download
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ async def test_what_the_dashboard_and_the_alerts_show_exists_before_it_happens(s
         await until_ready(young)
         while True:  # each process reports some seconds later, on its own
             exist = {sample.name for sample in await samples(young)}
-            missing = shown_series() - exist - {"antiphon_canary_share"}  # of a canary only
+            missing = shown_series() - exist - OF_SOME
             if not missing:
                 break
             assert time.monotonic() < deadline, missing
