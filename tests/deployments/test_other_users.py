@@ -85,6 +85,8 @@ def service() -> Iterator[tuple[Service, Path, int]]:
         command = [sys.executable, "-m", "deployments.main", "--config", str(file)]
         variables = {"RAY_DASHBOARD_PORT": str(dashboard), "TMPDIR": name, "HOME": str(home)}
         variables["ANTIPHON_WEIGHTS"] = str(weights_dir())
+        # The clusters of other tests may have Ray's default.
+        variables["DASHBOARD_METRIC_PORT"] = str(free_port())
         with running_service([*command, "--num-cpus", "2"], variables) as running:
             yield running, folder, dashboard
 
