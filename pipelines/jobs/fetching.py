@@ -92,9 +92,8 @@ class Fetcher:
     async def fetch(self, claimed: Job) -> None:
         """Queues the job of the recording, or fails it; on a failure of the service, or when it is
         cancelled, another attempt follows."""
-        renew = partial(self._jobs.renew_with_space, claimed)
         try:
-            await self._jobs.under_lease(claimed, self._fetch(claimed), renew)
+            await self._jobs.under_lease(claimed, self._fetch(claimed))
         except asyncio.CancelledError:
             await asyncio.shield(self._jobs.give_back(claimed, pause_s=0.0))
             raise

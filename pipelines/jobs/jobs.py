@@ -34,7 +34,7 @@ from pipelines.errors import (
 from pipelines.jobs.queue import SERVICES, JobQueue
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files, keep_files
-from pipelines.storage.room import check_room
+from pipelines.storage.room import check_room, plan_limits
 
 URL_LASTS_S = 24 * 3600.0
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:job-asked-for-once")
@@ -232,7 +232,7 @@ class Jobs(JobQueue):
 
     def _check_plan(self, session: Session, workspace_id: int) -> None:
         workspace = session.get(Workspace, workspace_id)
-        most = self._plans.limits_of(workspace.plan if workspace else "").jobs
+        most = plan_limits(session, self._plans, workspace_id).jobs
         if workspace is not None and workspace.retention == "zero":
             raise InvalidRequest("a workspace with zero retention has no jobs: they store audio")
         check_room(session, self._plans, workspace_id, more=1)

@@ -91,6 +91,10 @@ class LeasedQueue(ABC, Generic[W]):
 
         return await self._change(claimed, renew)
 
+    async def keep_lease(self, claimed: W) -> bool:
+        """As `renew`, while the work goes on."""
+        return await self.renew(claimed)
+
     async def under_lease(
         self,
         claimed: W,
@@ -98,7 +102,7 @@ class LeasedQueue(ABC, Generic[W]):
         renew: Callable[[], Awaitable[bool]] | None = None,
     ) -> T | None:
         """The result of `work`, while which the lease is renewed; None when it is lost."""
-        renew = renew or partial(self.renew, claimed)
+        renew = renew or partial(self.keep_lease, claimed)
         return await while_leased(work, renew, self.renew_s, DatabaseUnavailable, GRACE_S)
 
     async def give_back(

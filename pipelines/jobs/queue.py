@@ -57,10 +57,10 @@ class JobQueue(LeasedQueue[Job]):
             async for piece in self._files.pieces(file, 0, file.size):
                 yield piece
 
-    async def renew_with_space(self, claimed: Job) -> bool:
-        """As `renew`. Raises StorageUnavailable where the disks of temporary files are low."""
+    async def keep_lease(self, claimed: Job) -> bool:
+        """Raises StorageUnavailable where the disks of temporary files are low."""
         await self._files.space.check()
-        return await self.renew(claimed)
+        return await super().keep_lease(claimed)
 
     async def hold(self, claimed: Job, units: int) -> None:
         """Holds the price of the whole work, once. Raises InsufficientCredit."""

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from configs.schema.jobs import JobsConfig
@@ -34,8 +33,7 @@ class JobRunner:
     async def run(self, claimed: Job) -> None:
         """Returns when the job has ended, or its lease is lost. Raises failures of the service;
         another attempt can follow."""
-        renew = partial(self.jobs.renew_with_space, claimed)
-        await self.jobs.under_lease(claimed, self._work(claimed), renew)
+        await self.jobs.under_lease(claimed, self._work(claimed))
 
     async def _work(self, claimed: Job) -> None:
         try:

@@ -85,9 +85,10 @@ async def speak(
     blocks, count = [*task.blocks()], synthesis.billing.speech_characters
     await jobs.hold(job, sum(count(len(text), most_spoken(text)) for _, text in blocks))
     kept = await jobs.files(job, "result")
-    for _, text in () if kept else blocks:
-        with suppress(NothingToSpeak):
-            await until_available(partial(_plan, task, text, synthesis))
+    if not kept:
+        for _, text in blocks:
+            with suppress(NothingToSpeak):
+                await until_available(partial(_plan, task, text, synthesis))
     began = time.monotonic()
     for number, (_, text) in enumerate(blocks[len(kept) :], start=len(kept) + 1):
         call = partial(_spoken, task, text, synthesis)
