@@ -11,13 +11,12 @@ import sys
 from pathlib import Path
 
 from configs.environment import SettingsError, cluster_address, program_name
-from configs.schema.serve import AUTO
 from configs.settings import load_settings
 from db.errors import DatabaseError
 from deployments import cluster
 from deployments.agreement import open_database, own_stores
 from deployments.compat import published_release
-from deployments.default_chat.choice import by_memory
+from deployments.default_chat.choice import chosen
 from deployments.release import release
 from models.registry import CHAT, artefacts_of
 from models.weights.__main__ import main as fetch_weights
@@ -37,8 +36,7 @@ def main() -> None:
         cluster.keep_private(settings.data_dir)
         asyncio.run(open_database(settings)).close()
         first = published_release(options.address)
-        model = by_memory() if settings.chat_model == AUTO else settings.chat_model
-        weights = artefacts_of(CHAT.read(model))
+        weights = artefacts_of(CHAT.read(chosen()))
     except (ValueError, DatabaseError, ConnectionError) as error:
         sys.exit(str(error))
     if first != release():

@@ -25,11 +25,10 @@ from configs.environment import (
     listen_problem,
     port,
 )
-from configs.schema.serve import AUTO
 from configs.settings import Settings, load_settings, weights_dir
 from db import database
-from deployments.cluster import check_folder, readyz
-from deployments.default_chat.choice import by_memory, is_here
+from deployments.cluster import check_folder, local_url, readyz
+from deployments.default_chat.choice import chosen, is_here
 from models.weights.fetch import missing
 from models.weights.store import WeightStore
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
@@ -113,9 +112,8 @@ def check_ray() -> str:
 
 
 def check_chat(settings: Settings) -> str:
-    url = address_on_this_machine(settings.host, settings.port)
-    if (chat := (readyz(f"{url}/readyz") or {}).get("chat")) is None:
-        wanted = by_memory() if settings.chat_model == AUTO else settings.chat_model
+    if (chat := (readyz(f"{local_url(settings)}/readyz") or {}).get("chat")) is None:
+        wanted = chosen()
         return f"{wanted} {'is here' if is_here(wanted) else 'comes while the service runs'}"
     answers = f"{chat.get('model') or 'no model'} answers"
     if coming := chat.get("coming"):
@@ -183,15 +181,17 @@ def main() -> None:
     checks: dict[str, Check] = {one.__name__: one for one in of_machine}
     try:
         settings = load_settings(new=False)  # a look changes nothing
-    except SettingsError:
-        checks["settings"] = lambda: str(load_settings(new=False))  # reports it
+    except SettingsError as error:
+        checks["settings"] = partial(_raise, error)
     else:
         of_settings: list[Callable[[Settings], str | Awaitable[str]]] = [
             check_ports,
             check_chat,
             check_disk,
+            check_database,
+            check_redis,
+            check_storage,
         ]
-        of_settings += [check_database, check_redis, check_storage]
         checks |= {one.__name__: partial(one, settings) for one in of_settings}
     logging.disable()  # what went wrong is said in a sentence
     is_well = True
@@ -201,3 +201,7 @@ def main() -> None:
         mark = click.style("ok  ", fg="green") if is_right else click.style("FIX ", fg="red")
         click.echo(f"{mark} {name.removeprefix('check_'):10} {found}")
     raise SystemExit(0 if is_well else 1)
+
+
+def _raise(error: Exception) -> str:
+    raise error

@@ -38,6 +38,12 @@ def resolved(config: Config, running: dict[str, Any] | None = None) -> Config:
     return config
 
 
+def chosen() -> str:
+    """The configuration that CHAT_MODEL names, or else `by_memory`. Raises SettingsError."""
+    named = chat_model()
+    return by_memory() if named == AUTO else named
+
+
 def by_memory() -> str:
     """The best of `configs/default_chat.yaml` for which enough memory is free."""
     options = load_yaml(DefaultChatConfig, "default_chat")
