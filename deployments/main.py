@@ -210,24 +210,28 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
 def show_notes(config: cluster.Config) -> None:
     """Prints which chat models answer, which one comes, and how to get a better one. What is wrong
     with a configuration is said when it is loaded."""
-    better = load_yaml(DefaultChatConfig, "default_chat").better
     for application in config["applications"]:
         chat = (application.get("args") or {}).get("chat", ())
-        for entry in (one for one in cluster.entries(application) if one["name"] in chat):
-            with suppress(EngineError, OSError, ValueError, YAMLError):
-                chosen = ModelUserConfig.model_validate(entry.get("user_config") or {})
-                for model in chosen.models:
-                    shape = CHAT.read(model)
-                    say(f"  Chat       {shape.id}: {shape.description or shape.owned_by}")
-                if chosen.wanted is None:
-                    if chat_model() != AUTO:
-                        say(f"             CHAT_MODEL is not used: {entry['name']} names its model")
-                    continue
-                if chosen.wanted != chosen.model:
-                    coming = CHAT.read(chosen.wanted).id
-                    say(f"  Chat       {coming} will answer when its weights are fetched")
-                commands = " or ".join(f"CHAT_MODEL={name}" for name in better)
-                say(f"             Better, where the model hub answers: {commands} make run")
+        for entry in cluster.entries(application):
+            if entry["name"] in chat:
+                with suppress(EngineError, OSError, ValueError, YAMLError):
+                    _show_chat(entry)
+
+
+def _show_chat(entry: dict[str, Any]) -> None:
+    chosen = ModelUserConfig.model_validate(entry.get("user_config") or {})
+    for model in chosen.models:
+        shape = CHAT.read(model)
+        say(f"  Chat       {shape.id}: {shape.description or shape.owned_by}")
+    if chosen.wanted is None:
+        if chat_model() != AUTO:
+            say(f"             CHAT_MODEL is not used: {entry['name']} names its model")
+        return
+    if chosen.wanted != chosen.model:
+        say(f"  Chat       {CHAT.read(chosen.wanted).id} will answer when its weights are fetched")
+    better = load_yaml(DefaultChatConfig, "default_chat").better
+    commands = " or ".join(f"CHAT_MODEL={name}" for name in better)
+    say(f"             Better, where the model hub answers: {commands} make run")
 
 
 def show_key(first_key: str | None) -> None:

@@ -126,23 +126,26 @@ class ChatArrival:
         store.root.mkdir(parents=True, exist_ok=True)
         floor = floor_bytes(os.statvfs(store.root), self._settings.free_space_mb)
         size_bytes = max(1, sum(store.artefact(name).size_bytes for name in weights))
-        coming = self._coming = Arrival(model=model, got_bytes=0, size_bytes=size_bytes)
-        self._expect(waiting, coming)
+        shown = 0  # percent
+
+        def expect(got_bytes: int) -> None:
+            self._coming = Arrival(model=model, got_bytes=got_bytes, size_bytes=size_bytes)
+            self._expect(waiting, self._coming)
 
         def show(got_bytes: int) -> None:
-            nonlocal coming
-            before = 100 * coming.got_bytes // size_bytes
+            nonlocal shown
             percent = 100 * got_bytes // size_bytes
-            if percent != before:
-                coming = self._coming = coming.model_copy(update={"got_bytes": got_bytes})
-                self._expect(waiting, coming)
-            if percent // 10 > before // 10:
+            if percent != shown:
+                expect(got_bytes)
+            if percent // 10 > shown // 10:
                 self._say(f"Chat: {percent} % of {size_bytes >> 20:,} MiB of {model} are here")
+            shown = percent
             if self._stop.is_set():
                 raise Stopped
             if shutil.disk_usage(store.root).free < floor:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+        expect(0)
         discard_corrupt(store, weights, reread=False)
         fetch(store, weights, FetchProgress(size_bytes, show=show, reserve_bytes=floor))
 
