@@ -61,8 +61,7 @@ def node_options(gcs: int | None = None) -> Iterator[None]:
     """
     from ray._private import parameter, utils
 
-    if (set_handler := vars(utils).get("set_sigterm_handler")) is None:
-        raise Incompatible("ray: utils has no set_sigterm_handler")
+    set_handler = _required(utils, "set_sigterm_handler")
     shipped: Any = parameter.RayParams
     options = {
         "dashboard_agent_listen_port": 0,
@@ -186,10 +185,8 @@ def driver_handle(deployment: str, application: str) -> Any:
     from ray import serve
 
     handle: Any = serve.get_deployment_handle(deployment, app_name=application)
-    if not hasattr(handle, "_init") or not hasattr(handle, "init_options"):
-        raise Incompatible("ray: DeploymentHandle has no _init")
-    if handle.init_options is None:  # Serve returns the same one each time
-        handle._init(_run_router_in_separate_loop=True)
+    if _required(handle, "init_options") is None:  # Serve returns the same one each time
+        _required(handle, "_init")(_run_router_in_separate_loop=True)
     return handle
 
 
