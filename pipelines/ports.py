@@ -139,15 +139,14 @@ class ModelList:
         names, answers = await self._ask()
         listed: dict[str, ListedModel | None] = dict.fromkeys(names)
         for name, answer in zip(names, answers, strict=True):
+            coming = self._arrivals.get(name)
             if answer is not None:
                 self._seen[name] = answer
                 status: ModelStatus = "asleep" if answer.is_asleep else "ready"
-                coming = self._arrivals.get(name)
                 if coming is not None and coming.model == answer.id:  # it has just come
                     coming = None
                 listed[name] = ListedModel(answer, status, self.problems.get(name), coming)
             elif (known := self._seen.get(name) or self._infos.get(name)) is not None:
-                coming = self._arrivals.get(name)
                 listed[name] = ListedModel(known, "unavailable", coming=coming)
         taken = {name for model in listed.values() if model for name in _names(model.info)}
         first = next(iter(self._chats), "")  # while it is down it keeps them from the others

@@ -101,8 +101,11 @@ class Housekeeper:
             failed_end = ago(keep.failed_voice_days)
             chores["failed_voices"] = partial(self._voices.delete_failed, failed_end)
         if self._jobs is not None:
-            ends = ago(keep.job_days), ago(keep.upload_days)
-            chores["jobs"] = partial(self._jobs.delete_old, *ends)
+            chores["jobs"] = partial(
+                self._jobs.delete_old,
+                ended_before=ago(keep.job_days),
+                begun_before=ago(keep.upload_days),
+            )
         return chores
 
     def _delete(self, table: type[SQLModel], moment: datetime | None, before: datetime) -> Chore:

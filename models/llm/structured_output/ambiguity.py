@@ -50,9 +50,11 @@ class Values(NamedTuple):
         return cls(frozenset("number" if name == "integer" else name for name in names))
 
     def excludes(self, other: "Values") -> bool:
-        both = self.listed, other.listed
-        apart = None not in both and not frozenset.intersection(*both)  # type: ignore[arg-type]
-        return not self.types & other.types or apart or frozenset() in both
+        if not self.types & other.types or frozenset() in (self.listed, other.listed):
+            return True
+        if self.listed is None or other.listed is None:
+            return False
+        return self.listed.isdisjoint(other.listed)
 
 
 @dataclass(frozen=True, slots=True)
