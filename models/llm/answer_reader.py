@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from models.llm.base import FinishReason, GenerationDelta, GenerationRequest, TokenUsage
-from models.llm.structured_output.answer import is_json_or_calls, may_call_tools
+from models.llm.structured_output.answer import (
+    is_constrained_throughout,
+    is_json_or_calls,
+    may_call_tools,
+)
 from models.llm.structured_output.ast import Grammar
 from models.llm.structured_output.llguidance import TextMatcher
 from models.llm.structured_output.parser_state import ParserState
 from models.llm.tool_calls import MARK, CallDelta, ToolTextReader, partial_suffix
+from models.llm.unmarked_calls import UnmarkedCallFinder
 
 THINK, END_OF_THINKING = "<think>", "</think>"
 UNFINISHED = "\ufffd"  # the replacement character, which decoders write for a partial character
@@ -52,6 +57,7 @@ class AnswerReader:
         *,
         thinking: bool | None = False,
         tools: ToolTextReader | None = None,
+        unmarked: UnmarkedCallFinder | None = None,
         budget: "BudgetedCompletion | CheckedAnswer | None" = None,
         loops: "LoopDetector | None" = None,
     ) -> None:
@@ -59,6 +65,7 @@ class AnswerReader:
         self.stopped = False  # a `stop` text was found: the rest is not returned
         self._thoughts = None if thinking is None else _ThoughtReader(begun=thinking)
         self._tools = tools
+        self._unmarked = unmarked
         self._stop = _StopReader(stop)
         self._budget = budget
         self._loops = loops
@@ -73,23 +80,40 @@ class AnswerReader:
         stop: Sequence[str] = (),
         thinking: bool | None,
         ends_loops: bool = False,
+        finds_unmarked: bool = False,
     ) -> "AnswerReader":
-        """The reader of a request's answer; `grammar` is what the answer is constrained to."""
+        """The reader of a request's answer; `grammar` is what the answer is constrained to.
+
+        `finds_unmarked`: where the model writes a tool call without the marker, the text ends and
+        `unmarked_call` names it.
+        """
         tools = None
+        unmarked = None
         budget: BudgetedCompletion | CheckedAnswer | None = None
         loops = LoopDetector() if ends_loops and not isinstance(grammar, Grammar) else None
         if may_call_tools(request):
             tools = ToolTextReader(json_or_calls=is_json_or_calls(request))
+            if finds_unmarked and not is_constrained_throughout(request):
+                names = [tool["function"]["name"] for tool in request.tools]
+                unmarked = UnmarkedCallFinder(names)
         if isinstance(grammar, Grammar):
             budget = BudgetedCompletion(grammar, request.sampling.max_tokens, context_tokens)
         elif grammar is not None:
             budget = CheckedAnswer(grammar)
-        return cls(stop, thinking=thinking, tools=tools, budget=budget, loops=loops)
+        return cls(
+            stop, thinking=thinking, tools=tools, unmarked=unmarked, budget=budget, loops=loops
+        )
 
     @property
     def calls(self) -> int:
         """How many tool calls are complete."""
         return self._tools.whole if self._tools is not None else 0
+
+    @property
+    def unmarked_call(self) -> str | None:
+        """The function of a tool call without a marker, with which the text goes on. Neither it nor
+        what follows is returned."""
+        return None if self._unmarked is None else self._unmarked.called
 
     @property
     def repeats_itself(self) -> FinishReason | None:
@@ -118,6 +142,8 @@ class AnswerReader:
             piece += self._read(*self._thoughts.finish())
         if not self.stopped:
             held = self._tools.finish() if self._tools is not None and not lost else ""
+            if self._unmarked is not None:
+                held = self._unmarked.finish() + held
             piece += GenerationDelta(self._stop.feed(held) + self._stop.finish())
             self.stopped = self._stop.found
         called = finish == "stop" and self.calls
@@ -129,6 +155,8 @@ class AnswerReader:
         calls: tuple[CallDelta, ...] = ()
         if self._tools is not None and answer:
             answer, calls = self._tools.feed(answer)
+        if self._unmarked is not None and not self.calls:
+            answer = self._unmarked.feed(answer)
         text = self._stop.feed(answer)
         self.stopped = self._stop.found
         if self._loops is not None:

@@ -102,14 +102,28 @@ class LlamaCppEngine(ChatEngine):
         if request.tools or request.response_format:
             grammar = await self._grammar(request)
         reader = AnswerReader.of(
-            request, grammar, config.context_tokens, thinking=None, ends_loops=config.ends_loops
+            request,
+            grammar,
+            config.context_tokens,
+            thinking=None,
+            ends_loops=config.ends_loops,
+            finds_unmarked=True,
         )
         finish: FinishReason | None = None
+        texts: list[str] = []
         async with aclosing(
             self._chunks(request, _to_body(request, grammar, config.context_tokens))
         ) as lists:
             async for chunks in lists:
                 delta, ended = _read(chunks, reader)
+                texts.append(delta.text)
+                if (name := reader.unmarked_call) is not None and delta.usage is not None:
+                    await lists.aclose()
+                    yield delta
+                    text = "".join(texts)
+                    async for other in self._instead_of(name, request, text, delta.usage):
+                        yield other
+                    return
                 finish = delta.finish_reason or finish  # may be a batch before the end
                 if ended:
                     delta += reader.finish(finish)
@@ -124,6 +138,31 @@ class LlamaCppEngine(ChatEngine):
                     yield GenerationDelta(finish_reason=repeats, usage=delta.usage)
                     return
         raise EngineLost("llama.cpp ended without a finish reason")
+
+    async def _instead_of(
+        self, name: str, request: GenerationRequest, text: str, used: TokenUsage
+    ) -> AsyncGenerator[GenerationDelta, None]:
+        """What follows `text` in place of an unmarked call of `name`, whose tokens do not count.
+
+        Calls that obey their grammar; words where there is no such function, without the tools,
+        since a model that sees them would call it again.
+        """
+        sampling = request.sampling
+        if sampling.max_tokens is not None:
+            left = max(1, sampling.max_tokens - used.completion_tokens)
+            sampling = replace(sampling, max_tokens=left)
+        rest = replace(request, begun=request.begun + text, sampling=sampling)
+        if name in (tool["function"]["name"] for tool in request.tools):
+            rest = replace(rest, tool_choice="required")
+        else:
+            rest = replace(rest, tools=(), tool_choice="none")
+        async with aclosing(self.generate(rest)) as deltas:
+            async for delta in deltas:
+                usage = delta.usage
+                if usage is not None:
+                    made = max(0, usage.total_tokens - used.prompt_tokens)
+                    usage = TokenUsage(used.prompt_tokens, made, used.cached_tokens)
+                yield replace(delta, usage=usage)
 
     async def _grammar(self, request: GenerationRequest) -> Grammar | TextMatcher | None:
         """Raises SchemaError."""

@@ -1,0 +1,68 @@
+"""Tool calls that a model writes without the marker that its template asks for.
+
+Qwen2.5-Coder writes them as JSON, bare, in a code fence or in the tag of the signatures, whatever
+its prompt says (https://github.com/vllm-project/vllm/issues/32926); other small models do so now
+and then, and some call functions that do not exist.
+"""
+
+import re
+from collections.abc import Collection
+from itertools import product
+
+_OPENINGS = ("", "```json", "```", "<tools>")
+_BRACKETS = ("", "[", "{")  # of a list of calls, or doubled as in Qwen's own template
+_HEADS = tuple(
+    f'{opening}{bracket}{{"name":"' for opening, bracket in product(_OPENINGS, _BRACKETS)
+)
+_AFTER_NAME = (',"arguments":', ',"parameters":')
+_NAME = re.compile(r"[\w.-]{0,64}")
+_LINE = re.compile(r"^[ \t]*(?=[`{\[<])", re.M)
+
+
+class UnmarkedCallFinder:
+    """Passes text on up to a line that begins with a call without a marker."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        """`names` are those of the request's functions."""
+        self.called: str | None = None  # the function, once a call is found
+        self._names = names
+        self._waiting = ""  # from the beginning of a line that may be a call
+        self._begins_line = True
+
+    def feed(self, text: str) -> str:
+        """The text that is certain not to be a part of a call."""
+        text, self._waiting = self._waiting + text, ""
+        if self.called is not None:
+            return ""
+        for line in _LINE.finditer(text):
+            if line.start() == 0 and not self._begins_line:
+                continue
+            if self._may_be_call("".join(text[line.end() :].split())):
+                if self.called is None:
+                    self._waiting = text[line.start() :]
+                text = text[: line.start()]
+                break
+        line_break, last_line = text.rpartition("\n")[1:]
+        self._begins_line = (self._begins_line or bool(line_break)) and not last_line.strip()
+        return text
+
+    def finish(self) -> str:
+        """The text held back, at the end of the answer."""
+        held, self._waiting = self._waiting, ""
+        return held
+
+    def _may_be_call(self, compact: str) -> bool:
+        """Whether a text without white space begins a call, or may do so when it goes on."""
+        for head in _HEADS:
+            if head.startswith(compact):
+                return True
+            if not compact.startswith(head):
+                continue
+            name, quote, after = compact[len(head) :].partition('"')
+            if not quote:
+                return _NAME.fullmatch(name) is not None
+            if name in self._names or after.startswith(_AFTER_NAME):
+                self.called = name
+                return True
+            return any(key.startswith(after) for key in _AFTER_NAME)
+        return False
