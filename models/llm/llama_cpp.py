@@ -110,18 +110,21 @@ class LlamaCppEngine(ChatEngine):
             finds_unmarked=True,
         )
         finish: FinishReason | None = None
-        texts: list[str] = []
+        text = ""
+        written = 0  # tokens up to the end of `text`
         async with aclosing(
             self._chunks(request, _to_body(request, grammar, config.context_tokens))
         ) as lists:
             async for chunks in lists:
                 delta, ended = _read(chunks, reader)
-                texts.append(delta.text)
+                if delta.text and delta.usage is not None and request.tools:
+                    text += delta.text
+                    written = delta.usage.completion_tokens
                 if (name := reader.unmarked_call) is not None and delta.usage is not None:
                     await lists.aclose()
-                    yield delta
-                    text = "".join(texts)
-                    async for other in self._instead_of(name, request, text, delta.usage):
+                    used = replace(delta.usage, completion_tokens=written)
+                    yield replace(delta, usage=used)
+                    async for other in self._instead_of(name, request, text, used):
                         yield other
                     return
                 finish = delta.finish_reason or finish  # may be a batch before the end
@@ -158,11 +161,11 @@ class LlamaCppEngine(ChatEngine):
             rest = replace(rest, tools=(), tool_choice="none")
         async with aclosing(self.generate(rest)) as deltas:
             async for delta in deltas:
-                usage = delta.usage
-                if usage is not None:
-                    made = max(0, usage.total_tokens - used.prompt_tokens)
-                    usage = TokenUsage(used.prompt_tokens, made, used.cached_tokens)
-                yield replace(delta, usage=usage)
+                if delta.usage is None:
+                    yield delta
+                else:
+                    made = used.completion_tokens + delta.usage.completion_tokens
+                    yield replace(delta, usage=replace(used, completion_tokens=made))
 
     async def _grammar(self, request: GenerationRequest) -> Grammar | TextMatcher | None:
         """Raises SchemaError."""
