@@ -38,6 +38,7 @@ from models.llm.structured_output.answer import (
     answer_grammar,
     cached_grammar,
     is_constrained_throughout,
+    is_json_or_calls,
 )
 from models.llm.structured_output.ast import Grammar, SchemaError, SchemaTooLarge, WorkBudget
 from models.llm.structured_output.compilation import GrammarCompiler
@@ -98,6 +99,11 @@ class LlamaCppEngine(ChatEngine):
         config = self._config
         sampling = request.sampling.over(config.temperature, config.top_p)
         request = replace(request, sampling=sampling)
+        if is_json_or_calls(request):
+            async with aclosing(self._calls_or_json(request)) as deltas:
+                async for delta in deltas:
+                    yield delta
+            return
         grammar = None
         if request.tools or request.response_format:
             grammar = await self._grammar(request)
@@ -141,6 +147,25 @@ class LlamaCppEngine(ChatEngine):
                     yield GenerationDelta(finish_reason=repeats, usage=delta.usage)
                     return
         raise EngineLost("llama.cpp ended without a finish reason")
+
+    async def _calls_or_json(
+        self, request: GenerationRequest
+    ) -> AsyncGenerator[GenerationDelta, None]:
+        """Calls where the model begins with one, else JSON: under a grammar of both, models that
+        write calls without the marker always chose JSON, and made up what a tool would tell."""
+        calls = False
+        free = replace(request, response_format=None)
+        async with aclosing(self.generate(free)) as deltas:
+            async for delta in deltas:
+                calls = calls or bool(delta.tool_calls)
+                if calls:
+                    yield delta
+                elif delta.text or delta.finish_reason:
+                    break
+        if not calls:
+            async with aclosing(self.generate(replace(request, tool_choice="none"))) as deltas:
+                async for delta in deltas:
+                    yield delta
 
     async def _instead_of(
         self, name: str, request: GenerationRequest, text: str, used: TokenUsage

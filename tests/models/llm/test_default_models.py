@@ -25,6 +25,7 @@ TOOLS = tuple(
     {"type": "function", "function": {"name": name, "description": text, "parameters": CITY}}
     for name, text in (("get_weather", "The weather in a city now"), ("book_hotel", "Book a hotel"))
 )
+SMALLEST = "smollm2"
 QUESTIONS = {
     "What is the capital of France?": "Paris",
     "What is 2 plus 3? Answer with the number.": "5",
@@ -32,11 +33,17 @@ QUESTIONS = {
 }
 
 
-@pytest.fixture(
-    scope="module",
-    params=[one for one in configurations(CHAT) if one.values[0] in DEFAULTS],
-)
+LOADED = [one for one in configurations(CHAT) if one.values[0] in DEFAULTS]
+
+
+@pytest.fixture(params=LOADED)
 def engine(request: pytest.FixtureRequest) -> ChatEngine:
+    return configured(CHAT, request.param)
+
+
+@pytest.fixture(params=[one for one in LOADED if one.values[0] != SMALLEST])
+def caller(request: pytest.FixtureRequest) -> ChatEngine:
+    """The smallest makes up results of tools, and is measured alone."""
     return configured(CHAT, request.param)
 
 
@@ -44,8 +51,8 @@ async def answer(engine: ChatEngine, request: GenerationRequest) -> GenerationDe
     return GenerationDelta.joined([delta async for delta in engine.generate(request)])
 
 
-def ask(*messages: ChatMessage, tools: tuple[dict[str, Any], ...] = ()) -> GenerationRequest:
-    return GenerationRequest(messages, SamplingOptions(temperature=0, max_tokens=60), tools=tools)
+def ask(*messages: ChatMessage, **more: Any) -> GenerationRequest:
+    return GenerationRequest(messages, SamplingOptions(temperature=0, max_tokens=60), **more)
 
 
 @pytest.mark.parametrize(("question", "key"), QUESTIONS.items())
@@ -56,20 +63,40 @@ async def test_an_everyday_question_is_answered(
     assert key in whole.text
 
 
-async def test_a_tool_that_fits_is_called_and_its_result_told(engine: ChatEngine) -> None:
+async def test_a_tool_that_fits_is_called_and_its_result_told(caller: ChatEngine) -> None:
     question = ChatMessage("user", "What is the weather in Rome?")
-    called = await answer(engine, ask(question, tools=TOOLS))
+    called = await answer(caller, ask(question, tools=TOOLS))
     assert called.finish_reason == "tool_calls" and "{" not in called.text
     call = called.tool_calls[0]
     assert call["function"]["name"] == "get_weather"
     assert json.loads(call["function"]["arguments"]) == {"city": "Rome"}
     result = ChatMessage("tool", "snow, 2 degrees", {"tool_call_id": call["id"]})
-    told = await answer(engine, ask(question, called.to_message(), result, tools=TOOLS))
+    told = await answer(caller, ask(question, called.to_message(), result, tools=TOOLS))
     assert "snow" in told.text.lower() and not told.tool_calls
 
 
 @pytest.mark.parametrize("question", ["Hello! How are you?", "What is the capital of Italy?"])
-async def test_no_tool_is_called_where_none_fits(engine: ChatEngine, question: str) -> None:
-    whole = await answer(engine, ask(ChatMessage("user", question), tools=TOOLS))
+async def test_no_tool_is_called_where_none_fits(caller: ChatEngine, question: str) -> None:
+    whole = await answer(caller, ask(ChatMessage("user", question), tools=TOOLS))
     assert whole.text and "{" not in whole.text and not whole.tool_calls
     assert whole.finish_reason == "stop"
+
+
+async def test_a_tool_is_called_before_json_that_needs_it(caller: ChatEngine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"answer": {"type": "string"}},
+        "required": ["answer"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    question = ChatMessage("user", "What is the weather in Rome?")
+    called = await answer(caller, ask(question, tools=TOOLS, response_format=form))
+    assert [call["function"]["name"] for call in called.tool_calls] == ["get_weather"]
+    result = ChatMessage("tool", "snow, 2 degrees", {"tool_call_id": called.tool_calls[0]["id"]})
+    messages = (question, called.to_message(), result)
+    told = await answer(caller, ask(*messages, tools=TOOLS, response_format=form))
+    assert "snow" in json.loads(told.text)["answer"].lower() and not told.tool_calls
+    question = ChatMessage("user", "What is the capital of Italy?")
+    told = await answer(caller, ask(question, tools=TOOLS, response_format=form))
+    assert "Rome" in json.loads(told.text)["answer"] and not told.tool_calls
