@@ -5,6 +5,8 @@ import logging
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -93,8 +95,14 @@ async def run_shared(trials: Sequence[Any], workers: Sequence[Run]) -> list[Any]
 def lower_priority() -> None:
     """Lets this thread, and those that it starts, run only on otherwise idle cores.
 
-    With Linux's scheduling class SCHED_IDLE; elsewhere with the highest niceness.
+    With Linux's scheduling class SCHED_IDLE; elsewhere with the highest niceness. Where the kernel
+    shares cores between sessions first (sched_autogroup_enabled), a class counts only within one,
+    and Ray starts each job in a session of its own: half of each core was a job's beside the
+    service.
     """
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(NICENESS))
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except (AttributeError, OSError) as error:
