@@ -129,7 +129,8 @@ class LlamaCppEngine(ChatEngine):
                 if (name := reader.unmarked_call) is not None and delta.usage is not None:
                     await lists.aclose()
                     used = replace(delta.usage, completion_tokens=written)
-                    yield replace(delta, usage=used)
+                    if delta.text:
+                        yield replace(delta, usage=used)
                     async for other in self._instead_of(name, request, text, used):
                         yield other
                     return
