@@ -20,7 +20,7 @@ _LINE = re.compile(r"^[ \t]*(?=[`{\[<])", re.M)
 
 
 class UnmarkedCallFinder:
-    """Passes text on up to a line that begins with a call without a marker."""
+    """Passes text on up to a line that begins with an unmarked call."""
 
     def __init__(self, names: Collection[str]) -> None:
         """`names` are those of the request's functions."""
