@@ -331,7 +331,7 @@ class Billing:
     async def _charge_failure(
         self, workspace_id: int, service: Service, units: int, payer: Operation
     ) -> None:
-        if await self._count_abandoned(workspace_id, service):
+        if await self.count_abandoned(workspace_id, service):
             return
         try:
             charge = await self.hold(workspace_id, service, units, payer)
@@ -339,7 +339,7 @@ class Billing:
             return  # the next request needs credit before its work
         await charge.capture_delivered(units)
 
-    async def _count_abandoned(self, workspace_id: int, service: Service) -> bool:
+    async def count_abandoned(self, workspace_id: int, service: Service) -> bool:
         """Whether the work that its caller left is free."""
         if self.is_stopping:
             return True
@@ -349,7 +349,7 @@ class Billing:
         return is_free
 
     async def _settle_abandoned(self, charge: Charge, free: Settlement, paid: Settlement) -> None:
-        is_free = await self._count_abandoned(charge.workspace_id, charge.service)
+        is_free = await self.count_abandoned(charge.workspace_id, charge.service)
         await self._settle_with_retries(charge, free if is_free else paid, (), None)
 
     async def _renew(self) -> bool:

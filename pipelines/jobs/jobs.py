@@ -168,7 +168,7 @@ class Jobs(JobQueue):
 
         def cancel(session: Session, job: Job) -> None:
             if (job.kind, job.status) == (BATCH, "processing"):
-                if job.lease_until and job.lease and job.lease_until > utc_now():
+                if job.is_in_work(utc_now()):
                     job.status = "cancelling"
                 else:
                     self._end(session, job, "cancelled")
@@ -215,10 +215,25 @@ class Jobs(JobQueue):
         return await self._database.read(jobs.bytes_of, job.id, kind)
 
     async def delete(self, principal: Principal, job_id: UUID) -> None:
-        """Charges for what is done of an unfinished job, and deletes it. Raises NotFound."""
+        """Charges for what is done of an unfinished job, and deletes it. Raises NotFound.
+
+        The part that is done now counts as work that its caller left: as often, it is charged.
+        """
+        units = {
+            "transcription": round(self._work.window_s * 1000),
+            "speech": self._work.block_characters,
+        }
+        asked, _ = await self._find(principal, job_id)
+        is_left = bool(asked.held) and asked.is_in_work(utc_now())
+        service = SERVICES[asked.kind]
+        is_free = not is_left or await self._billing.count_abandoned(asked.workspace_id, service)
 
         def delete(session: Session, job: Job) -> None:
+            if not is_free:
+                job.units = min(job.units + units[job.kind], job.held or 0)
             self._settle(session, job, charges=job.status in UNFINISHED)
+            if job.kind == BATCH and not job.is_in_work(utc_now()):  # else its process pays them
+                release_lines(session, job)
             jobs.delete_job(session, job)
             audit(session, job.workspace_id, "job.deleted", principal.actor, str(job_id))
 

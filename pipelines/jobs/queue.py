@@ -151,8 +151,7 @@ class JobQueue(LeasedQueue[Job]):
         await self._delete_expired()
 
     async def fail(self, claimed: Job, error: Exception) -> None:
-        """Fails the job, unless it is gone, with what its owner may know of the error; only what is
-        kept of a transcript is charged."""
+        """Fails the job, unless it is gone, with what its owner may know of the error."""
         code, reason = public_error(error)
         await self._change(claimed, lambda session, row: self._fail(session, row, code, reason))
 
@@ -175,9 +174,11 @@ class JobQueue(LeasedQueue[Job]):
 
     def _end(self, session: Session, row: Job, status: str) -> None:
         """Ends the job, and drops its input."""
-        # What is kept of a transcript can be read, and its owner can let the job fail.
-        is_due = row.kind == "transcription" and row.error not in (None, *SERVICE_FAULTS)
-        self._settle(session, row, charges=status == "completed" or is_due and row.units > 0)
+        # Its owner can let a job fail, such as by the deletion of its voice before the last block.
+        is_due = row.units > 0 and row.error not in (None, *SERVICE_FAULTS)
+        self._settle(session, row, charges=status == "completed" or is_due)
+        if row.kind == BATCH:
+            release_lines(session, row)
         row.status, row.finished_at = status, utc_now()
         row.lease = row.lease_until = row.estimated_completion = None
         useless = ("result",) if (row.kind, status) == ("speech", "failed") else ()
@@ -212,8 +213,6 @@ class JobQueue(LeasedQueue[Job]):
             metrics.charged_micro_usd.labels(service).inc(ledger.capture(session, *work).charged)
         elif row.held is not None and row.status in UNFINISHED:
             ledger.release(session, row.workspace_id, row.operation, service)
-        if row.kind == BATCH:
-            release_lines(session, row)
 
     def _keep(
         self,
