@@ -23,6 +23,7 @@ from db.database import Database, utc_now
 from db.files import expire_these_files
 from db.jobs import jobs
 from db.jobs.jobs import BATCH, IN_WORK, UNFINISHED, Job, JobFile
+from db.jobs.queue import release_lines
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation

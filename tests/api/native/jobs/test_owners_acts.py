@@ -9,6 +9,7 @@ import pytest
 
 from api.native import jobs as jobs_api
 from api.services import Services
+from pipelines.billing.operation import Operation
 from pipelines.jobs import leases
 from tests.api.money import Books
 from tests.api.native.jobs.doing import CONFIG, Headers, claim, do, do_next, job, recording
@@ -142,3 +143,17 @@ async def test_lines_in_work_of_a_deleted_batch_are_charged(
     kinds = await books.kinds()
     assert kinds.count("hold") == kinds.count("capture") == 3
     assert (await books.charged("chat"))[0] > 0
+
+
+async def test_holds_of_lines_of_a_dead_process_end_with_the_batch(
+    client: httpx.AsyncClient, auth: Headers, services: Services, books: Books
+) -> None:
+    raise_plans(services.infrastructure.settings.database_url)
+    made = await send(client_of(client, auth), line(1))
+    claimed = await claim(services)
+    payer = Operation(None, f"{claimed.operation}-0")
+    await services.platform.billing.hold(books.workspace_id, "chat", 100, payer)
+    await services.speech.jobs.give_back(claimed, died=True)
+    url = f"/jobs/{made.id.removeprefix('batch_')}"
+    assert (await client.delete(url, headers=auth)).status_code == 200
+    assert await books.kinds() == ["hold", "release"]
