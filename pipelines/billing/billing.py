@@ -22,7 +22,7 @@ from db.webhooks import EncryptText, NewEvent, add_event
 from models.errors import EngineStopped
 from pipelines.billing.operation import Operation
 from pipelines.billing.turns import AccountTurns
-from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
+from pipelines.errors import SERVICE_FAULTS, AudioTooLong, InsufficientCredit, public_error
 from pipelines.limits.limits import HOUR_S, SharedLimits
 from pipelines.tasks import TaskSet, keep_lease, retry
 from telemetry import metrics
@@ -229,12 +229,45 @@ class Billing:
         A request whose `operation` has a hold or was charged may run again without credit. Raises
         InsufficientCredit or DatabaseUnavailable.
         """
-        if await self.credit(workspace_id) >= (least := self.cost(service, units)):
-            return
-        if operation.name is None or not await self._database.read(
+        least = self.cost(service, units)
+        if await self._spendable(workspace_id, least, operation) < least:
+            raise self.refusal(service, least)
+
+    @asynccontextmanager
+    async def affordable_audio(
+        self,
+        workspace_id: int,
+        most_s: float,
+        operation: Operation,
+        *,
+        channels: int = 1,
+        least_ms: int = 0,
+    ) -> AsyncIterator[float]:
+        """Around the decoding of audio, in which its price is not held yet: how many seconds of
+        it, at most `most_s`, the credit pays for.
+
+        Raises InsufficientCredit for audio that turns out to be longer, and as `check_credit`.
+        """
+        most = self.cost("stt", round(most_s * 1000) * channels)
+        credit = await self._spendable(workspace_id, most, operation)
+        if credit < (least := self.cost("stt", least_ms)):
+            raise self.refusal("stt", least)
+        try:
+            yield most_s if credit >= most else self.affordable_ms(credit) / 1000 / channels
+        except AudioTooLong:
+            if credit >= most:
+                raise
+            raise self.refusal("stt", credit + 1) from None
+
+    async def _spendable(self, workspace_id: int, micro_usd: int, operation: Operation) -> int:
+        """The credit; that amount for a request whose earlier run has paid or holds its price."""
+        credit = await self.credit(workspace_id)
+        may_be_paid = operation.name is not None and credit < micro_usd
+        if may_be_paid and await self._database.read(
             ledger.has_paid, workspace_id, operation.first_hold
         ):
-            raise self.refusal(service, least)
+            return micro_usd
+        return credit
 
     async def usage(
         self, workspace_id: int, first: date, last: date, *, by_key: bool

@@ -4,6 +4,7 @@ What is kept of a part is neither done nor charged again.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,6 +22,7 @@ from db.jobs.jobs import BATCH, UNFINISHED, Job, JobFile
 from db.jobs.queue import release_lines
 from db.webhooks import EventKind, NewEvent
 from pipelines.billing.billing import Service
+from pipelines.billing.operation import Operation
 from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
 from pipelines.jobs.leases import HOLD, LeasedQueue, until_available
 from pipelines.storage.files import Content
@@ -61,6 +63,15 @@ class JobQueue(LeasedQueue[Job]):
         """Raises StorageUnavailable where the disks of temporary files are low."""
         await self._files.space.check()
         return await super().keep_lease(claimed)
+
+    def affordable_audio(
+        self, claimed: Job, most_s: float, channels: int
+    ) -> AbstractAsyncContextManager[float]:
+        """As that of Billing, before `hold`."""
+        if claimed.held is not None:
+            return nullcontext(most_s)
+        owner, unnamed = claimed.workspace_id, Operation()
+        return self._billing.affordable_audio(owner, most_s, unnamed, channels=channels)
 
     async def hold(self, claimed: Job, units: int) -> None:
         """Holds the price of the whole work, once. Raises InsufficientCredit."""

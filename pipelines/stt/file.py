@@ -77,6 +77,11 @@ class FileRequest:
     form: TranscriptStyle = TranscriptStyle()
     redaction: Redaction | None = None  # masks
 
+    @property
+    def channels(self) -> int:
+        """How many are transcribed, each at its own price."""
+        return 2 if self.multichannel else 1
+
 
 @dataclass(frozen=True, slots=True)
 class FileTranscript:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from db.webhooks import NewEvent
-from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
 from pipelines.audio.watermarking import WatermarkDetection, Watermarker
 from pipelines.billing.billing import Billing, Charge, FailureEvent
 from pipelines.billing.operation import Operation
@@ -42,14 +42,14 @@ class PaidTranscription:
         path: Path,
         asked: FileRequest,
     ) -> DecodedRecording:
-        """As `TranscriptionPipeline.open`, where there is credit for LEAST_MS.
+        """As `TranscriptionPipeline.open`, as far as the credit pays for the audio.
 
         Sends `stt.failed` when the service fails. Raises InsufficientCredit too.
         """
-        await self.check_credit(workspace_id, operation)
-        async with self.events.recording(workspace_id, "stt.failed"):
-            counted = self._counted(workspace_id, operation)
-            return await self.pipeline.open(path, asked, workspace_id, counted)
+        async with self._affordable(workspace_id, operation, asked.channels) as most_s:
+            async with self.events.recording(workspace_id, "stt.failed"):
+                counted = self._counted(workspace_id, operation)
+                return await self.pipeline.open(path, asked, workspace_id, counted, most_s)
 
     async def check_credit(self, workspace_id: int, operation: Operation) -> None:
         """Before a file is decoded. Raises InsufficientCredit or DatabaseUnavailable."""
@@ -108,14 +108,21 @@ class PaidTranscription:
         Raises NotFound when watermarking is off, InsufficientCredit, DatabaseUnavailable, and as
         AudioDecoder.decode.
         """
-        await self.check_credit(workspace_id, operation)
-        watermarks.check_on()
-        async with self._counted(workspace_id, operation):
-            audio = await decoder.decode(path, owner=workspace_id)
+        async with self._affordable(workspace_id, operation) as most_s:
+            watermarks.check_on()
+            async with self._counted(workspace_id, operation):
+                audio = await decoder.decode(path, owner=workspace_id, max_duration_s=most_s)
         async with await self._charge(workspace_id, operation, audio.duration_s) as charge:
             found = await watermarks.detect(audio, str(workspace_id))
             await charge.capture(charge.units)
         return found
+
+    def _affordable(
+        self, workspace_id: int, operation: Operation, channels: int = 1
+    ) -> AbstractAsyncContextManager[float]:
+        return self.billing.affordable_audio(
+            workspace_id, MAX_DURATION_S, operation, channels=channels, least_ms=LEAST_MS
+        )
 
     async def _charge(
         self,
