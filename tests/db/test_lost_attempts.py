@@ -65,6 +65,7 @@ async def test_work_that_takes_its_machine_down_is_begun_ever_more_rarely(
             begun.append(now)
             now += timedelta(seconds=boot_s)
         left = await database.get(type(row), row.id)
+        assert left is not None
         now = max(now, left.lease_until)
     assert 10 <= len(begun) <= 14
     # The second attempt follows as soon as the lease has lapsed.

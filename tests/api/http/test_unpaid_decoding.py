@@ -103,7 +103,7 @@ async def test_what_the_credit_pays_for_is_decoded(
     await books.set_credit(10_000_000)
     long = {"audio": wav(bytes(2 * 16_000 * 601))}
     answer = await client.post("/stt", headers=auth, files=long)
-    assert answer.json()["error"] == "audio_too_long"  # as it is of whoever can pay for it
+    assert answer.json()["error"] == "audio_too_long"  # which can be paid for
 
 
 async def test_no_voice_of_a_speaker_is_decoded_without_credit(
