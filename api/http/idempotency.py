@@ -77,7 +77,6 @@ async def answer_once(
     except BaseException:  # a cancelled request releases its key too
         await claim.release()
         raise
-    keeps_body = keeps_body and not await store.is_full()
     return _RecordedAnswer(answer, claim, body, keeps_body=keeps_body)
 
 

@@ -124,14 +124,13 @@ def claim_fetch(session: Session, lease: str, now: datetime, work: JobsConfig) -
 def _take(session: Session, row: Voice | Job, lease: str, now: datetime, work: WorkConfig) -> bool:
     """Sets the lease; False while the row pauses. An attempt whose lease lapsed was not seen to
     die, and is not counted."""
-    lease_s = timedelta(seconds=work.lease_s)
     session.add(row)
-    if row.lease is not None and row.lease_until is not None:
-        lost_at = row.lease_until - lease_s  # when its process was seen last
-        pauses_until = lost_at + pause_after(row, lost_at, work)
-        if pauses_until > now:
-            row.lease, row.lease_until, row.attempt = None, pauses_until, row.attempt - 1
-            return False
+    lease_s = timedelta(seconds=work.lease_s)
+    lost_at = (row.lease_until or now) - lease_s  # when the process of a lease was seen last
+    pauses_until = lost_at + pause_after(row, lost_at, work)
+    if row.lease is not None and pauses_until > now:
+        row.lease, row.lease_until, row.attempt = None, pauses_until, row.attempt - 1
+        return False
     row.attempt += row.lease is None
     row.lease, row.lease_until = lease, now + lease_s
     row.tried_since = row.tried_since or now

@@ -234,40 +234,28 @@ class Billing:
             raise self.refusal(service, least)
 
     @asynccontextmanager
-    async def affordable_audio(
-        self,
-        workspace_id: int,
-        most_s: float,
-        operation: Operation,
-        *,
-        channels: int = 1,
-        least_ms: int = 0,
+    async def decoding(
+        self, workspace_id: int, least_ms: int, most_s: float, operation: Operation
     ) -> AsyncIterator[float]:
-        """Around the decoding of audio, in which its price is not held yet: how many seconds of
-        it, at most `most_s`, the credit pays for.
-
-        Raises InsufficientCredit for audio that turns out to be longer, and as `check_credit`.
-        """
-        most = self.cost("stt", round(most_s * 1000) * channels)
+        """As `counted_failure`, around the decoding of audio: how many seconds of it, at most
+        `most_s`, the credit pays for. Raises InsufficientCredit for longer audio."""
+        most = self.cost("stt", round(most_s * 1000))
         credit = await self._spendable(workspace_id, most, operation)
-        if credit < (least := self.cost("stt", least_ms)):
-            raise self.refusal("stt", least)
-        try:
-            yield most_s if credit >= most else self.affordable_ms(credit) / 1000 / channels
-        except AudioTooLong:
-            if credit >= most:
-                raise
-            raise self.refusal("stt", credit + 1) from None
+        async with self.counted_failure(workspace_id, "stt", least_ms, operation):
+            try:
+                yield most_s if credit >= most else self.affordable_ms(credit) / 1000
+            except AudioTooLong:
+                if credit >= most:
+                    raise
+                raise self.refusal("stt", credit + 1) from None
 
     async def _spendable(self, workspace_id: int, micro_usd: int, operation: Operation) -> int:
         """The credit; that amount for a request whose earlier run has paid or holds its price."""
-        credit = await self.credit(workspace_id)
-        may_be_paid = operation.name is not None and credit < micro_usd
-        if may_be_paid and await self._database.read(
-            ledger.has_paid, workspace_id, operation.first_hold
-        ):
-            return micro_usd
-        return credit
+        credit, first = await self.credit(workspace_id), operation.first_hold
+        if credit >= micro_usd or operation.name is None:
+            return credit
+        is_paid = await self._database.read(ledger.has_paid, workspace_id, first)
+        return micro_usd if is_paid else credit
 
     async def usage(
         self, workspace_id: int, first: date, last: date, *, by_key: bool

@@ -154,12 +154,8 @@ class IdempotencyStore:
             kept = self._encryption.encrypt(content, _about(row))
         await self.database.run(rows.finish_answer, row, status, headers, kept)
 
-    async def is_full(self) -> bool:
-        """Whether a disk of the service is nearly full, so that no response is stored."""
-        return bool(await self._files.space.low())
-
     async def _has_room(self, workspace_id: int, size: int) -> bool:
-        if size > MAX_KEPT_BYTES:
+        if size > MAX_KEPT_BYTES or await self._files.space.low():
             return False
         key, most = f"answer-bytes:{workspace_id}", MAX_DAILY_BYTES
         if size <= ROW_BYTES:  # in the database, where no sum of the workspace's files has it

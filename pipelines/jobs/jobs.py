@@ -220,18 +220,14 @@ class Jobs(JobQueue):
 
         The part that is done now counts as work that its caller left: as often, it is charged.
         """
-        units = {
-            "transcription": round(self._work.window_s * 1000),
-            "speech": self._work.block_characters,
-        }
-        asked, _ = await self._find(principal, job_id)
-        is_left = bool(asked.held) and asked.is_in_work(utc_now())
-        service = SERVICES[asked.kind]
-        is_free = not is_left or await self._billing.count_abandoned(asked.workspace_id, service)
+        left, _ = await self._find(principal, job_id)
+        work, service, part = self._work, SERVICES[left.kind], 0
+        if left.held and left.is_in_work(utc_now()):
+            if not await self._billing.count_abandoned(left.workspace_id, service):
+                part = work.block_characters if service == "tts" else round(work.window_s * 1000)
 
         def delete(session: Session, job: Job) -> None:
-            if not is_free:
-                job.units = min(job.units + units[job.kind], job.held or 0)
+            job.units = min(job.units + part, job.held or 0)
             self._settle(session, job, charges=job.status in UNFINISHED)
             if job.kind == BATCH and not job.is_in_work(utc_now()):  # else its process pays them
                 release_lines(session, job)

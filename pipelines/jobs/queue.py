@@ -64,14 +64,11 @@ class JobQueue(LeasedQueue[Job]):
         await self._files.space.check()
         return await super().keep_lease(claimed)
 
-    def affordable_audio(
-        self, claimed: Job, most_s: float, channels: int
-    ) -> AbstractAsyncContextManager[float]:
-        """As that of Billing, before `hold`."""
+    def decoding(self, claimed: Job, most_s: float) -> AbstractAsyncContextManager[float]:
+        """As that of Billing, unless the price is held."""
         if claimed.held is not None:
             return nullcontext(most_s)
-        owner, unnamed = claimed.workspace_id, Operation()
-        return self._billing.affordable_audio(owner, most_s, unnamed, channels=channels)
+        return self._billing.decoding(claimed.workspace_id, 0, most_s, Operation())
 
     async def hold(self, claimed: Job, units: int) -> None:
         """Holds the price of the whole work, once. Raises InsufficientCredit."""
