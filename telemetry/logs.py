@@ -22,9 +22,11 @@ _NAME = (
     rf"(?i)(\b(?:api[-_]?key|\w*password|\w*secret|\w*pepper|operator_token|{_SEVERAL})\b"
     r"\\?[\"']?\s*[=:]\s*"
 )
+# Of a message, such as "password: must have …": a word that is shorter than every secret.
+_NO_WORD = r"(?!(?<=: )(?-i:[a-z]{1,5}) )"
 _NAMED_SECRETS = (
-    re.compile(rf"(?i)(\b(?:{_SEVERAL})\s*[=:]\s*)[^\s\"'&}}\\]+"),
-    re.compile(_NAME + r")[^\s\"'&,}\\]+"),
+    re.compile(rf"(?i)(\b(?:{_SEVERAL})\s*[=:]\s*){_NO_WORD}[^\s\"'&}}\\]+"),
+    re.compile(_NAME + rf"){_NO_WORD}[^\s\"'&,}}\\]+"),
     re.compile(_NAME + r"([\"']))(?:\\.|(?!\2).)+"),  # up to the quote that ends it
     re.compile(_NAME + r"(\\[\"']))(?:\\{3}[\"']|(?!\2).)+"),  # the same inside a JSON string
     re.compile(

@@ -58,6 +58,10 @@ class Job(SQLModel, table=True):
     attempt: int = 0  # attempts since the last progress that died, with one that runs
     tried_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # without progress
 
+    def is_in_work(self, now: datetime) -> bool:
+        """Whether a process has the lease."""
+        return bool(self.lease and self.lease_until and self.lease_until > now)
+
 
 class JobFile(SQLModel, table=True):
     """A stored file of a job, of a kind: options, part (of the recording, or the lines of a batch),

@@ -87,7 +87,8 @@ def claim(session: Session, of: type[W], lease: str, now: datetime, work: WorkCo
         row = session.exec(query.with_for_update(skip_locked=True)).one_or_none()
         if row is None:
             continue  # another process has claimed it
-        _take(session, row, lease, now, work)
+        if not _take(session, row, lease, now, work):
+            continue
         taken = update(Workspace).where(col(Workspace.id) == row.workspace_id)
         # The workspace is behind the others from here on.
         change_rows(session, taken.values({_TURNS[of]: now}))
@@ -117,17 +118,33 @@ def claim_fetch(session: Session, lease: str, now: datetime, work: JobsConfig) -
     lock_workspace(session, workspace_id, shared=True)
     query = select(Job).where(Job.id == job_id, free(Job, now, "fetching"))
     row = session.exec(query.with_for_update(skip_locked=True)).one_or_none()
-    if row is not None:
-        _take(session, row, lease, now, work)
-    return row
+    return row if row is not None and _take(session, row, lease, now, work) else None
 
 
-def _take(session: Session, row: Voice | Job, lease: str, now: datetime, work: WorkConfig) -> None:
-    """Sets the lease. An attempt whose lease lapsed was not seen to die, and is not counted."""
-    row.attempt += row.lease is None
-    row.lease, row.lease_until = lease, now + timedelta(seconds=work.lease_s)
-    row.tried_since = row.tried_since or now
+def _take(session: Session, row: Voice | Job, lease: str, now: datetime, work: WorkConfig) -> bool:
+    """Sets the lease; False while the row pauses. An attempt whose lease lapsed was not seen to
+    die, and is not counted."""
     session.add(row)
+    lease_s = timedelta(seconds=work.lease_s)
+    lost_at = (row.lease_until or now) - lease_s  # when the process of a lease was seen last
+    pauses_until = lost_at + pause_after(row, lost_at, work)
+    if row.lease is not None and pauses_until > now:
+        row.lease, row.lease_until, row.attempt = None, pauses_until, row.attempt - 1
+        return False
+    row.attempt += row.lease is None
+    row.lease, row.lease_until = lease, now + lease_s
+    row.tried_since = row.tried_since or now
+    return True
+
+
+def pause_after(
+    row: Voice | Job, lost_at: datetime, work: WorkConfig, share: float = 1.0
+) -> timedelta:
+    """How long a row is left alone after an attempt that does not count: a share of the time for
+    which it has made no progress. So work that takes its machine down with it, which sees no
+    attempt die, is begun 13 times in three days, and not every other minute."""
+    still = lost_at - (row.tried_since or lost_at)
+    return max(timedelta(seconds=work.lease_s), share * still)
 
 
 def held_leases(session: Session, of: type[W], now: datetime) -> set[tuple[UUID, str]]:

@@ -72,7 +72,10 @@ async def work(job_id: UUID, lease: str) -> int:
         config = load_yaml(JobsConfig, "jobs")
         known, answer = speech.speakers.known, partial(answer_line, chat)
         runner = JobRunner(jobs, config, stt, speech.synthesis, known, answer)
-        return await until_stopped(job_id, runner.run(claimed), partial(jobs.give_back, claimed))
+        give_back = partial(jobs.give_back, claimed)
+        status = await until_stopped(job_id, runner.run(claimed), give_back)
+        await services.platform.billing.wait_for_settlements()  # of lines that were interrupted
+        return status
 
 
 async def _give_back_often() -> None:

@@ -13,6 +13,7 @@ from prometheus_client import Gauge
 from configs.schema.jobs import WorkConfig
 from db.database import utc_now
 from db.errors import DatabaseUnavailable
+from db.jobs.queue import pause_after
 from deployments.voice_jobs.job_client import JobsUnavailable, VoiceJob, VoiceJobClient
 from pipelines.jobs.leases import LeasedQueue
 from telemetry import metrics
@@ -27,6 +28,9 @@ GRACE_S = 5.0  # for a job to end by itself
 PAUSE_S = 10.0  # after Ray refused a job
 QUICK_ATTEMPTS = 2
 COUNTED = ("died", "finished")  # finished: its program ended well, but not its work
+# Of the time without progress, until the next attempt after one that does not count. What was down
+# may be up again: ten minutes on a busy machine delay a job by a quarter of that.
+PAUSE_SHARES = {"waits": 0.25, "lost": 1.0, "hung": 1.0}
 HANGS_S = 2 * 3600.0  # without progress, after which the job is stopped and begun again
 STALLED_S = 240.0  # without progress: the job hangs, or the cluster has no free resources
 
@@ -177,7 +181,7 @@ class Watch:
                 still_s = self._stalls.observe(job, claimed.progress, state)
                 gives_up = state == "starting" and time.monotonic() > give_up_at
                 if gives_up or still_s > HANGS_S:
-                    await self._end_attempt(job, "hung" if still_s > HANGS_S else "lost")
+                    await self._end_attempt(job, "hung" if still_s > HANGS_S else "waits")
                     await self._end(job)
                     return
                 # Unless its process has done so lately.
@@ -193,7 +197,7 @@ class Watch:
         attempt that died.
 
         At once after a stop and the first QUICK_ATTEMPTS, else after a pause, so that an outage of
-        a minute does not use up all attempts.
+        a minute does not use up all attempts, and what takes its machine down does so rarely.
         """
         claimed = await self._queue.claimed(job.voice_id, job.lease)
         if claimed is None:
@@ -204,7 +208,8 @@ class Watch:
         metrics.attempts_lost.labels(self._kind, ending).inc()
         is_last = died and claimed.attempt >= self._work.most_attempts
         is_quick = claimed.attempt <= QUICK_ATTEMPTS if died else ending == "stopped"
-        pause_s = None if is_quick or is_last else self._work.lease_s
+        pause = pause_after(claimed, utc_now(), self._work, PAUSE_SHARES.get(ending, 0.0))
+        pause_s = None if is_quick or is_last else pause.total_seconds()
         await self._queue.give_back(claimed, died=died, pause_s=pause_s)
         if is_last:
             await self._queue.fail_hopeless()

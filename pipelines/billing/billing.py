@@ -22,7 +22,7 @@ from db.webhooks import EncryptText, NewEvent, add_event
 from models.errors import EngineStopped
 from pipelines.billing.operation import Operation
 from pipelines.billing.turns import AccountTurns
-from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
+from pipelines.errors import SERVICE_FAULTS, AudioTooLong, InsufficientCredit, public_error
 from pipelines.limits.limits import HOUR_S, SharedLimits
 from pipelines.tasks import TaskSet, keep_lease, retry
 from telemetry import metrics
@@ -229,12 +229,33 @@ class Billing:
         A request whose `operation` has a hold or was charged may run again without credit. Raises
         InsufficientCredit or DatabaseUnavailable.
         """
-        if await self.credit(workspace_id) >= (least := self.cost(service, units)):
-            return
-        if operation.name is None or not await self._database.read(
-            ledger.has_paid, workspace_id, operation.first_hold
-        ):
+        least = self.cost(service, units)
+        if await self._spendable(workspace_id, least, operation) < least:
             raise self.refusal(service, least)
+
+    @asynccontextmanager
+    async def decoding(
+        self, workspace_id: int, least_ms: int, most_s: float, operation: Operation
+    ) -> AsyncIterator[float]:
+        """As `counted_failure`, around the decoding of audio: how many seconds of it, at most
+        `most_s`, the credit pays for. Raises InsufficientCredit for longer audio."""
+        most = self.cost("stt", round(most_s * 1000))
+        credit = await self._spendable(workspace_id, most, operation)
+        async with self.counted_failure(workspace_id, "stt", least_ms, operation):
+            try:
+                yield most_s if credit >= most else self.affordable_ms(credit) / 1000
+            except AudioTooLong:
+                if credit >= most:
+                    raise
+                raise self.refusal("stt", credit + 1) from None
+
+    async def _spendable(self, workspace_id: int, micro_usd: int, operation: Operation) -> int:
+        """The credit; that amount for a request whose earlier run has paid or holds its price."""
+        credit, first = await self.credit(workspace_id), operation.first_hold
+        if credit >= micro_usd or operation.name is None:
+            return credit
+        is_paid = await self._database.read(ledger.has_paid, workspace_id, first)
+        return micro_usd if is_paid else credit
 
     async def usage(
         self, workspace_id: int, first: date, last: date, *, by_key: bool
@@ -331,7 +352,7 @@ class Billing:
     async def _charge_failure(
         self, workspace_id: int, service: Service, units: int, payer: Operation
     ) -> None:
-        if await self._count_abandoned(workspace_id, service):
+        if await self.count_abandoned(workspace_id, service):
             return
         try:
             charge = await self.hold(workspace_id, service, units, payer)
@@ -339,7 +360,7 @@ class Billing:
             return  # the next request needs credit before its work
         await charge.capture_delivered(units)
 
-    async def _count_abandoned(self, workspace_id: int, service: Service) -> bool:
+    async def count_abandoned(self, workspace_id: int, service: Service) -> bool:
         """Whether the work that its caller left is free."""
         if self.is_stopping:
             return True
@@ -349,7 +370,7 @@ class Billing:
         return is_free
 
     async def _settle_abandoned(self, charge: Charge, free: Settlement, paid: Settlement) -> None:
-        is_free = await self._count_abandoned(charge.workspace_id, charge.service)
+        is_free = await self.count_abandoned(charge.workspace_id, charge.service)
         await self._settle_with_retries(charge, free if is_free else paid, (), None)
 
     async def _renew(self) -> bool:

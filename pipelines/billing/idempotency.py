@@ -35,7 +35,8 @@ LEASE = timedelta(seconds=60)  # after which a request whose process died may ru
 RENEW_AFTER_S = 20.0
 ROW_BYTES = 64 * 1024  # larger bodies go to the store of files
 MAX_KEPT_BYTES = 64 * 2**20  # of larger responses only their completion is stored
-MAX_DAILY_BYTES = 256 * 2**20  # of one workspace; of its further responses, the same
+MAX_DAILY_BYTES = 256 * 2**20  # of one workspace in files; of its further responses, the same
+ROWS_SHARE = 30  # of the plan's storage, one part in a day in rows
 DAY_S = int(KEPT_FOR.total_seconds())
 
 _IN_ROW, _IN_FILE = b"r", b"f"
@@ -154,10 +155,13 @@ class IdempotencyStore:
         await self.database.run(rows.finish_answer, row, status, headers, kept)
 
     async def _has_room(self, workspace_id: int, size: int) -> bool:
-        if size > MAX_KEPT_BYTES:
+        if size > MAX_KEPT_BYTES or await self._files.space.low():
             return False
-        key = f"answer-bytes:{workspace_id}"
-        return (await self._limits.hit(key, MAX_DAILY_BYTES, DAY_S, size)).allowed
+        key, most = f"answer-bytes:{workspace_id}", MAX_DAILY_BYTES
+        if size <= ROW_BYTES:  # in the database, where no sum of the workspace's files has it
+            used, limit = await self._files.use_and_limit(workspace_id)
+            key, most = f"answer-rows:{workspace_id}", limit // ROWS_SHARE if used < limit else 0
+        return (await self._limits.hit(key, most, DAY_S, size)).allowed
 
     async def open(self, row: IdempotentAnswer, digest: bytes) -> KeptAnswer | None:
         """The stored response of a finished row; None when the body had another digest.

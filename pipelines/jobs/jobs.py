@@ -23,6 +23,7 @@ from db.database import Database, utc_now
 from db.files import expire_these_files
 from db.jobs import jobs
 from db.jobs.jobs import BATCH, IN_WORK, UNFINISHED, Job, JobFile
+from db.jobs.queue import release_lines
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
@@ -168,7 +169,7 @@ class Jobs(JobQueue):
 
         def cancel(session: Session, job: Job) -> None:
             if (job.kind, job.status) == (BATCH, "processing"):
-                if job.lease_until and job.lease and job.lease_until > utc_now():
+                if job.is_in_work(utc_now()):
                     job.status = "cancelling"
                 else:
                     self._end(session, job, "cancelled")
@@ -215,10 +216,21 @@ class Jobs(JobQueue):
         return await self._database.read(jobs.bytes_of, job.id, kind)
 
     async def delete(self, principal: Principal, job_id: UUID) -> None:
-        """Charges for what is done of an unfinished job, and deletes it. Raises NotFound."""
+        """Charges for what is done of an unfinished job, and deletes it. Raises NotFound.
+
+        The part that is done now counts as work that its caller left: as often, it is charged.
+        """
+        left, _ = await self._find(principal, job_id)
+        work, service, part = self._work, SERVICES[left.kind], 0
+        if left.held and left.is_in_work(utc_now()):
+            if not await self._billing.count_abandoned(left.workspace_id, service):
+                part = work.block_characters if service == "tts" else round(work.window_s * 1000)
 
         def delete(session: Session, job: Job) -> None:
+            job.units = min(job.units + part, job.held or 0)
             self._settle(session, job, charges=job.status in UNFINISHED)
+            if job.kind == BATCH and not job.is_in_work(utc_now()):  # else its process pays them
+                release_lines(session, job)
             jobs.delete_job(session, job)
             audit(session, job.workspace_id, "job.deleted", principal.actor, str(job_id))
 

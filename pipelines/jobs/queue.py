@@ -4,6 +4,7 @@ What is kept of a part is neither done nor charged again.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,6 +22,7 @@ from db.jobs.jobs import BATCH, UNFINISHED, Job, JobFile
 from db.jobs.queue import release_lines
 from db.webhooks import EventKind, NewEvent
 from pipelines.billing.billing import Service
+from pipelines.billing.operation import Operation
 from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
 from pipelines.jobs.leases import HOLD, LeasedQueue, until_available
 from pipelines.storage.files import Content
@@ -61,6 +63,12 @@ class JobQueue(LeasedQueue[Job]):
         """Raises StorageUnavailable where the disks of temporary files are low."""
         await self._files.space.check()
         return await super().keep_lease(claimed)
+
+    def decoding(self, claimed: Job, most_s: float) -> AbstractAsyncContextManager[float]:
+        """As that of Billing, unless the price is held."""
+        if claimed.held is not None:
+            return nullcontext(most_s)
+        return self._billing.decoding(claimed.workspace_id, 0, most_s, Operation())
 
     async def hold(self, claimed: Job, units: int) -> None:
         """Holds the price of the whole work, once. Raises InsufficientCredit."""
@@ -151,8 +159,7 @@ class JobQueue(LeasedQueue[Job]):
         await self._delete_expired()
 
     async def fail(self, claimed: Job, error: Exception) -> None:
-        """Fails the job, unless it is gone, with what its owner may know of the error; only what is
-        kept of a transcript is charged."""
+        """Fails the job, unless it is gone, with what its owner may know of the error."""
         code, reason = public_error(error)
         await self._change(claimed, lambda session, row: self._fail(session, row, code, reason))
 
@@ -175,9 +182,11 @@ class JobQueue(LeasedQueue[Job]):
 
     def _end(self, session: Session, row: Job, status: str) -> None:
         """Ends the job, and drops its input."""
-        # What is kept of a transcript can be read, and its owner can let the job fail.
-        is_due = row.kind == "transcription" and row.error not in (None, *SERVICE_FAULTS)
-        self._settle(session, row, charges=status == "completed" or is_due and row.units > 0)
+        # Its owner can let a job fail, such as by the deletion of its voice before the last block.
+        is_due = row.units > 0 and row.error not in (None, *SERVICE_FAULTS)
+        self._settle(session, row, charges=status == "completed" or is_due)
+        if row.kind == BATCH:
+            release_lines(session, row)
         row.status, row.finished_at = status, utc_now()
         row.lease = row.lease_until = row.estimated_completion = None
         useless = ("result",) if (row.kind, status) == ("speech", "failed") else ()
@@ -212,8 +221,6 @@ class JobQueue(LeasedQueue[Job]):
             metrics.charged_micro_usd.labels(service).inc(ledger.capture(session, *work).charged)
         elif row.held is not None and row.status in UNFINISHED:
             ledger.release(session, row.workspace_id, row.operation, service)
-        if row.kind == BATCH:
-            release_lines(session, row)
 
     def _keep(
         self,

@@ -73,7 +73,9 @@ async def transcribe(
 
     Raises LeaseLost, InsufficientCredit, or as `TranscriptionPipeline.open` and `transcribe`.
     """
-    whole = await pipeline.open(path, task.request, job.workspace_id, most_s=task.most_s)
+    channels = 1 + task.request.multichannel
+    async with jobs.decoding(job, task.most_s * channels) as most_s:
+        whole = await pipeline.open(path, task.request, job.workspace_id, most_s / channels)
     await jobs.hold(job, round(whole.transcribed_s * 1000))
     kept = await jobs.files(job, "result")
     done_s, language, before = 0.0, "", list[HeardSpeaker]()

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -150,21 +150,18 @@ class TranscriptionPipeline:
         path: Path,
         request: FileRequest,
         owner: Owner = "",
-        decoding: AbstractAsyncContextManager[None] | None = None,
         most_s: float = MAX_DURATION_S,
     ) -> DecodedRecording:
         """Decodes the file `path`, which lies in a temporary directory; then its length is known.
 
-        It is decoded within `decoding`. Owners take turns (`AudioDecoder.decode`). Raises
-        PipelineError or EngineError.
+        Owners take turns (`AudioDecoder.decode`). Raises PipelineError or EngineError.
         """
         request = await self.resolve(request)
         second, first_channel = None, 0 if request.multichannel else None
         decode = partial(self._decoder.decode, path, owner=owner, max_duration_s=most_s)
-        async with decoding or nullcontext():
-            audio = await decode(channel=first_channel)
-            if request.multichannel:
-                second = (await decode(channel=1)).pcm
+        audio = await decode(channel=first_channel)
+        if request.multichannel:
+            second = (await decode(channel=1)).pcm
         return DecodedRecording(
             audio.pcm,
             audio.duration_s,

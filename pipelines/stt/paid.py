@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from db.webhooks import NewEvent
-from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
 from pipelines.audio.watermarking import WatermarkDetection, Watermarker
 from pipelines.billing.billing import Billing, Charge, FailureEvent
 from pipelines.billing.operation import Operation
@@ -42,14 +42,16 @@ class PaidTranscription:
         path: Path,
         asked: FileRequest,
     ) -> DecodedRecording:
-        """As `TranscriptionPipeline.open`, where there is credit for LEAST_MS.
+        """As `TranscriptionPipeline.open`, as far as the credit pays for the audio.
 
         Sends `stt.failed` when the service fails. Raises InsufficientCredit too.
         """
         await self.check_credit(workspace_id, operation)
+        channels = 1 + asked.multichannel
         async with self.events.recording(workspace_id, "stt.failed"):
-            counted = self._counted(workspace_id, operation)
-            return await self.pipeline.open(path, asked, workspace_id, counted)
+            asked = await self.pipeline.resolve(asked)  # which an unknown language fails, free
+            async with self._decoding(workspace_id, operation, channels) as most_s:
+                return await self.pipeline.open(path, asked, workspace_id, most_s / channels)
 
     async def check_credit(self, workspace_id: int, operation: Operation) -> None:
         """Before a file is decoded. Raises InsufficientCredit or DatabaseUnavailable."""
@@ -110,12 +112,17 @@ class PaidTranscription:
         """
         await self.check_credit(workspace_id, operation)
         watermarks.check_on()
-        async with self._counted(workspace_id, operation):
-            audio = await decoder.decode(path, owner=workspace_id)
+        async with self._decoding(workspace_id, operation) as most_s:
+            audio = await decoder.decode(path, owner=workspace_id, max_duration_s=most_s)
         async with await self._charge(workspace_id, operation, audio.duration_s) as charge:
             found = await watermarks.detect(audio, str(workspace_id))
             await charge.capture(charge.units)
         return found
+
+    def _decoding(
+        self, workspace_id: int, operation: Operation, channels: int = 1
+    ) -> AbstractAsyncContextManager[float]:
+        return self.billing.decoding(workspace_id, LEAST_MS, MAX_DURATION_S * channels, operation)
 
     async def _charge(
         self,
@@ -125,7 +132,7 @@ class PaidTranscription:
         failed: FailureEvent | None = None,
     ) -> Charge:
         # Without the credit it was decoded for nothing.
-        async with self._counted(workspace_id, operation):
+        async with self.billing.counted_failure(workspace_id, "stt", LEAST_MS, operation):
             charge = await self.billing.hold(
                 workspace_id,
                 "stt",
@@ -135,11 +142,6 @@ class PaidTranscription:
             )
         charge.made = charge.units  # it is decoded, and worked on for some seconds
         return charge
-
-    def _counted(
-        self, workspace_id: int, operation: Operation
-    ) -> AbstractAsyncContextManager[None]:
-        return self.billing.counted_failure(workspace_id, "stt", LEAST_MS, operation)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -59,6 +59,7 @@ class Speakers:
         workspace_id, identity = principal.workspace_id, new_id(operation)
         sentence = self._consent.required(workspace_id, new.consent, new.consent_token, "speaker")
         least_ms = round(self._checker.rules.min_total_seconds * 1000)
+        await self._billing.check_credit(workspace_id, "stt", least_ms, operation)
         async with self._billing.counted_failure(workspace_id, "stt", least_ms, operation):
             checked = await self._checker.check(files, workspace_id)
             if sentence is not None:

@@ -197,9 +197,13 @@ def test_another_user_of_the_machine_reaches_nothing_of_the_service() -> None:
         refused = {name: refusals(name, ports) for name in GRPC_METHODS}
         assert all(refused.values()), refused
 
+        processes = [running.pid, *children(running.pid)]
         given = {
             "folders": [str(path) for path in made if path.is_dir()] + [str(temporary)],
-            "files": [str(path) for path in made if path.is_file()],
+            "files": [
+                *(str(path) for path in made if path.is_file()),
+                *(f"/proc/{process}/environ" for process in processes),
+            ],
             "sockets": [str(path) for path in made if path.is_socket()],
             "urls": [f"http://127.0.0.1:{dashboard}/api/jobs/"],
         }

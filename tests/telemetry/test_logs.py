@@ -45,6 +45,9 @@ LEAKS = [
     f"ANTIPHON_TOKEN_KEY={CANARY}",
     f"ANTIPHON_TOKEN_KEY={'n' * 32},{CANARY} and more",
     f"ANTIPHON_DATA_KEYS={'n' * 32},{CANARY}",
+    f"ANTIPHON_KEY_PEPPER: {CANARY} is not what it was",
+    f"data_keys: {CANARY} is not what it was",
+    f"password={CANARY} is wrong",
     f'{{"data_keys": "{"n" * 32},{CANARY}", "x": 1}}',
 ]
 SECRETS = (KEY, SECRET, TOKEN, CANARY, "QUJDQUJD")
@@ -91,6 +94,13 @@ def test_text_without_secrets_is_not_redacted() -> None:
         "sk_short",
         "postgresql://db:5432/x",
         "redis://cache:6379/0",
+        "ANTIPHON_KEY_PEPPER, ANTIPHON_DATA_KEYS: not what this database was used with",
+        "ANTIPHON_KEY_PEPPER: not what this database was used with",
+        "ANTIPHON_TOKEN_KEY: must have 32 characters",
+        "OPERATOR_TOKEN: is too short",
+        "current_password: is not the password of this account",
+        "webhook_secret: after whsec_ must come base64",
+        "api_key: has no scope",
     ):
         assert redact(text) == text
 

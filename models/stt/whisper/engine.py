@@ -233,6 +233,7 @@ class WhisperEngine(STTEngine):
                 parts = self._in_parts(job)
                 if parts is not None and parts.segments:
                     return parts
+                decoding = self._behind_loop(job, decoding)
             if job.request.speech:  # missed speech is decoded afterwards
                 decoding = self._once(job, decoding)
             if self._guards.is_suspect(decoding) and self._is_decoded_again(job, decoding):
@@ -291,6 +292,13 @@ class WhisperEngine(STTEngine):
         means = [fmean(next(logprobs) for _ in piece) for piece in tokens]
         least = math.log(key_terms.SAID)
         return any(mean > least for (_, term), mean in zip(pieces, means, strict=True) if term)
+
+    def _behind_loop(self, job: DecodingJob, decoding: Decoding) -> Decoding:
+        """The text of a decoding that did not leave a repetition, with what is said after it."""
+        if decoding.complete or not (self._guards.repeats(decoding) and job.affords()):
+            return decoding
+        (ended,) = self._decode([replace(job, ends_loops=True)])
+        return decoding if self._guards.is_suspect(ended) else ended
 
     def _once(self, job: DecodingJob, decoding: Decoding) -> Decoding:
         """The text; if it is repetitive, with each repetition only twice, if the speech makes that
@@ -399,7 +407,7 @@ class WhisperEngine(STTEngine):
             return_scores=True,
             return_no_speech_prob=True,
             suppress_blank=True,
-            no_repeat_ngram_size=prompts.NO_REPEAT if jobs[0].prompt else 0,
+            no_repeat_ngram_size=(prompts.NO_REPEAT if jobs[0].prompt or jobs[0].ends_loops else 0),
             suppress_tokens=get_suppressed_tokens(self._tokenizer(jobs[0]), [-1]),
             **(sampling if temperature else {}),
         )

@@ -48,6 +48,7 @@ class DecodingJob:
     language: str = ""
     probability: float = 1.0
     times: bool = False  # decoded with time tokens
+    ends_loops: bool = False  # decoded without a run of tokens that comes again
     is_again: bool = False  # after its prompt was tried
 
     @property

@@ -17,6 +17,7 @@ from configs.schema.platform import PlansConfig, RetentionConfig
 from db.accounts import Workspace
 from db.database import Database, utc_now
 from db.files import StoredBytes, StoredFile, stored_bytes, wrong_stored_bytes
+from db.idempotency import IdempotentAnswer
 from db.jobs.jobs import Job
 from pipelines.errors import StorageLimit
 from pipelines.maintenance.housekeeping import Housekeeper
@@ -186,6 +187,38 @@ async def test_chats_count_towards_the_storage_of_the_plan(
     unsaved = {**said, "save_chat": False}
     answer = await client.post("/v1/chat/completions", headers=auth, json=unsaved)
     assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("full", ["workspace", "disk"])
+@pytest.mark.parametrize("length", [1, 10])
+async def test_no_response_of_any_size_is_stored_where_there_is_no_room(
+    full: str,
+    length: int,
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if full == "workspace":
+        workspace = await owner(services)
+        await services.infrastructure.database.run(add_files, workspace.id, MB)
+    else:
+
+        async def low() -> list[str]:
+            return ["database"]
+
+        monkeypatch.setattr(services.infrastructure.files.space, "low", low)
+    keyed = {**auth, "Idempotency-Key": "k"}
+    body: dict[str, Any] = {"text": "A sentence. " * 10 * length, "encoding": "mp3"}
+    if length == 1:  # a small response, which is stored in the database
+        body = {"messages": [{"role": "user", "content": "Hello!"}], "save_chat": False}
+    path = "/v1/chat/completions" if length == 1 else "/tts-synthesize"
+    assert (await client.post(path, headers=keyed, json=body)).status_code == 200
+    again = await client.post(path, headers=keyed, json=body)
+    assert (again.status_code, again.json()["error"]) == (409, "idempotency_conflict")
+    query = select(IdempotentAnswer.body)
+    stored = await services.infrastructure.database.read(lambda session: session.exec(query).all())
+    assert stored == [None]
 
 
 async def test_a_full_workspace_speaks_and_its_events_have_no_audio(

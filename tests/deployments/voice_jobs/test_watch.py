@@ -176,6 +176,7 @@ async def test_a_dead_job_is_retried_up_to_the_maximum_number_of_attempts(
             assert (claimed.id, claimed.attempt) == (voice.id, attempt)
             jobs.end(attempt - 1)
             if watch_module.QUICK_ATTEMPTS < attempt < CONFIG.work.most_attempts:
+                await until_true(lambda held=claimed: was_released(backend, held, "died"))  # type: ignore[misc]
                 await wait_a_moment()  # the next attempt follows after a pause
                 assert len(jobs.claims) == attempt
                 await backend.database.run(let_leases_run_out)
@@ -216,6 +217,28 @@ async def test_an_attempt_that_did_not_die_by_itself_is_not_counted(
 
     await backend.database.run(of_old)  # but not for ever
     assert await backend.queue.fail_hopeless() == 1 and await has_failed(backend, voice)
+
+
+@pytest.mark.parametrize(("ending", "share"), [("lost", 1.0), ("hung", 1.0), ("waits", 0.25)])
+async def test_an_attempt_without_count_is_followed_by_a_growing_pause(
+    ending: Any, share: float, backend: VoiceBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    voice = await backend.add()
+    jobs = FakeJobs()
+    async with watching(backend.queue, jobs):
+        claimed = await jobs.until(1)
+        four_hours_ago = utc_now() - timedelta(hours=4)
+        values = update(Voice).values(tried_since=four_hours_ago)
+        await backend.database.run(lambda session: session.exec(values) and None)
+        if ending == "hung":
+            monkeypatch.setattr(watch_module, "HANGS_S", -1.0)
+        else:
+            jobs.end(0, ending)
+        await until_true(lambda: was_released(backend, claimed, ending))
+    (row,) = await rows(backend, [voice.id])
+    assert row.lease_until is not None and row.attempt == 0
+    pause_h = (row.lease_until - utc_now()).total_seconds() / 3600
+    assert pause_h == pytest.approx(4 * share, rel=0.1)
 
 
 async def was_released(backend: VoiceBackend, claimed: Voice, ending: str) -> bool:

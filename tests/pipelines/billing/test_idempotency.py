@@ -107,10 +107,15 @@ async def test_the_claim_of_a_dead_process_is_refused_to_another_body_and_kept_f
     await again.release()
 
 
+@pytest.mark.parametrize("in_rows", [True, False])
 async def test_beyond_the_bytes_of_a_day_only_the_completion_is_stored(
-    store: IdempotencyStore, workspace_id: int, monkeypatch: pytest.MonkeyPatch
+    store: IdempotencyStore, workspace_id: int, monkeypatch: pytest.MonkeyPatch, in_rows: bool
 ) -> None:
-    monkeypatch.setattr(idempotency, "MAX_DAILY_BYTES", 25)
+    if in_rows:
+        monkeypatch.setattr("pipelines.storage.room.GB", 25 * idempotency.ROWS_SHARE)
+    else:
+        monkeypatch.setattr(idempotency, "MAX_DAILY_BYTES", 25)
+        monkeypatch.setattr(idempotency, "ROW_BYTES", 0)
     for key in ("one", "two", "three"):
         got = await store.claim(workspace_id, "/tts-synthesize", key)
         assert isinstance(got, Claim) and await got.bind(b"digest")

@@ -193,7 +193,7 @@ async def test_nothing_is_left_of_speech_that_failed(
     await services.speech.jobs.keep(claimed, "result", 1, b"audio", 1.0, 10, 0.5)
     await services.speech.jobs.fail(claimed, VoiceNotFound("voice: it was deleted"))
     await services.infrastructure.files.delete_expired()
-    assert stored_files(tmp_path) == [] and await books.kinds() == ["hold", "release"]
+    assert stored_files(tmp_path) == [] and await books.kinds() == ["hold", "capture"]
 
 
 async def test_speech_has_no_transcript(
