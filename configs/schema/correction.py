@@ -1,4 +1,4 @@
-"""The schemas of `configs/correction.yaml` and `configs/correction_words.yaml`."""
+"""The schemas of `configs/correction.yaml`, `correction_words.yaml` and `correction_guards.yaml`."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from pydantic import Field
 
 from configs.schema.base import StrictModel
 
-Purpose = Literal["grammar", "languages", "tone"]
+Purpose = Literal["grammar", "languages", "tone", "context"]
 
 
 class CorrectionConfig(StrictModel):
@@ -24,6 +24,13 @@ class CorrectionConfig(StrictModel):
     tones: dict[str, str]  # the instruction for each tone; other tones are passed by name
     contexts: dict[Literal["email", "chat", "document", "message", "social"], str]
     casual_contexts: tuple[str, ...]  # sentences may end without punctuation, and "u" is a word
+
+
+class GuardWords(StrictModel):
+    """Regular expressions for words of one language that a model may neither add nor drop."""
+
+    negations: str
+    numbers: str  # cardinals and ordinals, but "one", which is an article too
 
 
 class Pattern(StrictModel):

@@ -1,16 +1,17 @@
 """Text correction: rules, a language model where it helps, style, and the dictionary last."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from configs.schema.correction import CorrectionConfig, Purpose
+from configs.schema.correction import CorrectionConfig
 from models.base import ModelInfo
-from models.errors import EngineError, EngineLost
+from models.errors import EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from models.registry import once
 from pipelines.billing.billing import Billing, Charge
@@ -18,10 +19,12 @@ from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
 from pipelines.correction.dictionary import Dictionary
 from pipelines.correction.edits import Edit, apply_edits, compose
-from pipelines.correction.passages import Passage, cut
+from pipelines.correction.planning import Part, Plan, Planner
+from pipelines.correction.protection import Protected, carried, within
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.rewriting import Rewriter, most_for
 from pipelines.correction.rules import CorrectionRules
+from pipelines.correction.warnings import Shortfall
 from pipelines.errors import InvalidRequest
 from pipelines.fair_queuing import FairSlots
 from pipelines.ports import ChatModel
@@ -35,9 +38,10 @@ _WAITING = 256  # pieces of texts, one of each request; admission control lets f
 
 
 class CorrectedCompletion(Completion):
-    """A correction that has begun; `edits` is complete when `deltas` has ended."""
+    """A correction that has begun; `edits` and `shortfall` are complete when `deltas` has ended."""
 
     edits: list[Edit]
+    shortfall: Shortfall
 
     @property
     def original(self) -> str:
@@ -67,139 +71,158 @@ class CorrectionPipeline:
         Raises ModelNotFound, ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit,
         DatabaseUnavailable or EngineError.
         """
-        rules = await self._in_thread(request.workspace_id, self._rules)
-        helper = await self._choose(rules, request)
-        await self._history.check(request.workspace_id, request.chat_id, saves=request.save_chat)
+        owner = request.workspace_id
+        rules = await self._in_thread(owner, self._rules)
+        chosen, reason = await self._choose(request)
+        await self._history.check(owner, request.chat_id, saves=request.save_chat)
+        info = None if chosen is None else chosen[1]
+        plan: Plan = await self._in_thread(
+            owner, Planner(rules, request, self._config, info, reason).plan
+        )
+        model = self._config.rules_id if info is None or not plan.asks else info.id
         async with AsyncExitStack() as undo:
-            charge = await undo.enter_async_context(await self._hold(helper, request))
+            charge = await undo.enter_async_context(await self._hold(plan, request))
             rewriter = None
-            if helper is not None:
-                is_worse = partial(self._in_thread, request.workspace_id, rules.is_worse)
-                rewriter = Rewriter(helper[0], request, self._config, is_worse)
+            if chosen is not None and plan.asks:
+                is_worse = partial(self._in_thread, owner, rules.is_worse)
+                rewriter = Rewriter(chosen[0], plan.request, self._config, is_worse)
             edits: list[Edit] = []
-            pieces = self._pieces(rules, rewriter, request, edits)
+            pieces = self._pieces(plan, rules, rewriter, edits)
             first = await anext(pieces)
             undo.pop_all()
-        model = self._config.rules_id if helper is None else helper[1].id
         saved = ChatRequest(
-            request.workspace_id,
+            owner,
             GenerationRequest((ChatMessage("user", request.text),)),
             save_chat=request.save_chat,
             chat_id=request.chat_id,
         )
         completion = CorrectedCompletion(saved, model, first, pieces, self._history, charge)
         completion.edits = edits
+        completion.shortfall = plan.shortfall
         return completion
 
     async def warm_up(self) -> None:
         """Loads the rules before a client waits for them."""
         await self._in_thread(0, self._rules)
 
-    async def _choose(
-        self, rules: CorrectionRules, request: CorrectionRequest
-    ) -> ModelAndInfo | None:
-        """The language model that corrects, or None where rules alone are as good or better.
-
-        A tone needs a model; anything else is corrected without one while it is down.
-        """
-        toned = request.style.tone is not None
+    async def _choose(self, request: CorrectionRequest) -> tuple[ModelAndInfo | None, str]:
+        """The language model that may be asked, or None and the reason."""
         if request.model == self._config.rules_id:
-            if toned:
+            if request.style.tone is not None:
                 raise InvalidRequest(f"style.tone: {request.model} supports no tones; omit model")
-            return None
+            return None, f"{request.model} is no language model"
         try:
-            model, info = await self._chat.choose(request.model or DEFAULT_MODEL)
+            return await self._chat.choose(request.model or DEFAULT_MODEL), ""
         except EngineLost:
-            if toned:
-                raise
-            return None
-        english = await self._in_thread(request.workspace_id, rules.is_english, request.text)
-        if not english and info.languages == ("en",):
-            return None  # a model would only do damage
-        purpose: Purpose = "tone" if toned else "grammar" if english else "languages"
-        asked = purpose in self._config.models.get(info.id, (purpose,))
-        return (model, info) if asked else None
+            return None, "no language model can answer now"
 
-    async def _hold(self, helper: ModelAndInfo | None, request: CorrectionRequest) -> Charge:
+    async def _hold(self, plan: Plan, request: CorrectionRequest) -> Charge:
         """Holds the highest price of the correction: 0 when no model is asked."""
         tokens = 0
-        if helper is not None:
-            tokens = await self._in_thread(request.workspace_id, most_for, request, self._config)
+        if plan.asks:
+            tokens = await self._in_thread(
+                request.workspace_id, most_for, plan.asked(), plan.request, self._config
+            )
         return await self._billing.hold(request.workspace_id, "chat", tokens, request.operation)
 
     async def _pieces(
         self,
+        plan: Plan,
         rules: CorrectionRules,
         rewriter: Rewriter | None,
-        request: CorrectionRequest,
         edits: list[Edit],
     ) -> AsyncGenerator[GenerationDelta, None]:
         """The corrected text, and `edits` of the caller's, piece by piece."""
-        text, owner = request.text, request.workspace_id
-        dictionary = Dictionary(request.dictionary)
+        text, owner = plan.request.text, plan.request.workspace_id
+        dictionary = plan.dictionary
         ready = ""  # corrected, before the dictionary is applied
         sent = 0  # of `ready`
         before: list[Edit] = []
         last: list[Edit] = []
-        pieces: list[Passage] = await self._in_thread(
-            owner, list, cut(text, self._config.piece_characters)
-        )
-        if (paragraphs := sum(piece.is_prose for piece in pieces)) > self._config.paragraphs:
-            raise InvalidRequest(
-                f"text: has {paragraphs} paragraphs, and at most {self._config.paragraphs} are "
-                "allowed: send it in parts"
-            )
-        for piece in pieces:
-            made = await self._correct(
-                rules, rewriter, request, text[piece.start : piece.end], piece
-            )
-            before += (edit.moved(piece.start) for edit in made)
-            ready += apply_edits(text[piece.start : piece.end], made)
-            ends = piece.end == len(text)
-            safe = len(ready) if ends else len(ready) - dictionary.reach
-            if safe <= sent and not ends:
-                continue
-            found: list[Edit] = await self._in_thread(
-                owner, list, dictionary.edits(ready, sent, safe)
-            )
-            last += found
-            until = max(safe, found[-1].end if found else 0)
-            out = apply_edits(ready[sent:until], [edit.moved(-sent) for edit in found])
-            sent = until
-            usage = TokenUsage(0, 0) if rewriter is None else rewriter.usage
-            if out and not ends:
-                yield GenerationDelta(text=out, usage=usage)
-            elif ends:
-                edits += await self._in_thread(owner, compose, text, before, last)
-                yield GenerationDelta(text=out, finish_reason="stop", usage=usage)
+        held: list[Protected] = []  # terms in `ready` that are not sent yet
+        work = (self._correct(plan, rules, rewriter, part) for part in plan.parts)
+        at_once = 1 if rewriter is None else self._config.sentences_at_once
+        async with aclosing(_in_order(work, at_once)) as corrected:
+            async for part, made, terms in corrected:
+                piece = part.passage
+                before += (edit.moved(piece.start) for edit in made)
+                held += (term.moved(len(ready)) for term in terms if term.start >= 0)
+                ready += apply_edits(text[piece.start : piece.end], made)
+                ends = piece.end == len(text)
+                safe = len(ready) if ends else len(ready) - dictionary.reach
+                if safe <= sent and not ends:
+                    continue
+                found: list[Edit] = await self._in_thread(
+                    owner, _replacements, dictionary, ready, sent, safe, held
+                )
+                last += found
+                until = max(safe, found[-1].end if found else 0)
+                out = apply_edits(ready[sent:until], [edit.moved(-sent) for edit in found])
+                sent = until
+                held = [term for term in held if term.start >= sent]
+                usage = TokenUsage(0, 0) if rewriter is None else rewriter.usage
+                if out and not ends:
+                    yield GenerationDelta(text=out, usage=usage)
+                elif ends:
+                    edits += await self._in_thread(owner, compose, text, before, last)
+                    yield GenerationDelta(text=out, finish_reason="stop", usage=usage)
 
     async def _correct(
         self,
+        plan: Plan,
         rules: CorrectionRules,
         rewriter: Rewriter | None,
-        request: CorrectionRequest,
-        text: str,
-        piece: Passage,
-    ) -> list[Edit]:
-        """The edits of all steps except the dictionary."""
-        if not piece.is_prose:
-            return []
+        part: Part,
+    ) -> tuple[Part, list[Edit], list[Protected]]:
+        """A part, the edits of all steps except the dictionary, and the terms in their result."""
+        request, piece = plan.request, part.passage
         owner = request.workspace_id
-        edits = await self._in_thread(owner, rules.mistakes, text, request)
-        if rewriter is not None:
-            try:
-                asked = await rewriter.edits(apply_edits(text, edits))
-            except EngineError:
-                if request.style.tone is not None:
-                    raise
-                asked = []  # the rules' text stands
+        text = request.text[piece.start : piece.end]
+        held = within(plan.protected, piece.start, piece.end)
+        if not piece.is_prose:
+            return part, [], held
+        edits = await self._in_thread(owner, rules.mistakes, text, request, held)
+        if rewriter is not None and part.asked is not None:
+            asked, guard = await rewriter.edits(
+                apply_edits(text, edits), piece.language or "en", carried(held, edits)
+            )
+            plan.shortfall.count(part.asked, guard)
             edits = compose(text, edits, asked)
         now = apply_edits(text, edits)
-        styled = await self._in_thread(owner, rules.styled, now, piece, request)
-        return compose(text, edits, styled)
+        styled = await self._in_thread(
+            owner, rules.styled, now, piece, request, carried(held, edits)
+        )
+        edits = compose(text, edits, styled)
+        return part, edits, carried(held, edits)
 
     async def _in_thread(self, owner: int, work: Callable[..., T], *values: object) -> T:
         """Runs a piece of work when it is the turn of `owner`, a workspace. Raises Overloaded."""
         async with self._slots.slot(owner):
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._threads, partial(work, *values))
+
+
+def _replacements(
+    dictionary: Dictionary, text: str, start: int, end: int, held: list[Protected]
+) -> list[Edit]:
+    return list(dictionary.edits(text, start, end, [term for term in held if term.start < end]))
+
+
+async def _in_order(
+    work: Iterable[Coroutine[None, None, T]], at_once: int
+) -> AsyncGenerator[T, None]:
+    """The results of `work`, in order; so many run at once."""
+    running: deque[asyncio.Task[T]] = deque()
+    try:
+        for coroutine in work:
+            running.append(asyncio.create_task(coroutine))
+            if len(running) == at_once:
+                yield await running[0]
+                running.popleft()
+        while running:
+            yield await running[0]
+            running.popleft()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -18,6 +18,7 @@ from pipelines.correction.request import (
     CorrectionStyle,
     DictionaryEntry,
 )
+from pipelines.correction.warnings import CorrectionWarning, Option
 from pipelines.text.redaction import Entity
 
 MAX_MESSAGES = 1000
@@ -166,16 +167,27 @@ class EditBody(BaseModel):
     kind: Kind
 
 
+class WarningBody(BaseModel):
+    """What was asked for and not done, and why."""
+
+    kind: Option
+    message: str
+
+
 class CorrectionBody(BaseModel):
     """All edits, in order and without overlaps; applied to `text` they give `content`."""
 
     edits: list[EditBody]
+    warnings: list[WarningBody]
 
 
-def correction_body(text: str, edits: list[Edit]) -> dict[str, object]:
+def correction_body(
+    text: str, edits: list[Edit], warnings: list[CorrectionWarning]
+) -> dict[str, object]:
     """The field `correction` of streamed and whole answers."""
     return CorrectionBody(
-        edits=[EditBody(original=text[edit.start : edit.end], **asdict(edit)) for edit in edits]
+        edits=[EditBody(original=text[edit.start : edit.end], **asdict(edit)) for edit in edits],
+        warnings=[WarningBody(**asdict(warning)) for warning in warnings],
     ).model_dump()
 
 
