@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, cast
 
 from configs.load import load_yaml
@@ -14,6 +15,7 @@ from pipelines.chat.pipeline import ChatPipeline
 from pipelines.correction.edits import Edit
 from pipelines.correction.passages import Passage
 from pipelines.correction.pipeline import CorrectionPipeline
+from pipelines.correction.protection import Protected
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.rules import CorrectionRules
 
@@ -27,12 +29,23 @@ class CountingRules(CorrectionRules):
     def __init__(self) -> None:
         self.pieces: Counter[int] = Counter()
 
-    def mistakes(self, text: str, request: CorrectionRequest) -> list[Edit]:
+    def language(self, text: str) -> str:
+        return "en"
+
+    def mistakes(
+        self, text: str, request: CorrectionRequest, held: Sequence[Protected] = ()
+    ) -> list[Edit]:
         time.sleep(0.002)
         self.pieces[request.workspace_id] += 1
         return []
 
-    def styled(self, text: str, piece: Passage, request: CorrectionRequest) -> list[Edit]:
+    def styled(
+        self,
+        text: str,
+        piece: Passage,
+        request: CorrectionRequest,
+        held: Sequence[Protected] = (),
+    ) -> list[Edit]:
         return []
 
 

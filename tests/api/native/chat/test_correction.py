@@ -226,8 +226,10 @@ def test_the_longest_text_and_dictionary_stay_within_the_timeout(server: ChatSer
 def test_the_cpu_time_of_a_correction_by_rules_is_bounded(server: ChatServer, text: str) -> None:
     """Such a correction is free, so its cost is bounded by the text and by the plan's requests."""
 
+    body = {"text": text, "model": "svc/rules-en", "save_chat": False, "stream": False}
+
     def ask() -> None:
-        response = post(server, {"text": text, "save_chat": False, "stream": False})
+        response = post(server, body)
         assert response.status_code == 200, response.text
 
     assert cpu_units(ask) < 250
