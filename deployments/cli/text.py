@@ -64,9 +64,15 @@ def chat(
 @click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-i", "--in-place", is_flag=True, help="Write the corrected text into the file.")
 @click.option("-d", "--diff", is_flag=True, help="Show what changes; status 1 when something does.")
+@click.option("--tone", help="Such as professional or friendly; needs a language model.")
 @pass_service
 def correct(
-    service: ServiceClient, text: str | None, file: Path | None, in_place: bool, diff: bool
+    service: ServiceClient,
+    text: str | None,
+    file: Path | None,
+    in_place: bool,
+    diff: bool,
+    tone: str | None,
 ) -> None:
     """Correct grammar and spelling.
 
@@ -81,7 +87,10 @@ def correct(
         text = file.read_text(encoding="utf-8")
     elif text is None or text == "-":
         text = sys.stdin.read()
-    answer = service.ask("POST", COMPLETIONS, json={"text": text, "stream": False})
+    body = {"text": text, "stream": False, "style": {"tone": tone}}
+    answer = service.ask("POST", COMPLETIONS, json=body)
+    for warning in answer["correction"]["warnings"]:
+        click.echo(f"Warning: {warning['message']}", err=True)
     corrected: str = answer["choices"][0]["message"]["content"]
     if in_place and file is not None:
         file.write_text(corrected, encoding="utf-8")

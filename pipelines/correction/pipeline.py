@@ -141,7 +141,8 @@ class CorrectionPipeline:
         last: list[Edit] = []
         held: list[Protected] = []  # terms in `ready` that are not sent yet
         work = (self._correct(plan, rules, rewriter, part) for part in plan.parts)
-        at_once = 1 if rewriter is None else self._config.sentences_at_once
+        # Between two sentences are spaces, which are a part too.
+        at_once = 1 if rewriter is None else 2 * self._config.sentences_at_once - 1
         async with aclosing(_in_order(work, at_once)) as corrected:
             async for part, made, terms in corrected:
                 piece = part.passage

@@ -100,11 +100,17 @@ class CorrectionRules:
         return len(self._correct(after)) > len(self._correct(before))
 
     def language(self, text: str) -> str | None:
-        """The ISO 639-1 code of a text; None where English is likeliest and few words are known."""
+        """The ISO 639-1 code of a text; None where it is not certain, as of names alone."""
         if self.is_english(text):
             return "en"
-        code = detect_language(text, LANGUAGES.keys())
-        return None if code == "en" else code
+        plain = apply_edits(
+            text, [Edit(span.start, span.end, " ", "spacing") for span in protected_spans(text)]
+        )
+        words = _LONE_WORD.findall(plain)
+        if not words:
+            return "en"  # nothing that needs a language
+        code = detect_language(plain, LANGUAGES.keys())
+        return None if code == "en" or all(word[0].isupper() for word in words) else code
 
     def mistakes(
         self, text: str, request: CorrectionRequest, held: Sequence[Protected] = ()

@@ -147,6 +147,55 @@ def test_text_in_other_languages_is_not_sent_to_an_english_only_model(server: Ch
     text = "Ich weiss nicht, wo der Bahnhof ist."
     content, body = correct(server, text, style={"tone": "formal"})
     assert content == text and body["model"] == "svc/rules-en"
+    reason = "svc/echo does not support its language (de)"
+    assert body["correction"]["warnings"] == [
+        {"kind": "tone", "message": f"style.tone: the wording was not changed: {reason}"},
+        {"kind": "language", "message": f"text: what is not English was not corrected: {reason}"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kinds"),
+    [
+        ({"text": "He go home."}, []),
+        ({"text": "He go home.", "appContext": "email"}, ["appContext"]),
+        ({"text": "Il faut que je vais à la gare demain."}, ["language"]),
+        ({"text": "Zdfg qwrt plkj vbnm."}, ["language"]),
+        ({"text": "He go home.\n\nXiaoming Grafana\n\n`dont` 12 😀"}, []),
+        ({"text": "12 😀 https://x.org/dont"}, []),
+        ({"text": "He go home.\n\nDas ist ein neues Haus, nicht wahr?"}, ["language"]),
+    ],
+)
+def test_what_rules_alone_do_not_do_is_said(
+    server: ChatServer, fields: dict[str, Any], kinds: list[str]
+) -> None:
+    _, body = correct(server, **fields, model="svc/rules-en")
+    assert [warning["kind"] for warning in body["correction"]["warnings"]] == kinds
+    *_, done = events(post(server, {**fields, "model": "svc/rules-en"}))
+    assert done["correction"] == body["correction"]
+
+
+@pytest.fixture(scope="module")
+def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatServer]:
+    """A chat model that is not used for corrections."""
+    info = replace(INFO, id="svc/slm-135m-q4")
+    config = EchoConfig(
+        engine="echo", id=info.id, owned_by="us", created=0, languages=("en",), context_tokens=2048
+    )
+    engine = EchoEngine(config, WeightStore(Path("unused")))
+    with serve_chat(tmp_path_factory.mktemp("small"), engine, info) as running:
+        yield running
+
+
+def test_a_model_that_corrects_badly_is_not_asked_which_is_said(small_server: ChatServer) -> None:
+    for fields in ({}, {"model": "svc/slm-135m-q4"}):
+        content, body = correct(
+            small_server, "He go home.", style={"tone": "formal"}, appContext="email", **fields
+        )
+        assert content == "He goes home." and body["model"] == "svc/rules-en"
+        tone, context = body["correction"]["warnings"]
+        assert (tone["kind"], context["kind"]) == ("tone", "appContext")
+        assert tone["message"].endswith("svc/slm-135m-q4 does it too badly to be asked")
 
 
 @pytest.mark.parametrize(
