@@ -111,7 +111,7 @@ async def pieces_of(model: Vandal, text: str) -> list[str]:
 
 async def test_each_sentence_of_a_model_is_streamed_in_order_when_it_is_ready() -> None:
     model = Writer()
-    text = "They was here, and that was quite a while. " + "It was. " * 9 + "\n\nThe end."
+    text = "They was here, and that was quite a while. " + "It was late already. " * 9 + "\n\nThe end."
     pieces = await pieces_of(model, text)
     assert "".join(pieces) == text.replace("was", "were") and len(pieces) > 10
     assert len(model.asked) == 11 and model.most == CONFIG.sentences_at_once
