@@ -1,4 +1,4 @@
-"""The schemas of `configs/correction.yaml`, `correction_words.yaml` and `correction_guards.yaml`."""
+"""The schemas of `configs/correction.yaml`, and of the words and guards of correction."""
 
 from typing import Literal
 
@@ -17,7 +17,6 @@ class CorrectionConfig(StrictModel):
     # Of one text, with lists and lines: each costs the rules some 3 ms of CPU time, however short.
     paragraphs: int = Field(ge=100)
     sentence_s: float = Field(gt=0)  # a language model's timeout; then the rules' text is returned
-    sentences_at_once: int = Field(ge=1)  # of one text: the model has other callers
     sentence_tokens: int = Field(ge=16)  # of an answer; a longer sentence gets no model
     # The purposes of language models; a model that is not listed has all of them.
     models: dict[str, tuple[Purpose, ...]]

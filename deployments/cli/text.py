@@ -64,15 +64,9 @@ def chat(
 @click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-i", "--in-place", is_flag=True, help="Write the corrected text into the file.")
 @click.option("-d", "--diff", is_flag=True, help="Show what changes; status 1 when something does.")
-@click.option("--tone", help="Such as professional or friendly; needs a language model.")
 @pass_service
 def correct(
-    service: ServiceClient,
-    text: str | None,
-    file: Path | None,
-    in_place: bool,
-    diff: bool,
-    tone: str | None,
+    service: ServiceClient, text: str | None, file: Path | None, in_place: bool, diff: bool
 ) -> None:
     """Correct grammar and spelling.
 
@@ -87,8 +81,7 @@ def correct(
         text = file.read_text(encoding="utf-8")
     elif text is None or text == "-":
         text = sys.stdin.read()
-    body = {"text": text, "stream": False, "style": {"tone": tone}}
-    answer = service.ask("POST", COMPLETIONS, json=body)
+    answer = service.ask("POST", COMPLETIONS, json={"text": text, "stream": False})
     for warning in answer["correction"]["warnings"]:
         click.echo(f"Warning: {warning['message']}", err=True)
     corrected: str = answer["choices"][0]["message"]["content"]

@@ -11,8 +11,7 @@ Terms of the caller's text are found before anything corrects it, and nothing ma
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
 
 from pipelines.correction.edits import Edit
 from pipelines.correction.protection import Protected
@@ -34,32 +33,35 @@ class Dictionary:
         for entry in entries:
             self._exact.setdefault(entry.term, entry.replacement)
             self._folded.setdefault(_fold(entry.term), entry.replacement)
-        terms = (entry.term for entry in entries if len(entry.term) >= _LEAST_PLURAL)
-        plurals = (term + ending for term in terms for ending in ("s", "es"))
-        names = (entry.replacement for entry in entries if not entry.replacement.islower())
-        self._terms = _Matcher(self._folded)
-        self._kept = _Matcher(_fold(word) for word in (*plurals, *names) if word.strip())
-        self.reach = max(self._terms.longest, self._kept.longest) + 2 if entries else 0
+        self._plurals = {
+            term + ending
+            for term in self._folded
+            if len(term) >= _LEAST_PLURAL and not _NO_BORDERS.match(term[-1])
+            for ending in ("s", "es")
+        }
+        self._names = {name for name in self._exact.values() if not name.islower()} - {""}
+        lengths: dict[str, set[int]] = {}
+        for word in (*self._folded, *self._plurals, *map(_fold, self._names)):
+            lengths.setdefault(word[0], set()).add(len(word))
+        self._lengths = {first: sorted(of, reverse=True) for first, of in lengths.items()}
+        self.reach = max((of[0] for of in self._lengths.values()), default=-2) + 2
         """How many characters before the end of a growing text may still become a match."""
 
     def protected(self, text: str) -> list[Protected]:
-        """What no other step may change: the terms, and between them their plurals and the names
-        that are replacements, which stay as they are written."""
-        terms = [Protected(*span, "term") for span in self._terms.spans(text)]
-        spans = self._kept.spans(text, but=terms)
-        return sorted(
-            [*terms, *(Protected(*span, "term") for span in spans)], key=attrgetter("start")
-        )
+        """What no other step may change: the terms, and as they are written their plurals and the
+        names that replace them."""
+        return [Protected(*span, "term") for span in self._spans(text, 0, len(text), (), True)]
 
     def edits(
         self, text: str, start: int = 0, end: int | None = None, held: Sequence[Protected] = ()
     ) -> Iterator[Edit]:
         """The replacements that begin in `text[start:end]`, in order; a boundary may be outside.
 
-        `held` are the `protected` spans that begin there; other terms match only between them.
+        `held` are `protected` spans, between which other terms may match.
         """
         end = len(text) if end is None else end
-        found = self._terms.spans(text, start, end, held)
+        held = [span for span in held if start <= span.start < end]
+        found = self._spans(text, start, end, held, False)
         spans = sorted([*((span.start, span.end) for span in held), *found])
         starts = {first for first, _ in spans}
         for first, last in spans:
@@ -72,39 +74,28 @@ class Dictionary:
                 last += 1  # the full stop that ends the sentence, which "Corp." has already
             yield Edit(first, last, replacement, "dictionary")
 
-
-class _Matcher:
-    """Finds folded terms as whole words."""
-
-    def __init__(self, terms: Iterable[str]) -> None:
-        self._terms = frozenset(terms)
-        lengths: dict[str, set[int]] = {}
-        for term in self._terms:
-            lengths.setdefault(term[0], set()).add(len(term))
-        self._lengths = {first: sorted(of, reverse=True) for first, of in lengths.items()}
-        self.longest = max(map(len, self._terms), default=0)
-
-    def spans(
-        self, text: str, start: int = 0, end: int | None = None, but: Iterable[Protected] = ()
+    def _spans(
+        self, text: str, start: int, end: int, held: Sequence[Protected], keeps: bool
     ) -> Iterator[tuple[int, int]]:
-        """The terms that begin in `text[start:end]` and overlap no span of `but`, in order."""
+        """The terms that begin in `text[start:end]` between `held`; `keeps`: and other words."""
         folded = _fold(text[start:])
-        end = len(text) if end is None else end
         at = start
-        for gap_end, after in [*((span.start, span.end) for span in but), (len(text), len(text))]:
-            while at < min(gap_end, end):
-                length = self._match(text, folded, start, at, gap_end)
+        for most, after in [*((span.start, span.end) for span in held), (len(text), len(text))]:
+            while at < min(most, end):
+                length = self._match(text, folded, start, at, most, keeps)
                 if length:
                     yield at, at + length
                 at += length or 1
             at = max(at, after)
 
-    def _match(self, text: str, folded: str, start: int, at: int, most: int) -> int:
-        """The length of the longest term at `at` that ends by `most`; 0 where there is none."""
+    def _match(self, text: str, folded: str, start: int, at: int, most: int, keeps: bool) -> int:
+        """The length of the longest word at `at` that ends by `most`; 0 where there is none."""
         inside = _continues(text[at - 1 : at], text[at])
         for length in self._lengths.get(folded[at - start], ()):
             last = at + length - 1
-            if last >= most or folded[at - start : last + 1 - start] not in self._terms:
+            word = folded[at - start : last + 1 - start]
+            is_kept = keeps and (word in self._plurals or text[at : last + 1] in self._names)
+            if last >= most or not (word in self._folded or is_kept):
                 continue
             if not inside and not _continues(text[last], text[last + 1 : last + 2]):
                 return length

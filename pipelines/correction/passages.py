@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from configs.schema.correction import Purpose
 from pipelines.correction.protection import protected_spans
 from pipelines.text.segmentation import sentence_spans
 
@@ -22,6 +23,7 @@ class Passage:
     is_prose: bool
     ends_paragraph: bool = True
     language: str | None = "en"  # None: it is not known
+    asked: tuple[Purpose, ...] | None = None  # of a language model; None: rules alone correct it
 
 
 def cut(text: str, most: int) -> Iterator[Passage]:

@@ -1,10 +1,9 @@
 """Text correction: rules, a language model where it helps, style, and the dictionary last."""
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -19,12 +18,12 @@ from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
 from pipelines.correction.dictionary import Dictionary
 from pipelines.correction.edits import Edit, apply_edits, compose
-from pipelines.correction.planning import Part, Plan, Planner
+from pipelines.correction.passages import Passage
+from pipelines.correction.planning import Planner
 from pipelines.correction.protection import Protected, carried, within
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.rewriting import Rewriter, most_for
 from pipelines.correction.rules import CorrectionRules
-from pipelines.correction.warnings import Shortfall
 from pipelines.errors import InvalidRequest
 from pipelines.fair_queuing import FairSlots
 from pipelines.ports import ChatModel
@@ -38,10 +37,10 @@ _WAITING = 256  # pieces of texts, one of each request; admission control lets f
 
 
 class CorrectedCompletion(Completion):
-    """A correction that has begun; `edits` and `shortfall` are complete when `deltas` has ended."""
+    """A correction that has begun; `edits` and `plan` are complete when `deltas` has ended."""
 
     edits: list[Edit]
-    shortfall: Shortfall
+    plan: Planner
 
     @property
     def original(self) -> str:
@@ -73,21 +72,20 @@ class CorrectionPipeline:
         """
         owner = request.workspace_id
         rules = await self._in_thread(owner, self._rules)
-        chosen, reason = await self._choose(request)
+        helper, reason = await self._choose(request)
         await self._history.check(owner, request.chat_id, saves=request.save_chat)
-        info = None if chosen is None else chosen[1]
-        plan: Plan = await self._in_thread(
-            owner, Planner(rules, request, self._config, info, reason).plan
-        )
-        model = self._config.rules_id if info is None or not plan.asks else info.id
+        plan = Planner(request, self._config, helper and helper[1], reason)
+        passages: list[Passage] = await self._in_thread(owner, plan.passages, rules)
         async with AsyncExitStack() as undo:
-            charge = await undo.enter_async_context(await self._hold(plan, request))
+            charge = await undo.enter_async_context(await self._hold(request, passages))
             rewriter = None
-            if chosen is not None and plan.asks:
+            model = self._config.rules_id
+            if helper is not None and any(passage.asked is not None for passage in passages):
                 is_worse = partial(self._in_thread, owner, rules.is_worse)
-                rewriter = Rewriter(chosen[0], plan.request, self._config, is_worse)
+                rewriter = Rewriter(helper[0], request, self._config, is_worse)
+                model = helper[1].id
             edits: list[Edit] = []
-            pieces = self._pieces(plan, rules, rewriter, edits)
+            pieces = self._pieces(plan, passages, rules, rewriter, edits)
             first = await anext(pieces)
             undo.pop_all()
         saved = ChatRequest(
@@ -98,7 +96,7 @@ class CorrectionPipeline:
         )
         completion = CorrectedCompletion(saved, model, first, pieces, self._history, charge)
         completion.edits = edits
-        completion.shortfall = plan.shortfall
+        completion.plan = plan
         return completion
 
     async def warm_up(self) -> None:
@@ -116,114 +114,80 @@ class CorrectionPipeline:
         except EngineLost:
             return None, "no language model can answer now"
 
-    async def _hold(self, plan: Plan, request: CorrectionRequest) -> Charge:
+    async def _hold(self, request: CorrectionRequest, passages: list[Passage]) -> Charge:
         """Holds the highest price of the correction: 0 when no model is asked."""
-        tokens = 0
-        if plan.asks:
-            tokens = await self._in_thread(
-                request.workspace_id, most_for, plan.asked(), plan.request, self._config
-            )
+        tokens = await self._in_thread(
+            request.workspace_id, most_for, passages, request, self._config
+        )
         return await self._billing.hold(request.workspace_id, "chat", tokens, request.operation)
 
     async def _pieces(
         self,
-        plan: Plan,
+        plan: Planner,
+        passages: list[Passage],
         rules: CorrectionRules,
         rewriter: Rewriter | None,
         edits: list[Edit],
     ) -> AsyncGenerator[GenerationDelta, None]:
         """The corrected text, and `edits` of the caller's, piece by piece."""
         text, owner = plan.request.text, plan.request.workspace_id
-        dictionary = plan.dictionary
+        dictionary = Dictionary(plan.request.dictionary)
+        protected: list[Protected] = await self._in_thread(owner, dictionary.protected, text)
         ready = ""  # corrected, before the dictionary is applied
         sent = 0  # of `ready`
         before: list[Edit] = []
         last: list[Edit] = []
-        held: list[Protected] = []  # terms in `ready` that are not sent yet
-        work = (self._correct(plan, rules, rewriter, part) for part in plan.parts)
-        # Between two sentences are spaces, which are a part too.
-        at_once = 1 if rewriter is None else 2 * self._config.sentences_at_once - 1
-        async with aclosing(_in_order(work, at_once)) as corrected:
-            async for part, made, terms in corrected:
-                piece = part.passage
-                before += (edit.moved(piece.start) for edit in made)
-                held += (term.moved(len(ready)) for term in terms if term.start >= 0)
-                ready += apply_edits(text[piece.start : piece.end], made)
-                ends = piece.end == len(text)
-                safe = len(ready) if ends else len(ready) - dictionary.reach
-                if safe <= sent and not ends:
-                    continue
-                found: list[Edit] = await self._in_thread(
-                    owner, _replacements, dictionary, ready, sent, safe, held
-                )
-                last += found
-                until = max(safe, found[-1].end if found else 0)
-                out = apply_edits(ready[sent:until], [edit.moved(-sent) for edit in found])
-                sent = until
-                held = [term for term in held if term.start >= sent]
-                usage = TokenUsage(0, 0) if rewriter is None else rewriter.usage
-                if out and not ends:
-                    yield GenerationDelta(text=out, usage=usage)
-                elif ends:
-                    edits += await self._in_thread(owner, compose, text, before, last)
-                    yield GenerationDelta(text=out, finish_reason="stop", usage=usage)
+        terms: list[Protected] = []  # in `ready`
+        for piece in passages:
+            held = within(protected, piece.start, piece.end)
+            made = await self._correct(plan, rules, rewriter, piece, held)
+            before += (edit.moved(piece.start) for edit in made)
+            terms += (term.moved(len(ready)) for term in carried(held, made) if term.start >= 0)
+            ready += apply_edits(text[piece.start : piece.end], made)
+            ends = piece.end == len(text)
+            safe = len(ready) if ends else len(ready) - dictionary.reach
+            if safe <= sent and not ends:
+                continue
+            found: list[Edit] = await self._in_thread(
+                owner, list, dictionary.edits(ready, sent, safe, terms)
+            )
+            last += found
+            until = max(safe, found[-1].end if found else 0)
+            out = apply_edits(ready[sent:until], [edit.moved(-sent) for edit in found])
+            sent = until
+            usage = TokenUsage(0, 0) if rewriter is None else rewriter.usage
+            if out and not ends:
+                yield GenerationDelta(text=out, usage=usage)
+            elif ends:
+                edits += await self._in_thread(owner, compose, text, before, last)
+                yield GenerationDelta(text=out, finish_reason="stop", usage=usage)
 
     async def _correct(
         self,
-        plan: Plan,
+        plan: Planner,
         rules: CorrectionRules,
         rewriter: Rewriter | None,
-        part: Part,
-    ) -> tuple[Part, list[Edit], list[Protected]]:
-        """A part, the edits of all steps except the dictionary, and the terms in their result."""
-        request, piece = plan.request, part.passage
-        owner = request.workspace_id
-        text = request.text[piece.start : piece.end]
-        held = within(plan.protected, piece.start, piece.end)
+        piece: Passage,
+        held: list[Protected],
+    ) -> list[Edit]:
+        """The edits of all steps except the dictionary, none of which changes `held`."""
         if not piece.is_prose:
-            return part, [], held
+            return []
+        request = plan.request
+        owner, text = request.workspace_id, request.text[piece.start : piece.end]
         edits = await self._in_thread(owner, rules.mistakes, text, request, held)
-        if rewriter is not None and part.asked is not None:
-            asked, guard = await rewriter.edits(
-                apply_edits(text, edits), piece.language or "en", carried(held, edits)
-            )
-            plan.shortfall.count(part.asked, guard)
+        if rewriter is not None and piece.asked is not None:
+            now = apply_edits(text, edits)
+            asked, reason = await rewriter.edits(now, piece, carried(held, edits))
+            if reason is not None:
+                plan.undone.update((wish, reason) for wish in piece.asked)
             edits = compose(text, edits, asked)
-        now = apply_edits(text, edits)
-        styled = await self._in_thread(
-            owner, rules.styled, now, piece, request, carried(held, edits)
-        )
-        edits = compose(text, edits, styled)
-        return part, edits, carried(held, edits)
+        now, held = apply_edits(text, edits), carried(held, edits)
+        styled = await self._in_thread(owner, rules.styled, now, piece, request, held)
+        return compose(text, edits, styled)
 
     async def _in_thread(self, owner: int, work: Callable[..., T], *values: object) -> T:
         """Runs a piece of work when it is the turn of `owner`, a workspace. Raises Overloaded."""
         async with self._slots.slot(owner):
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._threads, partial(work, *values))
-
-
-def _replacements(
-    dictionary: Dictionary, text: str, start: int, end: int, held: list[Protected]
-) -> list[Edit]:
-    return list(dictionary.edits(text, start, end, [term for term in held if term.start < end]))
-
-
-async def _in_order(
-    work: Iterable[Coroutine[None, None, T]], at_once: int
-) -> AsyncGenerator[T, None]:
-    """The results of `work`, in order; so many run at once."""
-    running: deque[asyncio.Task[T]] = deque()
-    try:
-        for coroutine in work:
-            running.append(asyncio.create_task(coroutine))
-            if len(running) == at_once:
-                yield await running[0]
-                running.popleft()
-        while running:
-            yield await running[0]
-            running.popleft()
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)

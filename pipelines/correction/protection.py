@@ -2,9 +2,10 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import attrgetter
 
 from pydantic import TypeAdapter
@@ -83,15 +84,10 @@ def within(spans: Sequence[Protected], start: int, end: int) -> list[Protected]:
 
 
 def carried(spans: Iterable[Protected], edits: Sequence[Edit]) -> list[Protected]:
-    """`spans` in the text after `edits`; both are in order, and no edit changes a span."""
-    moved: list[Protected] = []
-    rest = deque(edits)
-    shift = 0
-    for span in spans:
-        while rest and rest[0].end <= span.start:
-            shift += rest.popleft().growth
-        moved.append(span.moved(shift))
-    return moved
+    """`spans` in the text after `edits`, which are in order and change none of them."""
+    ends = [edit.end for edit in edits]
+    shifts = [0, *accumulate(edit.growth for edit in edits)]
+    return [span.moved(shifts[bisect_right(ends, span.start)]) for span in spans]
 
 
 def _touches(edit: Edit, span: Protected) -> bool:

@@ -3,15 +3,23 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from configs.schema.correction import CorrectionConfig
 from models.errors import EngineError
-from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions, TokenUsage
+from models.llm.base import (
+    ChatMessage,
+    GenerationDelta,
+    GenerationRequest,
+    SamplingOptions,
+    TokenUsage,
+)
 from pipelines.chat.history import most_tokens
 from pipelines.correction.edits import Edit, apply_edits
 from pipelines.correction.guards import refusal
+from pipelines.correction.passages import Passage
 from pipelines.correction.protection import Protected, respecting
 from pipelines.correction.request import CorrectionRequest
 from pipelines.ports import ChatModel
@@ -19,6 +27,7 @@ from pipelines.text.language_names import name_language
 
 _TOKENS = re.compile(r"\s+|\w+(?:['’]\w+)*|[^\w\s]")
 _WRAPPING = re.compile(r"^(?:<text>)?\s*|\s*(?:</text>)?$")
+_FAILED = "the language model's answer failed a check ({})"
 _MORE_TOKENS = 24  # that a short sentence may grow by
 _LETTERS = re.compile(r"[^\W\d_]{2}")
 
@@ -35,59 +44,48 @@ class Rewriter:
     usage: TokenUsage = TokenUsage(0, 0)  # so far
 
     async def edits(
-        self, sentence: str, language: str, held: Sequence[Protected] = ()
+        self, sentence: str, passage: Passage, held: Sequence[Protected] = ()
     ) -> tuple[list[Edit], str | None]:
-        """The model's edits of a sentence outside of `held`; where it stays as it is, none and the
-        check that failed."""
+        """The model's edits of a sentence of `passage` outside of `held`; where it stays as it is,
+        none and the reason."""
         if not _LETTERS.search(sentence):
             return [], None
         if answer_tokens(sentence) > self._config.sentence_tokens:
-            return [], "size"
+            return [], "a sentence is too long for the language model"
         try:
             async with asyncio.timeout(self._config.sentence_s):
-                answer = await self._answer(prompt(self._request, self._config, sentence, language))
+                answer = await self._answer(prompt(self._request, self._config, sentence, passage))
         except TimeoutError:
-            return [], "time"
+            return [], "the language model took too long"
         except EngineError:
-            return [], "model"
+            return [], "the language model failed"
         if answer is None:
-            return [], "length"
+            return [], _FAILED.format("length")
         changes = list(_changes(sentence, answer))
         edits = respecting(held, changes)
-        rewords = self._request.style.tone is not None
-        if rewords and len(edits) < len(changes):
-            return [], "dictionary"  # the rest of a rewording may not fit
         proposed = apply_edits(sentence, edits)
+        rewords = "tone" in (passage.asked or ())
+        language = passage.language or "en"
         guard = refusal(sentence, proposed, rewords=rewords, language=language)
+        if rewords and len(edits) < len(changes):
+            guard = "dictionary"  # the rest of a rewording may not fit
         if guard is None and edits and await self._is_worse(sentence, proposed):
             guard = "mistakes"
-        return ([], guard) if guard else (edits, None)
+        return (edits, None) if guard is None else ([], _FAILED.format(guard))
 
     async def _answer(self, messages: tuple[ChatMessage, ...]) -> str | None:
-        request = GenerationRequest(
-            messages=messages,
-            sampling=SamplingOptions(
-                temperature=0.0,
-                top_k=1,
-                top_p=1.0,
-                max_tokens=answer_tokens(messages[-1].content),
-            ),
-            owner=str(self._request.workspace_id),
-        )
-        text: list[str] = []
-        used: TokenUsage | None = None
-        finished = False
-        generation = self._model.generate(request)
+        most = answer_tokens(messages[-1].content)
+        sampling = SamplingOptions(temperature=0.0, top_k=1, top_p=1.0, max_tokens=most)
+        request = GenerationRequest(messages, sampling, owner=str(self._request.workspace_id))
+        answer = GenerationDelta()
         try:
-            async for delta in generation:
-                text.append(delta.text)
-                used = delta.usage or used
-                finished = delta.finish_reason == "stop"
+            async with aclosing(self._model.generate(request)) as deltas:
+                async for delta in deltas:
+                    answer += delta
         finally:
-            await generation.aclose()
-            if used is not None:
-                self.usage += used
-        return _WRAPPING.sub("", "".join(text)) if finished else None
+            if answer.usage is not None:
+                self.usage += answer.usage
+        return _WRAPPING.sub("", answer.text) if answer.finish_reason == "stop" else None
 
 
 def _changes(before: str, after: str) -> Iterator[Edit]:
@@ -107,27 +105,31 @@ def answer_tokens(sentence: str) -> int:
 
 
 def most_for(
-    sentences: Iterable[tuple[str, str]], request: CorrectionRequest, config: CorrectionConfig
+    passages: Iterable[Passage], request: CorrectionRequest, config: CorrectionConfig
 ) -> int:
-    """An upper bound of the tokens of all prompts and answers, of sentences and languages."""
-    return sum(
-        most_tokens(prompt(request, config, sentence, language)) + answer_tokens(sentence)
-        for sentence, language in sentences
-    )
+    """An upper bound of the tokens of all prompts and answers; blocking."""
+    tokens = 0
+    for passage in passages:
+        if passage.asked is not None:
+            sentence = request.text[passage.start : passage.end]
+            messages = prompt(request, config, sentence, passage)
+            tokens += most_tokens(messages) + answer_tokens(messages[-1].content)
+    return tokens
 
 
 def prompt(
-    request: CorrectionRequest, config: CorrectionConfig, sentence: str, language: str
+    request: CorrectionRequest, config: CorrectionConfig, sentence: str, passage: Passage
 ) -> tuple[ChatMessage, ...]:
-    system = instructions(request, config, language)
+    system = instructions(request, config, passage)
     return ChatMessage("system", system), ChatMessage("user", f"<text>{sentence}</text>")
 
 
-def instructions(request: CorrectionRequest, config: CorrectionConfig, language: str) -> str:
+def instructions(request: CorrectionRequest, config: CorrectionConfig, passage: Passage) -> str:
     """The system prompt."""
-    tone = request.style.tone
+    asked, tone = passage.asked or (), request.style.tone
+    language = passage.language or "en"
     kind = "text" if language == "en" else f"{name_language(language).name} text"
-    if tone is None:
+    if tone is None or "tone" not in asked:
         task = f"Correct the spelling, grammar and punctuation of the {kind}."
     else:
         described = config.tones.get(tone.strip().lower(), tone)

@@ -31,7 +31,7 @@ from pipelines.correction.style import abbreviations, capitals, end_mark
 from pipelines.text.language_detection import detect_language, paragraph_language
 
 _ROUNDS = 3  # a correction may reveal another mistake
-_LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w)")
+_LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w|://)")
 # A whole word, and no part of something like "u.s" or "im.net".
 _TOKEN = re.compile(r"(?<![A-Za-z0-9'’./@_-])[A-Za-z0-9]++(?!['’]|[./@_-][^\W_])")
 _NO_LETTERS = re.compile(r"[^A-Za-z]*")
@@ -103,13 +103,8 @@ class CorrectionRules:
         """The ISO 639-1 code of a text; None where it is not certain, as of names alone."""
         if self.is_english(text):
             return "en"
-        plain = apply_edits(
-            text, [Edit(span.start, span.end, " ", "spacing") for span in protected_spans(text)]
-        )
-        words = _LONE_WORD.findall(plain)
-        if not words:
-            return "en"  # nothing that needs a language
-        code = detect_language(plain, LANGUAGES.keys())
+        code = detect_language(text, LANGUAGES.keys())
+        words = _LONE_WORD.findall(text)
         return None if code == "en" or all(word[0].isupper() for word in words) else code
 
     def mistakes(

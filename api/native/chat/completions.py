@@ -104,7 +104,7 @@ async def collect(completion: Completion, began: float) -> dict[str, Any]:
 async def _extras(completion: Completion) -> dict[str, Any]:
     """The additional fields of a finished correction, or of a chat with marks."""
     if isinstance(completion, CorrectedCompletion):
-        warnings = completion.shortfall.warnings()
+        warnings = completion.plan.warnings()
         return {"correction": correction_body(completion.original, completion.edits, warnings)}
     if completion.marks is None:
         return {}

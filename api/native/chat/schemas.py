@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from api.http.bodies import NOT_BLANK, WHOLE, OneLine, RedactFields, RequestModel, Whole
+from configs.schema.correction import Purpose
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
 from models.llm.tool_calls import MOST_DEPTH, call_arguments
@@ -18,7 +19,6 @@ from pipelines.correction.request import (
     CorrectionStyle,
     DictionaryEntry,
 )
-from pipelines.correction.warnings import CorrectionWarning, Option
 from pipelines.text.redaction import Entity
 
 MAX_MESSAGES = 1000
@@ -170,7 +170,7 @@ class EditBody(BaseModel):
 class WarningBody(BaseModel):
     """What was asked for and not done, and why."""
 
-    kind: Option
+    kind: Purpose
     message: str
 
 
@@ -182,12 +182,12 @@ class CorrectionBody(BaseModel):
 
 
 def correction_body(
-    text: str, edits: list[Edit], warnings: list[CorrectionWarning]
+    text: str, edits: list[Edit], warnings: list[tuple[Purpose, str]]
 ) -> dict[str, object]:
     """The field `correction` of streamed and whole answers."""
     return CorrectionBody(
         edits=[EditBody(original=text[edit.start : edit.end], **asdict(edit)) for edit in edits],
-        warnings=[WarningBody(**asdict(warning)) for warning in warnings],
+        warnings=[WarningBody(kind=kind, message=message) for kind, message in warnings],
     ).model_dump()
 
 

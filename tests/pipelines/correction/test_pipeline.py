@@ -85,55 +85,53 @@ async def test_many_texts_of_one_workspace_do_not_slow_those_of_another() -> Non
 
 
 class Writer(Vandal):
-    """Answers with the sentence, "was" made "were"; a long one takes longer."""
+    """Answers with the sentence, "was" made "were"."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.running = 0
-        self.most = 0
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         sentence = request.messages[-1].content.removeprefix("<text>").removesuffix("</text>")
         self.asked.append(sentence)
-        self.running += 1
-        self.most = max(self.most, self.running)
-        await asyncio.sleep(len(sentence) / 2000)
-        self.running -= 1
         yield GenerationDelta(text=sentence.replace("was", "were"), finish_reason="stop")
 
 
-async def pieces_of(model: Vandal, text: str) -> list[str]:
-    """The pieces of a streamed correction by `model` and rules that find nothing."""
+async def test_each_sentence_is_streamed_before_the_next_is_asked_for() -> None:
+    model = Writer()
+    text = "They was here, and that was good. " + "It was late already. " * 9 + "\n\nThe end."
     request = CorrectionRequest(1, text, save_chat=False)
     completion = await pipeline_with(model, CountingRules()).start(request)
-    return [delta.text async for delta in completion.deltas() if delta.text]
+    content = ""
+    async for delta in completion.deltas():
+        content += delta.text
+        assert len(model.asked) <= content.count(".") + 1
+    assert content == text.replace("was", "were") and len(model.asked) == 11
 
 
-async def test_each_sentence_of_a_model_is_streamed_in_order_when_it_is_ready() -> None:
-    model = Writer()
-    text = "They was here, and that was quite a while. " + "It was late already. " * 9 + "\n\nThe end."
-    pieces = await pieces_of(model, text)
-    assert "".join(pieces) == text.replace("was", "were") and len(pieces) > 10
-    assert len(model.asked) == 11 and model.most == CONFIG.sentences_at_once
+async def test_a_sentence_is_cancelled_with_its_stream() -> None:
+    cancelled: list[str] = []
 
-
-async def test_sentences_that_run_are_cancelled_with_their_stream() -> None:
-    cancelled = 0
-
-    class Slow(Vandal):
+    class Slow(Writer):
         async def generate(
             self, request: GenerationRequest
         ) -> AsyncGenerator[GenerationDelta, None]:
-            nonlocal cancelled
             try:
-                await asyncio.sleep(0 if "First" in request.messages[-1].content else 60)
+                await asyncio.sleep(60 if self.asked else 0)
             except asyncio.CancelledError:
-                cancelled += 1
+                cancelled.append(request.messages[-1].content)
                 raise
-            yield GenerationDelta(text="", finish_reason="stop")
+            async for delta in super().generate(request):
+                yield delta
 
-    request = CorrectionRequest(1, "First of all. This is. That is. It is.", save_chat=False)
+    request = CorrectionRequest(1, "First of all. This is it.", save_chat=False)
     completion = await pipeline_with(Slow(), CountingRules()).start(request)
-    await asyncio.sleep(0.05)
-    await completion.aclose()
-    assert cancelled == CONFIG.sentences_at_once - 1
+
+    async def read() -> None:
+        async for _ in completion.deltas():
+            pass
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0.1)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    assert cancelled == ["<text>This is it.</text>"]

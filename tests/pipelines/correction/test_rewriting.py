@@ -1,14 +1,16 @@
 """Corrections by a language model, with scripted answers."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from configs.load import load_yaml
-from configs.schema.correction import CorrectionConfig
+from configs.schema.correction import CorrectionConfig, Purpose
 from models.base import ModelInfo
 from models.errors import EngineLost
 from models.llm.base import GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.correction.edits import apply_edits
+from pipelines.correction.passages import Passage
 from pipelines.correction.protection import Protected
 from pipelines.correction.request import CorrectionRequest, CorrectionStyle
 from pipelines.correction.rewriting import Rewriter, most_for
@@ -52,8 +54,11 @@ async def rewritten(
         return is_worse
 
     rewriter = Rewriter(model, request, config, judge)
-    edits, guard = await rewriter.edits(text, language, held)
-    return apply_edits(text, edits), guard, rewriter.usage
+    asked: tuple[Purpose, ...] = ("tone",) if tone else ()
+    passage = Passage(0, len(text), True, language=language, asked=asked)
+    edits, reason = await rewriter.edits(text, passage, held)
+    check = re.search(r"failed a check \((\w+)\)$", reason or "")
+    return apply_edits(text, edits), check[1] if check else reason, rewriter.usage
 
 
 async def test_an_accepted_answer_is_applied() -> None:
@@ -90,7 +95,7 @@ async def test_a_model_that_fails_leaves_the_sentence_and_is_named_as_the_reason
             yield
 
     text, guard, _ = await rewritten(Failing(str), "We was here.")
-    assert (text, guard) == ("We was here.", "model")
+    assert (text, guard) == ("We was here.", "the language model failed")
 
 
 async def test_changes_of_a_protected_term_are_dropped_from_an_answer() -> None:
@@ -114,7 +119,10 @@ async def test_an_answer_beyond_the_timeout_is_dropped_but_its_tokens_count() ->
     config = CONFIG.model_copy(update={"sentence_s": 0.05})
     model = Scripted(lambda sentence: sentence.replace("was", "were"), pause_s=5)
     text, guard, used = await rewritten(model, "We was here.", config=config)
-    assert (text, guard) == ("We was here.", "time") and used == TokenUsage(30, 5)
+    assert (text, guard) == (
+        "We was here.",
+        "the language model took too long",
+    ) and used == TokenUsage(30, 5)
 
 
 async def test_the_tone_and_the_token_limit_are_sent_to_the_model() -> None:
@@ -124,8 +132,8 @@ async def test_the_tone_and_the_token_limit_are_sent_to_the_model() -> None:
     assert "warm and friendly" in asked.messages[0].content
     assert asked.sampling.temperature == 0 and asked.sampling.max_tokens is not None
     request = CorrectionRequest(1, "Give me the report.", style=CorrectionStyle(tone="friendly"))
-    sentences = [("Give me the report.", "en")]
-    assert most_for(sentences, request, CONFIG) > asked.sampling.max_tokens + 40
+    passages = [Passage(0, len(request.text), True, asked=("tone",))]
+    assert most_for(passages, request, CONFIG) > asked.sampling.max_tokens + 40
 
 
 async def test_text_without_words_or_above_the_token_limit_is_not_sent_to_the_model() -> None:

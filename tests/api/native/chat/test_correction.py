@@ -148,9 +148,10 @@ def test_text_in_other_languages_is_not_sent_to_an_english_only_model(server: Ch
     content, body = correct(server, text, style={"tone": "formal"})
     assert content == text and body["model"] == "svc/rules-en"
     reason = "svc/echo does not support its language (de)"
+    untouched = "text: what is not English was not corrected"
     assert body["correction"]["warnings"] == [
         {"kind": "tone", "message": f"style.tone: the wording was not changed: {reason}"},
-        {"kind": "language", "message": f"text: what is not English was not corrected: {reason}"},
+        {"kind": "languages", "message": f"{untouched}: {reason}"},
     ]
 
 
@@ -158,12 +159,12 @@ def test_text_in_other_languages_is_not_sent_to_an_english_only_model(server: Ch
     ("fields", "kinds"),
     [
         ({"text": "He go home."}, []),
-        ({"text": "He go home.", "appContext": "email"}, ["appContext"]),
-        ({"text": "Il faut que je vais à la gare demain."}, ["language"]),
-        ({"text": "Zdfg qwrt plkj vbnm."}, ["language"]),
+        ({"text": "He go home.", "appContext": "email"}, ["context"]),
+        ({"text": "Il faut que je vais à la gare demain."}, ["languages"]),
+        ({"text": "Zdfg qwrt plkj vbnm."}, ["languages"]),
         ({"text": "He go home.\n\nXiaoming Grafana\n\n`dont` 12 😀"}, []),
         ({"text": "12 😀 https://x.org/dont"}, []),
-        ({"text": "He go home.\n\nDas ist ein neues Haus, nicht wahr?"}, ["language"]),
+        ({"text": "He go home.\n\nDas ist ein neues Haus, nicht wahr?"}, ["languages"]),
     ],
 )
 def test_what_rules_alone_do_not_do_is_said(
@@ -194,7 +195,7 @@ def test_a_model_that_corrects_badly_is_not_asked_which_is_said(small_server: Ch
         )
         assert content == "He goes home." and body["model"] == "svc/rules-en"
         tone, context = body["correction"]["warnings"]
-        assert (tone["kind"], context["kind"]) == ("tone", "appContext")
+        assert (tone["kind"], context["kind"]) == ("tone", "context")
         assert tone["message"].endswith("svc/slm-135m-q4 does it too badly to be asked")
 
 
