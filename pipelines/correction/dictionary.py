@@ -12,6 +12,7 @@ Terms of the caller's text are found before anything corrects it, and nothing ma
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from pipelines.correction.edits import Edit
 from pipelines.correction.protection import Protected
@@ -48,9 +49,13 @@ class Dictionary:
         """How many characters before the end of a growing text may still become a match."""
 
     def protected(self, text: str) -> list[Protected]:
-        """What no other step may change: the terms, and as they are written their plurals and the
-        names that replace them."""
-        return [Protected(*span, "term") for span in self._spans(text, 0, len(text), (), True)]
+        """What no other step may change: the terms, and between them, as they are written, their
+        plurals and the names that replace them."""
+        held: list[Protected] = []
+        for keeps in (False, True):
+            spans = [Protected(*span, "term") for span in self._spans(text, held, keeps=keeps)]
+            held = sorted([*held, *spans], key=attrgetter("start"))
+        return held
 
     def edits(
         self, text: str, start: int = 0, end: int | None = None, held: Sequence[Protected] = ()
@@ -59,9 +64,8 @@ class Dictionary:
 
         `held` are `protected` spans, between which other terms may match.
         """
-        end = len(text) if end is None else end
-        held = [span for span in held if start <= span.start < end]
-        found = self._spans(text, start, end, held, False)
+        held = [span for span in held if start <= span.start < (len(text) if end is None else end)]
+        found = self._spans(text, held, start, end)
         spans = sorted([*((span.start, span.end) for span in held), *found])
         starts = {first for first, _ in spans}
         for first, last in spans:
@@ -75,10 +79,17 @@ class Dictionary:
             yield Edit(first, last, replacement, "dictionary")
 
     def _spans(
-        self, text: str, start: int, end: int, held: Sequence[Protected], keeps: bool
+        self,
+        text: str,
+        held: Sequence[Protected],
+        start: int = 0,
+        end: int | None = None,
+        *,
+        keeps: bool = False,
     ) -> Iterator[tuple[int, int]]:
         """The terms that begin in `text[start:end]` between `held`; `keeps`: and other words."""
         folded = _fold(text[start:])
+        end = len(text) if end is None else end
         at = start
         for most, after in [*((span.start, span.end) for span in held), (len(text), len(text))]:
             while at < min(most, end):
