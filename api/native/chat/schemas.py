@@ -127,7 +127,7 @@ class AnsweredCall(BaseModel):
 class Replacement(RequestModel):
     """Replaces `term` wherever it occurs as whole words, regardless of case."""
 
-    term: Annotated[str, Field(min_length=1, max_length=200)]
+    term: Annotated[str, Field(max_length=200), NOT_BLANK]
     replacement: Annotated[str, Field(max_length=200)]
 
 

@@ -116,6 +116,8 @@ def test_a_correction_is_saved_and_continues_a_chat(server: ChatServer) -> None:
         ({"text": 5}, "text"),
         ({"text": "a", "messages": [{"role": "user", "content": "b"}]}, "messages"),
         ({"text": "a", "dictionary": [{"term": "", "replacement": "b"}]}, "term"),
+        ({"text": "a", "dictionary": [{"term": " ", "replacement": "b"}]}, "term"),
+        ({"text": "a", "dictionary": [{"term": "a"}]}, "replacement"),
         ({"text": "a", "dictionary": [{"term": "a" * 201, "replacement": "b"}]}, "term"),
         ({"text": "a", "dictionary": [{"term": "a", "replacement": "b" * 201}]}, "replacement"),
         ({"text": "a", "dictionary": [{"term": "a", "replacement": "b"}] * 101}, "dictionary"),
