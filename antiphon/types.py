@@ -348,5 +348,5 @@ class VoiceReference(TypedDict):
 
 
 class WarningBody(TypedDict):
-    kind: Literal["tone", "language", "appContext"]
+    kind: Literal["grammar", "languages", "tone", "context"]
     message: str

@@ -176,7 +176,8 @@ class CorrectionPipeline:
         request = plan.request
         owner, text = request.workspace_id, request.text[piece.start : piece.end]
         edits = await self._in_thread(owner, rules.mistakes, text, request, held)
-        if rewriter is not None and piece.asked is not None:
+        # A sentence without mistakes by the rules is likely right, and would be changed for nothing.
+        if rewriter is not None and piece.asked is not None and (piece.asked or edits):
             now = apply_edits(text, edits)
             asked, reason = await rewriter.edits(now, piece, carried(held, edits))
             if reason is not None:

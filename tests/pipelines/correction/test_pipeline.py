@@ -99,7 +99,7 @@ class Writer(Vandal):
 async def test_each_sentence_is_streamed_before_the_next_is_asked_for() -> None:
     model = Writer()
     text = "They was here, and that was good. " + "It was late already. " * 9 + "\n\nThe end."
-    request = CorrectionRequest(1, text, save_chat=False)
+    request = CorrectionRequest(1, text, app_context="document", save_chat=False)
     completion = await pipeline_with(model, CountingRules()).start(request)
     content = ""
     async for delta in completion.deltas():
@@ -123,7 +123,8 @@ async def test_a_sentence_is_cancelled_with_its_stream() -> None:
             async for delta in super().generate(request):
                 yield delta
 
-    request = CorrectionRequest(1, "First of all. This is it.", save_chat=False)
+    text = "First of all. This is it."
+    request = CorrectionRequest(1, text, app_context="document", save_chat=False)
     completion = await pipeline_with(Slow(), CountingRules()).start(request)
 
     async def read() -> None:
@@ -135,3 +136,18 @@ async def test_a_sentence_is_cancelled_with_its_stream() -> None:
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
     assert cancelled == ["<text>This is it.</text>"]
+
+
+async def test_an_english_sentence_without_mistakes_is_not_sent_to_the_model() -> None:
+    class OneMistake(CountingRules):
+        def mistakes(
+            self, text: str, request: CorrectionRequest, held: Sequence[Protected] = ()
+        ) -> list[Edit]:
+            return [Edit(0, 4, "They", "grammar")] if text.startswith("Them") else []
+
+    model = Writer()
+    request = CorrectionRequest(1, "It was fine. Them was late. It is.", save_chat=False)
+    completion = await pipeline_with(model, OneMistake()).start(request)
+    content = "".join([delta.text async for delta in completion.deltas()])
+    assert content == "It was fine. They were late. It is."
+    assert model.asked == ["They was late."]
