@@ -57,6 +57,7 @@ class Choice(TypedDict):
 
 class CorrectionBody(TypedDict):
     edits: list[EditBody]
+    warnings: list[WarningBody]
 
 
 class CustomVoice(TypedDict):
@@ -344,3 +345,8 @@ class VoiceLabels(TypedDict):
 
 class VoiceReference(TypedDict):
     id: str
+
+
+class WarningBody(TypedDict):
+    kind: Literal["grammar", "languages", "tone", "context"]
+    message: str

@@ -1,4 +1,4 @@
-"""The schemas of `configs/correction.yaml` and `configs/correction_words.yaml`."""
+"""The schemas of `configs/correction.yaml`, and of the words and guards of correction."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from pydantic import Field
 
 from configs.schema.base import StrictModel
 
-Purpose = Literal["grammar", "languages", "tone"]
+Purpose = Literal["grammar", "languages", "tone", "context"]
 
 
 class CorrectionConfig(StrictModel):
@@ -17,13 +17,19 @@ class CorrectionConfig(StrictModel):
     # Of one text, with lists and lines: each costs the rules some 3 ms of CPU time, however short.
     paragraphs: int = Field(ge=100)
     sentence_s: float = Field(gt=0)  # a language model's timeout; then the rules' text is returned
-    sentences_at_once: int = Field(ge=1)  # of one text: the model has other callers
     sentence_tokens: int = Field(ge=16)  # of an answer; a longer sentence gets no model
     # The purposes of language models; a model that is not listed has all of them.
     models: dict[str, tuple[Purpose, ...]]
     tones: dict[str, str]  # the instruction for each tone; other tones are passed by name
     contexts: dict[Literal["email", "chat", "document", "message", "social"], str]
     casual_contexts: tuple[str, ...]  # sentences may end without punctuation, and "u" is a word
+
+
+class GuardWords(StrictModel):
+    """Regular expressions for words of one language that a model may neither add nor drop."""
+
+    negations: str
+    numbers: str  # cardinals and ordinals, but "one", which is an article too
 
 
 class Pattern(StrictModel):

@@ -82,6 +82,8 @@ def correct(
     elif text is None or text == "-":
         text = sys.stdin.read()
     answer = service.ask("POST", COMPLETIONS, json={"text": text, "stream": False})
+    for warning in answer["correction"]["warnings"]:
+        click.echo(f"Warning: {warning['message']}", err=True)
     corrected: str = answer["choices"][0]["message"]["content"]
     if in_place and file is not None:
         file.write_text(corrected, encoding="utf-8")

@@ -5,19 +5,24 @@ one. All terms are searched in one pass from left to right, at each place the lo
 replacements are not searched again, so they may contain terms. Of terms that differ in case only,
 the one whose case fits wins; of equal ones, the first. A replacement that ends in a full stop
 replaces the full stop of the sentence as well.
+
+Terms of the caller's text are found before anything corrects it, and nothing may change them.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from pipelines.correction.edits import Edit
+from pipelines.correction.protection import Protected
 from pipelines.correction.request import DictionaryEntry
 
 # Scripts without spaces between words, or with particles joined to them: no word boundaries.
 _NO_BORDERS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )
+_LEAST_PLURAL = 3  # letters of a term whose plural is protected: "its" is no plural of "it"
 
 
 class Dictionary:
@@ -29,36 +34,79 @@ class Dictionary:
         for entry in entries:
             self._exact.setdefault(entry.term, entry.replacement)
             self._folded.setdefault(_fold(entry.term), entry.replacement)
+        self._plurals = {
+            term + ending
+            for term in self._folded
+            if len(term) >= _LEAST_PLURAL and not _NO_BORDERS.match(term[-1])
+            for ending in ("s", "es")
+        }
+        self._names = {name for name in self._exact.values() if not name.islower()} - {""}
         lengths: dict[str, set[int]] = {}
-        for term in self._folded:
-            lengths.setdefault(term[0], set()).add(len(term))
+        for word in (*self._folded, *self._plurals, *map(_fold, self._names)):
+            lengths.setdefault(word[0], set()).add(len(word))
         self._lengths = {first: sorted(of, reverse=True) for first, of in lengths.items()}
-        self.reach = max(map(len, self._folded), default=-2) + 2
+        self.reach = max((of[0] for of in self._lengths.values()), default=-2) + 2
         """How many characters before the end of a growing text may still become a match."""
 
-    def edits(self, text: str, start: int = 0, end: int | None = None) -> Iterator[Edit]:
-        """The replacements that begin in `text[start:end]`, in order; a boundary may be outside."""
-        folded = _fold(text[start:])
-        at = start
-        while at < (len(text) if end is None else end):
-            length = self._match(text, folded, start, at)
-            if length:
-                found = text[at : at + length]
-                replacement = self._exact.get(found)
-                if replacement is None:
-                    replacement = self._folded[folded[at - start : at - start + length]]
-                after = text[at + length : at + length + 2]
-                if replacement.endswith(".") and after.rstrip() == ".":
-                    length += 1  # the full stop that ends the sentence, which "Corp." has already
-                yield Edit(at, at + length, replacement, "dictionary")
-            at += length or 1
+    def protected(self, text: str) -> list[Protected]:
+        """What no other step may change: the terms, and between them, as they are written, their
+        plurals and the names that replace them."""
+        held: list[Protected] = []
+        for keeps in (False, True):
+            spans = [Protected(*span, "term") for span in self._spans(text, held, keeps=keeps)]
+            held = sorted([*held, *spans], key=attrgetter("start"))
+        return held
 
-    def _match(self, text: str, folded: str, start: int, at: int) -> int:
-        """The length of the longest term at `at`; 0 where there is none."""
+    def edits(
+        self, text: str, start: int = 0, end: int | None = None, held: Sequence[Protected] = ()
+    ) -> Iterator[Edit]:
+        """The replacements that begin in `text[start:end]`, in order; a boundary may be outside.
+
+        `held` are `protected` spans, between which other terms may match.
+        """
+        held = [span for span in held if start <= span.start < (len(text) if end is None else end)]
+        found = self._spans(text, held, start, end)
+        spans = sorted([*((span.start, span.end) for span in held), *found])
+        starts = {first for first, _ in spans}
+        for first, last in spans:
+            written = text[first:last]
+            replacement = self._exact.get(written)
+            if replacement is None:
+                replacement = self._folded.get(_fold(written), written)
+            ends = text[last : last + 2].rstrip() == "." and last not in starts
+            if ends and replacement.endswith("."):
+                last += 1  # the full stop that ends the sentence, which "Corp." has already
+            yield Edit(first, last, replacement, "dictionary")
+
+    def _spans(
+        self,
+        text: str,
+        held: Sequence[Protected],
+        start: int = 0,
+        end: int | None = None,
+        *,
+        keeps: bool = False,
+    ) -> Iterator[tuple[int, int]]:
+        """The terms that begin in `text[start:end]` between `held`; `keeps`: and other words."""
+        folded = _fold(text[start:])
+        end = len(text) if end is None else end
+        at = start
+        for most, after in [*((span.start, span.end) for span in held), (len(text), len(text))]:
+            while at < min(most, end):
+                length = self._match(text, folded, start, at, most, keeps)
+                if length:
+                    yield at, at + length
+                at += length or 1
+            at = max(at, after)
+
+    def _match(self, text: str, folded: str, start: int, at: int, most: int, keeps: bool) -> int:
+        """The length of the longest word at `at` that ends by `most`; 0 where there is none."""
         inside = _continues(text[at - 1 : at], text[at])
         for length in self._lengths.get(folded[at - start], ()):
             last = at + length - 1
-            if last >= len(text) or folded[at - start : last + 1 - start] not in self._folded:
+            word = folded[at - start : last + 1 - start]
+            is_kept = keeps and (word in self._plurals or text[at : last + 1] in self._names)
+            if last >= most or not (word in self._folded or is_kept):
                 continue
             if not inside and not _continues(text[last], text[last + 1 : last + 2]):
                 return length

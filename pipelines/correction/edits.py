@@ -28,6 +28,10 @@ class Edit:
     replacement: str
     kind: Kind
 
+    @property
+    def growth(self) -> int:
+        return len(self.replacement) - (self.end - self.start)
+
     def moved(self, by: int) -> "Edit":
         return Edit(self.start + by, self.end + by, self.replacement, self.kind)
 
@@ -80,16 +84,12 @@ def compose(text: str, first: Sequence[Edit], then: Sequence[Edit]) -> list[Edit
         start, end = cluster[0].start, max(place.end for place in cluster)
         replacement = apply_edits(middle[start:end], [edit.moved(-start) for edit in later])
         text_start = start - shift
-        shift += sum(map(_growth, earlier))
+        shift += sum(edit.growth for edit in earlier)
         text_end = end - shift
         if text[text_start:text_end] != replacement:
             kind = (later or earlier)[-1].kind
             composed.append(Edit(text_start, text_end, replacement, kind))
     return composed
-
-
-def _growth(edit: Edit) -> int:
-    return len(edit.replacement) - (edit.end - edit.start)
 
 
 def _clusters(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[list[_Placed]]:
@@ -99,7 +99,7 @@ def _clusters(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[list[_Pla
     for edit in first:
         start = edit.start + shift
         places.append(_Placed(start, start + len(edit.replacement), True, edit))
-        shift += _growth(edit)
+        shift += edit.growth
     places += (_Placed(edit.start, edit.end, False, edit) for edit in then)
     cluster: list[_Placed] = []
     end = 0

@@ -3,34 +3,40 @@
 import re
 from collections import Counter
 
+from pydantic import TypeAdapter
 from rapidfuzz.distance import Levenshtein
 
+from configs.load import load_yaml
+from configs.schema.correction import GuardWords
 from pipelines.correction.protection import names, protected_spans
 
 _CHATTER = re.compile(
     r"\W*(?:sure|certainly|of course|here(?:'s| is| are)|(?:the )?correct(?:ed|ion)|rewritten"
     r"|revised|i(?:'m| am) sorry|i apologi[sz]e|i can(?:no|')t|as an (?:ai|language)|okay|note:"
+    r"|hier ist|natürlich|gerne|korrigiert|voici|aquí está|ecco|aqui está"
     r"|output|answer:|text:|(?:this|the) (?:sentence|text))",
     re.I,
 )
-_NEGATIONS = re.compile(
-    r"\b(?:no(?:t|ne|body|thing|where)?|never|neither|nor|without|cannot|\w+n['’]t)\b", re.I
-)
-_NUMBER_WORDS = re.compile(
-    r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen"
-    r"|sixteen|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
-    r"|hundred|thousand|million|billion|first|second|third|half|dozen|twice)\b",
-    re.I,
-)
+_WORDS = load_yaml(TypeAdapter(dict[str, GuardWords]), "correction_guards")
+_GUARDED = {
+    (language, kind): re.compile(rf"\b(?:{pattern})\b", re.I)
+    for language, words in _WORDS.items()
+    for kind, pattern in (("negation", words.negations), ("numbers", words.numbers))
+}
+_CAPITAL_NOUNS = frozenset({"de", "lb"})  # every noun has a capital, also a misspelt one
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
+)
+_FULL_NAME = re.compile(
+    r"(?<=[\w,;:] )[A-ZÄÖÜ][\w'’-]+(?: [A-ZÄÖÜ][\w'’-]+)+"
+    r"|\b(?:Herrn?|Frau|Familie|Dr\.|Prof\.) [A-ZÄÖÜ][\w'’-]+"
 )
 _SLACK_CHARACTERS = 20  # characters that a short text may grow by, whatever the share
 _FUNCTION_WORD = 4  # words of more letters carry the meaning
 
 
-def refusal(original: str, proposed: str, *, rewords: bool) -> str | None:
+def refusal(original: str, proposed: str, *, rewords: bool, language: str = "en") -> str | None:
     """The reason why `proposed` may not replace `original`, or None if it may.
 
     `rewords` is for a change of tone, which may replace more words than a correction.
@@ -46,15 +52,12 @@ def refusal(original: str, proposed: str, *, rewords: bool) -> str | None:
         return "form"
     if _protected(original) != _protected(proposed):
         return "protected"
-    before, after = _all_words(original), _all_words(proposed)
-    # A name of the original must stay; one of the proposal must be a word of the original.
-    if any(one not in after for one in names(original)) or any(
-        one not in before for one in names(proposed)
-    ):
+    if _changes_names(original, proposed, language):
         return "names"
-    if _counted(_NUMBER_WORDS, original) != _counted(_NUMBER_WORDS, proposed):
+    if _counted(language, "numbers", original) != _counted(language, "numbers", proposed):
         return "numbers"
-    if len(_NEGATIONS.findall(original)) != len(_NEGATIONS.findall(proposed)):
+    negations = (_counted(language, "negation", text).total() for text in (original, proposed))
+    if next(negations) != next(negations):
         return "negation"
     if "?" in original and "?" not in proposed:
         return "question"
@@ -76,8 +79,29 @@ def _all_words(text: str) -> Counter[str]:
     return Counter(word.lower() for word in re.findall(r"[^\W\d_]+(?:['’-][^\W\d_]+)*", text))
 
 
-def _counted(pattern: re.Pattern[str], text: str) -> Counter[str]:
-    return Counter(found.lower() for found in pattern.findall(text))
+def _changes_names(original: str, proposed: str, language: str) -> bool:
+    """A name of the original must stay; one of the proposal must be a word of the original."""
+    before, after = _all_words(original), _all_words(proposed)
+    lost = [name for name in names(original) if name not in after]
+    new = [name for name in names(proposed) if name not in before]
+    if language not in _CAPITAL_NOUNS:
+        return bool(lost or new)
+    # A noun may be respelled, and names of several words or after a title may not.
+    pairs = _FULL_NAME.findall(original)
+    return any(pair not in proposed for pair in pairs) or any(
+        not any(_respells(name, word) for word in words)
+        for changed, words in ((lost, after), (new, before))
+        for name in changed
+    )
+
+
+def _respells(name: str, word: str) -> bool:
+    return name[:1] == word[:1] and Levenshtein.normalized_distance(name, word) <= 0.3
+
+
+def _counted(language: str, kind: str, text: str) -> Counter[str]:
+    pattern = _GUARDED.get((language, kind))
+    return Counter(pattern and (match.group().lower() for match in pattern.finditer(text)))
 
 
 def _script(text: str) -> str:

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from configs.schema.correction import Purpose
 from pipelines.correction.protection import protected_spans
 from pipelines.text.segmentation import sentence_spans
 
@@ -21,6 +22,8 @@ class Passage:
     end: int
     is_prose: bool
     ends_paragraph: bool = True
+    language: str | None = "en"  # None: it is not known
+    asked: tuple[Purpose, ...] | None = None  # of a language model; None: rules alone correct it
 
 
 def cut(text: str, most: int) -> Iterator[Passage]:
@@ -35,6 +38,22 @@ def cut(text: str, most: int) -> Iterator[Passage]:
         at = passage.end
     if at < len(text):
         yield Passage(at, len(text), False)
+
+
+def sentences(text: str, passage: Passage) -> Iterator[Passage]:
+    """The sentences of a passage of `text`, and the spaces between them."""
+    at = passage.start
+    spans = sentence_spans(flattened(text[at : passage.end]), passage.language or "en")
+    for number, (first, last) in enumerate(spans, 1):
+        start = passage.start + first
+        end = passage.start + last
+        if at < start:
+            yield Passage(at, start, False)
+        ends = passage.ends_paragraph and number == len(spans)
+        yield replace(passage, start=start, end=end, ends_paragraph=ends)
+        at = end
+    if at < passage.end:
+        yield Passage(at, passage.end, False)
 
 
 def _prose(text: str, most: int) -> Iterator[Passage]:

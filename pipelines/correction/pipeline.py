@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from configs.schema.correction import CorrectionConfig, Purpose
+from configs.schema.correction import CorrectionConfig
 from models.base import ModelInfo
-from models.errors import EngineError, EngineLost
+from models.errors import EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from models.registry import once
 from pipelines.billing.billing import Billing, Charge
@@ -18,7 +18,9 @@ from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
 from pipelines.correction.dictionary import Dictionary
 from pipelines.correction.edits import Edit, apply_edits, compose
-from pipelines.correction.passages import Passage, cut
+from pipelines.correction.passages import Passage
+from pipelines.correction.planning import Planner
+from pipelines.correction.protection import Protected, carried, within
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.rewriting import Rewriter, most_for
 from pipelines.correction.rules import CorrectionRules
@@ -35,9 +37,10 @@ _WAITING = 256  # pieces of texts, one of each request; admission control lets f
 
 
 class CorrectedCompletion(Completion):
-    """A correction that has begun; `edits` is complete when `deltas` has ended."""
+    """A correction that has begun; `edits` and `plan` are complete when `deltas` has ended."""
 
     edits: list[Edit]
+    plan: Planner
 
     @property
     def original(self) -> str:
@@ -67,100 +70,86 @@ class CorrectionPipeline:
         Raises ModelNotFound, ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit,
         DatabaseUnavailable or EngineError.
         """
-        rules = await self._in_thread(request.workspace_id, self._rules)
-        helper = await self._choose(rules, request)
-        await self._history.check(request.workspace_id, request.chat_id, saves=request.save_chat)
+        owner = request.workspace_id
+        rules = await self._in_thread(owner, self._rules)
+        helper, reason = await self._choose(request)
+        await self._history.check(owner, request.chat_id, saves=request.save_chat)
+        plan = Planner(request, self._config, helper and helper[1], reason)
+        passages: list[Passage] = await self._in_thread(owner, plan.passages, rules)
         async with AsyncExitStack() as undo:
-            charge = await undo.enter_async_context(await self._hold(helper, request))
+            charge = await undo.enter_async_context(await self._hold(request, passages))
             rewriter = None
-            if helper is not None:
-                is_worse = partial(self._in_thread, request.workspace_id, rules.is_worse)
+            model = self._config.rules_id
+            if helper is not None and any(passage.asked is not None for passage in passages):
+                is_worse = partial(self._in_thread, owner, rules.is_worse)
                 rewriter = Rewriter(helper[0], request, self._config, is_worse)
+                model = helper[1].id
             edits: list[Edit] = []
-            pieces = self._pieces(rules, rewriter, request, edits)
+            pieces = self._pieces(plan, passages, rules, rewriter, edits)
             first = await anext(pieces)
             undo.pop_all()
-        model = self._config.rules_id if helper is None else helper[1].id
         saved = ChatRequest(
-            request.workspace_id,
+            owner,
             GenerationRequest((ChatMessage("user", request.text),)),
             save_chat=request.save_chat,
             chat_id=request.chat_id,
         )
         completion = CorrectedCompletion(saved, model, first, pieces, self._history, charge)
         completion.edits = edits
+        completion.plan = plan
         return completion
 
     async def warm_up(self) -> None:
         """Loads the rules before a client waits for them."""
         await self._in_thread(0, self._rules)
 
-    async def _choose(
-        self, rules: CorrectionRules, request: CorrectionRequest
-    ) -> ModelAndInfo | None:
-        """The language model that corrects, or None where rules alone are as good or better.
-
-        A tone needs a model; anything else is corrected without one while it is down.
-        """
-        toned = request.style.tone is not None
+    async def _choose(self, request: CorrectionRequest) -> tuple[ModelAndInfo | None, str]:
+        """The language model that may be asked, or None and the reason."""
         if request.model == self._config.rules_id:
-            if toned:
+            if request.style.tone is not None:
                 raise InvalidRequest(f"style.tone: {request.model} supports no tones; omit model")
-            return None
+            return None, f"{request.model} is no language model"
         try:
-            model, info = await self._chat.choose(request.model or DEFAULT_MODEL)
+            return await self._chat.choose(request.model or DEFAULT_MODEL), ""
         except EngineLost:
-            if toned:
-                raise
-            return None
-        english = await self._in_thread(request.workspace_id, rules.is_english, request.text)
-        if not english and info.languages == ("en",):
-            return None  # a model would only do damage
-        purpose: Purpose = "tone" if toned else "grammar" if english else "languages"
-        asked = purpose in self._config.models.get(info.id, (purpose,))
-        return (model, info) if asked else None
+            return None, "no language model can answer now"
 
-    async def _hold(self, helper: ModelAndInfo | None, request: CorrectionRequest) -> Charge:
+    async def _hold(self, request: CorrectionRequest, passages: list[Passage]) -> Charge:
         """Holds the highest price of the correction: 0 when no model is asked."""
-        tokens = 0
-        if helper is not None:
-            tokens = await self._in_thread(request.workspace_id, most_for, request, self._config)
+        tokens = await self._in_thread(
+            request.workspace_id, most_for, passages, request, self._config
+        )
         return await self._billing.hold(request.workspace_id, "chat", tokens, request.operation)
 
     async def _pieces(
         self,
+        plan: Planner,
+        passages: list[Passage],
         rules: CorrectionRules,
         rewriter: Rewriter | None,
-        request: CorrectionRequest,
         edits: list[Edit],
     ) -> AsyncGenerator[GenerationDelta, None]:
         """The corrected text, and `edits` of the caller's, piece by piece."""
-        text, owner = request.text, request.workspace_id
-        dictionary = Dictionary(request.dictionary)
+        text, owner = plan.request.text, plan.request.workspace_id
+        dictionary = Dictionary(plan.request.dictionary)
+        protected: list[Protected] = await self._in_thread(owner, dictionary.protected, text)
         ready = ""  # corrected, before the dictionary is applied
         sent = 0  # of `ready`
         before: list[Edit] = []
         last: list[Edit] = []
-        pieces: list[Passage] = await self._in_thread(
-            owner, list, cut(text, self._config.piece_characters)
-        )
-        if (paragraphs := sum(piece.is_prose for piece in pieces)) > self._config.paragraphs:
-            raise InvalidRequest(
-                f"text: has {paragraphs} paragraphs, and at most {self._config.paragraphs} are "
-                "allowed: send it in parts"
-            )
-        for piece in pieces:
-            made = await self._correct(
-                rules, rewriter, request, text[piece.start : piece.end], piece
-            )
+        terms: list[Protected] = []  # in `ready`
+        for piece in passages:
+            held = within(protected, piece.start, piece.end)
+            made = await self._correct(plan, rules, rewriter, piece, held)
             before += (edit.moved(piece.start) for edit in made)
+            terms += (term.moved(len(ready)) for term in carried(held, made) if term.start >= 0)
             ready += apply_edits(text[piece.start : piece.end], made)
             ends = piece.end == len(text)
             safe = len(ready) if ends else len(ready) - dictionary.reach
             if safe <= sent and not ends:
                 continue
             found: list[Edit] = await self._in_thread(
-                owner, list, dictionary.edits(ready, sent, safe)
+                owner, list, dictionary.edits(ready, sent, safe, terms)
             )
             last += found
             until = max(safe, found[-1].end if found else 0)
@@ -175,27 +164,27 @@ class CorrectionPipeline:
 
     async def _correct(
         self,
+        plan: Planner,
         rules: CorrectionRules,
         rewriter: Rewriter | None,
-        request: CorrectionRequest,
-        text: str,
         piece: Passage,
+        held: list[Protected],
     ) -> list[Edit]:
-        """The edits of all steps except the dictionary."""
+        """The edits of all steps except the dictionary, none of which changes `held`."""
         if not piece.is_prose:
             return []
-        owner = request.workspace_id
-        edits = await self._in_thread(owner, rules.mistakes, text, request)
-        if rewriter is not None:
-            try:
-                asked = await rewriter.edits(apply_edits(text, edits))
-            except EngineError:
-                if request.style.tone is not None:
-                    raise
-                asked = []  # the rules' text stands
+        request = plan.request
+        owner, text = request.workspace_id, request.text[piece.start : piece.end]
+        edits = await self._in_thread(owner, rules.mistakes, text, request, held)
+        # A sentence without mistakes by the rules is likely right, and would be changed for nothing.
+        if rewriter is not None and piece.asked is not None and (piece.asked or edits):
+            now = apply_edits(text, edits)
+            asked, reason = await rewriter.edits(now, piece, carried(held, edits))
+            if reason is not None:
+                plan.undone.update((wish, reason) for wish in piece.asked)
             edits = compose(text, edits, asked)
-        now = apply_edits(text, edits)
-        styled = await self._in_thread(owner, rules.styled, now, piece, request)
+        now, held = apply_edits(text, edits), carried(held, edits)
+        styled = await self._in_thread(owner, rules.styled, now, piece, request, held)
         return compose(text, edits, styled)
 
     async def _in_thread(self, owner: int, work: Callable[..., T], *values: object) -> T:

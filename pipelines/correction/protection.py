@@ -1,9 +1,12 @@
 """Spans that a correction may not touch: addresses, code, numbers, identifiers and the like."""
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import attrgetter
 
 from pydantic import TypeAdapter
 
@@ -24,6 +27,9 @@ class Protected:
     start: int
     end: int
     kind: str
+
+    def moved(self, by: int) -> "Protected":
+        return Protected(self.start + by, self.end + by, self.kind)
 
 
 def protected_spans(
@@ -68,6 +74,20 @@ def respecting(spans: Iterable[Protected], edits: Iterable[Edit]) -> list[Edit]:
             edit.replacement == "" and edges & {edit.start, edit.end} and edit.end > edit.start
         )
     ]
+
+
+def within(spans: Sequence[Protected], start: int, end: int) -> list[Protected]:
+    """The spans, in order, that overlap `text[start:end]`, as offsets from `start`."""
+    first = bisect_right(spans, start, key=attrgetter("end"))
+    last = bisect_left(spans, end, key=attrgetter("start"))
+    return [span.moved(-start) for span in spans[first:last]]
+
+
+def carried(spans: Iterable[Protected], edits: Sequence[Edit]) -> list[Protected]:
+    """`spans` in the text after `edits`, which are in order and change none of them."""
+    ends = [edit.end for edit in edits]
+    shifts = [0, *accumulate(edit.growth for edit in edits)]
+    return [span.moved(shifts[bisect_right(ends, span.start)]) for span in spans]
 
 
 def _touches(edit: Edit, span: Protected) -> bool:

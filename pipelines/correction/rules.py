@@ -5,26 +5,33 @@ Protected spans are never touched, and a doubtful finding changes nothing.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from lingua import Language
 
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig, CorrectionWords, Pattern
+from configs.schema.languages import LANGUAGES
 from models.grammar_check.base import Finding, GrammarEngine
 from models.grammar_check.word_statistics import WordStatistics
 from pipelines.correction.edits import Edit, Kind, apply_edits, compose
 from pipelines.correction.passages import Passage
 from pipelines.correction.patterns import Patterns, like, narrowed
-from pipelines.correction.protection import begins_sentence, protected_spans, respecting
+from pipelines.correction.protection import (
+    Protected,
+    begins_sentence,
+    carried,
+    protected_spans,
+    respecting,
+)
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.spelling import Speller, WordChecker
 from pipelines.correction.style import abbreviations, capitals, end_mark
-from pipelines.text.language_detection import paragraph_language
+from pipelines.text.language_detection import detect_language, paragraph_language
 
 _ROUNDS = 3  # a correction may reveal another mistake
-_LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w)")
+_LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w|://)")
 # A whole word, and no part of something like "u.s" or "im.net".
 _TOKEN = re.compile(r"(?<![A-Za-z0-9'’./@_-])[A-Za-z0-9]++(?!['’]|[./@_-][^\W_])")
 _NO_LETTERS = re.compile(r"[^A-Za-z]*")
@@ -92,53 +99,74 @@ class CorrectionRules:
             return self.is_english(after)
         return len(self._correct(after)) > len(self._correct(before))
 
-    def mistakes(self, text: str, request: CorrectionRequest) -> list[Edit]:
-        """The edits that correct a piece; none where it is not English."""
+    def language(self, text: str) -> str | None:
+        """The ISO 639-1 code of a text; None where it is not certain, as of names alone."""
+        if self.is_english(text):
+            return "en"
+        code = detect_language(text, LANGUAGES.keys())
+        words = _LONE_WORD.findall(text)
+        return None if code == "en" or all(word[0].isupper() for word in words) else code
+
+    def mistakes(
+        self, text: str, request: CorrectionRequest, held: Sequence[Protected] = ()
+    ) -> list[Edit]:
+        """The edits that correct a piece outside of `held`; none where it is not English."""
         if not self.is_english(text):
             return []
         style = request.style
         casual = request.app_context in self._casual and not style.expand_abbreviations
-        edits = self._correct(text, casual=casual)
+        edits = self._correct(text, held, casual=casual)
         if style.auto_punctuate is False:
             return [edit for edit in edits if edit.kind != "punctuation"]
         return edits
 
-    def styled(self, text: str, piece: Passage, request: CorrectionRequest) -> list[Edit]:
-        """The edits that give a corrected piece the requested style."""
+    def styled(
+        self,
+        text: str,
+        piece: Passage,
+        request: CorrectionRequest,
+        held: Sequence[Protected] = (),
+    ) -> list[Edit]:
+        """The edits that give a corrected piece the requested style outside of `held`."""
         style = request.style
+        followed = partial(self._followed, text, held)
         english = self.is_english(text)
         edits: list[Edit] = []
         if english and style.use_contractions is not None:
             patterns = self._contractions[style.use_contractions]
-            edits = self._followed(text, edits, lambda now: patterns.edits(now.replace("’", "'")))
+            edits = followed(edits, lambda now: patterns.edits(now.replace("’", "'")))
         if english and style.expand_abbreviations:
             # "ASAP" looks like an identifier, but is to be written out.
             find = partial(abbreviations, table=self._words.abbreviations)
-            edits = self._followed(text, edits, find, but="identifier")
+            edits = followed(edits, find, but="identifier")
         capitalize = style.auto_capitalize
         if capitalize or (capitalize is None and english):
-            edits = self._followed(text, edits, capitals)
+            edits = followed(edits, capitals)
         punctuate = style.auto_punctuate
         if punctuate is None:
             punctuate = request.app_context not in self._casual
         if english and punctuate and piece.ends_paragraph:
-            edits = self._followed(text, edits, end_mark)
+            edits = followed(edits, end_mark)
         return edits
 
     def _followed(
         self,
         text: str,
+        held: Sequence[Protected],
         edits: list[Edit],
         find: Callable[[str], Iterable[Edit]],
         but: str | None = None,
     ) -> list[Edit]:
-        """`edits`, then those of `find` for their result; spans of kind `but` are unprotected."""
+        """`edits`, then those of `find` for their result, outside of `held`; other protected spans
+        of kind `but` are unprotected."""
         now = apply_edits(text, edits)
-        held = protected_spans(now, self._spelled_with_digits)
-        kept = [span for span in held if span.kind != but]
+        spans = protected_spans(now, self._spelled_with_digits)
+        kept = [*carried(held, edits), *(span for span in spans if span.kind != but)]
         return compose(text, edits, respecting(kept, find(now)))
 
-    def _correct(self, text: str, *, casual: bool = False) -> list[Edit]:
+    def _correct(
+        self, text: str, held: Sequence[Protected] = (), *, casual: bool = False
+    ) -> list[Edit]:
         """The edits of one paragraph or less; `casual` keeps the spellings of chat messages."""
         if _NO_LETTERS.fullmatch(text):
             return []
@@ -147,7 +175,7 @@ class CorrectionRules:
         for _ in range(_ROUNDS):
             before = edits
             for step in steps:
-                edits = self._followed(text, edits, step)
+                edits = self._followed(text, held, edits, step)
             if edits == before:
                 break
         return edits

@@ -270,6 +270,11 @@ def test_each_change_of_a_correction_is_taken_or_left(signed_in: Page) -> None:
     press(signed_in, "spelling: beleive becomes believe")
     press(signed_in, "Copy the result")
     assert wait_until(signed_in, "copied").startswith("I can't beleive it")
+    fill(signed_in, Text_to_correct="Ich weiss nicht, wo der Bahnhof ist.")
+    run(signed_in, "(at('#correct-go').click(), true)")
+    wait_until(
+        signed_in, "document.body.innerText.includes('what is not English was not corrected')"
+    )
 
 
 def test_code_is_filled_with_the_request_and_never_with_the_key(

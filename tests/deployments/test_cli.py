@@ -320,6 +320,9 @@ def test_a_file_is_corrected_in_place_and_its_changes_are_shown(
     assert "corrections" in shell.output("correct", "-f", str(letter), "--in-place")
     assert letter.read_text() == "I believe she doesn't know."
     assert shell.run("correct", "-f", str(letter), "--diff").returncode == 0
+    untouched = shell.run("correct", "Ich weiss nicht, wo der Bahnhof ist.")
+    assert untouched.stdout.decode().strip() == "Ich weiss nicht, wo der Bahnhof ist."
+    assert b"Warning: text: what is not English was not corrected" in untouched.stderr
 
 
 def test_the_account_is_read_and_changed(shell: Shell) -> None:

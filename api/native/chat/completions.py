@@ -104,7 +104,8 @@ async def collect(completion: Completion, began: float) -> dict[str, Any]:
 async def _extras(completion: Completion) -> dict[str, Any]:
     """The additional fields of a finished correction, or of a chat with marks."""
     if isinstance(completion, CorrectedCompletion):
-        return {"correction": correction_body(completion.original, completion.edits)}
+        warnings = completion.plan.warnings()
+        return {"correction": correction_body(completion.original, completion.edits, warnings)}
     if completion.marks is None:
         return {}
     found = await asyncio.to_thread(find_entities, completion.answer.text, completion.marks)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from api.http.bodies import NOT_BLANK, WHOLE, OneLine, RedactFields, RequestModel, Whole
+from configs.schema.correction import Purpose
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
 from models.llm.tool_calls import MOST_DEPTH, call_arguments
@@ -126,7 +127,7 @@ class AnsweredCall(BaseModel):
 class Replacement(RequestModel):
     """Replaces `term` wherever it occurs as whole words, regardless of case."""
 
-    term: Annotated[str, Field(min_length=1, max_length=200)]
+    term: Annotated[str, Field(max_length=200), NOT_BLANK]
     replacement: Annotated[str, Field(max_length=200)]
 
 
@@ -166,16 +167,27 @@ class EditBody(BaseModel):
     kind: Kind
 
 
+class WarningBody(BaseModel):
+    """What was asked for and not done, and why."""
+
+    kind: Purpose
+    message: str
+
+
 class CorrectionBody(BaseModel):
     """All edits, in order and without overlaps; applied to `text` they give `content`."""
 
     edits: list[EditBody]
+    warnings: list[WarningBody]
 
 
-def correction_body(text: str, edits: list[Edit]) -> dict[str, object]:
+def correction_body(
+    text: str, edits: list[Edit], warnings: list[tuple[Purpose, str]]
+) -> dict[str, object]:
     """The field `correction` of streamed and whole answers."""
     return CorrectionBody(
-        edits=[EditBody(original=text[edit.start : edit.end], **asdict(edit)) for edit in edits]
+        edits=[EditBody(original=text[edit.start : edit.end], **asdict(edit)) for edit in edits],
+        warnings=[WarningBody(kind=kind, message=message) for kind, message in warnings],
     ).model_dump()
 
 

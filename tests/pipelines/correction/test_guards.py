@@ -53,6 +53,47 @@ def test_a_faithful_correction_is_accepted(original: str, proposed: str, rewords
     assert refusal(original, proposed, rewords=rewords) is None
 
 
+GERMAN = "Wir treffen Herrn Meier und Anna Kowalczyk nicht am Banhof in zwei Wochen."
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("Banhof", "Bahnhof", None),  # a noun is no name
+        ("Banhof", "Hotel", "names"),
+        ("Meier", "Maier", "names"),
+        ("Kowalczyk", "Kowalczik", "names"),
+        ("zwei", "drei", "numbers"),
+        ("nicht", "wohl", "negation"),
+        ("Wir treffen", "Hier ist der Text: Wir treffen", "chatter"),
+        (GERMAN, "We do not meet Herrn Meier and Anna Kowalczyk at the station.", "names"),
+    ],
+)
+def test_german_nouns_may_be_respelled_and_names_may_not(
+    old: str, new: str, reason: str | None
+) -> None:
+    assert refusal(GERMAN, GERMAN.replace(old, new), rewords=False, language="de") == reason
+
+
+@pytest.mark.parametrize(
+    ("language", "before", "after", "reason"),
+    [
+        ("fr", "Il ne vient pas à deux heure.", "Il ne vient pas à deux heures.", None),
+        ("fr", "Il ne vient pas à deux heure.", "Il vient à deux heures.", "negation"),
+        ("fr", "Il ne vient pas à deux heure.", "Il ne vient pas à trois heures.", "numbers"),
+        ("es", "Ellos no va al cine.", "Ellos no van al cine.", None),
+        ("es", "Ellos no va al cine.", "Ellos van al cine.", "negation"),
+        ("it", "Non abbiamo due gatto.", "Abbiamo due gatti.", "negation"),
+        ("pt", "Eu não tem três gatos.", "Eu não tenho dois gatos.", "numbers"),
+        ("sv", "Jag har en katter.", "Jag har katter.", None),
+    ],
+)
+def test_negations_and_numbers_are_guarded_in_each_listed_language(
+    language: str, before: str, after: str, reason: str | None
+) -> None:
+    assert refusal(before, after, rewords=False, language=language) == reason
+
+
 @given(
     st.sampled_from(SPANS), st.sampled_from(["", "7", "x1", "http://evil.example"]), st.booleans()
 )

@@ -1,13 +1,17 @@
 """Corrections by a language model, with scripted answers."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from configs.load import load_yaml
-from configs.schema.correction import CorrectionConfig
+from configs.schema.correction import CorrectionConfig, Purpose
 from models.base import ModelInfo
+from models.errors import EngineLost
 from models.llm.base import GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.correction.edits import apply_edits
+from pipelines.correction.passages import Passage
+from pipelines.correction.protection import Protected
 from pipelines.correction.request import CorrectionRequest, CorrectionStyle
 from pipelines.correction.rewriting import Rewriter, most_for
 
@@ -38,61 +42,87 @@ async def rewritten(
     text: str,
     tone: str | None = None,
     *,
+    language: str = "en",
+    held: Sequence[Protected] = (),
     config: CorrectionConfig = CONFIG,
     is_worse: bool = False,
-) -> tuple[str, TokenUsage]:
+) -> tuple[str, str | None, TokenUsage]:
+    """The sentence after its edits, the check that failed, and the tokens."""
     request = CorrectionRequest(1, text, style=CorrectionStyle(tone=tone))
 
     async def judge(before: str, after: str) -> bool:
         return is_worse
 
     rewriter = Rewriter(model, request, config, judge)
-    return apply_edits(text, await rewriter.edits(text)), rewriter.usage
+    asked: tuple[Purpose, ...] = ("tone",) if tone else ()
+    passage = Passage(0, len(text), True, language=language, asked=asked)
+    edits, reason = await rewriter.edits(text, passage, held)
+    check = re.search(r"failed a check \((\w+)\)$", reason or "")
+    return apply_edits(text, edits), check[1] if check else reason, rewriter.usage
 
 
-async def test_accepted_answers_are_applied_sentence_by_sentence() -> None:
+async def test_an_accepted_answer_is_applied() -> None:
     model = Scripted(lambda sentence: sentence.replace("was", "were"))
-    text, used = await rewritten(model, "We was here.  They was  there.\r\nGood.")
-    assert text == "We were here.  They were  there.\r\nGood."
-    assert used == TokenUsage(90, 30)
+    text, guard, used = await rewritten(model, "We was  there.")
+    assert (text, guard) == ("We were  there.", None)
+    assert used == TokenUsage(30, 10)
 
 
 async def test_refused_answers_leave_the_text_unchanged_but_count_their_tokens() -> None:
-    for answer in ("Sure! We met 2 of them.", "We met 3 of them.", "", "I cannot help with that."):
+    for answer, named in (
+        ("Sure! We met 2 of them.", "chatter"),
+        ("We met 3 of them.", "protected"),
+        ("", "empty"),
+        ("I cannot help with that.", "chatter"),
+    ):
         replies = {"We met 2 of them.": answer}
-        text, used = await rewritten(Scripted(replies.__getitem__), "We met 2 of them.")
-        assert text == "We met 2 of them." and used.total_tokens == 40
+        text, guard, used = await rewritten(Scripted(replies.__getitem__), "We met 2 of them.")
+        assert (text, guard) == ("We met 2 of them.", named) and used.total_tokens == 40
 
 
 async def test_an_answer_with_more_mistakes_by_the_rules_is_refused() -> None:
     model = Scripted(lambda sentence: sentence.replace("is", "are"))
-    text, _ = await rewritten(model, "It is late.", is_worse=True)
-    assert text == "It is late."
+    text, guard, _ = await rewritten(model, "It is late.", is_worse=True)
+    assert (text, guard) == ("It is late.", "mistakes")
 
 
-async def test_a_long_text_asks_the_model_for_a_few_sentences_at_once() -> None:
-    running: list[int] = [0, 0]  # now, and at most
-
-    class Counting(Scripted):
+async def test_a_model_that_fails_leaves_the_sentence_and_is_named_as_the_reason() -> None:
+    class Failing(Scripted):
         async def generate(
             self, request: GenerationRequest
         ) -> AsyncGenerator[GenerationDelta, None]:
-            running[0] += 1
-            running[1] = max(running)
-            async for delta in super().generate(request):
-                yield delta
-            running[0] -= 1
+            raise EngineLost("gone")
+            yield
 
-    model = Counting(lambda sentence: sentence, pause_s=0.01)
-    await rewritten(model, "They were here. " * 30)
-    assert len(model.asked) == 30 and running == [0, CONFIG.sentences_at_once]
+    text, guard, _ = await rewritten(Failing(str), "We was here.")
+    assert (text, guard) == ("We was here.", "the language model failed")
+
+
+async def test_changes_of_a_protected_term_are_dropped_from_an_answer() -> None:
+    model = Scripted(
+        lambda sentence: sentence.replace("antifon", "antiphon").replace("was", "were")
+    )
+    held = [Protected(3, 10, "term")]
+    text, guard, _ = await rewritten(model, "We antifon users was here.", held=held)
+    assert (text, guard) == ("We antifon users were here.", None)
+    text, guard, _ = await rewritten(model, "We antifon users was here.", "formal", held=held)
+    assert (text, guard) == ("We antifon users was here.", "dictionary")
+
+
+async def test_a_prompt_names_the_language_of_the_text() -> None:
+    model = Scripted(lambda sentence: sentence)
+    await rewritten(model, "Das ist gut.", language="de")
+    assert "German text" in model.asked[0].messages[0].content
 
 
 async def test_an_answer_beyond_the_timeout_is_dropped_but_its_tokens_count() -> None:
     config = CONFIG.model_copy(update={"sentence_s": 0.05})
     model = Scripted(lambda sentence: sentence.replace("was", "were"), pause_s=5)
-    text, used = await rewritten(model, "We was here.", config=config)
-    assert text == "We was here." and used == TokenUsage(30, 5)
+    text, guard, used = await rewritten(model, "We was here.", config=config)
+    assert (text, guard) == (
+        "We was here.",
+        "the language model took too long",
+    ) and used == TokenUsage(30, 5)
 
 
 async def test_the_tone_and_the_token_limit_are_sent_to_the_model() -> None:
@@ -102,7 +132,8 @@ async def test_the_tone_and_the_token_limit_are_sent_to_the_model() -> None:
     assert "warm and friendly" in asked.messages[0].content
     assert asked.sampling.temperature == 0 and asked.sampling.max_tokens is not None
     request = CorrectionRequest(1, "Give me the report.", style=CorrectionStyle(tone="friendly"))
-    assert most_for(request, CONFIG) > asked.sampling.max_tokens + 40
+    passages = [Passage(0, len(request.text), True, asked=("tone",))]
+    assert most_for(passages, request, CONFIG) > asked.sampling.max_tokens + 40
 
 
 async def test_text_without_words_or_above_the_token_limit_is_not_sent_to_the_model() -> None:

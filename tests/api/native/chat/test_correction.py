@@ -116,6 +116,8 @@ def test_a_correction_is_saved_and_continues_a_chat(server: ChatServer) -> None:
         ({"text": 5}, "text"),
         ({"text": "a", "messages": [{"role": "user", "content": "b"}]}, "messages"),
         ({"text": "a", "dictionary": [{"term": "", "replacement": "b"}]}, "term"),
+        ({"text": "a", "dictionary": [{"term": " ", "replacement": "b"}]}, "term"),
+        ({"text": "a", "dictionary": [{"term": "a"}]}, "replacement"),
         ({"text": "a", "dictionary": [{"term": "a" * 201, "replacement": "b"}]}, "term"),
         ({"text": "a", "dictionary": [{"term": "a", "replacement": "b" * 201}]}, "replacement"),
         ({"text": "a", "dictionary": [{"term": "a", "replacement": "b"}] * 101}, "dictionary"),
@@ -147,6 +149,56 @@ def test_text_in_other_languages_is_not_sent_to_an_english_only_model(server: Ch
     text = "Ich weiss nicht, wo der Bahnhof ist."
     content, body = correct(server, text, style={"tone": "formal"})
     assert content == text and body["model"] == "svc/rules-en"
+    reason = "svc/echo does not support its language (de)"
+    untouched = "text: what is not English was not corrected"
+    assert body["correction"]["warnings"] == [
+        {"kind": "tone", "message": f"style.tone: the wording was not changed: {reason}"},
+        {"kind": "languages", "message": f"{untouched}: {reason}"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kinds"),
+    [
+        ({"text": "He go home."}, []),
+        ({"text": "He go home.", "appContext": "email"}, ["context"]),
+        ({"text": "Il faut que je vais à la gare demain."}, ["languages"]),
+        ({"text": "Zdfg qwrt plkj vbnm."}, ["languages"]),
+        ({"text": "He go home.\n\nXiaoming Grafana\n\n`dont` 12 😀"}, []),
+        ({"text": "12 😀 https://x.org/dont"}, []),
+        ({"text": "He go home.\n\nDas ist ein neues Haus, nicht wahr?"}, ["languages"]),
+    ],
+)
+def test_what_rules_alone_do_not_do_is_said(
+    server: ChatServer, fields: dict[str, Any], kinds: list[str]
+) -> None:
+    _, body = correct(server, **fields, model="svc/rules-en")
+    assert [warning["kind"] for warning in body["correction"]["warnings"]] == kinds
+    *_, done = events(post(server, {**fields, "model": "svc/rules-en"}))
+    assert done["correction"] == body["correction"]
+
+
+@pytest.fixture(scope="module")
+def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatServer]:
+    """A chat model that is not used for corrections."""
+    info = replace(INFO, id="svc/slm-135m-q4")
+    config = EchoConfig(
+        engine="echo", id=info.id, owned_by="us", created=0, languages=("en",), context_tokens=2048
+    )
+    engine = EchoEngine(config, WeightStore(Path("unused")))
+    with serve_chat(tmp_path_factory.mktemp("small"), engine, info) as running:
+        yield running
+
+
+def test_a_model_that_corrects_badly_is_not_asked_which_is_said(small_server: ChatServer) -> None:
+    for fields in ({}, {"model": "svc/slm-135m-q4"}):
+        content, body = correct(
+            small_server, "He go home.", style={"tone": "formal"}, appContext="email", **fields
+        )
+        assert content == "He goes home." and body["model"] == "svc/rules-en"
+        tone, context = body["correction"]["warnings"]
+        assert (tone["kind"], context["kind"]) == ("tone", "context")
+        assert tone["message"].endswith("svc/slm-135m-q4 does it too badly to be asked")
 
 
 @pytest.mark.parametrize(
@@ -226,8 +278,10 @@ def test_the_longest_text_and_dictionary_stay_within_the_timeout(server: ChatSer
 def test_the_cpu_time_of_a_correction_by_rules_is_bounded(server: ChatServer, text: str) -> None:
     """Such a correction is free, so its cost is bounded by the text and by the plan's requests."""
 
+    body = {"text": text, "model": "svc/rules-en", "save_chat": False, "stream": False}
+
     def ask() -> None:
-        response = post(server, {"text": text, "save_chat": False, "stream": False})
+        response = post(server, body)
         assert response.status_code == 200, response.text
 
     assert cpu_units(ask) < 250

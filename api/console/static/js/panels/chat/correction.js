@@ -35,6 +35,7 @@ export function correction() {
   const terms = dictionary();
   const none = h("p.empty", t("correct.none"));
   const facts = h("p.hint", { role: "status" });
+  const warnings = h("ul.hint", { hidden: true, "aria-label": t("correct.undone") });
   const shown = h("div.corrected", { hidden: true });
   let original = [];
   let edits = []; // with `taken`
@@ -101,7 +102,11 @@ export function correction() {
     edits = answer.correction.edits.map((one) => ({ ...one, taken: true }));
     none.hidden = true;
     shown.hidden = after.hidden = false;
-    facts.textContent = edits.length ? t("correct.edits", { n: edits.length, model: answer.model }) : t("correct.nothing");
+    const undone = answer.correction.warnings;
+    const unchanged = undone.length ? t("correct.unchanged") : t("correct.nothing");
+    facts.textContent = edits.length ? t("correct.edits", { n: edits.length, model: answer.model }) : unchanged;
+    warnings.replaceChildren(...undone.map((warning) => h("li", warning.message)));
+    warnings.hidden = !undone.length;
     draw();
     const tokens = answer.usage.total_tokens;
     place.say(tokens ? t("correct.price", { tokens, price: usd(price("chat_token", tokens)) }) : t("correct.free"));
@@ -114,7 +119,7 @@ export function correction() {
   submitButton(t("correct.go"), { icon: "check", id: "correct-go" }), place);
   text.addEventListener("input", recount);
   recount();
-  const made = h("div.columns", h("section.card", { "aria-label": t("correct.text") }, correct), card(t("correct.result"), none, facts, shown, after));
+  const made = h("div.columns", h("section.card", { "aria-label": t("correct.text") }, correct), card(t("correct.result"), none, facts, warnings, shown, after));
   made.request = () => ({ title: t("chat.mode.correct"), path: "/v1/chat/completions", json: body() });
   return made;
 }

@@ -75,6 +75,8 @@ export default {
   "correct.result": "Corrected text",
   "correct.none": "The corrected text appears here. Every change can be taken or left.",
   "correct.nothing": "Nothing needed a change.",
+  "correct.unchanged": "Nothing was changed.",
+  "correct.undone": "Not done",
   "correct.edits": "{n} changes, by {model}. Choose one to leave it or take it again.",
   "correct.edits.one": "1 change, by {model}. Choose it to leave it or take it again.",
   "correct.edit": "{kind}: {original} becomes {replacement}",
