@@ -24,6 +24,7 @@ _GUARDED = {
     for kind, pattern in (("negation", words.negations), ("numbers", words.numbers))
 }
 _CAPITAL_NOUNS = frozenset({"de", "lb"})  # every noun has a capital, also a misspelt one
+_ENDS = re.compile(r"[.!?…]+(?=\s|$)")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
@@ -61,6 +62,8 @@ def refusal(original: str, proposed: str, *, rewords: bool, language: str = "en"
         return "negation"
     if "?" in original and "?" not in proposed:
         return "question"
+    if len(_ENDS.findall(proposed)) > max(1, len(_ENDS.findall(original))):
+        return "sentences"
     if _script(original) != _script(proposed):
         return "language"
     return _difference(original, proposed, rewords)
@@ -130,12 +133,12 @@ def _difference(original: str, proposed: str, rewords: bool) -> str | None:
     )
     if distance > (0.7 if rewords else 0.3):
         return "distance"
-    meant = {word for word in before if len(word) > _FUNCTION_WORD}
+    meant = {word for word in before if len(word) > _FUNCTION_WORD and word.isalpha()}
     kept = sum(any(_alike(word, other) for other in after) for word in meant)
     if meant and kept < (0.75 if rewords else 0.8) * len(meant):
         return "meaning"
     new = [w for w in after if len(w) > _FUNCTION_WORD and not any(_alike(w, o) for o in before)]
-    if len(new) > (len(before) // 3 + 1 if rewords else len(before) // 6 + 1):
+    if len(new) > (len(before) // 3 + 2 if rewords else len(before) // 6 + 1):
         return "meaning"
     return None
 

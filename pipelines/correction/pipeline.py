@@ -176,7 +176,7 @@ class CorrectionPipeline:
         request = plan.request
         owner, text = request.workspace_id, request.text[piece.start : piece.end]
         edits = await self._in_thread(owner, rules.mistakes, text, request, held)
-        # A sentence without mistakes by the rules is likely right, and would be changed for nothing.
+        # Without a wish, a sentence in which rules find no mistake is taken to be right.
         if rewriter is not None and piece.asked is not None and (piece.asked or edits):
             now = apply_edits(text, edits)
             asked, reason = await rewriter.edits(now, piece, carried(held, edits))

@@ -26,7 +26,7 @@ from pipelines.ports import ChatModel
 from pipelines.text.language_names import name_language
 
 _TOKENS = re.compile(r"\s+|\w+(?:['’]\w+)*|[^\w\s]")
-_WRAPPING = re.compile(r"^(?:<text>)?\s*|\s*(?:</text>)?$")
+_WRAPPING = re.compile(r"^(?:.*<text>)?\s*|\s*(?:</text>.*)?$", re.S)
 _FAILED = "the language model's answer failed a check ({})"
 _MORE_TOKENS = 24  # that a short sentence may grow by
 _LETTERS = re.compile(r"[^\W\d_]{2}")
@@ -121,7 +121,9 @@ def prompt(
     request: CorrectionRequest, config: CorrectionConfig, sentence: str, passage: Passage
 ) -> tuple[ChatMessage, ...]:
     system = instructions(request, config, passage)
-    return ChatMessage("system", system), ChatMessage("user", f"<text>{sentence}</text>")
+    # Small models answer a request in the text, unless the task stands right before it.
+    verb = "Rewrite, do not answer: " if "tone" in (passage.asked or ()) else ""
+    return ChatMessage("system", system), ChatMessage("user", f"{verb}<text>{sentence}</text>")
 
 
 def instructions(request: CorrectionRequest, config: CorrectionConfig, passage: Passage) -> str:

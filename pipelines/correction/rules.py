@@ -42,6 +42,7 @@ _SHORT = 3  # letters
 _LONG = 6  # letters; such a long word resembles no other by chance
 _SURELY_ENGLISH = 0.8  # share of the words
 _ENGLISH_SHARE = 0.65
+_HALF_ENGLISH = 0.5  # as with many names or misspellings
 _ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 
 
@@ -70,7 +71,8 @@ class CorrectionRules:
         )
 
     def is_english(self, text: str) -> bool:
-        """Whether nearly all words are English, or most are and lingua agrees.
+        """Whether nearly all words are English, or most are and lingua agrees, or half of them are
+        and lingua's full models, which need 260 MB, find no likelier language.
 
         A text without words counts as English.
         """
@@ -79,7 +81,8 @@ class CorrectionRules:
         if known >= _SURELY_ENGLISH * len(words):
             return True
         if known < _ENGLISH_SHARE * len(words):
-            return False
+            half = known >= _HALF_ENGLISH * len(words)
+            return half and detect_language(text, LANGUAGES.keys()) == "en"
         # With an expected language lingua needs its small models only.
         return paragraph_language(text, _ALL_LANGUAGES, "en") == "en"
 

@@ -44,6 +44,7 @@ from models.stt.whisper.hallucination import (
 from models.stt.whisper.job import CALL_TOKENS, SPARE_TOKENS, DecodingJob, with_budget
 from models.weights.store import WeightStore
 
+LOOP_TOKENS = 4  # in a row that come once in a text after which a loop is left
 MAX_TEXT = 224  # tokens: a half of the decoder's window, which the prompt leaves
 
 
@@ -233,7 +234,6 @@ class WhisperEngine(STTEngine):
                 parts = self._in_parts(job)
                 if parts is not None and parts.segments:
                     return parts
-                decoding = self._behind_loop(job, decoding)
             if job.request.speech:  # missed speech is decoded afterwards
                 decoding = self._once(job, decoding)
             if self._guards.is_suspect(decoding) and self._is_decoded_again(job, decoding):
@@ -293,13 +293,6 @@ class WhisperEngine(STTEngine):
         least = math.log(key_terms.SAID)
         return any(mean > least for (_, term), mean in zip(pieces, means, strict=True) if term)
 
-    def _behind_loop(self, job: DecodingJob, decoding: Decoding) -> Decoding:
-        """The text of a decoding that did not leave a repetition, with what is said after it."""
-        if decoding.complete or not (self._guards.repeats(decoding) and job.affords()):
-            return decoding
-        (ended,) = self._decode([replace(job, ends_loops=True)])
-        return decoding if self._guards.is_suspect(ended) else ended
-
     def _once(self, job: DecodingJob, decoding: Decoding) -> Decoding:
         """The text; if it is repetitive, with each repetition only twice, if the speech makes that
         likely. It stays whole if it ended by itself, as when a word is said twenty times.
@@ -323,7 +316,18 @@ class WhisperEngine(STTEngine):
         if self._guards.is_hallucination(once, job.request.options):
             return decoding
         whole = replace(once, tokens=decoding.tokens, text=decoding.text)
-        return whole if decoding.complete else once
+        return whole if decoding.complete else self._behind_loop(job, once)
+
+    def _behind_loop(self, job: DecodingJob, once: Decoding) -> Decoding:
+        """The text with what is said after its repetition, which the decoder did not leave."""
+        budget = job.request.budget
+        if budget.tokens < SPARE_TOKENS or not budget.is_wanted():
+            return once
+        (ended,) = self._decode([replace(job, no_repeat=LOOP_TOKENS)])
+        lost = len(ended.text) < len(once.text)
+        if lost or self._guards.is_hallucination(ended, job.request.options):
+            return once
+        return replace(ended, complete=True)
 
     def _align_words(self, job: DecodingJob, decoding: Decoding) -> tuple[Word, ...]:
         """The time of each word, from the decoder's attention."""
@@ -407,7 +411,7 @@ class WhisperEngine(STTEngine):
             return_scores=True,
             return_no_speech_prob=True,
             suppress_blank=True,
-            no_repeat_ngram_size=(prompts.NO_REPEAT if jobs[0].prompt or jobs[0].ends_loops else 0),
+            no_repeat_ngram_size=jobs[0].no_repeat or (prompts.NO_REPEAT if jobs[0].prompt else 0),
             suppress_tokens=get_suppressed_tokens(self._tokenizer(jobs[0]), [-1]),
             **(sampling if temperature else {}),
         )

@@ -48,7 +48,7 @@ class DecodingJob:
     language: str = ""
     probability: float = 1.0
     times: bool = False  # decoded with time tokens
-    ends_loops: bool = False  # decoded without a run of tokens that comes again
+    no_repeat: int = 0  # tokens in a row that its text has only once; 0 for any
     is_again: bool = False  # after its prompt was tried
 
     @property

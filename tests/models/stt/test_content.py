@@ -39,7 +39,8 @@ REPEATED = {
     "short sentences": ("Yes. " * 24, "yes"),
     "digits": ("Six, six, six, six.", "6"),
     "a sentence": ("It should have been a dresser. " * 8, "dresser"),
-    "words between others": ("I said no no no no no no no no no and he left.", "no"),
+    "words between others": ("I said no no no no no no no no no and he left.", "left"),
+    "many words between others": (f"I said {'no, ' * 20}and he left.", "left"),
 }
 SPOKEN = {
     "laughter": "ha " * 40,
@@ -147,3 +148,12 @@ def test_no_sound_takes_more_than_ordinary_speech_three_times(
     assert work.tokens <= MOST * usual, text
     assert max(work.lengths, default=0) <= MAX_TEXT, "nothing ends a call before"
     assert expected in text.lower()
+
+
+@pytest.mark.parametrize("times", [6, 9, 12, 15])
+def test_what_is_said_after_a_long_repetition_is_in_the_text(
+    engine: WhisperEngine, weights: WeightStore, times: int
+) -> None:
+    """A decoder that did not leave the repetition lost it."""
+    text = text_of(engine, speak(f"I said {'no ' * times}and he left.", weights)).lower()
+    assert text.startswith("i said no") and "and he left" in text

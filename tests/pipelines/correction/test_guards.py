@@ -45,6 +45,8 @@ def test_an_unfaithful_correction_is_refused_with_a_reason(proposed: str, reason
         ("i dont no", "I don't know.", False),
         ("Please beleive me.", "Please believe me.", False),
         ("I want the report now.", "I would like the report now, please.", True),
+        ("Give me the report now.", "Please provide the report immediately.", True),
+        ("We won't pay the invoice 4711.", "We will not pay the invoice 4711.", True),
         ("Send it to me today.", "Could you please send it to me today?", True),
         ("Ich habe gegessen Brot.", "Ich habe Brot gegessen.", False),
     ],
@@ -111,6 +113,12 @@ def test_guards_judge_any_texts_without_errors(original: str, proposed: str, rew
 @given(st.text("Ab1 .?'😀`\n", min_size=1, max_size=40).filter(str.strip), st.booleans())
 def test_an_unchanged_text_is_accepted(text: str, rewords: bool) -> None:
     assert refusal(text, text, rewords=rewords) is None
+
+
+def test_a_change_of_tone_that_adds_a_sentence_is_refused() -> None:
+    said = "Hey, can you send me the slides?"
+    added = "Hey! I'm here to help. Can you send me the slides?"
+    assert refusal(said, added, rewords=True) == "sentences"
 
 
 def test_a_change_of_tone_that_drops_a_clause_is_refused() -> None:

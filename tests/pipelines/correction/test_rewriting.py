@@ -31,7 +31,7 @@ class Scripted:
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         self.asked.append(request)
-        sentence = request.messages[-1].content.removeprefix("<text>").removesuffix("</text>")
+        sentence = request.messages[-1].content.split("<text>")[1].removesuffix("</text>")
         yield GenerationDelta(text=self._answer(sentence), usage=TokenUsage(30, 5))
         await asyncio.sleep(self._pause_s)
         yield GenerationDelta(finish_reason="stop", usage=TokenUsage(30, 10))

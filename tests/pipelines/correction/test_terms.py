@@ -201,7 +201,7 @@ async def test_no_rule_and_no_model_changes_a_term(
         ("Antiphonn is is up", {"antifon": "Antiphonn"}, "Antiphonn is up."),  # a replacement
         ("the antifons is up", {"antifon": "Antiphon"}, "The antifons is up."),  # a plural
         ("ebay is down. ebay dont work", {"ebay": "eBay"}, "eBay is down. eBay don't work."),
-        ("this aa b c is here", {"b c": "X", "a b": "Y"}, "this aa X is here"),
+        ("this aa b c is here", {"b c": "X", "a b": "Y"}, "This aa X is here."),
         ("it is here ASAP", {"asap": "asap"}, "It is here asap."),
         ("we met acme", {"acme": "ACME Corp."}, "We met ACME Corp."),
         ("it is fine words. teh end", {"words. teh": "W"}, "It is fine W end"),
