@@ -19,7 +19,6 @@ from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.operation import Operation
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.paid import PaidSynthesis
-from pipelines.tts.pipeline import language_of
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import ContextVoice
 from pipelines.tts.voices import AvailableVoice, VoiceDirectory
@@ -123,7 +122,7 @@ async def find_voice(
         else:
             spoken = FALLBACK_LANGUAGE
             if text:
-                spoken = await language_of(text, await directory.voices())
+                spoken = await directory.language_of(text, workspace_id)
         foreign = ForeignVoice(voice_id, spoken, gender)
     return await voice_for(voice_id, foreign, directory, workspace_id, "voice_id")
 

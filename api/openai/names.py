@@ -11,7 +11,6 @@ from models.base import ModelInfo, ModelKind
 from pipelines.chat.pipeline import DEFAULT_MODEL
 from pipelines.errors import ModelNotFound, VoiceNotFound, VoiceNotReady
 from pipelines.ports import ModelList
-from pipelines.tts.pipeline import language_of
 from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 
 DEFAULT_AGENT = "gpt-realtime"  # of a session that names no model
@@ -77,7 +76,7 @@ class OpenAINames:
             if own is not None and own.is_of(workspace_id):
                 return own.voice.voice_id
         offered = await self.voices.voices()
-        language = language or await language_of(text, offered)
+        language = language or await self.voices.language_of(text, workspace_id)
         chosen = _stand_in(known, tier, language, offered)
         return None if chosen is None else chosen.voice.voice_id
 

@@ -12,7 +12,6 @@ from pipelines.audio.encode.formats import open_encoder
 from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.text.language_names import engine_codes
 from pipelines.text.segmentation import finished
-from pipelines.tts.pipeline import language_of
 from pipelines.tts.reading import SpeechRequest, is_ssml
 from pipelines.tts.session import (
     BUFFER_CHARACTERS,
@@ -77,6 +76,7 @@ class SpokenTexts:
         self._synthesis = speech.synthesis
         self._context: SpeakingContext | None = None
         self._stream: GrowingText | None = None
+        self._language: str | None = None  # of the last text, if no text named it
 
     async def accept(self, event: WyomingEvent) -> None:
         """A whole text, or the start, a part or the end of a streamed one. Raises ClientFault."""
@@ -146,12 +146,13 @@ class SpokenTexts:
     async def _choose(self, wanted: VoiceChoice, text: str) -> AvailableVoice:
         """The voice that is named, or the default one of the language, by default of the text."""
         directory = self._synthesis.pipeline.directory
+        workspace_id = self._session.principal.workspace_id
         if wanted.name:
-            workspace_id = self._session.principal.workspace_id
             return await directory.find_named(wanted.name, workspace_id, "voice")
         offered = await directory.voices()
         if not wanted.language:
-            return directory.default(await language_of(text, offered), offered)
+            self._language = await directory.language_of(text, workspace_id, self._language)
+            return directory.default(self._language, offered)
         codes = engine_codes(wanted.language)
         if found := [one for one in offered if one.voice.language in codes]:
             return directory.default(found[0].voice.language, offered)

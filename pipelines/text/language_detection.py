@@ -1,4 +1,8 @@
-"""Language detection: by the script where it settles the language, else by n-grams (lingua).
+"""Language detection: by the script where it settles the language, else by common words, and by
+n-grams (lingua) where these leave it open.
+
+Names, brands and loan words are no evidence: a word counts only if it is common in a language, and
+a capitalised one only at the start of a sentence.
 
 Source: https://github.com/pemistahl/lingua-rs.
 
@@ -7,15 +11,17 @@ Measured on 2 cores: the small n-gram models take 14 MB and load in 0.1 s; the f
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Set
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 
 from lingua import Language, LanguageDetector, LanguageDetectorBuilder
 from pydantic import TypeAdapter
 
 from configs.load import load_yaml
+from configs.schema.languages import Words
 
 SAMPLE_CHARACTERS = 1000  # enough to decide; keeps 5,000 characters as cheap as 1,000
 FALLBACK = "en"
@@ -26,34 +32,53 @@ _SCRIPTS = load_yaml(
 )
 _LATIN: tuple[str, ...] = ()
 
+_COMMON_WORDS = load_yaml(TypeAdapter(dict[str, Words]), "common_words")
+_LANGUAGES_OF: dict[str, tuple[str, ...]] = {
+    word: tuple(code for code, words in _COMMON_WORDS.items() if word in words)
+    for word in frozenset[str]().union(*_COMMON_WORDS.values())
+}
+_LETTERS = r"(?:[^\W\d_]|[\u0900-\u0963])++"  # Devanagari with its vowel signs
+_WORD = re.compile(rf"{_LETTERS}(?:(?:'|-(?={_LETTERS}))(?:{_LETTERS})?)*+(?!/)")
+_OPENERS = " \t\"'“‘«„([¿¡*_#>-–—"
+_SENTENCE_ENDS = ("", *".!?:;…\n")
+_NAME = re.compile(r"(?<=[\w&][ ,;'’-])[A-ZÀ-ÖØ-ÞĀ-Ž]\w*")  # within a sentence
+_PARTICLES = frozenset(  # of names, between two of their words
+    "af al am and at av by da das de del della den der des di do dos du e el en for from i la las"
+    " le les lo los nad of on pod sur ter the van vom von y zu zum zur".split()
+)
+_MOST = 0.75  # share of common words that settles a text among languages without tables
+_WORDS = 3  # fewer in lower case may be loan words
+# Words that a language must have more than the fallback, and more than that of a conversation.
+_LEAD, _CERTAIN_LEAD = 0.5, 1.5
+_GREETING, _PART_OF_NAME = 0.5, 0.25  # weights of "Thanks" and "Los" before a name
+
 PARAGRAPH_SAMPLE = 400  # characters; a paragraph is in one language
-_LETTERS = 20  # fewer do not show another language of the same script
+_LEAST_LETTERS = 20  # fewer do not show another language of the same script
 _LETTERS_OF_SCRIPT = 12  # fewer Latin ones are a name or "OK" within another script
+_LETTERS_A_WORD = 4
 _KANA = 3  # fewer are ornamental
 _CLEARLY = 0.9  # share for which the small models' answer replaces the expected language
 
-_SURE = 0.85  # from this share on the small models' answer is final, for enough letters
-_ENOUGH = 60  # with fewer they are sure of "Your code is" in German
-_LEAST = 0.25  # under this share no language is likelier than English
-# A language must be so much likelier than the usual where the models agree, and where they do not.
-_AGREED, _MARGIN = 2.0, 3.0
-# Of 300 pieces of English pages with 2, 3, 4 and 6 words 29, 37, 19 and 19 were taken for another
-# language without these rules, and 6, 9, 4 and 3 are with them; three words of 56 sentences in
-# seven other languages were right in 48 cases, and are in 50.
+_ENOUGH = 60  # letters; with fewer the small models are sure of "Your code is" in German
+_LEAST = 0.25  # under this share no language is likelier than the usual one
+_MARGIN = 3.0  # how much likelier a language must be than that
 _NO_EVIDENCE = re.compile(r"(?<!\S)\S*(?:\d|://|www\.|@)\S*|\b[A-Z]{2,}\b")
 
 
-def detect_language(text: str, offered: Set[str]) -> str:
-    """The ISO 639-1 code of `text`, one of `offered`; English when undecided (or the first
-    code offered, where English is not). Blocking: 0.1 ms a call once the models are loaded.
+def detect_language(text: str, offered: Set[str], usual: str | None = None) -> str:
+    """The ISO 639-1 code of `text`, one of `offered`; `usual` when undecided, else English (or the
+    first code offered, where English is not). Blocking: 0.1 ms a call once the models are loaded.
     """
+    lead = _CERTAIN_LEAD if usual in offered else _LEAD
     fallback = FALLBACK if FALLBACK in offered or not offered else min(offered)
+    if usual and usual in offered:
+        fallback = usual
     sample = text[:SAMPLE_CHARACTERS]
     script = _script_languages(sample)
     if script is None:
         return fallback
     if script == _LATIN:
-        return _by_ngrams(sample, _latin_codes(frozenset(offered)), fallback)
+        return _by_words(sample, _latin_codes(frozenset(offered)), fallback, lead)
     candidates = tuple(code for code in script if code in offered)
     if not candidates:
         return fallback
@@ -61,7 +86,7 @@ def detect_language(text: str, offered: Set[str]) -> str:
         return "ja"
     if candidates[0] == "zh":
         return "zh"
-    return _by_ngrams(sample, candidates, candidates[0])
+    return _by_words(sample, candidates, fallback if fallback in candidates else "", lead)
 
 
 def paragraph_language(text: str, offered: Set[str], expected: str) -> str:
@@ -103,15 +128,18 @@ def _chinese_or_japanese(text: str, offered: Set[str], usual: str) -> str:
 
 def _clear_latin(text: str, offered: Set[str], usual: str) -> str:
     """`usual`, unless the text without its names is clearly in another language."""
-    # The words in lower case: names are no evidence of the language of a text.
-    words = (word for word in text.split() if word.lstrip("\"'“‘«„([¿¡")[:1].islower())
-    plain = " ".join(words)
-    if len(offered) < 2 or sum(map(str.isalpha, plain)) < _LETTERS:
+    plain = _NAME.sub("", text)
+    if len(offered) < 2 or sum(map(str.isalpha, plain)) < _LEAST_LETTERS:
         return usual
     candidates = _latin_codes(frozenset(offered | {usual}))
+    counts, has_words = _evidence(text), _COMMON_WORDS.keys() >= set(candidates)
+    if has_words and counts[usual] == max(counts.values()):
+        return usual
     found, share, _ = _likeliest(text, candidates, usual, small=True)
     if found == usual or found not in offered or share < _CLEARLY:
         return usual
+    if has_words:
+        return found if counts[found] > counts[usual] else usual
     return found if _likeliest(plain, candidates, usual, small=True)[0] == found else usual
 
 
@@ -121,9 +149,18 @@ def _expected_script(language: str) -> tuple[str, ...]:
 
 
 def _script_languages(text: str) -> tuple[str, ...] | None:
-    """The languages of the script with most letters; `_LATIN`, or None where there is none."""
+    """The languages of the script with most letters; `_LATIN`, or None where there is none.
+
+    Latin words among those of another script are names and terms, unless more are common ones.
+    """
     counts = Counter(_script_of(ord(character)) for character in text if character.isalpha())
-    return counts.most_common(1)[0][0] if counts else None
+    scripts = [script for script, _ in counts.most_common(2)]
+    if len(scripts) > 1 and scripts[0] == _LATIN:
+        other, common = scripts[1], _evidence(text)
+        words = max((count for code, count in common.items() if code not in other), default=0.0)
+        if words < counts[other] / _LETTERS_A_WORD:
+            return other
+    return scripts[0] if scripts else None
 
 
 @lru_cache(maxsize=4096)
@@ -144,6 +181,53 @@ def _latin_codes(offered: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted(latin & offered))
 
 
+def _evidence(text: str) -> defaultdict[str, float]:
+    """How many common words of each language the text has; parts of names weigh little."""
+    counts = defaultdict[str, float](float)
+    text = (text if text.isupper() else _NO_EVIDENCE.sub(" ", text)).replace("’", "'")
+    words = list(_WORD.finditer(text.lower() if text.isupper() else text))
+    after_name = False
+    for word, following in zip_longest(words, words[1:]):
+        written, weight = word[0], 1.0
+        is_before_name = following is not None and following[0][0].isupper()
+        if written[0].isupper() and written not in _LANGUAGES_OF:
+            written = written.lower()
+            is_within = text[: word.start()].rstrip(_OPENERS)[-1:] not in _SENTENCE_ENDS
+            after_name = is_within or written not in _LANGUAGES_OF
+            if is_within:
+                continue
+            if is_before_name:
+                weight = _GREETING if len(written) > 3 else _PART_OF_NAME
+        elif after_name and (after_name := written in _PARTICLES):
+            weight = _PART_OF_NAME
+        languages = _LANGUAGES_OF.get(written, ())
+        if not languages and "'" in written:
+            elided, _, rest = written.partition("'")
+            languages = _LANGUAGES_OF.get(elided + "'") or _LANGUAGES_OF.get(rest, ())
+        for language in languages:
+            counts[language] += weight
+    return counts
+
+
+def _by_words(text: str, candidates: tuple[str, ...], usual: str, lead: float) -> str:
+    """The candidate with most common words in the text; n-grams decide where several have as many.
+
+    `usual` stands unless another one has `lead` more.
+    """
+    counts = _evidence(text)
+    most = max((counts[code] for code in candidates), default=0.0)
+    # The text may be in a candidate without a table, unless most of its words are common.
+    if not _COMMON_WORDS.keys() >= set(candidates) and most < _MOST * len(_WORD.findall(text)):
+        return _by_ngrams(text, candidates, usual or candidates[0])
+    leading = tuple(code for code in candidates if counts[code] == most)
+    if leading == (usual,) or most - counts[usual] >= lead:
+        return _by_ngrams(text, leading, "")
+    plain = _NAME.sub("", text)
+    if len(set(_WORD.findall(plain)) - _PARTICLES) < _WORDS:
+        return usual or candidates[0]
+    return _by_ngrams(plain, tuple(sorted({*leading, usual} - {""})), usual)
+
+
 def _by_ngrams(text: str, candidates: tuple[str, ...], usual: str) -> str:
     """The likeliest of `candidates`; `usual` where the evidence is thin."""
     if len(candidates) < 2:
@@ -151,14 +235,10 @@ def _by_ngrams(text: str, candidates: tuple[str, ...], usual: str) -> str:
     text = text if text.isupper() else _NO_EVIDENCE.sub(" ", text)
     letters = sum(map(str.isalpha, text))
     if text.isascii() and letters < 4:
-        return usual
-    quick, share, _ = _likeliest(text, candidates, usual, small=True)
-    if share >= _SURE and letters >= _ENOUGH and (usual == FALLBACK or quick == usual):
-        return quick
-    best, share, usual_share = _likeliest(text, candidates, usual, small=False)
-    if best == quick and usual == FALLBACK:
-        return best if share >= _AGREED * usual_share else usual
-    return best if share >= max(_LEAST, _MARGIN * usual_share) else usual
+        return usual or candidates[0]
+    small = letters >= _ENOUGH
+    best, share, usual_share = _likeliest(text, candidates, usual, small=small)
+    return best if share >= max(_LEAST, _MARGIN * usual_share) else usual or best
 
 
 def _likeliest(
@@ -176,7 +256,7 @@ def _likeliest(
     return best, shares.get(best, 0.0), usual_share
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=256)
 def _detector(candidates: tuple[str, ...], small: bool) -> LanguageDetector:
     known = {language.iso_code_639_1.name.lower(): language for language in Language.all()}
     languages = [known[code] for code in candidates if code in known]

@@ -21,10 +21,8 @@ from pipelines.ports import TTSModel
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
 from pipelines.text.chunking import FirstChunkPolicy, TextChunk
-from pipelines.text.language_detection import detect_language
 from pipelines.text.lexicon import Lexicon
 from pipelines.text.markup import Token
-from pipelines.text.segmentation import clean
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
 from pipelines.tts.dictionaries import Dictionaries
 from pipelines.tts.pacing import FairScheduler, InFlightChunk, PlaybackClock, PrefetchWindow
@@ -57,7 +55,6 @@ SLOW_SENTENCE_SLACK = 4 / 3
 CROWDED = 0.5  # of an engine's time, by streams that play
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 SWAPS = 3  # of a model, that one request survives
-_DETECTED_CHARACTERS = 1000
 
 T = TypeVar("T")
 
@@ -110,9 +107,11 @@ class SpeechPipeline:
         named = await directory.find(request.voice_id, request.voice, request.workspace_id)
         voice = named
         if voice is None:
-            offered = await directory.voices()
-            language = request.language or language or await language_of(own_text(tokens), offered)
-            voice = directory.default(language, offered)
+            language = request.language or language
+            if not language:
+                text = own_text(tokens)
+                language = await directory.language_of(text, request.workspace_id)
+            voice = directory.default(language, await directory.voices())
         passages: tuple[SpokenPassage, ...]
         if request.is_plain:
             passages = (SpokenPassage(voice, request.text, request.speed, request.pitch),)
@@ -397,13 +396,6 @@ class SynthesisRun:
         self._clock.stop()
         self._clock.count(is_finished=self._is_finished)
         await self._window.aclose()
-
-
-async def language_of(text: str, offered: Sequence[AvailableVoice]) -> str:
-    """The language of a text, among those of the voices."""
-    languages = frozenset(one.voice.language for one in offered)
-    beginning = text[:_DETECTED_CHARACTERS]
-    return await asyncio.to_thread(lambda: detect_language(clean(beginning), languages))
 
 
 _NO_SOUND = "text gives no audio: the voice cannot read any of its letters"

@@ -57,7 +57,7 @@ from pipelines.audio.encode.formats import open_encoder
 from pipelines.chat.pipeline import ChatRequest, Completion
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import ContextVoice
-from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
+from pipelines.tts.voices import AvailableVoice
 
 DEFAULT_VOICE = "alloy"
 OPENING = "Hello."  # of a user who has said nothing yet, where the agent speaks first
@@ -95,6 +95,7 @@ class RealtimeConversation:
         self._is_beta = is_beta(socket.headers, socket.subprotocols)
         self._chat_model = ""  # id
         self._tier: Tier | None = None  # of the voice
+        self._language: str | None = None  # of the last instructions, if none was named
         self._conversation_id = new_id("conv")
         self._items = ConversationItems()
         self._responses: dict[str, ActiveResponse] = {}
@@ -434,11 +435,15 @@ class RealtimeConversation:
     async def _voice_of(self, view: RealtimeSession) -> AvailableVoice:
         """Raises ApiError, EngineError, PipelineError or DatabaseError."""
         speech, listens = self._services.speech, view.audio.input.transcription
+        directory = speech.synthesis.pipeline.directory
         language = listens.language if listens is not None else None
+        if language is None:
+            text, workspace_id = view.instructions, self.workspace_id
+            language = await directory.language_of(text, workspace_id, expected=self._language)
+            self._language = language
         wanted, names = view.audio.output.voice, speech.openai
         where = (self._tier, view.instructions, self.workspace_id)
         voice_id = await names.choose_voice(wanted, *where, language=language, field=VOICE_FIELD)
-        directory = speech.synthesis.pipeline.directory
         if voice_id is not None:
             return await directory.find_named(voice_id, self.workspace_id)
-        return directory.default(language or FALLBACK_LANGUAGE, await directory.voices())
+        return directory.default(language, await directory.voices())

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.api.wyoming.conftest import Event, Home, WyomingClient, without_credit
@@ -210,3 +211,21 @@ async def test_a_client_that_does_not_read_pauses_the_work_and_is_left(home: Hom
         await home.until_empty()
     sockets.limits = limits
     assert await home.units("tts") - before < len(TEXT) * 8000
+
+
+async def test_a_name_is_spoken_by_the_voice_of_the_text_before(home: Home) -> None:
+    async def pitch(client: WyomingClient, text: str) -> float:
+        """Of the tone engine's voice, in Hz."""
+        await client.send("synthesize", text=text)
+        events = await client.until("audio-stop")
+        pcm = np.frombuffer(b"".join(p for kind, _, p in events if kind == "audio-chunk"), "<i2")
+        return float(np.abs(np.fft.rfft(pcm)).argmax() * RATE / len(pcm))
+
+    async with home.client() as client:
+        english = await pitch(client, "Anna Ferrari!")
+    async with home.client() as client:
+        german = await pitch(client, "Wo ist denn hier der Bahnhof?")
+        assert german != pytest.approx(english, abs=3)
+        for text in ("Anna Ferrari!", "Hello Zoë!", "OK."):
+            assert await pitch(client, text) == pytest.approx(german, abs=3)
+        assert await pitch(client, "Where is the station?") == pytest.approx(english, abs=3)

@@ -93,3 +93,25 @@ async def test_phonemes_of_the_engine_are_shown_with_those_of_dictionaries(
         spoken = await client.post("/tts-synthesize", json=named | {"timestamps": True},
                                    headers=auth)  # fmt: skip
         assert [one["word"] for one in spoken.json()["words"]] == ["A", "tomato,", "please."]
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Hello Anna!", "en"),
+        ("Hello Zoë!", "en"),
+        ("Thanks, André.", "en"),
+        ("My name is François.", "en"),
+        ("Hi Hans!", "en"),
+        ("Ok Google.", "en"),
+        ("It was déjà vu.", "en"),
+        ("Das Meeting ist um 15:30 Uhr.", "de"),
+        ("Der Server ist down.", "de"),
+        ("मैं Python सीखता हूँ।", "hi"),
+    ],
+)
+async def test_names_and_loan_words_do_not_choose_the_language(
+    client: httpx.AsyncClient, auth: Headers, text: str, language: str
+) -> None:
+    shown = await explain(client, auth, text=text)
+    assert {sentence["language"] for sentence in shown["sentences"]} == {language}

@@ -417,3 +417,19 @@ async def test_a_transcription_session_tells_who_says_what(server: SocketServer)
             assert segment["item_id"] == done["item_id"] and segment["id"].startswith("seg_")
             assert segment["start"] == pytest.approx(start + 0.3, abs=0.5)
             assert segment["end"] == pytest.approx(start + 2, abs=0.5)
+
+
+async def test_a_name_in_instructions_keeps_the_voice_of_the_conversation(
+    server: SocketServer,
+) -> None:
+    async with session(server) as client:
+        await client.update(instructions="Du bist ein Helfer und antwortest immer auf Deutsch.")
+        pitches: list[float] = []
+        for instructions in (None, "Anna Ferrari!", "Hello André.", "Answer in English, please."):
+            await client.say("Eins zwei drei.", **({"instructions": instructions} if instructions
+                                                   else {}))  # fmt: skip
+            pcm = np.frombuffer(client.audio(), "<i2")
+            pitches.append(float(np.abs(np.fft.rfft(pcm)).argmax() * RATE / len(pcm)))
+            client.events.clear()
+    assert pitches[:3] == pytest.approx([pitches[0]] * 3, abs=3)
+    assert pitches[3] != pytest.approx(pitches[0], abs=3)
