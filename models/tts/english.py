@@ -36,6 +36,7 @@ _SURE_LETTER = re.compile(
     r"|\b[B-HJ-Z] (?:and |or |to )?A(?![\w'’.-])|\bA(?= (?:and |or |to )?[B-HJ-Z]\b(?!['’-]))"
     rf"|^A(?= {_AFTER})"
 )
+_COMPOUND = re.compile(r"\bA-(?=\w)")  # hibari reads the A of "A-two" as the article, too
 # In lower case text also within a sentence, but not in a title such as "Once Upon A Time".
 _LETTER_INSIDE = re.compile(
     r"(?<=[a-z] )A(?= (?:[^A-Z]|[A-Z]\b|(?:Minor|Major|Flat|Sharp)\b)|[^\w\s'’.-]|$)"
@@ -57,8 +58,12 @@ def with_letters(text: str) -> str:
     """`text` with "A-" for each "A" that is a letter."""
     if "A" not in text:
         return text
-    text = _SURE_LETTER.sub(r"\g<0>-", text)
+    text = _sure_letters(text)
     return text if text.isupper() else _LETTER_INSIDE.sub("A-", text)
+
+
+def _sure_letters(text: str) -> str:
+    return _COMPOUND.sub("A- ", _SURE_LETTER.sub(r"\g<0>-", text))
 
 
 class EnglishPhonemizer:
@@ -90,7 +95,7 @@ class EnglishPhonemizer:
 
         if not is_shouted:
             return _WORD.sub(read, with_letters(text))
-        return _WORD.sub(read, _SURE_LETTER.sub(r"\g<0>-", text))
+        return _WORD.sub(read, _sure_letters(text))
 
     def _cased(self, word: str, before: str, *, is_shouted: bool) -> str:
         """A word as the phonemizer reads it right, after the word `before`."""

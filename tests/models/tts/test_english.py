@@ -65,6 +65,8 @@ LETTERS = [
     "I got an A in maths.",
     "in A minor",
     "A and B are sides.",
+    "A-one and A-two motorways",
+    "an A-level",
 ]
 ARTICLES = [
     "A man came.",
@@ -79,7 +81,7 @@ ARTICLES = [
 
 @pytest.mark.parametrize("text", LETTERS)
 def test_the_letter_a_is_read_as_a_letter(text: str) -> None:
-    assert "ˈA" in READ(text) and "ɐ " not in READ(text).replace("æ", "")
+    assert "ˈA" in READ(text) and not re.search(r"ɐ( |t|ˌ)", READ(text))
     if espeak_installed():
         assert "ˈeɪ" in espeak_library().phonemes(text, "en-us")
         assert "ɐ " not in espeak_library().phonemes(text, "en-us")
