@@ -102,6 +102,7 @@ class ElevenLabsVoicing(LenientModel):
             stability=min(max(0.5 + settings.stability, low), high),  # both are 1.0 by default
             timings=timings,
             pronunciations=tuple(one.ref for one in self.pronunciation_dictionary_locators),
+            free_cues=True,
         )
 
 

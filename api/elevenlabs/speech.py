@@ -3,7 +3,7 @@
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from fastapi import Depends, Path, Query
 from pydantic import BaseModel, Field
@@ -40,6 +40,8 @@ STREAMED: Any = {
 
 class ElevenLabsText(options.ElevenLabsVoicing):
     """The text to speak, and how. The voice decides the model."""
+
+    free_cues: ClassVar[bool] = True
 
     text: SpokenText
     model_id: str | None = Field(default=None, max_length=200, description="Has no effect.")

@@ -342,6 +342,7 @@ def _not_blank(text: str) -> str:
 
 
 NOT_BLANK = AfterValidator(_not_blank)
+SPOKEN = "spoken"  # in the metadata of a field: its directions are named in `Warning`
 
 OneLine = Annotated[str, Field(max_length=200), AfterValidator(_one_line)]
 """A name or title: at most 200 characters, no control characters, trimmed."""

@@ -8,12 +8,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
+from pydantic.fields import FieldInfo
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from api.http.addresses import client_address
-from api.http.bodies import MAX_PUBLIC_JSON_BYTES, ErrorBody, parse_json, read_json
+from api.http.bodies import MAX_PUBLIC_JSON_BYTES, SPOKEN, ErrorBody, parse_json, read_json
 from api.http.errors import ApiError
 from api.http.idempotency import answer_once
 from api.http.ignored_fields import note_ignored, shape_of, unknown_fields
@@ -32,7 +33,10 @@ from api.services import (
 from configs.load import load_yaml
 from pipelines.accounts.authentication import MODEL_SCOPES, Authenticator, Principal, Scope
 from pipelines.billing.operation import Operation
+from pipelines.tts.cues import dropped_cues
+from pipelines.tts.reading import is_ssml
 
+MOST_WARNED = 500  # characters of the header `Warning`
 BEARER = ("bearer",)
 BEARER_OR_BASIC = ("bearer", "basic")  # for clients that send an unencoded API key after `Basic`
 
@@ -140,6 +144,9 @@ class StrictRoute(APIRoute):
         body_type: Any = None if field is None else field.field_info.annotation
         shape = shape_of(body_type)
         of_visitors: dict[str, Any] = getattr(body_type, "of_visitors", {})
+        fields: dict[str, FieldInfo] = getattr(body_type, "model_fields", {})
+        spoken = [name for name, known in fields.items() if SPOKEN in known.metadata]
+        free_cues: bool = getattr(body_type, "free_cues", False)
         queries = {one.alias for one in get_flat_params(self.dependant)}
 
         async def read_and_handle(request: Request) -> Response:
@@ -172,9 +179,22 @@ class StrictRoute(APIRoute):
             if self.cancels:  # its work is that of a model
                 turn.leave()
             work = handle(_ParsedRequest(request, body, value))
-            return await (while_connected(request.receive, work) if self.cancels else work)
+            answer = await (while_connected(request.receive, work) if self.cancels else work)
+            for name in spoken:
+                if warning := _warning(value.get(name), free_cues=free_cues):
+                    answer.headers["Warning"] = warning
+            return answer
 
         return read_and_handle
+
+
+def _warning(text: object, *, free_cues: bool) -> str:
+    """A header (RFC 9111, 5.5) that names what of a plain text is not spoken and not followed."""
+    if not isinstance(text, str) or is_ssml(text):
+        return ""
+    cues = ", ".join(dropped_cues(text, free=free_cues)).replace('"', "'")
+    shown = cues[:MOST_WARNED].encode("ascii", "replace").decode()
+    return f'299 - "not followed: {shown}"' if shown else ""
 
 
 def _values_of_visitor(given: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:

@@ -103,6 +103,7 @@ class Voicing(InworldModel):
             stability=self._stability,
             timings=self.timestamp_type != "TIMESTAMP_TYPE_UNSPECIFIED",
             pronunciations=self.pronunciations,
+            free_cues=True,
         )
 
     @property

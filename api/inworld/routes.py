@@ -1,7 +1,7 @@
 """Inworld's text-to-speech API at its own paths, for clients that speak it, and its socket."""
 
 import uuid
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -161,6 +161,8 @@ routes = socket_routes(
 
 class InworldBody(messages.Voicing):
     """The text to speak, and the options of its speech."""
+
+    free_cues: ClassVar[bool] = True
 
     text: SpokenText
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from starlette.responses import Response
 
-from api.http.bodies import NOT_BLANK, RequestModel
+from api.http.bodies import NOT_BLANK, SPOKEN, RequestModel
 from api.http.errors import to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import Base64Json, NdjsonStream, encode_frames, json_line
@@ -39,6 +39,7 @@ SpokenText = Annotated[
         "signs, short lines or breaks make that more.",
     ),
     NOT_BLANK,
+    SPOKEN,
 ]
 """The text of one request."""
 

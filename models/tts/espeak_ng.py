@@ -21,6 +21,7 @@ from configs.schema.models.tts import EspeakConfig
 from models.audio import AudioChunk, Pcm
 from models.errors import EngineError, UnsupportedFeature, UnsupportedLanguage
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
+from models.tts.english import with_letters
 from models.tts.trimming import whole_sentence
 from models.weights.store import WeightStore
 
@@ -153,6 +154,8 @@ class EspeakLibrary:
 
 
 def _readable(text: str, voice: str) -> str:
+    if voice.startswith("en"):
+        text = with_letters(text)
     return text if voice.startswith(_WIDE_VOICES) else _WIDE.sub(" ", text)
 
 

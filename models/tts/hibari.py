@@ -10,12 +10,15 @@ import numpy as np
 import onnx
 from hibari import SAMPLE_RATE, Hibari
 from hibari.dsp import synth
+from hibari.g2p import G2P
+from hibari.voices import VOICES
 from numpy.typing import NDArray
 
 from configs.schema.models.tts import HibariConfig
 from models.audio import AudioChunk, Pcm, Span, symbols_of_words, timed
 from models.runtimes.onnx import open_session, run
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
+from models.tts.english import EnglishPhonemizer
 from models.tts.kokoro.phonemes import from_ipa
 from models.tts.trimming import sounding
 from models.weights.store import WeightStore
@@ -40,7 +43,14 @@ class HibariEngine(TTSEngine):
     def __init__(self, config: HibariConfig, weights: WeightStore) -> None:
         del weights  # they come with the library
         self._voices = VoiceTable(config.voices, config.engine)
-        self._models = {key: Hibari(voice=key, threads=config.threads) for key in self._voices}
+        self._models = {
+            key: Hibari(
+                voice=key,
+                threads=config.threads,
+                g2p=EnglishPhonemizer(G2P(british=VOICES[key]["british"])),
+            )
+            for key in self._voices
+        }
         for model in self._models.values():
             model.sess = open_session(_with_durations(Path(model.model_path)), config.threads)
         for key in self._voices:  # loads the dictionary, which would delay the first request

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from html import unescape
 
 from sentencex import segment
 
@@ -20,6 +21,8 @@ FIRST_BLOCK = 500  # characters cleaned and split before the first chunk
 BLOCK = 2000
 
 LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\u0085\u2028\u2029]")
+# Also of a text that was escaped more than once.
+_ENTITY = re.compile(r"&(?:amp;|#38;)*(#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-zA-Z][a-zA-Z\d]{1,30});")
 _TOKEN = re.compile(r"\S+")
 _UNSPACED = re.compile(  # scripts that write no spaces between words
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -62,8 +65,11 @@ def clean(text: str) -> str:
     """`text` without control characters, directional marks, emoji and stray surrogates.
 
     Lines end with a bare newline, spaces are single characters of one kind, and letters and
-    digits that only look special (full-width, mathematical) become ordinary ones.
+    digits that only look special (full-width, mathematical) become ordinary ones, and so do
+    entities of HTML, as in "Tom &amp; Jerry".
     """
+    if "&" in text:
+        text = _ENTITY.sub(lambda entity: unescape(f"&{entity[1]};"), text)
     text = unicodedata.normalize("NFC", LINE_BREAK.sub("\n", text))
     if text.isascii() and text.isprintable():
         return text
@@ -392,4 +398,6 @@ def _inside_word(paragraph: str, position: int) -> bool:
     after = _SPACE.split(paragraph[position : position + 80], maxsplit=1)[0]
     if _SHORT.match(after) and _SHORT.fullmatch(before):
         return True  # "a.C.", "कि.मी."
+    if before == "." or (before.isupper() and after.startswith("NET")):
+        return True  # ".NET", "ASP.NET"
     return _ADDRESS.search(before + after) is not None

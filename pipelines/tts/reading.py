@@ -21,6 +21,7 @@ from pipelines.text.lexicon import Lexicon, to_ipa
 from pipelines.text.markup import Token, fault, tokens_of
 from pipelines.text.read_text import ReadText
 from pipelines.text.say_as import say_as
+from pipelines.tts.cues import has_cues, plain_tokens
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.voices import AvailableVoice
 
@@ -33,13 +34,6 @@ ENGINE_SPEEDS = (0.5, 2.0)  # of engines that change the tempo; beyond it the au
 _DOCUMENT = re.compile(
     r"(?>\s|<\?xml[^>]*\?>|<!--.*?-->)*+<(?:speak[\s/>]|!DOCTYPE\s+speak\b)", re.DOTALL
 )
-_BREAK = re.compile(
-    r"""<break\s+time\s*=\s*(?P<quote>["'])(?P<time>\d{1,5}(?:\.\d{1,3})?m?s)(?P=quote)\s*/>"""
-    # In brackets, unless it is quoted, a link or part of a word.
-    r"""|(?<![^\s.,;:!?…。，、；：！？—–-])\[(?:(?:(?P<kind>(?i:short|medium|long)) )?"""
-    r"""(?i:pause)|(?i:pause)[ :](?P<length>\d{1,5}(?:\.\d{1,3})?m?s))\](?![(\[:\]"'`’”*_])"""
-)
-_STRENGTHS = {"short": "weak", "medium": "medium", "long": "x-strong"}  # of those in brackets
 _VALUE = re.compile(r"([+-]?)(\d{1,4}(?:\.\d{1,4})?)(%|st|dB|ms|s|)")
 _LETTER = re.compile(r"\s+|&[^;]*;|.")
 _MANNERS = {"p": PARAGRAPH_PAUSE_S, "s": SENTENCE_PAUSE_S, "prosody": 0.0, "emphasis": 0.0}
@@ -88,6 +82,7 @@ class SpeechRequest:
     takes_ssml: bool = True  # False for text that no client wrote
     script: tuple[ScriptTurn, ...] = ()  # `text` has theirs, joined by line feeds
     pronunciations: tuple[DictionaryRef, ...] = ()
+    free_cues: bool = False  # whether any words in brackets are a direction
 
     @property
     def owner(self) -> str:
@@ -97,7 +92,9 @@ class SpeechRequest:
     @property
     def is_plain(self) -> bool:
         """Whether it is read as it is."""
-        is_marked = any(_breaks(self.text)) or (self.takes_ssml and is_ssml(self.text))
+        is_marked = has_cues(self.text, free=self.free_cues) or (
+            self.takes_ssml and is_ssml(self.text)
+        )
         return not (is_marked or self.script or self.pronunciations)
 
 
@@ -142,10 +139,10 @@ def parse(request: SpeechRequest) -> tuple[list[Token], str]:
     Raises InvalidRequest for markup that is not well-formed, with line and column.
     """
     if not request.script:
-        return _tokens(request.text, takes_ssml=request.takes_ssml)
+        return _tokens(request.text, request.takes_ssml, free_cues=request.free_cues)
     tokens, language, at = list[Token](), "", 0
     for number, turn in enumerate(request.script):
-        inner, named = _tokens(turn.text, takes_ssml=True, name=f"script.{number}.text")
+        inner, named = _tokens(turn.text, True, name=f"script.{number}.text")
         if turn.pause is not None:
             tokens.append(Token(at, "break", {"time": f"{turn.pause:.3f}s"}))
         tokens += [Token(at, "p"), Token(at, "voice", {"name": turn.voice or ""})]
@@ -176,32 +173,16 @@ def _fault_of(request: SpeechRequest, at: int, error: ValueError) -> InvalidRequ
     return fault("text", request.text, at, error)
 
 
-def _tokens(text: str, *, takes_ssml: bool, name: str = "text") -> tuple[list[Token], str]:
+def _tokens(
+    text: str, takes_ssml: bool, *, free_cues: bool = False, name: str = "text"
+) -> tuple[list[Token], str]:
     if takes_ssml and is_ssml(text):
         tokens = list(tokens_of(text, name))
         speak = [token for token in tokens if token.name == "speak"]
         if len(speak) > 2:
             raise fault(name, text, speak[1].start, "there is another <speak> around it")
         return [one for one in tokens if one not in speak], _language(speak[0].attributes) or ""
-    tokens, position = [], 0
-    for found in _breaks(text):
-        tokens.append(Token(position, text=text[position : found.start()]))
-        time = found["time"] or found["length"]
-        kind = (found["kind"] or "medium").lower()
-        given = {"time": time} if time else {"strength": _STRENGTHS[kind]}
-        tokens.append(Token(found.start(), "break", given))
-        position = found.end()
-    return [*tokens, Token(position, text=text[position:])], ""
-
-
-def _breaks(text: str) -> Iterator[re.Match[str]]:
-    """Those of a plain text: elements, and pauses in brackets outside of code."""
-    in_code, position = 0, 0
-    for found in _BREAK.finditer(text):
-        in_code += text.count("`", position, found.start())
-        position = found.start()
-        if found["time"] or in_code % 2 == 0:
-            yield found
+    return list(plain_tokens(text, free=free_cues)), ""
 
 
 class PassageReader:

@@ -12,6 +12,7 @@ from typing import Any
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from models.errors import UnsupportedLanguage
+from models.tts.english import EnglishPhonemizer
 from models.tts.espeak_ng import espeak_installed, espeak_library, stress_before_vowels
 
 Phonemizer = Callable[[str], str]
@@ -83,7 +84,7 @@ def known(phonemes: str) -> str:
 def _english(british: bool) -> Phonemizer:
     from hibari.g2p import G2P  # slow to import
 
-    latin: Phonemizer = G2P(british=british)
+    latin: Phonemizer = EnglishPhonemizer(G2P(british=british))
 
     def read(text: str) -> str:
         if not _NOT_LATIN.search(text):

@@ -25,11 +25,16 @@ _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
 _LONGER = "|".join(re.escape(one) for one in _CURRENCIES if len(one) > 1 and not one.isalpha())
 _SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
 
+# The last part of names of hosts and files.
+_LAST_PARTS = (
+    "com|org|net|edu|gov|io|ai|dev|app|info|eu|de|nl|uk|py|js|ts|json|ya?ml|toml|xml|html?|txt|md|csv|"
+    "pdf|docx?|xlsx?|png|jpe?g|gif|mp[34]|wav|zip|abc"
+)
 _TOKEN = re.compile(
     rf"""
     (?P<email>(?<![\w.+@-])[\w.+-]{{1,64}}+@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{1,4}})
   | (?P<url>(?<!\w)(?:(?:https?://|www\.)[^\s<>"]{{1,2000}}
-      | (?<![.@-])(?:(?:[A-Za-z0-9-]{{1,40}}+\.){{1,3}}(?:com|org|net|edu|gov|io|ai|dev|app)
+      | (?<![.@-])(?:(?:[A-Za-z0-9-]{{1,40}}+\.){{1,3}}(?:{_LAST_PARTS})
         (?![\w-])|localhost(?=:\d))(?:[:/][^\s<>"]{{0,500}})?))
   | (?=[\d+(−{_SYMBOLS}A-Z-])(?:  # the others begin with one of these
     (?P<iso>(?<![\w.,-])(?P<iso_y>\d{{4}})-(?P<iso_m>\d{{2}})-(?P<iso_d>\d{{2}})(?![\w-]))
@@ -136,7 +141,7 @@ def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     end = match.start() + len(address)
     spoken = re.sub(r"^https?://", "", address)
     spoken = spoken.rstrip("/")
-    for mark in ".@/_-:#=":
+    for mark in ".@/_-:#=+":
         if mark in spoken:
             word = words.mark(mark) or words_for("en").mark(mark)
             spoken = spoken.replace(mark, f" {word} ")
@@ -186,10 +191,11 @@ def _say_time(match: re.Match[str], words: NumberWords) -> str:
 def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     text, end = match.string, match.end()
     number = _parse(match["digits"], words)
-    if number is None:  # a version, an IP address
-        word = words.mark(".") or " "
+    if number is None:  # a list, a version, an IP address
         parts = re.findall(r"\d+", match["digits"])
-        return f" {word} ".join(words.integer(part) for part in parts), end
+        is_list = parts == match["digits"].split(",")
+        between = ", " if is_list else f" {words.mark('.') or ' '} "
+        return between.join(words.integer(part) for part in parts), end
     sign = "-" if match["sign"] in ("-", "−") else ""
     plus = f"{words.mark('+')} " if match["sign"] == "+" else ""
     symbol = (match["symbol"] or "").strip()

@@ -38,6 +38,7 @@ _UNITS = (
     "energy-kilowatt-hour electric-volt duration-hour duration-minute duration-second "
     "duration-millisecond angle-degree concentr-percent graphics-pixel"
 ).split()
+_IN_CAPITALS = frozenset("kg km cm mm mg ml lb lbs oz ft mph km/h km² m² sec min hrs".split())
 _ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 _WIDTHS: tuple[Literal["short", "narrow"], ...] = ("short", "narrow")
 _NUMBER_IN_PATTERN = re.compile(r"[\d\u0660-\u0669\u0966-\u096f]+")
@@ -64,6 +65,8 @@ class NumberWords:
         self.decimal_mark: str = symbols.get("decimal", ".")
         self.group_mark: str = symbols.get("group", ",")
         self.units = _unit_abbreviations(self.locale) | self.readings.units
+        for unit in _IN_CAPITALS & self.units.keys():
+            self.units.setdefault(unit.upper(), self.units[unit])
         self._marks = {unit: mark for mark, unit in reversed(self.units.items())}
         self._minus = f"{self.own.minus or self._word('negword', '-')} " if self.spells else "-"
         self.months = {

@@ -213,3 +213,14 @@ def test_a_key_comes_in_its_header_or_as_a_bearer_and_a_short_token_too(
     assert http.post("/access-token", json={"expires_in": 9999}).status_code == 400
     native = httpx.get(str(http.base_url).replace("cartesia/", "default-voices"), headers=key)
     assert native.status_code == 401 and "title" not in native.json()
+
+
+def test_what_is_not_followed_of_a_text_is_named_in_a_warning(http: httpx.Client) -> None:
+    answer = speak(
+        http, transcript='[laughter] Hello. <emotion value="sad"/> <speed ratio="1.2"/>Go.'
+    )
+    assert answer.status_code == 200
+    assert answer.headers["warning"] == (
+        "299 - \"not followed: [laughter], <emotion value='sad'/>\""
+    )
+    assert "warning" not in speak(http).headers

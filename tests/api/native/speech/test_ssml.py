@@ -108,7 +108,7 @@ async def test_a_break_in_a_plain_text_is_a_pause(
     assert longer_s == pytest.approx(1.5 - 0.18, abs=0.1)
     body = {"text": f"Hello there. {tag} And bye [pause](/y)."}
     shown = (await client.post("/tts/explain", json=body, headers=auth)).json()
-    assert [one["text"] for one in shown["sentences"]] == ["Hello there.", "And bye pause (/y)."]
+    assert [one["text"] for one in shown["sentences"]] == ["Hello there.", "And bye pause."]
     assert 1.5 < shown["estimated_seconds"] < 4.5
 
 
