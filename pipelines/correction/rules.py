@@ -8,8 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from lingua import Language
-
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig, CorrectionWords, Pattern
 from configs.schema.languages import LANGUAGES
@@ -28,7 +26,7 @@ from pipelines.correction.protection import (
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.spelling import Speller, WordChecker
 from pipelines.correction.style import abbreviations, capitals, end_mark
-from pipelines.text.language_detection import detect_language, paragraph_language
+from pipelines.text.language_detection import detect_language
 
 _ROUNDS = 3  # a correction may reveal another mistake
 _LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w|://)")
@@ -41,9 +39,7 @@ _COMMON_SHORT = -9.0  # the same for words that many languages may have
 _SHORT = 3  # letters
 _LONG = 6  # letters; such a long word resembles no other by chance
 _SURELY_ENGLISH = 0.8  # share of the words
-_ENGLISH_SHARE = 0.65
-_HALF_ENGLISH = 0.5  # as with many names or misspellings
-_ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
+_PERHAPS_ENGLISH = 0.5  # as with many names or misspellings
 
 
 class CorrectionRules:
@@ -71,30 +67,24 @@ class CorrectionRules:
         )
 
     def is_english(self, text: str) -> bool:
-        """Whether nearly all words are English, or most are and lingua agrees, or half of them are
-        and lingua's full models, which need 260 MB, find no likelier language.
+        """Whether nearly all words are English, or half of them are or resemble such, and lingua
+        finds no likelier language: its full models need 260 MB, which few English texts load.
 
         A text without words counts as English.
         """
         words = [match.group().lower() for match in _LONE_WORD.finditer(text[:_SAMPLE])]
-        known = sum(map(self._is_known, words))
-        if known >= _SURELY_ENGLISH * len(words):
+        unknown = [word for word in words if not self._is_known(word)]
+        if len(words) - len(unknown) >= _SURELY_ENGLISH * len(words):
             return True
-        if known < _ENGLISH_SHARE * len(words):
-            half = known >= _HALF_ENGLISH * len(words)
-            return half and detect_language(text, LANGUAGES.keys()) == "en"
-        # With an expected language lingua needs its small models only.
-        return paragraph_language(text, _ALL_LANGUAGES, "en") == "en"
+        near = sum(len(word) >= _LONG and self._speller.is_near(word, _COMMON) for word in unknown)
+        if len(words) - len(unknown) + near < _PERHAPS_ENGLISH * len(words):
+            return False
+        return detect_language(text, LANGUAGES.keys()) == "en"
 
     def _is_known(self, word: str) -> bool:
         plain = word.replace("’", "'").split("'")[0]
-        if word in self._accepted:
-            return True
-        if len(plain) <= _SHORT:
-            return self._statistics.log_probability(plain) > _COMMON_SHORT
-        if self._statistics.log_probability(plain) > _COMMON:
-            return True
-        return len(plain) >= _LONG and self._speller.is_near(plain, _COMMON)
+        least = _COMMON_SHORT if len(plain) <= _SHORT else _COMMON
+        return word in self._accepted or self._statistics.log_probability(plain) > least
 
     def is_worse(self, before: str, after: str) -> bool:
         """Whether rules find more mistakes in `after`."""
