@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
+from lingua import Language
+
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig, CorrectionWords, Pattern
 from configs.schema.languages import LANGUAGES
@@ -26,7 +28,7 @@ from pipelines.correction.protection import (
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.spelling import Speller, WordChecker
 from pipelines.correction.style import abbreviations, capitals, end_mark
-from pipelines.text.language_detection import detect_language
+from pipelines.text.language_detection import detect_language, paragraph_language
 
 _ROUNDS = 3  # a correction may reveal another mistake
 _LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w|://)")
@@ -39,7 +41,9 @@ _COMMON_SHORT = -9.0  # the same for words that many languages may have
 _SHORT = 3  # letters
 _LONG = 6  # letters; such a long word resembles no other by chance
 _SURELY_ENGLISH = 0.8  # share of the words
+_MOSTLY_ENGLISH = 0.65
 _PERHAPS_ENGLISH = 0.5  # as with many names or misspellings
+_ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 
 
 class CorrectionRules:
@@ -67,17 +71,23 @@ class CorrectionRules:
         )
 
     def is_english(self, text: str) -> bool:
-        """Whether nearly all words are English, or half of them are or resemble such, and lingua
-        finds no likelier language: its full models need 260 MB, which few English texts load.
+        """Whether nearly all words are English, or most are and lingua finds no other language, or
+        half are or resemble such and its full models agree, which need 260 MB.
 
         A text without words counts as English.
         """
         words = [match.group().lower() for match in _LONE_WORD.finditer(text[:_SAMPLE])]
         unknown = [word for word in words if not self._is_known(word)]
-        if len(words) - len(unknown) >= _SURELY_ENGLISH * len(words):
+        known = len(words) - len(unknown)
+        if known >= _SURELY_ENGLISH * len(words):
             return True
-        near = sum(len(word) >= _LONG and self._speller.is_near(word, _COMMON) for word in unknown)
-        if len(words) - len(unknown) + near < _PERHAPS_ENGLISH * len(words):
+        if known >= _MOSTLY_ENGLISH * len(words):
+            # With an expected language lingua needs its small models only.
+            return paragraph_language(text, _ALL_LANGUAGES, "en") == "en"
+        known += sum(
+            len(word) >= _LONG and self._speller.is_near(word, _COMMON) for word in unknown
+        )
+        if known < _PERHAPS_ENGLISH * len(words):
             return False
         return detect_language(text, LANGUAGES.keys()) == "en"
 
