@@ -41,8 +41,8 @@ _COMMON_SHORT = -9.0  # the same for words that many languages may have
 _SHORT = 3  # letters
 _LONG = 6  # letters; such a long word resembles no other by chance
 _SURELY_ENGLISH = 0.8  # share of the words
-_ENGLISH_SHARE = 0.65
-_HALF_ENGLISH = 0.5  # as with many names or misspellings
+_MOSTLY_ENGLISH = 0.65
+_PERHAPS_ENGLISH = 0.5  # as with many names or misspellings
 _ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 
 
@@ -71,30 +71,30 @@ class CorrectionRules:
         )
 
     def is_english(self, text: str) -> bool:
-        """Whether nearly all words are English, or most are and lingua agrees, or half of them are
-        and lingua's full models, which need 260 MB, find no likelier language.
+        """Whether nearly all words are English, or most are and lingua finds no other language, or
+        half are or resemble such and its full models agree, which need 260 MB.
 
         A text without words counts as English.
         """
         words = [match.group().lower() for match in _LONE_WORD.finditer(text[:_SAMPLE])]
-        known = sum(map(self._is_known, words))
+        unknown = [word for word in words if not self._is_known(word)]
+        known = len(words) - len(unknown)
         if known >= _SURELY_ENGLISH * len(words):
             return True
-        if known < _ENGLISH_SHARE * len(words):
-            half = known >= _HALF_ENGLISH * len(words)
-            return half and detect_language(text, LANGUAGES.keys()) == "en"
-        # With an expected language lingua needs its small models only.
-        return paragraph_language(text, _ALL_LANGUAGES, "en") == "en"
+        if known >= _MOSTLY_ENGLISH * len(words):
+            # With an expected language lingua needs its small models only.
+            return paragraph_language(text, _ALL_LANGUAGES, "en") == "en"
+        known += sum(
+            len(word) >= _LONG and self._speller.is_near(word, _COMMON) for word in unknown
+        )
+        if known < _PERHAPS_ENGLISH * len(words):
+            return False
+        return detect_language(text, LANGUAGES.keys()) == "en"
 
     def _is_known(self, word: str) -> bool:
         plain = word.replace("’", "'").split("'")[0]
-        if word in self._accepted:
-            return True
-        if len(plain) <= _SHORT:
-            return self._statistics.log_probability(plain) > _COMMON_SHORT
-        if self._statistics.log_probability(plain) > _COMMON:
-            return True
-        return len(plain) >= _LONG and self._speller.is_near(plain, _COMMON)
+        least = _COMMON_SHORT if len(plain) <= _SHORT else _COMMON
+        return word in self._accepted or self._statistics.log_probability(plain) > least
 
     def is_worse(self, before: str, after: str) -> bool:
         """Whether rules find more mistakes in `after`."""

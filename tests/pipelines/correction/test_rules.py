@@ -81,3 +81,20 @@ def test_protected_spans_survive_corrections(rules: CorrectionRules, text: str) 
     for span in protected_spans(text):
         held = text[span.start : span.end]
         assert after.count(held) >= text.count(held)
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Die Kinder spielt im Garten.", "de"),  # its words resemble English ones
+        ("Wir hat morgen ein Termin.", "de"),
+        ("please contact jon smyth about the nginx server and postgress", "en"),
+        ("Zoë Günther", None),
+        ("Zdfg qwrt plkj vbnm.", None),
+        ("https://example.com/dont 12 😀", "en"),
+    ],
+)
+def test_the_language_of_a_text_is_told_apart_or_left_open(
+    rules: CorrectionRules, text: str, language: str | None
+) -> None:
+    assert rules.language(text) == language
