@@ -44,7 +44,7 @@ def main() -> None:
     given = options.parse_args()
     categories = {name: _cases(given.data, name, given.number) for name in given.only}
     cases = [case for listed in categories.values() for case in listed]
-    answers = ask_all(given, {case["id"]: to_request(_fields(case)) for case in cases})
+    answers = ask_all(given, {case["id"]: to_request(fields(case)) for case in cases})
     print(f"{'':15}{'right':>12}{'no call':>10}{'call in the text':>18}{'cut':>6}")
     for name, listed in categories.items():
         faults = {case["id"]: fault(case, answers[case["id"]]) for case in listed}
@@ -77,7 +77,7 @@ def _lines(file: Path) -> list[Any]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def _fields(case: Case) -> dict[str, Any]:
+def fields(case: Case) -> dict[str, Any]:
     """The body of a client's request."""
     tools = [
         {
