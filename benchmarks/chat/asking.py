@@ -43,7 +43,7 @@ def to_request(fields: Mapping[str, Any]) -> GenerationRequest:
 def parser(description: str) -> argparse.ArgumentParser:
     """Returns a parser with the options of every test of answers."""
     options = argparse.ArgumentParser(description=description)
-    options.add_argument("--model", default="llm/qwen2_5_coder_1_5b", help="of configs/")
+    options.add_argument("--model", default="llm/smollm2", help="such as llm/qwen2_5_coder_1_5b")
     options.add_argument(
         "--rows", type=Path, help="a file that keeps the answers: a later run ends"
     )

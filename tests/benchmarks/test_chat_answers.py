@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.chat import bfcl, everyday, ifeval
+from benchmarks.chat import agents, bfcl, everyday, ifeval
 from benchmarks.chat.asking import Answer, drawn
 
 PLAY = {
@@ -189,3 +189,41 @@ def test_draw_is_the_same_in_any_order_and_a_part_of_a_larger_one() -> None:
     names = [str(number) for number in range(50)]
     few = drawn(names, 5, str)
     assert few == drawn(reversed(names), 5, str) == drawn(names, 20, str)[:5]
+
+
+Acts = tuple[tuple[str, dict[str, Any]], ...]
+ENDS: dict[str, tuple[Acts, str]] = {
+    "weather of a city": ((("get_weather", {"city": "Paris"}),), "It is 18 degrees."),
+    "sum of two numbers": ((("add", {"a": 4817, "b": 2954}),), "That is 7,771."),
+    "look up an order, then cancel it": (
+        (("get_order", {"order_id": "A17"}), ("cancel_order", {"order_id": "A17"})),
+        "It is cancelled.",
+    ),
+    "convert money, then add": (
+        (("convert_currency", {"amount": 100, "source": "USD", "target": "EUR"}),),
+        "That is 105 euros.",
+    ),
+    "question that needs no tool": ((), "William Shakespeare."),
+    "ask for a missing argument": ((), "What is the number of the order?"),
+    "choose one tool of four": ((("set_timer", {"minutes": 10}),), "The timer is set."),
+    "compare two cities": (
+        (("get_weather", {"city": "Rome"}), ("get_weather", {"city": "Oslo"})),
+        "Rome is warmer.",
+    ),
+    "say that an order is unknown": ((("get_order", {"order_id": "Z99"}),), "It does not exist."),
+    "fill in three arguments": (
+        (("book_table", {"name": "Maria", "people": 4, "time": "19:30"}),),
+        "The table is booked.",
+    ),
+}
+
+
+@pytest.mark.parametrize("task", agents.TASKS, ids=[task.name for task in agents.TASKS])
+def test_agents_task_ends_rightly_by_its_tools_and_answer(task: agents.Task) -> None:
+    world = agents.World()
+    acts, text = ENDS[task.name]
+    for name, arguments in acts:
+        assert name in task.tools
+        getattr(world, name)(**arguments)
+    assert task.is_right(world, text)
+    assert not task.is_right(world, "I am an assistant.")
