@@ -19,7 +19,7 @@ from benchmarks.chat.asking import Answer, ask_all, drawn, parser, to_request
 
 CATEGORIES = ("simple_python", "multiple", "parallel", "irrelevance")
 MAX_TOKENS = 512
-TYPES: dict[str, type] = {
+TYPES: dict[str, type[Any]] = {
     "string": str,
     "integer": int,
     "float": float,
@@ -180,11 +180,11 @@ def is_right(value: Any, possible: list[Any], schema: dict[str, Any]) -> bool:
     return _normal(value) in map(_normal, possible)
 
 
-def _type_of(possible: list[Any]) -> type | None:
+def _type_of(possible: list[Any]) -> type[Any] | None:
     return next((type(value) for value in possible if value != ""), None)
 
 
-def _has_items(value: list[Any], possible: Any, kind: type) -> bool:
+def _has_items(value: list[Any], possible: Any, kind: type[Any]) -> bool:
     if not isinstance(possible, list):
         return True
     expected = _type_of(possible)

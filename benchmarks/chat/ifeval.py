@@ -182,18 +182,14 @@ def _capital_words(text: str, more: dict[str, Any]) -> bool:
     return _compare(number, more["capital_relation"], more["capital_frequency"])
 
 
-def _language(text: str, more: dict[str, Any]) -> bool:
-    return detect_language(text.lower(), LANGUAGES) == more["language"]
-
-
-def _english(text: str) -> bool:
-    return _language(text, {"language": "en"})
+def _is_in(language: str, text: str) -> bool:
+    return detect_language(text.lower(), LANGUAGES) == language
 
 
 CHECKS: dict[str, Callable[[str, dict[str, Any]], bool]] = {
     "change_case:capital_word_frequency": _capital_words,
-    "change_case:english_capital": lambda text, _: text.isupper() and _english(text),
-    "change_case:english_lowercase": lambda text, _: text.islower() and _english(text),
+    "change_case:english_capital": lambda text, _: text.isupper() and _is_in("en", text),
+    "change_case:english_lowercase": lambda text, _: text.islower() and _is_in("en", text),
     "combination:repeat_prompt": _repeats,
     "combination:two_responses": _two_answers,
     "detectable_content:number_placeholders": lambda text, more: (
@@ -210,7 +206,7 @@ CHECKS: dict[str, Callable[[str, dict[str, Any]], bool]] = {
     "keywords:forbidden_words": _without_words,
     "keywords:frequency": _keyword_count,
     "keywords:letter_frequency": _letter_count,
-    "language:response_language": _language,
+    "language:response_language": lambda text, more: _is_in(more["language"], text),
     "length_constraints:nth_paragraph_first_word": _first_word,
     "length_constraints:number_paragraphs": _paragraphs,
     "length_constraints:number_sentences": _sentences,
