@@ -1,10 +1,12 @@
 """Pacing of synthesis: playback clocks, fair scheduling of streams, and the prefetch window."""
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import takewhile
 
 from models.audio import AudioChunk
 from models.errors import PackMissing
@@ -15,9 +17,11 @@ from telemetry import metrics
 
 AMPLE_LEAD_S = 20.0  # of audio that was sent and has not been played yet
 STARVING_S = 2.0  # with less left to play, an underrun may be imminent
-# For the first audio of a stream. A late start is better than an underrun: playing streams precede
-# those that start, unless they have this much left to play.
-FIRST_DEADLINE_S = 5.0
+# For the first audio of a stream: playing streams with more than this left to play wait for it.
+FIRST_DEADLINE_S = 2.0
+# How long a stream beyond what the engine can serve waits for older ones: a late start is better
+# than an underrun.
+LONGEST_WAIT_S = 5.0
 FILE_DEADLINE_S = 10.0  # a file is not played during its synthesis
 STALLED_S = 0.5  # a client that has not taken the last audio for so long is not reading
 AUDIBLE_S = 0.01  # a shorter gap is not heard
@@ -95,14 +99,16 @@ class PlaybackClock:
         """Seconds until missing audio would be heard."""
         if not self.is_played:
             return FILE_DEADLINE_S
-        return FIRST_DEADLINE_S if self._runs_dry_at is None else self.lead_s
+        if self._runs_dry_at is not None:
+            return self.lead_s
+        return max(0.0, FIRST_DEADLINE_S - self.clock() + self._started_at)
 
     @property
     def is_starting(self) -> bool:
         """Whether none of it was played yet, and it has not waited for long."""
         if not self.is_played or self._runs_dry_at is not None:
             return False
-        return self.clock() - self._started_at < FIRST_DEADLINE_S
+        return self.clock() - self._started_at < LONGEST_WAIT_S
 
     @property
     def is_starving(self) -> bool:
@@ -128,9 +134,9 @@ class FairScheduler:
     """The streams of one model.
 
     A stream with an ample lead waits while another has none; if all have one, they use the engine
-    one at a time, so that long texts finish early without delaying others. Streams of a slow engine
-    start one after another: each gets a lead before the next uses the engine. A stream whose client
-    does not read is left out until it reads: none waits for it.
+    one at a time, so that long texts finish early without delaying others. Streams that the engine
+    cannot serve beside the older ones start when these have a lead. A stream whose client does not
+    read is left out until it reads: none waits for it.
     """
 
     def __init__(self) -> None:
@@ -138,21 +144,24 @@ class FairScheduler:
         self._spare = asyncio.Lock()
 
     @property
-    def starving(self) -> int:
-        """How many streams play with little audio left."""
-        return sum(one.is_starving for one in list(self.streams))
-
-    @property
     def busy(self) -> int:
         """How many streams have no ample lead yet."""
         return sum(one.is_behind for one in list(self.streams))
 
-    async def admit(self, stream: PlaybackClock, *, is_slow: bool = False) -> Callable[[], None]:
+    @property
+    def turn_s(self) -> float:
+        """The longest turn with the engine that every stream can have, by earliest deadline, before
+        any of them runs dry."""
+        deadlines = sorted(one.deadline_s for one in list(self.streams) if one.is_behind)
+        turns = (deadline / number for number, deadline in enumerate(deadlines, start=1))
+        return min(turns, default=math.inf)
+
+    async def admit(self, stream: PlaybackClock, *, cost: float = 0.0) -> Callable[[], None]:
         """Waits until the stream may start a chunk; call the result when the chunk is synthesised.
 
-        `is_slow`: whether the engine is slow.
+        `cost` is the work of the engine for a second of speech, in seconds.
         """
-        while is_slow and stream.is_starting and self._starts_later(stream):
+        while stream.is_starting and self._starts_later(stream, cost):
             await asyncio.sleep(_START_POLL_S)
         while stream.has_ample_lead:
             if not self.busy and not self._spare.locked():
@@ -161,14 +170,11 @@ class FairScheduler:
             await asyncio.sleep(_POLL_S)
         return lambda: None
 
-    def _starts_later(self, stream: PlaybackClock) -> bool:
-        """Whether an older stream has little or nothing to play yet."""
-        for one in self.streams:
-            if one is stream:
-                return False
-            if one.is_starving or one.is_starting:
-                return True
-        return False
+    def _starts_later(self, stream: PlaybackClock, cost: float) -> bool:
+        """Whether older streams leave too little of the engine, and one has little to play yet."""
+        older = list(takewhile(lambda one: one is not stream, list(self.streams)))
+        is_served = cost * (1 + sum(one.is_behind for one in older)) <= 1
+        return not is_served and any(one.is_starving or one.is_starting for one in older)
 
 
 @dataclass(frozen=True, slots=True)

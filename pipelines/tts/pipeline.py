@@ -46,15 +46,16 @@ from pipelines.tts.shaping import (
 from pipelines.tts.spool import SpeechSpool
 from pipelines.tts.voices import AvailableVoice, ReadyCustomVoices, VoiceDirectory
 
-FIRST_WORK_S = 0.3  # of the engine, for the first chunk of a stream
+# Of the engine, for the first chunk of a stream. Beside others it is longer, since their first
+# chunks delay the second one.
+FIRST_WORK_S, FIRST_WORK_BESIDE_S = 0.3, 0.45
 BEYOND_LONGEST = 1.5  # times the longest speech: what is longer than counted ends there
-# Ramp-up: the largest growth from one of a stream's first chunks to the next. Short chunks cost
-# more for each second: many streams with short chunks could never get longer ones.
-MOST_GROWTH, LEAST_GROWTH = 3.0, 1.4
-SAFETY = 0.8
+# Ramp-up: the growth from one of a stream's first chunks to the next. Short chunks cost more for
+# each second: many streams with short chunks could never get longer ones.
+MOST_GROWTH, LEAST_GROWTH = 3.0, 1.2
+SAFETY = 0.8  # the share of its turn that a chunk takes
 # For the end of a first sentence, which a slow engine would take too long for.
 SLOW_SENTENCE_SLACK = 4 / 3
-CROWDED = 0.5  # of an engine's time, by streams that play
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 SWAPS = 3  # of a model, that one request survives
 _DETECTED_CHARACTERS = 1000
@@ -177,26 +178,23 @@ class SpeechPipeline:
         return self._voices.longest_s * max(1, len(request.text) / COUNTED)
 
     def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy | None:
-        """The first-chunk policy: shorter chunks for a slow engine, or while streams starve.
-
-        None under high load: a stream that starts waits for the others anyway, and gets whole
-        sentences: with less it would need the engine again before all others have had a chunk.
-        """
+        """The first-chunk policy: shorter chunks for a slow engine, and while streams share it."""
         scheduler = self._schedulers[voice.model_name]
         cost = voice.model.real_time_factor
-        if cost * (scheduler.busy + 1) > CROWDED:
-            return None
-
-        def ramp_up() -> float:
-            shared = cost * max(1, scheduler.starving)
-            return min(MOST_GROWTH, max(LEAST_GROWTH, SAFETY / shared)) if shared else MOST_GROWTH
-
         if not cost:
-            return FirstChunkPolicy(ramp_up=ramp_up)
-        fits = int(FIRST_WORK_S / cost * LETTERS_PER_S)
+            return FirstChunkPolicy()
+
+        def longest(last: int) -> float:
+            if cost * scheduler.busy > 1:  # gaps cannot be avoided: long chunks are more speech
+                return MOST_GROWTH * last
+            turn = SAFETY * scheduler.turn_s / cost * LETTERS_PER_S
+            return min(MOST_GROWTH * last, max(LEAST_GROWTH * last, turn))
+
+        work_s = FIRST_WORK_BESIDE_S if scheduler.busy else FIRST_WORK_S
+        fits = int(work_s / cost * LETTERS_PER_S)
         if fits > FirstChunkPolicy.max_length:
-            return FirstChunkPolicy(ramp_up=ramp_up)
-        return FirstChunkPolicy(fits, ramp_up, SLOW_SENTENCE_SLACK)
+            return FirstChunkPolicy(longest=longest)
+        return FirstChunkPolicy(fits, longest, SLOW_SENTENCE_SLACK)
 
     async def speak(
         self,
@@ -292,7 +290,7 @@ class SpeechPipeline:
             lambda chunk, buffered_s: self._send(
                 plan, chunk, clock.deadline_s + buffered_s / passages[chunk.passage].tempo
             ),
-            lambda: scheduler.admit(clock, is_slow=2 * voice.model.real_time_factor >= CROWDED),
+            lambda: scheduler.admit(clock, cost=voice.model.real_time_factor),
         )
         return SynthesisRun(window, clock, processor, BEYOND_LONGEST * self._longest_of(request))
 
