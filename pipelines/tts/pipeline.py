@@ -54,7 +54,7 @@ BEYOND_LONGEST = 1.5  # times the longest speech: what is longer than counted en
 # each second: many streams with short chunks could never get longer ones.
 MOST_GROWTH, LEAST_GROWTH = 3.0, 1.2
 SAFETY = 0.8  # the share of its turn that a chunk takes
-# For the end of a first sentence, which a slow engine would take too long for.
+# For the end of a first sentence, which a slow engine would take too long for; none beside others.
 SLOW_SENTENCE_SLACK = 4 / 3
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 SWAPS = 3  # of a model, that one request survives
@@ -190,11 +190,12 @@ class SpeechPipeline:
             turn = SAFETY * scheduler.turn_s / cost * LETTERS_PER_S
             return min(MOST_GROWTH * last, max(LEAST_GROWTH * last, turn))
 
-        work_s = FIRST_WORK_BESIDE_S if scheduler.busy else FIRST_WORK_S
+        is_alone = not scheduler.busy
+        work_s = FIRST_WORK_S if is_alone else FIRST_WORK_BESIDE_S
         fits = int(work_s / cost * LETTERS_PER_S)
         if fits > FirstChunkPolicy.max_length:
             return FirstChunkPolicy(longest=longest)
-        return FirstChunkPolicy(fits, longest, SLOW_SENTENCE_SLACK)
+        return FirstChunkPolicy(fits, longest, SLOW_SENTENCE_SLACK if is_alone else 1.0)
 
     async def speak(
         self,

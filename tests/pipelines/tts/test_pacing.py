@@ -1,12 +1,19 @@
 """The scheduler of streams by their lead, and the metrics of underruns."""
 
 import asyncio
+import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from pipelines.tts.pacing import AMPLE_LEAD_S, FairScheduler, PlaybackClock
+from pipelines.tts.pacing import (
+    AMPLE_LEAD_S,
+    FIRST_DEADLINE_S,
+    LONGEST_WAIT_S,
+    FairScheduler,
+    PlaybackClock,
+)
 from telemetry.metrics import REGISTRY
 from tests.patience import PATIENCE_S
 
@@ -81,35 +88,57 @@ async def test_streams_with_an_ample_lead_use_the_engine_one_at_a_time() -> None
             await waiting
 
 
-async def test_streams_of_a_slow_engine_start_one_after_another() -> None:
+async def test_streams_that_a_slow_engine_can_serve_start_at_once_and_further_ones_later() -> None:
     scheduler, clock = FairScheduler(), Clock()
-    with stream_of(scheduler, clock) as first, stream_of(scheduler, clock) as second:
-        await scheduler.admit(first, is_slow=True)  # at once
-        await scheduler.admit(second)  # of a fast engine, too
-        waiting = asyncio.create_task(scheduler.admit(second, is_slow=True))
-        first.audio_sent(1.0)
-        await asyncio.sleep(0.1)  # also while the client takes it
+    with ExitStack() as stack:
+        older = [stack.enter_context(stream_of(scheduler, clock)) for _ in range(4)]
+        last = stack.enter_context(stream_of(scheduler, clock))
+        for stream in older:
+            await scheduler.admit(stream, cost=0.25)
+        await scheduler.admit(last, cost=0.01)  # of a fast engine, too
+        waiting = asyncio.create_task(scheduler.admit(last, cost=0.25))
+        for stream in older:
+            stream.audio_sent(1.0)
+        await asyncio.sleep(0.1)  # also while the clients take it
         assert not waiting.done()
-        first.audio_taken()
+        for stream in older:
+            stream.audio_taken()
         clock.now += 0.6
         await asyncio.sleep(0.1)
         assert not waiting.done()
-        first.audio_sent(2.0)
+        for stream in older:
+            stream.audio_sent(2.0)
         async with asyncio.timeout(PATIENCE_S):
             await waiting
 
 
-async def test_a_starting_stream_waits_no_longer_than_the_first_deadline() -> None:
+async def test_a_stream_waits_for_older_ones_only_for_a_time() -> None:
     scheduler, clock = FairScheduler(), Clock()
     with stream_of(scheduler, clock) as first, stream_of(scheduler, clock) as second:
         first.audio_sent(1.0)
         first.audio_taken()
-        waiting = asyncio.create_task(scheduler.admit(second, is_slow=True))
+        waiting = asyncio.create_task(scheduler.admit(second, cost=0.6))
         await asyncio.sleep(0.1)
         assert not waiting.done()
-        clock.now += 5.0
+        clock.now += LONGEST_WAIT_S
         async with asyncio.timeout(PATIENCE_S):
             await waiting
+
+
+def test_a_turn_leaves_every_stream_its_own_before_it_runs_dry() -> None:
+    scheduler, clock = FairScheduler(), Clock()
+    assert scheduler.turn_s == math.inf
+    with ExitStack() as stack:
+        streams = [stack.enter_context(stream_of(scheduler, clock)) for _ in range(3)]
+        for stream, lead_s in zip(streams, (3.0, 1.0, 1.2), strict=True):
+            stream.audio_sent(lead_s)
+            stream.audio_taken()
+        assert scheduler.turn_s == pytest.approx(0.6)  # two turns within 1.2 s
+        clock.now += 0.5
+        assert scheduler.turn_s == pytest.approx(0.35)
+        starting = stack.enter_context(stream_of(scheduler, clock))
+        clock.now += FIRST_DEADLINE_S
+        assert starting.deadline_s == scheduler.turn_s == 0.0
 
 
 @pytest.mark.parametrize("is_played", [True, False])
@@ -124,7 +153,7 @@ async def test_no_stream_waits_for_a_client_that_does_not_read_or_for_a_file(
         first.audio_sent(1.0)
         clock.now += 0.6
         async with asyncio.timeout(PATIENCE_S):
-            await scheduler.admit(second, is_slow=True)
+            await scheduler.admit(second, cost=0.6)
 
 
 async def test_a_stream_whose_client_does_not_read_is_not_busy_and_delays_no_other() -> None:

@@ -151,7 +151,7 @@ async def test_each_chunk_is_requested_before_the_audio_of_the_previous_one_ends
     speech = pipeline(speaker)
     await spoken(speech, SpeechRequest(TEXT))
     slack = [call.deadline_s for call in speaker.calls]
-    assert slack[0] == FIRST_DEADLINE_S  # streams that play already go first
+    assert 0.0 < slack[0] <= FIRST_DEADLINE_S  # streams with less left to play go first
     assert all(later > 0.0 for later in slack[1:])  # audio of the previous chunk is left
 
 
@@ -178,7 +178,7 @@ async def test_the_first_chunks_for_a_slow_engine_are_shorter(
 async def test_a_second_stream_of_a_slow_engine_starts_with_a_longer_chunk() -> None:
     slow = replace(INFO, real_time_factor=0.3)
     speech = pipeline(VoicedSpeaker(info=slow, chunk_delay_s=0.01))
-    request = SpeechRequest("The captain smiled at the old harbour in the grey morning light. " * 9)
+    request = SpeechRequest("Old captains smile gently every morning in the grey light. " * 9)
     alone = await speech.plan(request, early_start=True)
     async with aclosing(speech.stream(alone)) as chunks:
         await anext(chunks)
