@@ -26,16 +26,13 @@ from configs.settings import BRAND
 from models.base import ModelInfo
 from models.errors import EngineError
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
+from pipelines.agents.response import INSTRUCTIONS
 from pipelines.chat.pipeline import ChatRequest
 from pipelines.errors import InsufficientCredit, Overloaded
 from pipelines.tasks import TtlCache
 from pipelines.text.language_names import iso_code
 
 VERSION = "1.0.0"  # of the service's interfaces
-INSTRUCTIONS = (
-    "You are a voice assistant. Answer in one to three short sentences that can be read aloud: "
-    "plain words without lists, markup or emoji, in the language of the user."
-)
 ANSWER_TOKENS = 512
 REMEMBERED_S, MOST_CONVERSATIONS = 3600.0, 500
 MOST_MESSAGES, MOST_CHARACTERS = 20, 20_000  # of a conversation, the latest
