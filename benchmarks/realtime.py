@@ -4,8 +4,9 @@ voiced sample out, in all and by stage, and how soon it falls silent.
 python -m benchmarks.realtime [--turns 12] [--sessions 4] [--detection NAME] [--instructions FILE]
     [--sentences FILE] [--speaker onyx] [--base-url URL --key KEY]
 
-The first turn of each session is reported apart. Users say sentences of the service's own voices, sent in real time in frames of 20 ms (open loop),
-with silence between them. Each pair of voice and turn detection is measured in one run.
+The first turn of each session is reported apart. Users say sentences of the service's own voices,
+sent in real time in frames of 20 ms (open loop), with silence between them. Each pair of voice and
+turn detection is measured in one run.
 """
 
 import argparse
