@@ -148,7 +148,7 @@ def frames_of(pcm: Pcm) -> Iterator[bytes]:
         yield data[start : start + step].ljust(step, b"\0")
 
 
-def recorded(url: str, key: str, text: str, speaker: str) -> list[bytes]:
+def recorded(url: str, key: str, text: str, speaker: str = "onyx") -> list[bytes]:
     """The sentence as PCM, of a Quality voice other than the agents'."""
     body = {"model": "tts-1-hd", "voice": speaker, "input": text, "response_format": "pcm"}
     headers = {"Authorization": f"Bearer {key}"}
@@ -163,7 +163,7 @@ async def converse(
     voice: str,
     detection: dict[str, Any],
     said: list[list[bytes]],
-    instructions: str,
+    instructions: str = INSTRUCTIONS,
 ) -> tuple[list[Turn], list[str]]:
     """A session in which the user says each of the sentences after the answer before."""
     model, name = MODELS[voice]
@@ -279,7 +279,7 @@ async def measure(url: str, key: str, options: argparse.Namespace) -> None:
     said = [recorded(url, key, text, options.speaker) for text in texts]
     detections = {name: DETECTION[name] for name in options.detection}
     for voice in options.voices:
-        await converse(address, key, voice, DETECTION["semantic_vad"], said[:1], INSTRUCTIONS)
+        await converse(address, key, voice, DETECTION["semantic_vad"], said[:1])
         for name, detection in detections.items():
             sentences = [said[number % len(said)] for number in range(options.turns)]
             turns, errors = await converse(address, key, voice, detection, sentences, instructions)

@@ -6,7 +6,7 @@ as a replica does. Its times are those of the Quality voice on two cores.
 
 import asyncio
 import selectors
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +24,8 @@ from pipelines.tts.pacing import PlaybackClock
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.reading import SpeechRequest
 from tests.pipelines.stt.voiced import INFO, VoicedSpeaker
+
+Play = Callable[[dict[int, float]], list[tuple[float, float]]]
 
 CHUNK_S, SECOND_S = 0.11, 0.135  # of work for a chunk, and for a second of speech
 LETTERS_PER_S = 17
@@ -124,7 +126,7 @@ async def listen(speech: SpeechPipeline, text: str, delay_s: float) -> tuple[flo
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[float, float]]]:
+def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
     """Plays the stories of some numbers, each begun after its delay."""
     loop = VirtualLoop()
 
@@ -156,7 +158,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[float, flo
 @pytest.mark.parametrize("apart_s", [0.0, 0.3, 0.9])
 @pytest.mark.parametrize("stories", [(0, 1, 2, 3), (5, 4, 3, 2), (1, 3, 5, 0), (4, 2, 0, 5)])
 def test_four_streams_of_a_slow_engine_begin_soon_and_have_no_gap(
-    play: Callable[..., list[tuple[float, float]]], stories: tuple[int, ...], apart_s: float
+    play: Play, stories: tuple[int, ...], apart_s: float
 ) -> None:
     heard = play({story: apart_s * place for place, story in enumerate(stories)})
     assert max(first_s for first_s, _ in heard) <= 2.5
@@ -164,7 +166,7 @@ def test_four_streams_of_a_slow_engine_begin_soon_and_have_no_gap(
 
 
 def test_a_stream_alone_begins_with_a_short_chunk(
-    play: Callable[..., list[tuple[float, float]]],
+    play: Play,
 ) -> None:
     ((first_s, gaps_s),) = play({1: 0.0})
     assert first_s <= 0.35
