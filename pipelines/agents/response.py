@@ -71,10 +71,10 @@ class Answer:
         playback: Playback,
         bytes_per_s: int,
         *,
-        most_s: float = math.inf,
+        is_limited: bool = False,
     ) -> None:
-        """`bytes_per_s` is that of the voice's encoder. After `most_s` of speech, by the length of
-        the text, the answer ends with its sentence."""
+        """`bytes_per_s` is that of the voice's encoder. An answer that the client has not limited
+        ends with its sentence after MOST_S of speech, by the length of the text."""
         self.usage: TokenUsage | None = None
         self.finish_reason: FinishReason | None = None
         self.model = completion.model  # id of the one that answers
@@ -83,7 +83,7 @@ class Answer:
         self._credit = speaker.credit if speaker else None
         self._playback = playback
         self._bytes_per_s = bytes_per_s
-        self._most_letters = most_s * LETTERS_PER_S
+        self._most_letters = math.inf if is_limited else MOST_S * LETTERS_PER_S
         language = speaker.voice.voice.voice.language if speaker else "en"
         self._splitter = ClauseSplitter(language)
         self._pieces: asyncio.Queue[AnswerPiece | Exception | None] = asyncio.Queue()

@@ -177,7 +177,7 @@ class SpeechPipeline:
         """How many seconds the speech may last, as counted."""
         return self._voices.longest_s * max(1, len(request.text) / COUNTED)
 
-    def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy | None:
+    def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy:
         """The first-chunk policy: shorter chunks for a slow engine, and while streams share it."""
         scheduler = self._schedulers[voice.model_name]
         cost = voice.model.real_time_factor
@@ -190,12 +190,11 @@ class SpeechPipeline:
             turn = SAFETY * scheduler.turn_s / cost * LETTERS_PER_S
             return min(MOST_GROWTH * last, max(LEAST_GROWTH * last, turn))
 
-        is_alone = not scheduler.busy
-        work_s = FIRST_WORK_S if is_alone else FIRST_WORK_BESIDE_S
+        work_s = FIRST_WORK_BESIDE_S if scheduler.busy else FIRST_WORK_S
         fits = int(work_s / cost * LETTERS_PER_S)
         if fits > FirstChunkPolicy.max_length:
             return FirstChunkPolicy(longest=longest)
-        return FirstChunkPolicy(fits, longest, SLOW_SENTENCE_SLACK if is_alone else 1.0)
+        return FirstChunkPolicy(fits, longest, 1.0 if scheduler.busy else SLOW_SENTENCE_SLACK)
 
     async def speak(
         self,

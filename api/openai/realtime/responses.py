@@ -2,7 +2,6 @@
 rely on, and the response object with its usage."""
 
 import asyncio
-import math
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
@@ -22,14 +21,7 @@ from pipelines.agents.drafts import Draft
 from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.items import Item, Part
 from pipelines.agents.playback import Playback
-from pipelines.agents.response import (
-    MOST_S,
-    Answer,
-    AnswerAudio,
-    AnswerCall,
-    AnswerPiece,
-    AnswerText,
-)
+from pipelines.agents.response import Answer, AnswerAudio, AnswerCall, AnswerPiece, AnswerText
 from pipelines.audio.encode.formats import EncoderFormat
 from pipelines.chat.pipeline import Completion
 from telemetry import tracing
@@ -223,7 +215,7 @@ class ActiveResponse:
                 speaker,
                 self.playback,
                 BYTES_PER_S[self._view.audio.output.format.type],
-                most_s=MOST_S if self._view.max_output_tokens == "inf" else math.inf,
+                is_limited=self._view.max_output_tokens != "inf",
             )
             async with aclosing(self.answer.pieces()) as pieces:
                 async for piece in pieces:

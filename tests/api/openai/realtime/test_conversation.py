@@ -116,7 +116,7 @@ async def test_markup_and_emoji_are_neither_spoken_nor_in_the_transcript(
 async def test_a_long_spoken_answer_ends_with_a_sentence_unless_the_client_sets_a_limit(
     server: SocketServer, options: dict[str, Any], is_cut: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.openai.realtime.responses.MOST_S", 2.0)
+    monkeypatch.setattr("pipelines.agents.response.MOST_S", 2.0)
     text = "One two three four. Five six seven eight. " * 4
     async with session(server) as client:
         response = await client.say(text, **options)
