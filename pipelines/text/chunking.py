@@ -157,10 +157,8 @@ class Chunker:
     def _sentence(
         self, paragraph: Paragraph, rest: int, language: str, keep: int = 0
     ) -> Iterator[TextChunk]:
-        """Takes the chunks of a sentence of `rest` characters, except its last `keep`.
-
-        None is cut before it is asked for: its length depends on the streams of that moment.
-        """
+        """Takes the chunks of a sentence of `rest` characters, except its last `keep`, each when it
+        is asked for: its length depends on the streams of that moment."""
         while rest > keep:
             count, chunks = self._next(paragraph, rest, language)
             rest -= count
@@ -208,9 +206,8 @@ class Chunker:
         """The length of the next chunk under the policy; None once it may be a whole sentence."""
         if self._policy is None:
             return None
-        most = self._policy.max_length
-        if self._last_length:
-            most = max(int(self._policy.longest(self._last_length)), most)
+        grown = int(self._policy.longest(self._last_length)) if self._last_length else 0
+        most = max(grown, self._policy.max_length)
         if most >= FULL:
             self._policy = None
             return None

@@ -4,7 +4,6 @@ import re
 
 from pipelines.text.segmentation import clean
 
-# In this order: a rule may take what an earlier one needs.
 _RULES = (
     (re.compile(r"```[\w+-]*"), ""),  # fences of code
     (re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)"), r"\1"),  # links and images
@@ -23,8 +22,7 @@ _RULES = (
 
 def without_markdown(text: str) -> str:
     """`text` as it is read aloud: no emphasis, headings, marks of lists, links, code or emoji."""
-    if not text.isascii():
-        text = clean(text)
+    text = text if text.isascii() else clean(text)
     for rule, replacement in _RULES:
         text = rule.sub(replacement, text)
     return text

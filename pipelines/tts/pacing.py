@@ -19,9 +19,7 @@ AMPLE_LEAD_S = 20.0  # of audio that was sent and has not been played yet
 STARVING_S = 2.0  # with less left to play, an underrun may be imminent
 # For the first audio of a stream: playing streams with more than this left to play wait for it.
 FIRST_DEADLINE_S = 2.0
-# How long a stream beyond what the engine can serve waits for older ones: a late start is better
-# than an underrun.
-LONGEST_WAIT_S = 5.0
+LONGEST_WAIT_S = 5.0  # for older streams that need all of the engine: better late than with gaps
 FILE_DEADLINE_S = 10.0  # a file is not played during its synthesis
 STALLED_S = 0.5  # a client that has not taken the last audio for so long is not reading
 AUDIBLE_S = 0.01  # a shorter gap is not heard
@@ -49,14 +47,18 @@ class PlaybackClock:
     _: KW_ONLY
     is_played: bool = True  # else the speech is for a file: it has no lead, and never starves
     asked_at: float | None = None  # when the text arrived, by `clock`
+    before_s: float = 0.0  # of speech before this text that is left to play
     clock: Callable[[], float] = time.monotonic
     _gaps_s: float = 0.0
+    _has_begun: bool = False
     _unread_since: float | None = None  # when the audio not yet taken was sent
     _runs_dry_at: float | None = None  # when all audio that was sent will be played
 
     def __post_init__(self) -> None:
         self._started_at = self._taken_at = self.clock()
         self._asked_at = self._started_at if self.asked_at is None else self.asked_at
+        if self.before_s:
+            self._runs_dry_at = self._started_at + self.before_s
 
     def start(self) -> None:
         """The stream competes with the others of its model until `stop`."""
@@ -70,8 +72,10 @@ class PlaybackClock:
         if not self.is_played:
             return
         now = self._unread_since = self.clock()
-        if self._runs_dry_at is None:
+        if not self._has_begun:
             metrics.tts_first_audio_seconds.observe(now - self._asked_at)
+            self._has_begun = True
+        if self._runs_dry_at is None:
             self._runs_dry_at = now
         late_s = min(now - self._runs_dry_at, now - self._taken_at)
         if late_s > AUDIBLE_S:
@@ -84,7 +88,7 @@ class PlaybackClock:
 
     def count(self, *, is_finished: bool) -> None:
         """Adds a stream that ends to the metrics; an unfinished one was cancelled or failed."""
-        if self._runs_dry_at is not None:
+        if self._has_begun:
             outcome = ("late" if self._gaps_s else "smooth") if is_finished else "left"
             metrics.tts_gap_seconds.inc(self._gaps_s)
             metrics.tts_streams.labels(outcome).inc()

@@ -46,8 +46,7 @@ from pipelines.tts.shaping import (
 from pipelines.tts.spool import SpeechSpool
 from pipelines.tts.voices import AvailableVoice, ReadyCustomVoices, VoiceDirectory
 
-# Of the engine, for the first chunk of a stream. Beside others it is longer, since their first
-# chunks delay the second one.
+# Of the engine, for a stream's first chunk: alone, and beside others, which delay its second one.
 FIRST_WORK_S, FIRST_WORK_BESIDE_S = 0.3, 0.45
 BEYOND_LONGEST = 1.5  # times the longest speech: what is longer than counted ends there
 # Ramp-up: the growth from one of a stream's first chunks to the next. Short chunks cost more for
@@ -75,6 +74,7 @@ class SpeechPlan:
     letters: int  # that it is spoken with; a bound of three a character where they are not counted
     asked_at: float  # by time.monotonic
     passages: Sequence[SpokenPassage]  # by the numbers of the chunks
+    before_s: float = 0.0  # of speech before it that its listener has not heard yet
 
 
 @dataclass(eq=False, repr=False)
@@ -217,7 +217,7 @@ class SpeechPipeline:
                 return await speak(plan)
             except UnknownVoice:
                 again = await self.plan(plan.request, early_start=plan.early_start)
-                plan = replace(again, asked_at=plan.asked_at)
+                plan = replace(again, asked_at=plan.asked_at, before_s=plan.before_s)
         return await speak(plan)
 
     def choose_watermark(self, *voices: AvailableVoice) -> Watermark | None:
@@ -273,7 +273,9 @@ class SpeechPipeline:
         voices after each: those of one script differ by 5.3 LU, and then by 1.2 LU."""
         request, voice = plan.request, plan.voice
         scheduler = self._schedulers[voice.model_name]
-        clock = PlaybackClock(scheduler, is_played=not is_file, asked_at=plan.asked_at)
+        clock = PlaybackClock(
+            scheduler, is_played=not is_file, asked_at=plan.asked_at, before_s=plan.before_s
+        )
         passages = plan.passages
         voices = [passage.voice for passage in passages]
         is_alone = len({one.voice.voice_id for one in voices}) == 1

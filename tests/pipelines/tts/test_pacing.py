@@ -125,6 +125,22 @@ async def test_a_stream_waits_for_older_ones_only_for_a_time() -> None:
             await waiting
 
 
+async def test_a_text_that_follows_speech_is_due_when_that_has_been_heard() -> None:
+    scheduler, clock = FairScheduler(), Clock()
+    with stream_of(scheduler, clock):  # has begun nothing yet, and is older
+        following = PlaybackClock(scheduler, clock=clock, before_s=0.7)
+        assert following.deadline_s == following.lead_s == pytest.approx(0.7)
+        async with asyncio.timeout(PATIENCE_S):
+            await scheduler.admit(following, cost=0.6)  # at once
+    clock.now += 1.0
+    began = value("tts_first_audio_seconds_count")
+    before_s = value("tts_gap_seconds_total")
+    following.audio_sent(1.0)
+    following.count(is_finished=True)
+    assert value("tts_first_audio_seconds_count") == began + 1
+    assert value("tts_gap_seconds_total") - before_s == pytest.approx(0.3)
+
+
 def test_a_turn_leaves_every_stream_its_own_before_it_runs_dry() -> None:
     scheduler, clock = FairScheduler(), Clock()
     assert scheduler.turn_s == math.inf
