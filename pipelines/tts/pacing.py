@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from itertools import takewhile
 
 from models.audio import AudioChunk
@@ -16,7 +17,6 @@ from pipelines.text.chunking import TextChunk
 from telemetry import metrics
 
 AMPLE_LEAD_S = 20.0  # of audio that was sent and has not been played yet
-STARVING_S = 2.0  # with less left to play, an underrun may be imminent
 # For the first audio of a stream: playing streams with more than this left to play wait for it.
 FIRST_DEADLINE_S = 2.0
 LONGEST_WAIT_S = 5.0  # for older streams that need all of the engine: better late than with gaps
@@ -25,6 +25,11 @@ STALLED_S = 0.5  # a client that has not taken the last audio for so long is not
 AUDIBLE_S = 0.01  # a shorter gap is not heard
 _POLL_S = 0.1
 _START_POLL_S = 0.02
+
+MOST_LOAD = 1.2  # of the engine, by short chunks, which take more work for a second than long ones
+SAFETY = 0.8  # the share of its turn that a chunk takes
+SLOW = 0.1  # of a second of work for a second of speech
+USUAL_S, REMEMBERED_S = 5.0, 60.0  # of speech, by which the work for a second of it is known
 
 IN_FLIGHT = 2  # chunks of one text; replicas do not limit the chunks of a text
 _TOGETHER_S = 0.5  # arrived audio is returned together, up to about so much
@@ -69,6 +74,7 @@ class PlaybackClock:
 
     def audio_sent(self, duration_s: float) -> None:
         """Call it before the audio is handed to the client."""
+        self._scheduler.made_s += duration_s
         if not self.is_played:
             return
         now = self._unread_since = self.clock()
@@ -115,11 +121,6 @@ class PlaybackClock:
         return self.clock() - self._started_at < LONGEST_WAIT_S
 
     @property
-    def is_starving(self) -> bool:
-        """Whether it plays with little audio left, unless its client is not reading."""
-        return self._runs_dry_at is not None and self.lead_s < STARVING_S and not self.is_stalled
-
-    @property
     def is_stalled(self) -> bool:
         """Whether its client has left audio unread, so that no more of it is needed now."""
         return self._unread_since is not None and self.clock() - self._unread_since >= STALLED_S
@@ -145,6 +146,10 @@ class FairScheduler:
 
     def __init__(self) -> None:
         self.streams: dict[PlaybackClock, None] = {}  # the oldest first
+        self.made_s = 0.0  # of speech
+        self._worked_s = 0.0  # of time with a chunk in the engine
+        self._worked_until = 0.0  # by the clock of the streams
+        self._chunks = 0  # in the engine
         self._spare = asyncio.Lock()
 
     @property
@@ -152,33 +157,58 @@ class FairScheduler:
         """How many streams have no ample lead yet."""
         return sum(one.is_behind for one in list(self.streams))
 
-    @property
-    def turn_s(self) -> float:
-        """The longest turn with the engine that every stream can have, by earliest deadline, before
-        any of them runs dry."""
+    def longest_s(self, usual: float) -> float:
+        """The longest speech that can be made for every stream, by earliest deadline, before one of
+        them runs dry; infinite where one will in any case: long chunks take less work."""
         deadlines = sorted(one.deadline_s for one in list(self.streams) if one.is_behind)
+        if (cost := self.cost(usual)) * len(deadlines) > MOST_LOAD:
+            return math.inf
         turns = (deadline / number for number, deadline in enumerate(deadlines, start=1))
-        return min(turns, default=math.inf)
+        return SAFETY * min(turns, default=math.inf) / cost
 
     async def admit(self, stream: PlaybackClock, *, cost: float = 0.0) -> Callable[[], None]:
         """Waits until the stream may start a chunk; call the result when the chunk is synthesised.
 
-        `cost` is the work of the engine for a second of speech, in seconds.
+        `cost` is the usual work of the engine for a second of speech, in seconds.
         """
-        while stream.is_starting and self._starts_later(stream, cost):
+        while stream.is_starting and self._starts_later(stream, self.cost(cost)):
             await asyncio.sleep(_START_POLL_S)
-        while stream.has_ample_lead:
+        release = None
+        while release is None and stream.has_ample_lead:
             if not self.busy and not self._spare.locked():
                 await self._spare.acquire()
-                return self._spare.release
-            await asyncio.sleep(_POLL_S)
-        return lambda: None
+                release = self._spare.release
+            else:
+                await asyncio.sleep(_POLL_S)
+        if not self._chunks:
+            self._worked_until = stream.clock()
+        self._chunks += 1
+        return partial(self._ended, stream.clock, release)
+
+    def cost(self, usual: float) -> float:
+        """The work of the engine for a second of speech, in seconds: that of the last minute, since
+        processors and their other work differ; the `usual` one of a fast engine."""
+        if usual < SLOW:
+            return usual
+        return (usual * USUAL_S + self._worked_s) / (USUAL_S + self.made_s)
+
+    def _ended(self, clock: Callable[[], float], release: Callable[[], None] | None) -> None:
+        now = clock()
+        self._worked_s += now - self._worked_until
+        self._worked_until = now
+        self._chunks -= 1
+        if max(self.made_s, self._worked_s) > REMEMBERED_S:
+            self.made_s /= 2
+            self._worked_s /= 2
+        if release is not None:
+            release()
 
     def _starts_later(self, stream: PlaybackClock, cost: float) -> bool:
         """Whether older streams leave too little of the engine, and one has little to play yet."""
         older = list(takewhile(lambda one: one is not stream, list(self.streams)))
-        is_served = cost * (1 + sum(one.is_behind for one in older)) <= 1
-        return not is_served and any(one.is_starving or one.is_starting for one in older)
+        is_served = cost * (1 + sum(one.is_behind for one in older)) <= MOST_LOAD
+        is_short = any(one.deadline_s <= FIRST_DEADLINE_S and not one.is_stalled for one in older)
+        return is_short and not is_served
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,12 @@ from pipelines.text.markup import Token
 from pipelines.text.segmentation import clean
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
 from pipelines.tts.dictionaries import Dictionaries
-from pipelines.tts.pacing import FairScheduler, InFlightChunk, PlaybackClock, PrefetchWindow
+from pipelines.tts.pacing import (
+    FairScheduler,
+    InFlightChunk,
+    PlaybackClock,
+    PrefetchWindow,
+)
 from pipelines.tts.reading import (
     PassageReader,
     SpeechRequest,
@@ -52,7 +57,6 @@ BEYOND_LONGEST = 1.5  # times the longest speech: what is longer than counted en
 # Ramp-up: the growth from one of a stream's first chunks to the next. Short chunks cost more for
 # each second: many streams with short chunks could never get longer ones.
 MOST_GROWTH, LEAST_GROWTH = 3.0, 1.2
-SAFETY = 0.8  # the share of its turn that a chunk takes
 # For the end of a first sentence, which a slow engine would take too long for; none beside others.
 SLOW_SENTENCE_SLACK = 4 / 3
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
@@ -180,14 +184,12 @@ class SpeechPipeline:
     def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy:
         """The first-chunk policy: shorter chunks for a slow engine, and while streams share it."""
         scheduler = self._schedulers[voice.model_name]
-        cost = voice.model.real_time_factor
+        cost = scheduler.cost(voice.model.real_time_factor)
         if not cost:
             return FirstChunkPolicy()
 
         def longest(last: int) -> float:
-            if cost * scheduler.busy > 1:  # gaps cannot be avoided: long chunks are more speech
-                return MOST_GROWTH * last
-            turn = SAFETY * scheduler.turn_s / cost * LETTERS_PER_S
+            turn = scheduler.longest_s(voice.model.real_time_factor) * LETTERS_PER_S
             return min(MOST_GROWTH * last, max(LEAST_GROWTH * last, turn))
 
         work_s = FIRST_WORK_BESIDE_S if scheduler.busy else FIRST_WORK_S

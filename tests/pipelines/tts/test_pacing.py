@@ -11,6 +11,8 @@ from pipelines.tts.pacing import (
     AMPLE_LEAD_S,
     FIRST_DEADLINE_S,
     LONGEST_WAIT_S,
+    SAFETY,
+    USUAL_S,
     FairScheduler,
     PlaybackClock,
 )
@@ -93,9 +95,11 @@ async def test_streams_that_a_slow_engine_can_serve_start_at_once_and_further_on
     with ExitStack() as stack:
         older = [stack.enter_context(stream_of(scheduler, clock)) for _ in range(4)]
         last = stack.enter_context(stream_of(scheduler, clock))
-        for stream in older:
-            await scheduler.admit(stream, cost=0.25)
+        ends = [await scheduler.admit(stream, cost=0.25) for stream in older]
         await scheduler.admit(last, cost=0.01)  # of a fast engine, too
+        clock.now += 1.0
+        for end in ends:
+            end()
         waiting = asyncio.create_task(scheduler.admit(last, cost=0.25))
         for stream in older:
             stream.audio_sent(1.0)
@@ -117,7 +121,7 @@ async def test_a_stream_waits_for_older_ones_only_for_a_time() -> None:
     with stream_of(scheduler, clock) as first, stream_of(scheduler, clock) as second:
         first.audio_sent(1.0)
         first.audio_taken()
-        waiting = asyncio.create_task(scheduler.admit(second, cost=0.6))
+        waiting = asyncio.create_task(scheduler.admit(second, cost=0.9))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         clock.now += LONGEST_WAIT_S
@@ -131,7 +135,7 @@ async def test_a_text_that_follows_speech_is_due_when_that_has_been_heard() -> N
         following = PlaybackClock(scheduler, clock=clock, before_s=0.7)
         assert following.deadline_s == following.lead_s == pytest.approx(0.7)
         async with asyncio.timeout(PATIENCE_S):
-            await scheduler.admit(following, cost=0.6)  # at once
+            await scheduler.admit(following, cost=0.9)  # at once
     clock.now += 1.0
     began = value("tts_first_audio_seconds_count")
     before_s = value("tts_gap_seconds_total")
@@ -141,20 +145,40 @@ async def test_a_text_that_follows_speech_is_due_when_that_has_been_heard() -> N
     assert value("tts_gap_seconds_total") - before_s == pytest.approx(0.3)
 
 
+async def test_the_work_of_an_engine_is_that_of_its_last_speech() -> None:
+    scheduler, clock = FairScheduler(), Clock()
+    assert scheduler.cost(0.25) == 0.25 and scheduler.cost(0.01) == 0.01
+    with stream_of(scheduler, clock) as one, stream_of(scheduler, clock) as two:
+        for _ in range(60):
+            ends = [await scheduler.admit(stream, cost=0.25) for stream in (one, two)]
+            for end, stream in zip(ends, (one, two), strict=True):
+                clock.now += 0.8
+                stream.audio_sent(1.0)
+                stream.audio_taken()
+                end()
+            clock.now += 1.0  # without work
+    assert scheduler.cost(0.25) == pytest.approx(0.8, rel=0.15)
+    assert scheduler.cost(0.01) == 0.01
+
+
 def test_a_turn_leaves_every_stream_its_own_before_it_runs_dry() -> None:
     scheduler, clock = FairScheduler(), Clock()
-    assert scheduler.turn_s == math.inf
+    assert scheduler.longest_s(0.25) == math.inf
     with ExitStack() as stack:
         streams = [stack.enter_context(stream_of(scheduler, clock)) for _ in range(3)]
         for stream, lead_s in zip(streams, (3.0, 1.0, 1.2), strict=True):
             stream.audio_sent(lead_s)
             stream.audio_taken()
-        assert scheduler.turn_s == pytest.approx(0.6)  # two turns within 1.2 s
+        usual = 0.25 * (USUAL_S + 5.2) / USUAL_S  # as nothing was computed for the speech
+        assert scheduler.cost(usual) == pytest.approx(0.25)
+        turn_s = SAFETY / 0.25
+        assert scheduler.longest_s(usual) == pytest.approx(0.6 * turn_s)  # two within 1.2 s
         clock.now += 0.5
-        assert scheduler.turn_s == pytest.approx(0.35)
+        assert scheduler.longest_s(usual) == pytest.approx(0.35 * turn_s)
         starting = stack.enter_context(stream_of(scheduler, clock))
         clock.now += FIRST_DEADLINE_S
-        assert starting.deadline_s == scheduler.turn_s == 0.0
+        assert starting.deadline_s == scheduler.longest_s(usual) == 0.0
+        assert scheduler.longest_s(2 * usual) == math.inf  # too much for the engine
 
 
 @pytest.mark.parametrize("is_played", [True, False])
@@ -169,7 +193,7 @@ async def test_no_stream_waits_for_a_client_that_does_not_read_or_for_a_file(
         first.audio_sent(1.0)
         clock.now += 0.6
         async with asyncio.timeout(PATIENCE_S):
-            await scheduler.admit(second, cost=0.6)
+            await scheduler.admit(second, cost=0.9)
 
 
 async def test_a_stream_whose_client_does_not_read_is_not_busy_and_delays_no_other() -> None:
