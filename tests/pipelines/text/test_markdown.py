@@ -14,6 +14,7 @@ from pipelines.text.markdown import without_markdown
             "**Bold**, ***very important*** and _slanted_ words.",
             "Bold, very important and slanted words.",
         ),
+        ("___Totally___ critical.", "Totally critical."),
         ("**Note:", "Note:"),  # a clause of a longer emphasis
         ("it is** good", "it is good"),
         ('He said "**yes**" (*really*)!', 'He said "yes" (really)!'),
