@@ -1,10 +1,12 @@
 """Turns of a voice agent over `/openai/v1/realtime`: from the last voiced sample in to the first
 voiced sample out, in all and by stage, and how soon it falls silent.
 
-python -m benchmarks.realtime [--turns 12] [--sessions 1 4] [--base-url URL --key KEY]
+python -m benchmarks.realtime [--turns 12] [--sessions 4] [--detection NAME] [--instructions FILE]
+    [--sentences FILE] [--speaker onyx] [--base-url URL --key KEY]
 
-Users say sentences of the service's own voices, sent in real time in frames of 20 ms (open loop),
-with silence between them. Each pair of voice and turn detection is measured in one run.
+The first turn of each session is reported apart. Users say sentences of the service's own voices,
+sent in real time in frames of 20 ms (open loop), with silence between them. Each pair of voice and
+turn detection is measured in one run.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -145,9 +148,9 @@ def frames_of(pcm: Pcm) -> Iterator[bytes]:
         yield data[start : start + step].ljust(step, b"\0")
 
 
-def recorded(url: str, key: str, text: str) -> list[bytes]:
+def recorded(url: str, key: str, text: str, speaker: str = "onyx") -> list[bytes]:
     """The sentence as PCM, of a Quality voice other than the agents'."""
-    body = {"model": "tts-1-hd", "voice": "onyx", "input": text, "response_format": "pcm"}
+    body = {"model": "tts-1-hd", "voice": speaker, "input": text, "response_format": "pcm"}
     headers = {"Authorization": f"Bearer {key}"}
     answer = httpx.post(f"{url}/openai/v1/audio/speech", json=body, headers=headers, timeout=120)
     answer.raise_for_status()
@@ -155,7 +158,12 @@ def recorded(url: str, key: str, text: str) -> list[bytes]:
 
 
 async def converse(
-    address: str, key: str, voice: str, detection: dict[str, Any], said: list[list[bytes]]
+    address: str,
+    key: str,
+    voice: str,
+    detection: dict[str, Any],
+    said: list[list[bytes]],
+    instructions: str = INSTRUCTIONS,
 ) -> tuple[list[Turn], list[str]]:
     """A session in which the user says each of the sentences after the answer before."""
     model, name = MODELS[voice]
@@ -163,7 +171,7 @@ async def converse(
     url = f"{address}/openai/v1/realtime?model={model}"
     async with connect(url, additional_headers=headers, max_size=None) as socket:
         caller = Caller(socket)
-        await configure(socket, name, detection)
+        await configure(socket, name, detection, instructions)
         tasks = [
             asyncio.create_task(one) for one in (caller.speak_forever(), caller.listen_forever())
         ]
@@ -182,10 +190,15 @@ async def converse(
     return turns, caller.errors
 
 
-async def configure(socket: ClientConnection, voice: str, detection: dict[str, Any]) -> None:
+async def configure(
+    socket: ClientConnection,
+    voice: str,
+    detection: dict[str, Any],
+    instructions: str = INSTRUCTIONS,
+) -> None:
     session = {
         "type": "realtime",
-        "instructions": INSTRUCTIONS,
+        "instructions": instructions,
         "max_output_tokens": 60,
         "audio": {
             "input": {"turn_detection": detection, "transcription": {"model": "whisper-1"}},
@@ -261,25 +274,36 @@ def report(what: str, turns: list[Turn], errors: list[str]) -> None:
 
 async def measure(url: str, key: str, options: argparse.Namespace) -> None:
     address = f"ws{url.removeprefix('http')}"
-    said = [recorded(url, key, text) for text in SENTENCES]
+    texts = lines_of(options.sentences) or SENTENCES
+    instructions = " ".join(lines_of(options.instructions)) or INSTRUCTIONS
+    said = [recorded(url, key, text, options.speaker) for text in texts]
+    detections = {name: DETECTION[name] for name in options.detection}
     for voice in options.voices:
-        await converse(address, key, voice, DETECTION["semantic_vad"], said[:1])  # warm
-        for name, detection in DETECTION.items():
+        await converse(address, key, voice, DETECTION["semantic_vad"], said[:1])
+        for name, detection in detections.items():
             sentences = [said[number % len(said)] for number in range(options.turns)]
-            report(f"{voice}, {name}", *await converse(address, key, voice, detection, sentences))
-        several = await asyncio.gather(
-            *(
-                converse(address, key, voice, DETECTION["semantic_vad"], said[at:] + said[:at])
-                for at in range(options.sessions)
+            turns, errors = await converse(address, key, voice, detection, sentences, instructions)
+            report(f"{voice}, {name}, first turn", turns[:1], errors)
+            report(f"{voice}, {name}", turns[1:], [])
+        if options.sessions:
+            several = await asyncio.gather(
+                *(
+                    converse(address, key, voice, detection, said[at:] + said[:at], instructions)
+                    for at in range(options.sessions)
+                )
             )
-        )
-        turns = [turn for one, _ in several for turn in one]
-        report(
-            f"{voice}, {options.sessions} sessions", turns, [e for _, some in several for e in some]
-        )
-        story, wait = recorded(url, key, STORY), recorded(url, key, INTERRUPTION)
-        silent = await interrupt(address, key, voice, story, wait, options.interruptions)
-        print(f"{voice}: from an interruption to silence {shown(silent)}")
+            turns = [turn for one, _ in several for turn in one[1:]]
+            errors = [error for _, some in several for error in some]
+            report(f"{voice}, {options.sessions} sessions, {name}", turns, errors)
+        if options.interruptions:
+            story = recorded(url, key, STORY, options.speaker)
+            wait = recorded(url, key, INTERRUPTION, options.speaker)
+            silent = await interrupt(address, key, voice, story, wait, options.interruptions)
+            print(f"{voice}: from an interruption to silence {shown(silent)}")
+
+
+def lines_of(file: Path | None) -> list[str]:
+    return [] if file is None else [line for line in file.read_text().splitlines() if line]
 
 
 def main() -> None:
@@ -289,6 +313,10 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=16)
     parser.add_argument("--sessions", type=int, default=4)
     parser.add_argument("--interruptions", type=int, default=8)
+    parser.add_argument("--detection", nargs="+", default=list(DETECTION), choices=list(DETECTION))
+    parser.add_argument("--instructions", type=Path, help="of the agent; else a sentence or two")
+    parser.add_argument("--sentences", type=Path, help="that users say, one a line")
+    parser.add_argument("--speaker", default="onyx", help="the voice of the users")
     options = parser.parse_args()
     with ExitStack() as stack:
         url, key = stack.enter_context(chosen_service(options))

@@ -2,6 +2,7 @@
 service offers is described, and the chat model answers what the user said."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -25,17 +26,17 @@ from api.wyoming.tts import SpokenTexts
 from configs.settings import BRAND
 from models.base import ModelInfo
 from models.errors import EngineError
-from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
+from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, SamplingOptions
+from pipelines.agents.clauses import ClauseSplitter
+from pipelines.agents.response import INSTRUCTIONS
 from pipelines.chat.pipeline import ChatRequest
 from pipelines.errors import InsufficientCredit, Overloaded
 from pipelines.tasks import TtlCache
 from pipelines.text.language_names import iso_code
+from pipelines.text.markdown import without_markdown
+from pipelines.tts.voices import FALLBACK_LANGUAGE
 
 VERSION = "1.0.0"  # of the service's interfaces
-INSTRUCTIONS = (
-    "You are a voice assistant. Answer in one to three short sentences that can be read aloud: "
-    "plain words without lists, markup or emoji, in the language of the user."
-)
 ANSWER_TOKENS = 512
 REMEMBERED_S, MOST_CONVERSATIONS = 3600.0, 500
 MOST_MESSAGES, MOST_CHARACTERS = 20, 20_000  # of a conversation, the latest
@@ -104,6 +105,7 @@ async def answer(
     asked = ChatMessage("user", said.text)
     sampling = SamplingOptions(max_tokens=ANSWER_TOKENS)
     has_begun = False
+    pieces: list[str] = []
     try:
         require_request(await services.platform.request_limits.hit(session.principal))
         completion = await services.chat.completions.start(
@@ -120,10 +122,11 @@ async def answer(
         async with aclosing(completion), aclosing(completion.deltas()) as deltas:
             if has_begun := said.streams:
                 await session.send(wyoming_event("handled-start", context=context))
-            async for delta in deltas:
-                if has_begun and delta.text:
-                    await session.send_speech(wyoming_event("handled-chunk", text=delta.text))
-        text = completion.answer.text.strip()
+            async for text in _clauses(deltas):
+                pieces.append(text)
+                if has_begun:
+                    await session.send_speech(wyoming_event("handled-chunk", text=text))
+        text = "".join(pieces).strip()
         earlier += [asked, ChatMessage("assistant", text)]
         while sum(len(one.content) for one in earlier) > MOST_CHARACTERS:
             del earlier[:2]
@@ -132,6 +135,17 @@ async def answer(
     except CODED as error:
         ends = wyoming_event("not-handled", text=to_api_error(error).message, context=context)
     await session.send(ends + (wyoming_event("handled-stop") if has_begun else b""))
+
+
+async def _clauses(deltas: AsyncIterator[GenerationDelta]) -> AsyncIterator[str]:
+    """The answer as it is read aloud, in pieces that markup does not cross."""
+    splitter = ClauseSplitter(FALLBACK_LANGUAGE)
+    async for delta in deltas:
+        splitter.push(delta.text)
+        if text := without_markdown(splitter.take(hurries=False)):
+            yield text
+    if text := without_markdown(splitter.finish()):
+        yield text
 
 
 async def _nothing() -> list[ChatMessage]:

@@ -40,6 +40,12 @@ class ClauseSplitter:
             size = self._clause()
         return self._cut(size) if self._rest[:size].strip() else ""
 
+    def drop_unfinished(self) -> bool:
+        """Whether a sentence has ended that was not taken; what comes after it is dropped then."""
+        size = finished(self._rest, self._language)
+        self._rest = self._rest[: size or None]
+        return bool(size)
+
     def finish(self) -> str:
         """What is left at the end of the answer."""
         return self._cut(len(self._rest))

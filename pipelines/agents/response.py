@@ -13,9 +13,18 @@ from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.playback import PIECE_S, Playback
 from pipelines.chat.pipeline import Completion
 from pipelines.tasks import TaskSet, wait_within
+from pipelines.text.markdown import without_markdown
+from pipelines.text.spoken_length import LETTERS_PER_S, spoken_length
 from pipelines.tts.session import ContextVoice
 from pipelines.tts.shaping import TimedWord
 
+INSTRUCTIONS = (
+    "You are a voice assistant. Answer in one to three short sentences that can be read aloud: "
+    "plain words without lists, markup or emoji, in the language of the user."
+)
+"""Of an agent whose client gives it none."""
+
+MOST_S = 60.0  # of speech in an answer, where its client sets no limit
 BUFFERED_S = 6.0  # of audio that is made and not sent yet
 CHARACTERS_PER_S = 14  # of speech
 HURRY_S = 1.0  # with less audio left to play, the next piece may be a clause
@@ -61,8 +70,11 @@ class Answer:
         speaker: AgentVoice | None,
         playback: Playback,
         bytes_per_s: int,
+        *,
+        is_limited: bool = False,
     ) -> None:
-        """`bytes_per_s` is that of the voice's encoder."""
+        """`bytes_per_s` is that of the voice's encoder. An answer that the client has not limited
+        ends with its sentence after MOST_S of speech, by the length of the text."""
         self.usage: TokenUsage | None = None
         self.finish_reason: FinishReason | None = None
         self.model = completion.model  # id of the one that answers
@@ -71,6 +83,7 @@ class Answer:
         self._credit = speaker.credit if speaker else None
         self._playback = playback
         self._bytes_per_s = bytes_per_s
+        self._most_letters = math.inf if is_limited else MOST_S * LETTERS_PER_S
         language = speaker.voice.voice.voice.language if speaker else "en"
         self._splitter = ClauseSplitter(language)
         self._pieces: asyncio.Queue[AnswerPiece | Exception | None] = asyncio.Queue()
@@ -116,6 +129,7 @@ class Answer:
             self._tasks.start(self._speak(self._voice), "speak the answer")
         clock = asyncio.get_running_loop().time
         asked_at = clock()
+        letters = 0
         async with aclosing(self._completion.deltas()) as deltas:
             async for delta in deltas:
                 self.usage = delta.usage or self.usage
@@ -125,6 +139,10 @@ class Answer:
                 elif delta.text:
                     self._splitter.push(delta.text)
                     self._grown.set()
+                    letters += spoken_length(delta.text)
+                    if letters > self._most_letters and self._splitter.drop_unfinished():
+                        self.finish_reason = "length"
+                        break
                 for call in delta.tool_calls:
                     self._pieces.put_nowait(AnswerCall(call))
                 if self._is_slow and clock() - asked_at > AT_ONCE_S:
@@ -154,6 +172,8 @@ class Answer:
                 await wait_within(self._grown, wait_s)
                 continue
             begun = True
+            if not (text := without_markdown(text)).strip():
+                continue
             work_s = self._slowness * len(text) / CHARACTERS_PER_S
             self._listens.clear()
             await self._speak_piece(voice, text, in_parts=work_s > left_s)

@@ -8,7 +8,7 @@ number or name and the word that belongs to it.
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple
@@ -101,9 +101,9 @@ class FirstChunkPolicy:
     that each next chunk is ready before the last has been played. Lengths are in letters."""
 
     max_length: int = 40  # of the first chunk
-    # How much longer the next chunk may be than the one played during its synthesis; called for
-    # each, since the number of streams that share the engine changes.
-    ramp_up: Callable[[], float] = lambda: 3.0
+    # The most letters of the next chunk, from those of the last; called when it is asked for, since
+    # the streams that share the engine change.
+    longest: Callable[[int], float] = lambda last: 3.0 * last
     # How much longer than that the rest of a sentence may be before it is cut between words.
     sentence_slack: float = 2.0
 
@@ -127,19 +127,7 @@ def read_chunks(
     chunker = chunker or Chunker()
     for paragraph in paragraphs(text, words=words, read=read):
         spoken_in = paragraph_language(paragraph.text, languages, language)
-        chunks = chunker.chunks(paragraph, spoken_in)
-        yield from _mark_last(chunks, ends_paragraph=True)
-
-
-def _mark_last(chunks: Iterable[TextChunk], *, ends_paragraph: bool) -> Iterator[TextChunk]:
-    """The same chunks, the last one as the end of a sentence, perhaps also of a paragraph."""
-    last: TextChunk | None = None
-    for chunk in chunks:
-        if last is not None:
-            yield last
-        last = chunk
-    if last is not None:
-        yield replace(last, ends_sentence=True, ends_paragraph=ends_paragraph)
+        yield from chunker.chunks(paragraph, spoken_in)
 
 
 class Chunker:
@@ -157,8 +145,7 @@ class Chunker:
             taken = 0
             for start, end in complete:
                 paragraph.take(start - taken)
-                sentence = self._sentence(paragraph, end - start, language)
-                yield from _mark_last(sentence, ends_paragraph=False)
+                yield from self._sentence(paragraph, end - start, language)
                 taken = end
             if paragraph.is_whole:
                 return
@@ -170,11 +157,15 @@ class Chunker:
     def _sentence(
         self, paragraph: Paragraph, rest: int, language: str, keep: int = 0
     ) -> Iterator[TextChunk]:
-        """Takes the chunks of a sentence of `rest` characters, except its last `keep`."""
+        """Takes the chunks of a sentence of `rest` characters, except its last `keep`, each when it
+        is asked for: its length depends on the streams of that moment."""
         while rest > keep:
             count, chunks = self._next(paragraph, rest, language)
-            yield from chunks
             rest -= count
+            if chunks and not is_speakable(paragraph.text[:rest]):
+                is_last = paragraph.is_whole and not is_speakable(paragraph.text)
+                chunks[-1] = replace(chunks[-1], ends_sentence=True, ends_paragraph=is_last)
+            yield from chunks
 
     def _next(
         self, paragraph: Paragraph, length: int, language: str
@@ -182,9 +173,9 @@ class Chunker:
         """Takes the next part of a sentence of `length` characters: its length, and its chunks."""
         window = paragraph.text[: min(length, 2 * MAX_CHUNK_LENGTH)]
         is_rest = len(window) == length
-        count = self._count(window, language, is_rest=is_rest)
-        spoken = normalise(window[:count], language)
         target = self._target_length()
+        count = self._count(window, language, target, is_rest=is_rest)
+        spoken = normalise(window[:count], language)
         room = target.most * _NUMBER_SLACK if target else MAX_CHUNK_LENGTH
         while spoken_length(spoken) > room:
             fits = int(0.9 * spoken_length(window[:count]) * room / spoken_length(spoken))
@@ -209,21 +200,23 @@ class Chunker:
                 chunks.append(TextChunk(part, False, False, language, aligned, end, phonemes))
         if chunks and self._policy:
             self._last_length = sum(spoken_length(chunk.text) for chunk in chunks)
-            if (target := self._target_length()) and target.most >= FULL:
-                self._policy = None
         return count, chunks
 
     def _target_length(self) -> Length | None:
         """The length of the next chunk under the policy; None once it may be a whole sentence."""
         if self._policy is None:
             return None
-        most = max(int(self._policy.ramp_up() * self._last_length), self._policy.max_length)
+        grown = int(self._policy.longest(self._last_length)) if self._last_length else 0
+        most = max(grown, self._policy.max_length)
+        if most >= FULL:
+            self._policy = None
+            return None
         return Length(max(MIN_FIRST_LENGTH, most // 4), most * 7 // 10, most)
 
-    def _count(self, window: str, language: str, *, is_rest: bool) -> int:
+    def _count(self, window: str, language: str, target: Length | None, *, is_rest: bool) -> int:
         """The number of characters of the next chunk, from the sentence that begins `window`."""
         length = spoken_length(window)
-        if self._policy and (target := self._target_length()):
+        if self._policy and target:
             if is_rest and length <= target.most:
                 return len(window)
             # Up to here a sentence is only cut at clauses.

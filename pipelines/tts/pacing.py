@@ -1,10 +1,13 @@
 """Pacing of synthesis: playback clocks, fair scheduling of streams, and the prefetch window."""
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
+from itertools import takewhile
 
 from models.audio import AudioChunk
 from models.errors import PackMissing
@@ -14,15 +17,19 @@ from pipelines.text.chunking import TextChunk
 from telemetry import metrics
 
 AMPLE_LEAD_S = 20.0  # of audio that was sent and has not been played yet
-STARVING_S = 2.0  # with less left to play, an underrun may be imminent
-# For the first audio of a stream. A late start is better than an underrun: playing streams precede
-# those that start, unless they have this much left to play.
-FIRST_DEADLINE_S = 5.0
+# For the first audio of a stream: playing streams with more than this left to play wait for it.
+FIRST_DEADLINE_S = 2.0
+LONGEST_WAIT_S = 5.0  # for older streams that need all of the engine: better late than with gaps
 FILE_DEADLINE_S = 10.0  # a file is not played during its synthesis
 STALLED_S = 0.5  # a client that has not taken the last audio for so long is not reading
 AUDIBLE_S = 0.01  # a shorter gap is not heard
 _POLL_S = 0.1
 _START_POLL_S = 0.02
+
+MOST_LOAD = 1.2  # of the engine, by short chunks, which take more work for a second than long ones
+SAFETY = 0.8  # the share of its turn that a chunk takes
+SLOW = 0.1  # of a second of work for a second of speech
+USUAL_S, REMEMBERED_S = 5.0, 60.0  # of speech, by which the work for a second of it is known
 
 IN_FLIGHT = 2  # chunks of one text; replicas do not limit the chunks of a text
 _TOGETHER_S = 0.5  # arrived audio is returned together, up to about so much
@@ -45,14 +52,18 @@ class PlaybackClock:
     _: KW_ONLY
     is_played: bool = True  # else the speech is for a file: it has no lead, and never starves
     asked_at: float | None = None  # when the text arrived, by `clock`
+    before_s: float = 0.0  # of speech before this text that is left to play
     clock: Callable[[], float] = time.monotonic
     _gaps_s: float = 0.0
+    _has_begun: bool = False
     _unread_since: float | None = None  # when the audio not yet taken was sent
     _runs_dry_at: float | None = None  # when all audio that was sent will be played
 
     def __post_init__(self) -> None:
         self._started_at = self._taken_at = self.clock()
         self._asked_at = self._started_at if self.asked_at is None else self.asked_at
+        if self.before_s:
+            self._runs_dry_at = self._started_at + self.before_s
 
     def start(self) -> None:
         """The stream competes with the others of its model until `stop`."""
@@ -63,11 +74,14 @@ class PlaybackClock:
 
     def audio_sent(self, duration_s: float) -> None:
         """Call it before the audio is handed to the client."""
+        self._scheduler.made_s += duration_s
         if not self.is_played:
             return
         now = self._unread_since = self.clock()
-        if self._runs_dry_at is None:
+        if not self._has_begun:
             metrics.tts_first_audio_seconds.observe(now - self._asked_at)
+            self._has_begun = True
+        if self._runs_dry_at is None:
             self._runs_dry_at = now
         late_s = min(now - self._runs_dry_at, now - self._taken_at)
         if late_s > AUDIBLE_S:
@@ -80,7 +94,7 @@ class PlaybackClock:
 
     def count(self, *, is_finished: bool) -> None:
         """Adds a stream that ends to the metrics; an unfinished one was cancelled or failed."""
-        if self._runs_dry_at is not None:
+        if self._has_begun:
             outcome = ("late" if self._gaps_s else "smooth") if is_finished else "left"
             metrics.tts_gap_seconds.inc(self._gaps_s)
             metrics.tts_streams.labels(outcome).inc()
@@ -95,19 +109,16 @@ class PlaybackClock:
         """Seconds until missing audio would be heard."""
         if not self.is_played:
             return FILE_DEADLINE_S
-        return FIRST_DEADLINE_S if self._runs_dry_at is None else self.lead_s
+        if self._runs_dry_at is not None:
+            return self.lead_s
+        return max(0.0, FIRST_DEADLINE_S - self.clock() + self._started_at)
 
     @property
     def is_starting(self) -> bool:
         """Whether none of it was played yet, and it has not waited for long."""
         if not self.is_played or self._runs_dry_at is not None:
             return False
-        return self.clock() - self._started_at < FIRST_DEADLINE_S
-
-    @property
-    def is_starving(self) -> bool:
-        """Whether it plays with little audio left, unless its client is not reading."""
-        return self._runs_dry_at is not None and self.lead_s < STARVING_S and not self.is_stalled
+        return self.clock() - self._started_at < LONGEST_WAIT_S
 
     @property
     def is_stalled(self) -> bool:
@@ -128,47 +139,76 @@ class FairScheduler:
     """The streams of one model.
 
     A stream with an ample lead waits while another has none; if all have one, they use the engine
-    one at a time, so that long texts finish early without delaying others. Streams of a slow engine
-    start one after another: each gets a lead before the next uses the engine. A stream whose client
-    does not read is left out until it reads: none waits for it.
+    one at a time, so that long texts finish early without delaying others. Streams that the engine
+    cannot serve beside the older ones start when these have a lead. A stream whose client does not
+    read is left out until it reads: none waits for it.
     """
 
     def __init__(self) -> None:
         self.streams: dict[PlaybackClock, None] = {}  # the oldest first
+        self.made_s = 0.0  # of speech
+        self._worked_s = 0.0  # of time with a chunk in the engine
+        self._worked_until = 0.0  # by the clock of the streams
+        self._chunks = 0  # in the engine
         self._spare = asyncio.Lock()
-
-    @property
-    def starving(self) -> int:
-        """How many streams play with little audio left."""
-        return sum(one.is_starving for one in list(self.streams))
 
     @property
     def busy(self) -> int:
         """How many streams have no ample lead yet."""
         return sum(one.is_behind for one in list(self.streams))
 
-    async def admit(self, stream: PlaybackClock, *, is_slow: bool = False) -> Callable[[], None]:
+    def longest_s(self, usual: float) -> float:
+        """The longest speech that can be made for every stream, by earliest deadline, before one of
+        them runs dry; infinite where one will in any case: long chunks take less work."""
+        deadlines = sorted(one.deadline_s for one in list(self.streams) if one.is_behind)
+        if (cost := self.cost(usual)) * len(deadlines) > MOST_LOAD:
+            return math.inf
+        turns = (deadline / number for number, deadline in enumerate(deadlines, start=1))
+        return SAFETY * min(turns, default=math.inf) / cost
+
+    async def admit(self, stream: PlaybackClock, *, cost: float = 0.0) -> Callable[[], None]:
         """Waits until the stream may start a chunk; call the result when the chunk is synthesised.
 
-        `is_slow`: whether the engine is slow.
+        `cost` is the usual work of the engine for a second of speech, in seconds.
         """
-        while is_slow and stream.is_starting and self._starts_later(stream):
+        while stream.is_starting and self._starts_later(stream, self.cost(cost)):
             await asyncio.sleep(_START_POLL_S)
-        while stream.has_ample_lead:
+        release = None
+        while release is None and stream.has_ample_lead:
             if not self.busy and not self._spare.locked():
                 await self._spare.acquire()
-                return self._spare.release
-            await asyncio.sleep(_POLL_S)
-        return lambda: None
+                release = self._spare.release
+            else:
+                await asyncio.sleep(_POLL_S)
+        if not self._chunks:
+            self._worked_until = stream.clock()
+        self._chunks += 1
+        return partial(self._ended, stream.clock, release)
 
-    def _starts_later(self, stream: PlaybackClock) -> bool:
-        """Whether an older stream has little or nothing to play yet."""
-        for one in self.streams:
-            if one is stream:
-                return False
-            if one.is_starving or one.is_starting:
-                return True
-        return False
+    def cost(self, usual: float) -> float:
+        """The work of the engine for a second of speech, in seconds: that of the last minute, since
+        processors and their other work differ; the `usual` one of a fast engine."""
+        if usual < SLOW:
+            return usual
+        return (usual * USUAL_S + self._worked_s) / (USUAL_S + self.made_s)
+
+    def _ended(self, clock: Callable[[], float], release: Callable[[], None] | None) -> None:
+        now = clock()
+        self._worked_s += now - self._worked_until
+        self._worked_until = now
+        self._chunks -= 1
+        if max(self.made_s, self._worked_s) > REMEMBERED_S:
+            self.made_s /= 2
+            self._worked_s /= 2
+        if release is not None:
+            release()
+
+    def _starts_later(self, stream: PlaybackClock, cost: float) -> bool:
+        """Whether older streams leave too little of the engine, and one has little to play yet."""
+        older = list(takewhile(lambda one: one is not stream, list(self.streams)))
+        is_served = cost * (1 + sum(one.is_behind for one in older)) <= MOST_LOAD
+        is_short = any(one.deadline_s <= FIRST_DEADLINE_S and not one.is_stalled for one in older)
+        return is_short and not is_served
 
 
 @dataclass(frozen=True, slots=True)

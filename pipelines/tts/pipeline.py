@@ -25,7 +25,12 @@ from pipelines.text.lexicon import Lexicon
 from pipelines.text.markup import Token
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
 from pipelines.tts.dictionaries import Dictionaries
-from pipelines.tts.pacing import FairScheduler, InFlightChunk, PlaybackClock, PrefetchWindow
+from pipelines.tts.pacing import (
+    FairScheduler,
+    InFlightChunk,
+    PlaybackClock,
+    PrefetchWindow,
+)
 from pipelines.tts.reading import (
     PassageReader,
     SpeechRequest,
@@ -44,15 +49,14 @@ from pipelines.tts.shaping import (
 from pipelines.tts.spool import SpeechSpool
 from pipelines.tts.voices import AvailableVoice, ReadyCustomVoices, VoiceDirectory
 
-FIRST_WORK_S = 0.3  # of the engine, for the first chunk of a stream
+# Of the engine, for a stream's first chunk: alone, and beside others, which delay its second one.
+FIRST_WORK_S, FIRST_WORK_BESIDE_S = 0.3, 0.45
 BEYOND_LONGEST = 1.5  # times the longest speech: what is longer than counted ends there
-# Ramp-up: the largest growth from one of a stream's first chunks to the next. Short chunks cost
-# more for each second: many streams with short chunks could never get longer ones.
-MOST_GROWTH, LEAST_GROWTH = 3.0, 1.4
-SAFETY = 0.8
-# For the end of a first sentence, which a slow engine would take too long for.
+# Ramp-up: the growth from one of a stream's first chunks to the next. Short chunks cost more for
+# each second: many streams with short chunks could never get longer ones.
+MOST_GROWTH, LEAST_GROWTH = 3.0, 1.2
+# For the end of a first sentence, which a slow engine would take too long for; none beside others.
 SLOW_SENTENCE_SLACK = 4 / 3
-CROWDED = 0.5  # of an engine's time, by streams that play
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 SWAPS = 3  # of a model, that one request survives
 
@@ -71,6 +75,7 @@ class SpeechPlan:
     letters: int  # that it is spoken with; a bound of three a character where they are not counted
     asked_at: float  # by time.monotonic
     passages: Sequence[SpokenPassage]  # by the numbers of the chunks
+    before_s: float = 0.0  # of speech before it that its listener has not heard yet
 
 
 @dataclass(eq=False, repr=False)
@@ -175,27 +180,22 @@ class SpeechPipeline:
         """How many seconds the speech may last, as counted."""
         return self._voices.longest_s * max(1, len(request.text) / COUNTED)
 
-    def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy | None:
-        """The first-chunk policy: shorter chunks for a slow engine, or while streams starve.
-
-        None under high load: a stream that starts waits for the others anyway, and gets whole
-        sentences: with less it would need the engine again before all others have had a chunk.
-        """
+    def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy:
+        """The first-chunk policy: shorter chunks for a slow engine, and while streams share it."""
         scheduler = self._schedulers[voice.model_name]
-        cost = voice.model.real_time_factor
-        if cost * (scheduler.busy + 1) > CROWDED:
-            return None
-
-        def ramp_up() -> float:
-            shared = cost * max(1, scheduler.starving)
-            return min(MOST_GROWTH, max(LEAST_GROWTH, SAFETY / shared)) if shared else MOST_GROWTH
-
+        cost = scheduler.cost(voice.model.real_time_factor)
         if not cost:
-            return FirstChunkPolicy(ramp_up=ramp_up)
-        fits = int(FIRST_WORK_S / cost * LETTERS_PER_S)
+            return FirstChunkPolicy()
+
+        def longest(last: int) -> float:
+            turn = scheduler.longest_s(voice.model.real_time_factor) * LETTERS_PER_S
+            return min(MOST_GROWTH * last, max(LEAST_GROWTH * last, turn))
+
+        work_s = FIRST_WORK_BESIDE_S if scheduler.busy else FIRST_WORK_S
+        fits = int(work_s / cost * LETTERS_PER_S)
         if fits > FirstChunkPolicy.max_length:
-            return FirstChunkPolicy(ramp_up=ramp_up)
-        return FirstChunkPolicy(fits, ramp_up, SLOW_SENTENCE_SLACK)
+            return FirstChunkPolicy(longest=longest)
+        return FirstChunkPolicy(fits, longest, 1.0 if scheduler.busy else SLOW_SENTENCE_SLACK)
 
     async def speak(
         self,
@@ -218,7 +218,7 @@ class SpeechPipeline:
                 return await speak(plan)
             except UnknownVoice:
                 again = await self.plan(plan.request, early_start=plan.early_start)
-                plan = replace(again, asked_at=plan.asked_at)
+                plan = replace(again, asked_at=plan.asked_at, before_s=plan.before_s)
         return await speak(plan)
 
     def choose_watermark(self, *voices: AvailableVoice) -> Watermark | None:
@@ -274,7 +274,9 @@ class SpeechPipeline:
         voices after each: those of one script differ by 5.3 LU, and then by 1.2 LU."""
         request, voice = plan.request, plan.voice
         scheduler = self._schedulers[voice.model_name]
-        clock = PlaybackClock(scheduler, is_played=not is_file, asked_at=plan.asked_at)
+        clock = PlaybackClock(
+            scheduler, is_played=not is_file, asked_at=plan.asked_at, before_s=plan.before_s
+        )
         passages = plan.passages
         voices = [passage.voice for passage in passages]
         is_alone = len({one.voice.voice_id for one in voices}) == 1
@@ -291,7 +293,7 @@ class SpeechPipeline:
             lambda chunk, buffered_s: self._send(
                 plan, chunk, clock.deadline_s + buffered_s / passages[chunk.passage].tempo
             ),
-            lambda: scheduler.admit(clock, is_slow=2 * voice.model.real_time_factor >= CROWDED),
+            lambda: scheduler.admit(clock, cost=voice.model.real_time_factor),
         )
         return SynthesisRun(window, clock, processor, BEYOND_LONGEST * self._longest_of(request))
 

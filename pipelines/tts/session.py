@@ -108,6 +108,8 @@ class ContextVoice:
             plan = await self._synthesis.plan(request, self._workspace_id, early_start=early_start)
         except NothingToSpeak:
             return  # as when a flush falls between two words
+        before_s = max(0.0, self._plays_until - asyncio.get_running_loop().time())
+        plan = replace(plan, before_s=before_s)
         self.charged = self._synthesis.characters(plan)
         async with self._synthesis.pay(self._workspace_id, self.operation, plan) as paid:
             if self.boost_volume and self._booster is None:

@@ -52,6 +52,7 @@ from pipelines.agents.items import (
     as_messages,
     split_turn,
 )
+from pipelines.agents.response import INSTRUCTIONS
 from pipelines.agents.session_record import SessionRecord
 from pipelines.audio.encode.formats import open_encoder
 from pipelines.chat.pipeline import ChatRequest, Completion
@@ -377,7 +378,8 @@ class RealtimeConversation:
 
     def _request(self, view: RealtimeSession, items: Iterable[Item]) -> ChatRequest:
         messages = as_messages(items)
-        instructions = [view.instructions, *(m.content for m in messages if m.role == "system")]
+        given = view.instructions or (INSTRUCTIONS if view.speaks else "")
+        instructions = [given, *(m.content for m in messages if m.role == "system")]
         history, said = split_turn([m for m in messages if m.role != "system"])
         if view.truncation.type == "disabled":
             history, said = (), (*history, *said)

@@ -210,8 +210,13 @@ class ActiveResponse:
         async with AsyncExitStack() as stack:
             speaks = self._view.speaks
             speaker = await stack.enter_async_context(open_voice()) if speaks else None
-            bytes_per_s = BYTES_PER_S[self._view.audio.output.format.type]
-            self.answer = Answer(await begin(), speaker, self.playback, bytes_per_s)
+            self.answer = Answer(
+                await begin(),
+                speaker,
+                self.playback,
+                BYTES_PER_S[self._view.audio.output.format.type],
+                is_limited=self._view.max_output_tokens != "inf",
+            )
             async with aclosing(self.answer.pieces()) as pieces:
                 async for piece in pieces:
                     await self._show(piece)

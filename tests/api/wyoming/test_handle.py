@@ -18,12 +18,14 @@ async def test_a_sentence_is_answered_as_a_whole(home: Home) -> None:
 
 async def test_the_pieces_of_a_streamed_answer_are_the_whole_one(home: Home) -> None:
     async with home.client(version="1.7.0") as client:
-        await client.send("transcript", text="one two three", context={"conversation_id": "c1"})
+        said = "**One** two `three` \U0001f600\n- four five."
+        await client.send("transcript", text=said, context={"conversation_id": "c1"})
         events = await client.until("handled-stop")
     kinds = [kind for kind, _, _ in events]
     assert kinds[0] == "handled-start" and kinds[-2:] == ["handled", "handled-stop"]
     assert set(kinds[1:-2]) == {"handled-chunk"}
     assert "".join(data["text"] for _, data, _ in events[1:-2]).strip() == events[-2][1]["text"]
+    assert events[-2][1]["text"].split() == ["One", "two", "three", "four", "five."]
     assert events[-2][1]["context"] == {"conversation_id": "c1"}
 
 

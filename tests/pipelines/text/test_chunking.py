@@ -225,12 +225,29 @@ def test_the_first_chunks_of_an_early_start_grow_in_length() -> None:
 
 
 def test_a_policy_for_a_slow_engine_starts_with_shorter_chunks_that_grow_less() -> None:
-    policy = FirstChunkPolicy(max_length=22, ramp_up=lambda: 1.2)
+    policy = FirstChunkPolicy(max_length=22, longest=lambda last: 1.2 * last)
     read_out = read_chunks(LONG * 3, languages=LANGUAGES, language="en", chunker=Chunker(policy))
     found = [spoken_length(chunk.text) for chunk in read_out]
     assert found[0] == len("The old city of New York")  # no better place within 22 letters
     for chunk, following in itertools.pairwise(found[:6]):
         assert following <= max(22, 1.2 * chunk) * 2
+
+
+def test_a_chunk_is_cut_by_what_holds_when_it_is_asked_for() -> None:
+    most = 24
+    policy = FirstChunkPolicy(max_length=24, longest=lambda _: most, sentence_slack=1.0)
+    text = "The old mill by the river was sold, " * 6 + "and nobody minded. The end."
+    read_out = read_chunks(text, languages=LANGUAGES, language="en", chunker=Chunker(policy))
+    short = [next(read_out) for _ in range(3)]
+    most = 100  # the other streams have ended
+    following = next(read_out)
+    assert all(spoken_length(chunk.text) <= 24 for chunk in short)
+    assert spoken_length(following.text) > 48
+    last = [*read_out][-2:]
+    assert [(chunk.ends_sentence, chunk.ends_paragraph) for chunk in last] == [
+        (True, False),
+        (True, True),
+    ]
 
 
 def test_a_first_sentence_without_clauses_is_cut_between_words() -> None:

@@ -1,12 +1,21 @@
 """The scheduler of streams by their lead, and the metrics of underruns."""
 
 import asyncio
+import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from pipelines.tts.pacing import AMPLE_LEAD_S, FairScheduler, PlaybackClock
+from pipelines.tts.pacing import (
+    AMPLE_LEAD_S,
+    FIRST_DEADLINE_S,
+    LONGEST_WAIT_S,
+    SAFETY,
+    USUAL_S,
+    FairScheduler,
+    PlaybackClock,
+)
 from telemetry.metrics import REGISTRY
 from tests.patience import PATIENCE_S
 
@@ -81,35 +90,95 @@ async def test_streams_with_an_ample_lead_use_the_engine_one_at_a_time() -> None
             await waiting
 
 
-async def test_streams_of_a_slow_engine_start_one_after_another() -> None:
+async def test_streams_that_a_slow_engine_can_serve_start_at_once_and_further_ones_later() -> None:
     scheduler, clock = FairScheduler(), Clock()
-    with stream_of(scheduler, clock) as first, stream_of(scheduler, clock) as second:
-        await scheduler.admit(first, is_slow=True)  # at once
-        await scheduler.admit(second)  # of a fast engine, too
-        waiting = asyncio.create_task(scheduler.admit(second, is_slow=True))
-        first.audio_sent(1.0)
-        await asyncio.sleep(0.1)  # also while the client takes it
+    with ExitStack() as stack:
+        older = [stack.enter_context(stream_of(scheduler, clock)) for _ in range(4)]
+        last = stack.enter_context(stream_of(scheduler, clock))
+        ends = [await scheduler.admit(stream, cost=0.25) for stream in older]
+        await scheduler.admit(last, cost=0.01)  # of a fast engine, too
+        clock.now += 1.0
+        for end in ends:
+            end()
+        waiting = asyncio.create_task(scheduler.admit(last, cost=0.25))
+        for stream in older:
+            stream.audio_sent(1.0)
+        await asyncio.sleep(0.1)  # also while the clients take it
         assert not waiting.done()
-        first.audio_taken()
+        for stream in older:
+            stream.audio_taken()
         clock.now += 0.6
         await asyncio.sleep(0.1)
         assert not waiting.done()
-        first.audio_sent(2.0)
+        for stream in older:
+            stream.audio_sent(2.0)
         async with asyncio.timeout(PATIENCE_S):
             await waiting
 
 
-async def test_a_starting_stream_waits_no_longer_than_the_first_deadline() -> None:
+async def test_a_stream_waits_for_older_ones_only_for_a_time() -> None:
     scheduler, clock = FairScheduler(), Clock()
     with stream_of(scheduler, clock) as first, stream_of(scheduler, clock) as second:
         first.audio_sent(1.0)
         first.audio_taken()
-        waiting = asyncio.create_task(scheduler.admit(second, is_slow=True))
+        waiting = asyncio.create_task(scheduler.admit(second, cost=0.9))
         await asyncio.sleep(0.1)
         assert not waiting.done()
-        clock.now += 5.0
+        clock.now += LONGEST_WAIT_S
         async with asyncio.timeout(PATIENCE_S):
             await waiting
+
+
+async def test_a_text_that_follows_speech_is_due_when_that_has_been_heard() -> None:
+    scheduler, clock = FairScheduler(), Clock()
+    with stream_of(scheduler, clock):  # has begun nothing yet, and is older
+        following = PlaybackClock(scheduler, clock=clock, before_s=0.7)
+        assert following.deadline_s == following.lead_s == pytest.approx(0.7)
+        async with asyncio.timeout(PATIENCE_S):
+            await scheduler.admit(following, cost=0.9)  # at once
+    clock.now += 1.0
+    began = value("tts_first_audio_seconds_count")
+    before_s = value("tts_gap_seconds_total")
+    following.audio_sent(1.0)
+    following.count(is_finished=True)
+    assert value("tts_first_audio_seconds_count") == began + 1
+    assert value("tts_gap_seconds_total") - before_s == pytest.approx(0.3)
+
+
+async def test_the_work_of_an_engine_is_that_of_its_last_speech() -> None:
+    scheduler, clock = FairScheduler(), Clock()
+    assert scheduler.cost(0.25) == 0.25 and scheduler.cost(0.01) == 0.01
+    with stream_of(scheduler, clock) as one, stream_of(scheduler, clock) as two:
+        for _ in range(60):
+            ends = [await scheduler.admit(stream, cost=0.25) for stream in (one, two)]
+            for end, stream in zip(ends, (one, two), strict=True):
+                clock.now += 0.8
+                stream.audio_sent(1.0)
+                stream.audio_taken()
+                end()
+            clock.now += 1.0  # without work
+    assert scheduler.cost(0.25) == pytest.approx(0.8, rel=0.15)
+    assert scheduler.cost(0.01) == 0.01
+
+
+def test_a_turn_leaves_every_stream_its_own_before_it_runs_dry() -> None:
+    scheduler, clock = FairScheduler(), Clock()
+    assert scheduler.longest_s(0.25) == math.inf
+    with ExitStack() as stack:
+        streams = [stack.enter_context(stream_of(scheduler, clock)) for _ in range(3)]
+        for stream, lead_s in zip(streams, (3.0, 1.0, 1.2), strict=True):
+            stream.audio_sent(lead_s)
+            stream.audio_taken()
+        usual = 0.25 * (USUAL_S + 5.2) / USUAL_S  # as nothing was computed for the speech
+        assert scheduler.cost(usual) == pytest.approx(0.25)
+        turn_s = SAFETY / 0.25
+        assert scheduler.longest_s(usual) == pytest.approx(0.6 * turn_s)  # two within 1.2 s
+        clock.now += 0.5
+        assert scheduler.longest_s(usual) == pytest.approx(0.35 * turn_s)
+        starting = stack.enter_context(stream_of(scheduler, clock))
+        clock.now += FIRST_DEADLINE_S
+        assert starting.deadline_s == scheduler.longest_s(usual) == 0.0
+        assert scheduler.longest_s(2 * usual) == math.inf  # too much for the engine
 
 
 @pytest.mark.parametrize("is_played", [True, False])
@@ -124,7 +193,7 @@ async def test_no_stream_waits_for_a_client_that_does_not_read_or_for_a_file(
         first.audio_sent(1.0)
         clock.now += 0.6
         async with asyncio.timeout(PATIENCE_S):
-            await scheduler.admit(second, is_slow=True)
+            await scheduler.admit(second, cost=0.9)
 
 
 async def test_a_stream_whose_client_does_not_read_is_not_busy_and_delays_no_other() -> None:

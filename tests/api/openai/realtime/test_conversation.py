@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from api.services import Services
 from models.stt.base import Transcript, TranscriptionRequest
+from pipelines.agents.response import INSTRUCTIONS
 from tests.api.openai.realtime.client import RATE, RealtimeClient
 from tests.api.replaced import with_listening
 from tests.api.sockets.client import connect
@@ -85,6 +86,45 @@ async def test_a_text_is_answered_by_voice_with_its_events_in_order(server: Sock
         await client.send("conversation.item.retrieve", item_id=item["id"])
         shown = (await client.until("conversation.item.retrieved"))["item"]
         assert shown["content"][0]["transcript"] == "One two three."
+
+
+@pytest.mark.parametrize(
+    ("options", "instructions"),
+    [
+        ({}, INSTRUCTIONS),
+        ({"instructions": "Sing."}, "Sing."),
+        ({"output_modalities": ["text"]}, ""),
+    ],
+)
+async def test_a_spoken_answer_is_brief_unless_the_client_gives_instructions(
+    server: SocketServer, options: dict[str, Any], instructions: str
+) -> None:
+    async with session(server) as client:
+        response = await client.say("Hello.", **options)
+        assert response["usage"]["input_tokens"] == len(instructions.split()) + 1
+
+
+async def test_markup_and_emoji_are_neither_spoken_nor_in_the_transcript(
+    server: SocketServer,
+) -> None:
+    async with session(server) as client:
+        await client.say("**One** two `three` 😀.\n- Four *five*.\n---\nSix.")
+        assert client.transcript().split() == ["One", "two", "three", ".", "Four", "five.", "Six."]
+
+
+@pytest.mark.parametrize(("options", "is_cut"), [({}, True), ({"max_output_tokens": 400}, False)])
+async def test_a_long_spoken_answer_ends_with_a_sentence_unless_the_client_sets_a_limit(
+    server: SocketServer, options: dict[str, Any], is_cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.agents.response.MOST_S", 2.0)
+    text = "One two three four. Five six seven eight. " * 4
+    async with session(server) as client:
+        response = await client.say(text, **options)
+        assert response["status"] == ("incomplete" if is_cut else "completed")
+        said = client.transcript().strip()
+        assert text.startswith(said) and said.endswith(".")
+        assert (len(said) < len(text) / 2) is is_cut
+        assert 0 < response["usage"]["output_token_details"]["text_tokens"]
 
 
 async def test_a_text_session_sends_text_alone(server: SocketServer) -> None:

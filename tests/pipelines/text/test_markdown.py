@@ -1,0 +1,55 @@
+"""Markdown as language models write it, and what is read aloud of it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.text.markdown import without_markdown
+
+
+@pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        (
+            "**Bold**, ***very important*** and _slanted_ words.",
+            "Bold, very important and slanted words.",
+        ),
+        ("___Totally___ critical.", "Totally critical."),
+        ("**Note:", "Note:"),  # a clause of a longer emphasis
+        ("it is** good", "it is good"),
+        ('He said "**yes**" (*really*)!', 'He said "yes" (really)!'),
+        ("# Heading\n## Second", "Heading\nSecond"),
+        ("- bread\n* milk\n  + salt\n• tea", "bread\nmilk\nsalt\ntea"),
+        ("> a quote", "a quote"),
+        ("Use `max_tokens` and ~~not~~ this.", "Use max_tokens and not this."),
+        ("```python\nprint(1)\n```", "\nprint(1)\n"),
+        ("See [the page](https://example.com/a_b) ![logo](x.png).", "See the page logo."),
+        ("| city | rain |\n|------|:----:|\n| Bonn | 5 mm |", "city, rain\n\nBonn, 5 mm"),
+        ("one\n---\ntwo", "one\n\ntwo"),
+        ("Great \U0001f600\ufe0f!", "Great !"),
+        ("你好！**很好**。", "你好！很好。"),
+    ],
+)
+def test_markup_is_left_out_and_words_stay(written: str, spoken: str) -> None:
+    assert without_markdown(written) == spoken
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2 * 3 = 6, 10 - 4 = 6, x**2, a_b and #1 in C#.",
+        "3. Mai 2024",
+        "It is 30 °C, No. 5 costs 4.50 €.",
+        'Wait <break time="1s"/> a moment.',
+        "a < b > c, well-known",
+    ],
+)
+def test_other_signs_stay(text: str) -> None:
+    assert without_markdown(text) == text
+
+
+@given(st.text(alphabet="ab *_#`-\n[](). |~😀", max_size=60))
+def test_letters_are_never_lost_but_in_addresses(text: str) -> None:
+    if "](" not in text and "```" not in text:
+        letters = [letter for letter in text if letter.isalpha()]
+        assert [letter for letter in without_markdown(text) if letter.isalpha()] == letters
