@@ -23,7 +23,7 @@ LOCK := $(PIN) --extra espeak pyproject.toml
 # Programs only: the folder also holds what they share. Without those that want recordings, hours
 # (make bench-hostile ARGS=--all) or the GPU profile.
 UNUSUAL := realtime_soak busy_jobs voices-fitting tts-languages chat-gpu stt-gpu tts-gpu \
-	chat-agents chat-bfcl chat-ifeval chat-maskbench \
+	chat-agents chat-bfcl chat-drafts chat-ifeval chat-maskbench \
 	stt-diarization stt-jobs stt-known_speakers stt-lost_speech
 BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 	benchmarks/%.py,%,$(shell grep -rl --include=*.py '__name__ == "__main__"' benchmarks))))

@@ -9,7 +9,8 @@ import re
 from collections.abc import Collection
 from itertools import product
 
-_OPENINGS = ("", "```json", "```", "<tools>")
+_TAG = "<tools>"
+_OPENINGS = ("", "```json", "```", _TAG)
 _BRACKETS = ("", "[", "{")  # of a list of calls, or doubled as in Qwen's own template
 _HEADS = tuple(
     f'{opening}{bracket}{{"name":"' for opening, bracket in product(_OPENINGS, _BRACKETS)
@@ -65,4 +66,6 @@ class UnmarkedCallFinder:
                 self.called = name
                 return True
             return any(key.startswith(after) for key in _AFTER_NAME)
-        return False
+        if compact.startswith(_TAG):  # what follows is no JSON, such as a bare name
+            self.called = min(self._names, default="")
+        return self.called is not None

@@ -29,6 +29,7 @@ def read(text: str, cuts: list[int]) -> tuple[str, str | None]:
         (f"```\n{CALL}\n```", "", "get_weather"),
         (f"  ``` json\n{CALL}", "", "get_weather"),
         (f"<tools>\n{CALL}\n</tools>", "", "get_weather"),
+        ("<tools>get_weather</tools>", "", "clock"),  # any of the functions
         (f"[{CALL}, {CALL}]", "", "get_weather"),
         ('{{"name": "get_weather", "arguments": {"city": "Rome"}}}', "", "get_weather"),
         ('{"name": "clock", "parameters": {}}', "", "clock"),
