@@ -17,7 +17,7 @@ _HEADS = tuple(
 )
 _AFTER_NAME = (',"arguments":', ',"parameters":')
 _NAME = re.compile(r"[\w.-]{0,64}")
-_LINE = re.compile(r"^[ \t]*(?=[`{\[<])", re.M)
+_LINE = re.compile(r"^[ \t]*(?=\S)", re.M)
 
 
 class UnmarkedCallFinder:
@@ -66,6 +66,12 @@ class UnmarkedCallFinder:
                 self.called = name
                 return True
             return any(key.startswith(after) for key in _AFTER_NAME)
-        if compact.startswith(_TAG):  # what follows is no JSON, such as a bare name
+        for opening in _OPENINGS:
+            name, bracket, _ = compact.removeprefix(opening).partition("(")
+            if bracket and name in self._names:
+                self.called = name
+            elif not bracket and any(one.startswith(name) for one in self._names):
+                return True  # as far as it goes; a call in the form of Python when it goes on
+        if self.called is None and compact.startswith(_TAG):  # such as a name alone
             self.called = min(self._names, default="")
         return self.called is not None

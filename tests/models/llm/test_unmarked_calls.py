@@ -30,6 +30,8 @@ def read(text: str, cuts: list[int]) -> tuple[str, str | None]:
         (f"  ``` json\n{CALL}", "", "get_weather"),
         (f"<tools>\n{CALL}\n</tools>", "", "get_weather"),
         ("<tools>get_weather</tools>", "", "clock"),  # any of the functions
+        ('<tools>get_weather({"city": "Rome"})</tools>', "", "get_weather"),
+        ('get_weather(city="Rome")', "", "get_weather"),
         (f"[{CALL}, {CALL}]", "", "get_weather"),
         ('{{"name": "get_weather", "arguments": {"city": "Rome"}}}', "", "get_weather"),
         ('{"name": "clock", "parameters": {}}', "", "clock"),
@@ -54,6 +56,8 @@ def test_calls_without_a_marker_are_found_however_they_are_split(
         '{"name": "Anna"}',
         '{"name": "Anna", "argument": 1}',
         '{"city": "Rome"}',
+        "get_weather",
+        "clock: it shows the time.\nget it (soon)",
         '```python\nprint({"name": "get_weather"})\n```',
         f"Write {CALL} to call it.",
         "[1, 2]\n{}\n<b>bold</b>\n`code`",
