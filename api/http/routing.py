@@ -193,8 +193,8 @@ def _warning(text: object, *, free_cues: bool) -> str:
     if not isinstance(text, str) or is_ssml(text):
         return ""
     cues = ", ".join(dropped_cues(text, free=free_cues)).replace('"', "'")
-    shown = cues[:MOST_WARNED].encode("ascii", "replace").decode()
-    return f'299 - "not followed: {shown}"' if shown else ""
+    warned = cues[:MOST_WARNED].encode("ascii", "replace").decode()
+    return f'299 - "not followed: {warned}"' if warned else ""
 
 
 def _values_of_visitor(given: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:

@@ -190,8 +190,8 @@ class LlamaCppEngine(ChatEngine):
                 if delta.usage is None:
                     yield delta
                 else:
-                    made = used.completion_tokens + delta.usage.completion_tokens
-                    yield replace(delta, usage=replace(used, completion_tokens=made))
+                    tokens = used.completion_tokens + delta.usage.completion_tokens
+                    yield replace(delta, usage=replace(used, completion_tokens=tokens))
 
     async def _grammar(self, request: GenerationRequest) -> Grammar | TextMatcher | None:
         """Raises SchemaError."""

@@ -70,7 +70,7 @@ class UnmarkedCallFinder:
             name, bracket, _ = compact.removeprefix(opening).partition("(")
             if bracket and name in self._names:
                 self.called = name
-            elif not bracket and any(one.startswith(name) for one in self._names):
+            elif not bracket and any(known.startswith(name) for known in self._names):
                 return True  # as far as it goes; a call in the form of Python when it goes on
         if self.called is None and compact.startswith(_TAG):  # such as a name alone
             self.called = min(self._names, default="")

@@ -160,7 +160,7 @@ class FairScheduler:
     def longest_s(self, usual: float) -> float:
         """The longest speech that can be made for every stream, by earliest deadline, before one of
         them runs dry; infinite where one will in any case: long chunks take less work."""
-        deadlines = sorted(one.deadline_s for one in list(self.streams) if one.is_behind)
+        deadlines = sorted(stream.deadline_s for stream in list(self.streams) if stream.is_behind)
         if (cost := self.cost(usual)) * len(deadlines) > MOST_LOAD:
             return math.inf
         turns = (deadline / number for number, deadline in enumerate(deadlines, start=1))
@@ -206,8 +206,10 @@ class FairScheduler:
     def _starts_later(self, stream: PlaybackClock, cost: float) -> bool:
         """Whether older streams leave too little of the engine, and one has little to play yet."""
         older = list(takewhile(lambda one: one is not stream, list(self.streams)))
-        is_served = cost * (1 + sum(one.is_behind for one in older)) <= MOST_LOAD
-        is_short = any(one.deadline_s <= FIRST_DEADLINE_S and not one.is_stalled for one in older)
+        is_served = cost * (1 + sum(other.is_behind for other in older)) <= MOST_LOAD
+        is_short = any(
+            other.deadline_s <= FIRST_DEADLINE_S and not other.is_stalled for other in older
+        )
         return is_short and not is_served
 
 
