@@ -77,9 +77,10 @@ class LeavingSite:
         await self.until(lambda: not any(limit._count for limit in limits))
         assert not admission._callers and not admission.turns.yields
         assert self.steps.made - made <= ONE_SECOND, (made, self.steps.made)
-        charged = await self._charged()
-        assert await self.server.services.infrastructure.database.read(_open_holds) == 0
-        return charged - self.charged_before
+        async with asyncio.timeout(PATIENCE_S):
+            while await self.server.services.infrastructure.database.read(_open_holds):
+                await asyncio.sleep(0.01)
+        return await self._charged() - self.charged_before
 
     async def forget(self) -> None:
         """Begins another test."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from starlette.routing import WebSocketRoute
+from websockets.asyncio.client import ClientConnection
 
 from api.app import routed_app
 from deployments.gateway.wyoming import WyomingListener
@@ -12,10 +13,13 @@ from tests.api.leaving.conftest import LeavingSite
 from tests.api.leaving.work import SOCKETS, TEXT, pcm
 from tests.api.sockets.client import connect
 from tests.api.wyoming.conftest import WyomingClient
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY_IN_PATH, UNKNOWN = "/telephony/twilio/{key}", "/{path:path}"
+
+HEARD_BYTES = 4000  # more than the messages before the first audio
 
 WAYS = [(path, "reset") for path in SOCKETS]
 WAYS += [(path, way) for path in ("/ws/tts", "/ws/stt") for way in ("half", "close")]
@@ -24,6 +28,14 @@ WAYS += [(path, way) for path in ("/ws/tts", "/ws/stt") for way in ("half", "clo
 async def test_every_socket_is_tested() -> None:
     paths = {one.path for one in routed_app().router.routes if isinstance(one, WebSocketRoute)}
     assert paths - {KEY_IN_PATH, UNKNOWN} == SOCKETS.keys()
+
+
+async def heard(socket: ClientConnection, service: str) -> None:
+    """Returns when some speech has been delivered, for which alone its client is charged."""
+    size = 0
+    async with asyncio.timeout(PATIENCE_S):
+        while service != "stt" and size < HEARD_BYTES:
+            size += len(await socket.recv())
 
 
 @pytest.mark.parametrize(("path", "leave"), dict.fromkeys(WAYS))
@@ -39,6 +51,7 @@ async def test_work_ends_for_a_client_that_leaves_its_socket(
     async with connect(url, additional_headers=headers, max_queue=None, close_timeout=1) as socket:
         await begin(socket, site.server.voice_id)
         await site.until(lambda: site.steps.made > 2)
+        await heard(socket, service)
         made = site.steps.made
         if leave == "reset":
             socket.transport.abort()

@@ -197,7 +197,7 @@ async def test_no_rule_and_no_model_changes_a_term(
         ("Deploy the antifon cluster", {"antifon": "Antiphon"}, "Deploy the Antiphon cluster"),
         ("please use postgress now", {"postgress": "Postgres"}, "Please use Postgres now."),
         ("we like antifon and antiphonn.", {"antifon": "Antiphon", "antiphonn": "Antiphon"},
-         "we like Antiphon and Antiphon."),
+         "We like Antiphon and Antiphon."),
         ("Antiphonn is is up", {"antifon": "Antiphonn"}, "Antiphonn is up."),  # a replacement
         ("the antifons is up", {"antifon": "Antiphon"}, "The antifons is up."),  # a plural
         ("ebay is down. ebay dont work", {"ebay": "eBay"}, "eBay is down. eBay don't work."),

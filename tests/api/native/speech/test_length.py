@@ -39,7 +39,7 @@ Headers = dict[str, str]
 
 DIGITS = "777777777777777 " * 312  # 5,000 characters, 56 minutes when spoken
 LINES = "a\n" * 2500  # 5,000 characters, 39 minutes when spoken, most of them pauses
-CODE = "Your code is 777777777777, as I said."
+COUNT = "There are 777777777777 of them, as I said."
 ORDINARY = "The harbour lay still. Nobody expected the ship, which came in at seven! " * 68
 PRICE = 15  # micro-USD a character
 MIB = 2**20
@@ -139,10 +139,10 @@ async def test_digits_cost_a_character_for_three_letters_that_they_are_spoken_wi
     path: str, app: FastAPI, speaker: VoicedSpeaker, auth: Headers, books: Books
 ) -> None:
     async with client_of(app) as client:
-        answer = await client.post(path, json=body_of(path, CODE), headers=auth)
+        answer = await client.post(path, json=body_of(path, COUNT), headers=auth)
         assert answer.status_code == 200, answer.text
     letters = sum(len(call.text) for call in speaker.calls)
-    assert letters > 3.5 * len(CODE)
+    assert letters > 3.5 * len(COUNT)
     units, cost = await books.charged("tts")
     assert units == pytest.approx(letters / 3, abs=2)
     assert cost == units * PRICE
@@ -188,21 +188,21 @@ async def test_the_usage_of_an_event_stream_is_what_is_charged(
     app: FastAPI, auth: Headers, books: Books
 ) -> None:
     path = "/openai/v1/audio/speech"
-    body = body_of(path, CODE, stream_format="sse")
+    body = body_of(path, COUNT, stream_format="sse")
     async with client_of(app) as client:
         answer = await client.post(path, json=body, headers=auth)
     last = json.loads(answer.text.strip().splitlines()[-1].removeprefix("data: "))
     units, _ = await books.charged("tts")
-    assert last["usage"]["input_tokens"] == units > len(CODE)
+    assert last["usage"]["input_tokens"] == units > len(COUNT)
 
 
 async def test_credit_for_the_typed_characters_alone_does_not_buy_digits(
     app: FastAPI, speaker: VoicedSpeaker, auth: Headers, books: Books
 ) -> None:
-    await books.set_credit(len(CODE) * PRICE)
+    await books.set_credit(len(COUNT) * PRICE)
     async with client_of(app) as client:
         for path in ("/tts-synthesize", "/tts-stream"):
-            answer = await client.post(path, json={"text": CODE}, headers=auth)
+            answer = await client.post(path, json={"text": COUNT}, headers=auth)
             assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
     assert speaker.calls == []
 
@@ -358,7 +358,7 @@ async def test_a_stream_that_is_left_costs_the_share_of_the_price_that_was_sent(
 ) -> None:
     speech = pipeline_of(VoicedSpeaker())
     synthesis = replace(services.speech.synthesis, pipeline=speech)
-    text = f"{CODE} {CODE} {CODE}"
+    text = f"{COUNT} {COUNT} {COUNT}"
     request = SpeechRequest(text, workspace_id=books.workspace_id)
     payer = Operation(books.key_id)
     plan, first, rest = await synthesis.start_stream(request, books.workspace_id, payer)
