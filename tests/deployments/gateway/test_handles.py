@@ -2,12 +2,13 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from deployments.gateway.handles import ModelDirectory
+from deployments.gateway.handles import ModelDirectory, TTSModelHandle
 from models.errors import EngineLost, EngineOverloaded, PackMissing, UnknownVoice
 from models.llm.base import ChatMessage, GenerationRequest
 from models.stt.base import TranscriptionRequest
@@ -21,9 +22,18 @@ pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 LONG_TEXT = "word " * 20_000
 
 
+async def first_voice(speaker: TTSModelHandle) -> str:
+    """Of a replica that may not answer within the time of a list yet, just after its start."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(EngineLost):
+                return (await speaker.describe()).voices[0].key
+            await asyncio.sleep(0.1)
+
+
 async def speak(directory: ModelDirectory, text: str, voice: str | None = None) -> float:
     speaker = directory.speakers["TTSFast"]
-    key = voice or (await speaker.describe()).voices[0].key
+    key = voice or await first_voice(speaker)
     seconds = 0.0
     async for chunk in speaker.synthesize(SynthesisRequest(text, key, "en")):
         seconds += chunk.duration_s
