@@ -155,6 +155,8 @@ class LlamaCppEngine(ChatEngine):
         """Calls where the model begins with one, else JSON: under a grammar of both, models that
         write calls without the marker always chose JSON, and made up what a tool would tell."""
         calls = False
+        in_json = replace(request, tool_choice="none")
+        await self._grammar(in_json)  # a refused schema is an error even if a call comes first
         free = replace(request, response_format=None)
         async with aclosing(self.generate(free)) as deltas:
             async for delta in deltas:
@@ -164,7 +166,7 @@ class LlamaCppEngine(ChatEngine):
                 elif delta.text or delta.finish_reason:
                     break
         if not calls:
-            async with aclosing(self.generate(replace(request, tool_choice="none"))) as deltas:
+            async with aclosing(self.generate(in_json)) as deltas:
                 async for delta in deltas:
                     yield delta
 

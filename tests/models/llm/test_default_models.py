@@ -14,6 +14,7 @@ from models.llm.base import (
     GenerationRequest,
     SamplingOptions,
 )
+from models.llm.structured_output.ast import SchemaError
 from models.registry import CHAT
 from tests.models.configured import configurations, configured
 
@@ -100,3 +101,12 @@ async def test_a_tool_is_called_before_json_that_needs_it(caller: ChatEngine) ->
     question = ChatMessage("user", "What is the capital of Italy?")
     told = await answer(caller, ask(question, tools=TOOLS, response_format=form))
     assert "Rome" in json.loads(told.text)["answer"] and not told.tool_calls
+
+
+async def test_a_refused_schema_is_an_error_though_a_tool_would_be_called(
+    caller: ChatEngine,
+) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#/nowhere"}}}
+    question = ChatMessage("user", "What is the weather in Rome?")
+    with pytest.raises(SchemaError):
+        await answer(caller, ask(question, tools=TOOLS, response_format=form))
