@@ -1,0 +1,136 @@
+"""How many of the tests of NVIDIA's NeMo-text-processing are spoken as its authors ask.
+
+`python -m benchmarks.tts.normalisation FOLDER` reads the folder `tests/nemo_text_processing` of its
+repository (Apache-2.0; none of it is a part of this one): lines with a written and a spoken form,
+by language and class. Half of each language's lines, by a hash of the written form, is for tuning;
+the other half is held out: only its number of right ones is looked at. `tastes/LANGUAGE.yaml` has
+spellings that are equal, and written forms that may be spoken otherwise, each with its reason; in a
+class these leave out at most a tenth of the lines.
+"""
+
+import argparse
+import hashlib
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipelines.text.chunking import read_chunks
+
+LANGUAGES = ("en", "de", "es", "fr", "it", "pt", "hi", "zh", "ja", "ar")
+HALVES = ("tuned", "held out")
+LEFT_OUT = 0.1  # at most, of a class
+JOINED = ("de", "zh", "ja")  # NeMo writes German numbers in pieces
+_SPOKEN_FIRST = ("de",)  # the order of a line's two forms
+_OTHER_TESTS = re.compile("audio|punctuation")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    language: str
+    kind: str
+    written: str
+    spoken: str
+    half: str
+
+
+def cases(folder: Path, language: str) -> Iterator[Case]:
+    for path in sorted((folder / language / "data_text_normalization").glob("test_cases_*.txt")):
+        if _OTHER_TESTS.search(path.stem):
+            continue
+        for line in dict.fromkeys(path.read_text(encoding="utf-8").splitlines()):
+            first, mark, second = line.strip("\ufeff ").partition("~")
+            if not mark:
+                continue
+            is_spoken_first = language in _SPOKEN_FIRST
+            written = second if is_spoken_first else first
+            spoken = first if is_spoken_first else second
+            half = HALVES[hashlib.sha256(written.encode()).digest()[0] % 2]
+            kind = path.stem.removeprefix("test_cases_")
+            yield Case(language, kind, written.strip(), spoken.strip(), half)
+
+
+@cache
+def tastes(language: str) -> dict[str, Any]:
+    """`equal`: patterns and what they become; `taste`: by class, patterns of written forms."""
+    path = Path(__file__).parent / "tastes" / f"{language}.yaml"
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def speak(case: Case) -> str:
+    """The words that an engine gets for the written form."""
+    languages = frozenset({case.language})
+    chunks = read_chunks(case.written, languages=languages, language=case.language)
+    return " ".join(chunk.text for chunk in chunks)
+
+
+def is_right(case: Case) -> bool:
+    return _plain(speak(case), case.language) == _plain(case.spoken, case.language)
+
+
+def is_taste(case: Case) -> bool:
+    entries = tastes(case.language).get("taste", {}).get(case.kind, [])
+    return any(re.search(entry["find"], case.written) for entry in entries)
+
+
+def _plain(text: str, language: str) -> str:
+    """Lower-case words without marks."""
+    text = unicodedata.normalize("NFC", text).casefold()
+    for entry in tastes(language).get("equal", []):
+        text = re.sub(entry["find"], entry["as"], text)
+    text = "".join(
+        character if unicodedata.category(character)[0] in "LMN" else " " for character in text
+    )
+    words = [word for word in text.split() if language != "en" or word not in ("and", "of", "the")]
+    return ("" if language in JOINED else " ").join(words)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--languages", nargs="+", default=LANGUAGES)
+    parser.add_argument("--failures", action="store_true", help="print those of the tuned half")
+    options = parser.parse_args()
+    for language in options.languages:
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        left_out: Counter[str] = Counter()
+        all_cases = list(cases(options.folder, language))
+        lines = Counter(case.kind for case in all_cases)
+        for case in all_cases:
+            right = is_right(case)
+            counts["raw"]["all"] += 1
+            counts["raw"]["right"] += right
+            if not right and is_taste(case):
+                if left_out[case.kind] + 1 <= LEFT_OUT * lines[case.kind]:
+                    left_out[case.kind] += 1
+                    continue
+            for row in (case.half, f"  {case.kind}"):
+                counts[row][f"{case.half} all"] += 1
+                counts[row][f"{case.half} right"] += right
+            if options.failures and not right and case.half == "tuned":
+                print(f"{case.kind}: {case.written} -> {speak(case)} | {case.spoken}")
+        raw = counts.pop("raw")
+        print(
+            f"{language}: {raw['right']} of {raw['all']} raw, {100 * raw['right'] / raw['all']:.1f} %"
+        )
+        for row, count in sorted(counts.items(), key=lambda item: item[0].strip() not in HALVES):
+            shares = (_share(count, half) for half in HALVES if count[f"{half} all"])
+            print(f"  {row}: {'; '.join(shares)}")
+        for kind, number in left_out.items():
+            print(f"  taste in {kind}: {number} of {lines[kind]}")
+
+
+def _share(count: Counter[str], half: str) -> str:
+    right = count[f"{half} right"]
+    total = count[f"{half} all"]
+    return f"{half} {right} of {total}, {100 * right / total:.1f} %"
+
+
+if __name__ == "__main__":
+    main()
