@@ -116,9 +116,7 @@ def main() -> None:
             if options.failures and not right and case.half == "tuned":
                 print(f"{case.kind}: {case.written} -> {speak(case)} | {case.spoken}")
         raw = counts.pop("raw")
-        print(
-            f"{language}: {raw['right']} of {raw['all']} raw, {100 * raw['right'] / raw['all']:.1f} %"
-        )
+        print(f"{language}: {raw['right']} of {raw['all']} raw")
         for row, count in sorted(counts.items(), key=lambda item: item[0].strip() not in HALVES):
             shares = (_share(count, half) for half in HALVES if count[f"{half} all"])
             print(f"  {row}: {'; '.join(shares)}")
