@@ -27,24 +27,24 @@ def service_id(session: Session) -> str:
     return session.exec(select(Service.id)).one()
 
 
+def stored_fingerprints(session: Session) -> dict[str, bytes]:
+    """The digest of each secret by its name; none where the database lacks its tables."""
+    if not inspect(session.connection()).has_table(SecretFingerprint.__tablename__):
+        return {}
+    return {row.name: row.digest for row in session.exec(select(SecretFingerprint))}
+
+
 def unknown_secrets(
-    session: Session,
-    marks: Mapping[str, Sequence[bytes]],
-    *,
-    accept: bool = False,
-    record: bool = True,
+    session: Session, marks: Mapping[str, Sequence[bytes]], *, accept: bool = False
 ) -> list[str]:
     """The names of secrets whose stored digest is not among `marks`; none with `accept`.
 
-    If there are none, the first mark of each name is stored, unless `record` is false: then the
-    database may lack its tables.
+    If there are none, the first mark of each name is stored.
     """
-    if not record and not inspect(session.connection()).has_table(SecretFingerprint.__tablename__):
-        return []
     rows = {name: session.get(SecretFingerprint, name, with_for_update=True) for name in marks}
     strange = [name for name, row in rows.items() if row and row.digest not in marks[name]]
     if strange and not accept:
         return strange
-    for name in marks if record else ():
+    for name in marks:
         session.merge(SecretFingerprint(name=name, digest=marks[name][0]))
     return []

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from configs.environment import SettingsError
 from configs.settings import VARIABLES_OF_SECRETS, Secrets
 from db.database import Database
-from db.service import unknown_secrets
+from db.service import stored_fingerprints, unknown_secrets
 
 STORE = "STORAGE_URL"  # its name among the fingerprints
 
@@ -35,18 +35,27 @@ async def check_secret_fingerprints(
     marks = _marks(secrets)
     if store is not None:
         marks[STORE] = [store.encode()]
+    if not accept:
+        # Only reads where there is nothing to store: as with migrations, the process of a job may
+        # get no core while it keeps the database's lock.
+        stored = await database.read(stored_fingerprints)
+        _refuse(_strange(marks, stored))
+        if not record or all(stored.get(name) == digests[0] for name, digests in marks.items()):
+            return
     try:
-        strange = await database.run(unknown_secrets, marks, accept=accept, record=record)
+        strange = await database.run(unknown_secrets, marks, accept=accept)
     except IntegrityError:  # another process stored its fingerprints first
-        strange = await database.run(unknown_secrets, marks, accept=accept, record=record)
+        strange = await database.run(unknown_secrets, marks, accept=accept)
     _refuse(strange)
 
 
 def check_stored_fingerprints(secrets: Secrets, stored: Mapping[str, bytes]) -> None:
     """Compares the secrets with the fingerprints of a backup. Raises SettingsError."""
-    _refuse(
-        [name for name, marks in _marks(secrets).items() if stored.get(name, marks[0]) not in marks]
-    )
+    _refuse(_strange(_marks(secrets), stored))
+
+
+def _strange(marks: Mapping[str, list[bytes]], stored: Mapping[str, bytes]) -> list[str]:
+    return [name for name, digests in marks.items() if stored.get(name, digests[0]) not in digests]
 
 
 def _refuse(strange: list[str]) -> None:
