@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 import deployments.release as release_module
 from configs.environment import SettingsError
 from configs.settings import Settings, load_settings
+from db.database import make_engine
 from db.migrate import upgrade
 from deployments.agreement import open_database
 from deployments.compat import RAY_SWITCHES
@@ -59,6 +61,16 @@ async def test_processes_that_start_at_once_mark_the_store_alike(
     for database in await asyncio.gather(*(open_database(settings) for _ in range(6))):
         database.close()
     (await open_database(settings)).close()
+
+
+async def test_a_later_process_does_not_wait_for_who_writes(configured: Configured) -> None:
+    settings = configured()
+    (await open_database(settings)).close()
+    engine = make_engine(settings.database_url)
+    with engine.begin() as connection:  # of SQLite, which has one writer at a time
+        connection.execute(text("SELECT 1"))
+        (await open_database(settings)).close()
+    engine.dispose()
 
 
 async def test_a_store_that_is_down_does_not_stop_the_start(
