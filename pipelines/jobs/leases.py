@@ -38,6 +38,7 @@ HOLD = timedelta(days=7)  # of the price; extended until the work is finished
 HOLD_LEFT = timedelta(days=6)  # a hold with less left is extended
 PATIENCE_S = 600.0  # in which work waits for what may pass, such as a model that is down
 GRACE_S = 5.0  # for work that has just ended its row, and so its lease
+NEW_PROGRESS, NEW_END_S = 0.01, 5.0  # changes of the progress and of the estimated end to store
 UNPUBLISHED_S = 3600.0  # until files expire that no row refers to yet
 
 
@@ -82,6 +83,11 @@ class LeasedQueue(ABC, Generic[W]):
         The row was deleted or finished, or claimed by another process.
         """
 
+        assert claimed.lease, "what is claimed has one"
+        row = await self.claimed(claimed.id, claimed.lease)
+        if row is None or not self._has_news(row, progress, remaining_s):
+            return row is not None
+
         def renew(_: Session, row: W) -> None:
             row.lease_until = utc_now() + timedelta(seconds=self._work.lease_s)
             if progress is not None and progress > row.progress:
@@ -90,6 +96,20 @@ class LeasedQueue(ABC, Generic[W]):
                 row.estimated_completion = utc_now() + timedelta(seconds=remaining_s)
 
         return await self._change(claimed, renew)
+
+    def _has_news(self, row: W, progress: float | None, remaining_s: float | None) -> bool:
+        """Whether there is something to store: each write locks out others, for as long as the
+        process of a job, which computes on idle cores, has none."""
+        now = utc_now()
+        half = timedelta(seconds=self._work.lease_s / 2)
+        if row.lease_until is None or row.lease_until < now + half:
+            return True
+        if progress is not None and (progress >= row.progress + NEW_PROGRESS or progress >= 1.0):
+            return True
+        if remaining_s is None:
+            return False
+        end = row.estimated_completion
+        return end is None or abs((end - now).total_seconds() - remaining_s) > NEW_END_S
 
     async def keep_lease(self, claimed: W) -> bool:
         """As `renew`, while the work goes on."""

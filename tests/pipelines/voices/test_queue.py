@@ -136,6 +136,34 @@ async def test_the_estimated_completion_of_a_voice_includes_its_wait(backend: Vo
     )
 
 
+async def test_a_lease_is_renewed_when_there_is_something_to_store(backend: VoiceBackend) -> None:
+    await backend.add()
+    work = await backend.queue.claim()
+    assert work is not None and work.lease is not None
+
+    async def until(progress: float | None = None, ago_s: float = 0.0) -> tuple[float, float]:
+        """The seconds that the lease has left after a renewal, and the progress, where the last
+        one was some seconds ago."""
+        left = utc_now() + timedelta(seconds=CONFIG.work.lease_s - ago_s)
+        await backend.database.run(
+            lambda session: session.exec(update(Voice).values(lease_until=left))
+        )
+        assert await backend.queue.renew(work, progress)
+        row = await backend.queue.claimed(work.id, work.lease or "")
+        assert row is not None and row.lease_until is not None
+        return (row.lease_until - left).total_seconds(), row.progress
+
+    half_s = CONFIG.work.lease_s / 2
+    assert await until() == (0.0, 0.0)
+    assert await until(progress=0.001, ago_s=half_s - 10) == (0.0, 0.0)
+    renewed_s, progress = await until(progress=0.5, ago_s=half_s - 10)
+    assert renewed_s > half_s - 20 and progress == 0.5
+    renewed_s, progress = await until(progress=0.5, ago_s=half_s + 10)
+    assert renewed_s > half_s and progress == 0.5
+    await backend.queue.give_back(work)
+    assert not await backend.queue.renew(work)
+
+
 async def test_a_voice_deleted_while_published_costs_its_price_only_if_published(
     backend: VoiceBackend,
 ) -> None:
