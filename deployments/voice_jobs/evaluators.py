@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -22,6 +23,13 @@ logger = logging.getLogger(__name__)
 RESTARTS = 10  # of one process, before the attempt fails
 CPUS = 0.01  # reserved with Ray: little, so that models can still be placed
 NICENESS = 19
+# Of the session of a job, a tenth of the weight of the service's. With the least one, which its
+# workers have, it kept the lock of a database for a second, and beside the workers of a voice a
+# batch took 104 s in place of 15.
+JOB_SHARE = 10
+SHARE_TRIES, SHARE_PAUSE_S = 20, 0.1  # but for root, the kernel lets one be set in 0.1 s
+
+AUTOGROUP = Path("/proc/self/autogroup")
 
 Run = Callable[[Any], Awaitable[Any]]
 """Runs one trial; returns its outcome."""
@@ -92,19 +100,32 @@ async def run_shared(trials: Sequence[Any], workers: Sequence[Run]) -> list[Any]
     return outcomes
 
 
-def lower_priority() -> None:
+def lower_priority(share: int = NICENESS) -> None:
     """Lets this thread, and those that it starts, run only on otherwise idle cores.
 
     With Linux's scheduling class SCHED_IDLE; elsewhere with the highest niceness. Where the kernel
     shares cores between sessions first (sched_autogroup_enabled), a class counts only within one,
     and Ray starts each job in a session of its own: half of each core was a job's beside the
-    service.
+    service. This process then has one whose niceness is `share`.
     """
-    if os.getsid(0) == os.getpid():
+    if AUTOGROUP.exists():
         with suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(NICENESS))
+            _begin_session(share)
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except (AttributeError, OSError) as error:
         logger.warning("no_idle_scheduling", extra={"reason": str(error)})
         os.nice(NICENESS)
+
+
+def _begin_session(share: int) -> None:
+    """Gives this process a session of its own, with that niceness. Raises OSError."""
+    if os.getsid(0) != os.getpid():
+        # What leads a group, as each worker of Ray does, cannot begin a session.
+        os.setpgid(0, os.getpgid(os.getppid()))
+        os.setsid()
+    for _ in range(SHARE_TRIES):
+        with suppress(BlockingIOError):
+            AUTOGROUP.write_text(str(share))
+            return
+        time.sleep(SHARE_PAUSE_S)

@@ -28,7 +28,12 @@ from db.voices.voices import Voice
 from deployments.agreement import open_database
 from deployments.gateway.handles import ModelDirectory
 from deployments.voice_jobs.attempt import FitAttempt, RunTrials
-from deployments.voice_jobs.evaluators import Evaluators, evaluators_for, lower_priority
+from deployments.voice_jobs.evaluators import (
+    JOB_SHARE,
+    Evaluators,
+    evaluators_for,
+    lower_priority,
+)
 from deployments.voice_jobs.job_client import MODELS_APP, WAITS
 from deployments.voice_jobs.makers import Maker, maker_for
 from models.errors import EngineLost
@@ -103,7 +108,9 @@ async def work(choose: Choose, voice_id: UUID, lease: str) -> int:
         lambda samples, state: maker.begin(claimed, samples, state),
         workers,
         maker.engine,
-        ThreadPoolExecutor(1, thread_name_prefix="fit", initializer=lower_priority),
+        ThreadPoolExecutor(
+            1, thread_name_prefix="fit", initializer=lower_priority, initargs=(JOB_SHARE,)
+        ),
     )
     try:
         return await until_stopped(voice_id, attempt.run(), attempt.give_back)

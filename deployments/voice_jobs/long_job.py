@@ -23,7 +23,7 @@ from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.stt import STTDeployment
 from deployments.replicas.tts import TTSDeployment
-from deployments.voice_jobs.evaluators import lower_priority
+from deployments.voice_jobs.evaluators import JOB_SHARE, lower_priority
 from deployments.voice_jobs.job import run, until_stopped
 from deployments.voice_jobs.job_client import MODELS_APP
 from models.base import ModelInfo
@@ -53,7 +53,7 @@ def own_model(info: ModelInfo, base: type[ModelDeployment[Any]]) -> Any:
 
 async def work(job_id: UUID, lease: str) -> int:
     """Runs one attempt, if the job still has that lease; returns the exit status."""
-    lower_priority()  # of what this thread starts, which is all of the process
+    lower_priority(JOB_SHARE)  # of what this thread starts, which is all of the process
     settings = load_settings(new=False)
     (await open_database(settings, in_cluster=True)).close()
     directory = ModelDirectory(os.environ[MODELS_APP])

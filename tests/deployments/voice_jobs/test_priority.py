@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,23 +12,25 @@ LOWER = """
 import os
 from pathlib import Path
 from deployments.voice_jobs.evaluators import lower_priority
-lower_priority()
-print(os.sched_getscheduler(0) == os.SCHED_IDLE, Path("/proc/self/autogroup").read_text())
+lower_priority(12)
+is_leader = os.getsid(0) == os.getpid() == os.getpgrp()
+group = Path("/proc/self/autogroup").read_text()
+print(os.sched_getscheduler(0) == os.SCHED_IDLE, is_leader, group)
 """
 
 
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="the kernel does not weigh sessions")
-@pytest.mark.parametrize("own_session", [True, False])
-def test_a_job_has_the_lowest_weight_in_its_own_session(own_session: bool) -> None:
+@pytest.mark.parametrize(
+    "place",
+    [{"start_new_session": True}, {"process_group": 0}, {}],
+    ids=["a job", "a worker of Ray", "another process"],
+)
+def test_idle_work_has_a_session_of_its_own_with_little_weight(place: dict[str, Any]) -> None:
     before = AUTOGROUP.read_text()
     run = subprocess.run(
-        [sys.executable, "-c", LOWER],
-        start_new_session=own_session,
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", LOWER], capture_output=True, text=True, check=True, **place
     )
-    # The group of a process that never began a session is written as an empty line.
-    is_idle, _, group = run.stdout.partition(" ")
-    assert is_idle == "True" and group.endswith("nice 19\n\n") == own_session
+    is_idle, is_leader, group = run.stdout.split(" ", maxsplit=2)
+    assert is_idle == is_leader == "True"
+    assert group.rstrip().endswith("nice 12")
     assert AUTOGROUP.read_text() == before
