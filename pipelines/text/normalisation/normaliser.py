@@ -49,7 +49,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_SPACED_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")
+_SPACED_GROUPS = re.compile(r"(?<![\d.,+])\d{1,3}(?: \d{3})+(?!\d|-\d\d-)")  # not "495 123-45-67"
 _MONEY_SCALE = re.compile(
     r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
 )

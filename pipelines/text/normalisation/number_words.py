@@ -235,7 +235,7 @@ class NumberWords:
 
     def _day_and_month(self, date: datetime.date, with_year: bool) -> str:
         pattern = format_date(date, "long", locale=self.locale)
-        pattern = pattern.replace(str(date.year), "").strip(" ,.")
+        pattern = re.sub(r"\s+[гр]$", "", pattern.replace(str(date.year), "").strip(" ,."))
         ordinal = self.language in ("de", "pl") or (self.language == "fr" and date.day == 1)
         spoken = self.ordinal(date.day) if ordinal else self.integer(str(date.day))
         words = _NUMBER_IN_PATTERN.sub(spoken, pattern, count=1).replace(f"{spoken}.", spoken)
