@@ -27,7 +27,7 @@ LANGUAGES = ("en", "de", "es", "fr", "it", "pt", "hi", "zh", "ja", "ar")
 HALVES = ("tuned", "held out")
 LEFT_OUT = 0.1  # at most, of a class
 JOINED = ("de", "zh", "ja")  # NeMo writes German numbers in pieces
-_SPOKEN_FIRST = ("de",)  # the order of a line's two forms
+_SPOKEN_FIRST = {"de", "ar fraction", "ar measure"}  # the order of a line's two forms
 _OTHER_TESTS = re.compile("audio|punctuation")
 
 
@@ -44,15 +44,15 @@ def cases(folder: Path, language: str) -> Iterator[Case]:
     for path in sorted((folder / language / "data_text_normalization").glob("test_cases_*.txt")):
         if _OTHER_TESTS.search(path.stem):
             continue
+        kind = path.stem.removeprefix("test_cases_")
         for line in dict.fromkeys(path.read_text(encoding="utf-8").splitlines()):
             first, mark, second = line.strip("\ufeff ").partition("~")
             if not mark:
                 continue
-            is_spoken_first = language in _SPOKEN_FIRST
+            is_spoken_first = not _SPOKEN_FIRST.isdisjoint((language, f"{language} {kind}"))
             written = second if is_spoken_first else first
             spoken = first if is_spoken_first else second
             half = HALVES[hashlib.sha256(written.encode()).digest()[0] % 2]
-            kind = path.stem.removeprefix("test_cases_")
             yield Case(language, kind, written.strip(), spoken.strip(), half)
 
 

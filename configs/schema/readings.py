@@ -11,7 +11,7 @@ from configs.schema.base import StrictModel
 
 # What `NumberWords.read` makes of a written form.
 KINDS = frozenset(
-    "cardinal counted ordinal digits characters year month roman telephone lower".split()
+    "cardinal counted ordinal digits characters year month roman telephone fraction lower".split()
 )
 SLOT = re.compile(r"\{(\w+)((?::\w+)*)\}")  # `{1:roman:ordinal}`: a group, read twice
 SET = re.compile(r"\{([a-z_]+)\}")  # in `find`: one of `sets`, or the keys of a table
@@ -50,12 +50,16 @@ class Readings(StrictModel):
     sets: dict[str, str] = {}
     tables: dict[str, dict[str, str]] = {}  # "hour" and "before_noun" are numbers that differ there
     units: dict[str, Spoken] = {}  # by abbreviation, beside those of the CLDR
-    fractions: dict[int, str] = {}  # by denominator, "one|several", with `{n}` and `{d}`
+    # By denominator, "one|several" or "one|two|several", with `{n}` and `{d}`.
+    fractions: dict[int, str] = {}
     fraction: str = ""  # those of other denominators
+    ratio: str = ""  # other numbers with a slash, such as 14/3
     numerals: Numerals | None = None
+    respelt: dict[str, str] = {}  # expressions in the words of a number, and what they become
     ordinals: dict[int, str] = {}  # irregular ones
     ordinal: str = ""  # the others of a language that num2words lacks, with `{n}`
     century_years: str = ""  # the word for hundred, where 1947 is read as 19 hundred 47
+    between_money: str = ""  # between units and hundredths, if it is not the word for "and"
     rules: dict[First, tuple[ReadingRule, ...]] = {}
 
     @model_validator(mode="after")

@@ -27,8 +27,8 @@ _SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
 
 # The last part of names of hosts and files.
 _LAST_PARTS = (
-    "com|org|net|edu|gov|io|ai|dev|app|info|eu|de|nl|uk|py|js|ts|json|ya?ml|toml|xml|html?|txt|md|csv|"
-    "pdf|docx?|xlsx?|png|jpe?g|gif|mp[34]|wav|zip|abc"
+    "(?:com?|org|net|edu|gov|ac|nic)\\.[a-z]{2}|com|org|net|edu|gov|io|ai|dev|app|info|eu|de|nl|uk|"
+    "py|js|ts|json|ya?ml|toml|xml|html?|txt|md|csv|pdf|docx?|xlsx?|png|jpe?g|gif|mp[34]|wav|zip|abc"
 )
 _TOKEN = re.compile(
     rf"""
@@ -49,7 +49,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_SPACED_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")
+_SPACED_GROUPS = re.compile(r"(?<![\d.,+])\d{1,3}(?: \d{3})+(?!\d|-\d\d-)")  # not "495 123-45-67"
 _MONEY_SCALE = re.compile(
     r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
 )
@@ -69,7 +69,7 @@ _ORDINAL_AFTER = {
 _DECADE_AFTER = re.compile(r"['’]?s\b")
 _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
 _RANGE_AFTER = re.compile(r"[-–—~〜～](?=[$€£¥₹]?\d)")
-_FRACTION_AFTER = re.compile(r"/(\d{1,4})(?![\w/]|[.,]\d)")
+_FRACTION_AFTER = re.compile(r"/(\d{1,4})(?![^\W\u3040-\u9fff]|/|[.,]\d)")
 _MONTH_BEFORE = re.compile(r"\b([A-Z][a-z]{2,8})\.? $")
 _VULGAR_FRACTION = re.compile(r"[¼-¾⅐-⅞]")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
@@ -146,7 +146,7 @@ def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
             word = words.mark(mark) or words_for("en").mark(mark)
             spoken = spoken.replace(mark, f" {word} ")
     spoken = re.sub(r"[^\w\s'\u0900-\u0dff]|_", " ", spoken)
-    return re.sub(r"\d+", lambda digits: f" {words.integer(digits[0])} ", spoken), end
+    return re.sub(r"[A-Za-z]+|\d+", lambda part: words.address_part(part[0]), spoken), end
 
 
 def _say_date(match: re.Match[str], words: NumberWords) -> str | None:

@@ -78,7 +78,9 @@ class NumberWords:
         fields = [character for character in pattern if character in "dMy"]
         self.date_order = "".join(dict.fromkeys(fields))  # such as "dMy"
         joined = self.locale.list_patterns.get("standard", {}).get("2", "{0} {1}")
-        self.and_word: str = joined.replace("{0}", "").replace("{1}", "").strip()
+        between = joined.replace("{0}", "").replace("{1}", "")  # Arabic has no space after it
+        self.and_word: str = between.strip()
+        self._between_money = self.readings.between_money or between
 
     def mark(self, mark: str) -> str:
         """The word for "." "@" "/" "+" "=" or "to"; empty where the language has none here."""
@@ -119,12 +121,25 @@ class NumberWords:
                 return str(sum(signed))
             case "telephone":
                 return self.telephone(text)
+            case "fraction":
+                above, below, *_ = *re.findall(r"\d{1,9}", text), "1", "1"
+                return self.fraction(above, below)
         return text.lower()
 
     def telephone(self, text: str) -> str:
         """Digit by digit, with a comma between groups for a pause."""
         plus = f"{self.mark('+')} " if text.startswith("+") else ""
         return plus + ", ".join(self.digits(group) for group in re.findall(r"\d+", text))
+
+    def address_part(self, part: str) -> str:
+        """Digits or Latin letters of an address; one by one where they are not the language's."""
+        tables = self.readings.tables
+        if (letters := tables.get("letters")) is None:
+            return f" {self.integer(part)} " if part.isdecimal() else part
+        if part.isdecimal():
+            return f" {self.digits(part)} "
+        word = part.lower()
+        return tables["internet"].get(word) or " ".join(letters[letter] for letter in word)
 
     def digits(self, digits: str) -> str:
         return " ".join(self._spell(int(digit), "cardinal") or digit for digit in digits)
@@ -157,9 +172,9 @@ class NumberWords:
         forms = self.readings.fractions.get(int(below)) or self.readings.fraction
         is_part = len(above) <= 3 and int(above) < int(below) <= 100  # unlike "24/7"
         if not forms or not is_part or below == "1":
-            return f"{self.decimal(above)} {self.integer(below)}"
-        one, _, several = forms.partition("|")
-        form = several if several and above != "1" else one
+            forms = self.readings.ratio or "{n} {d}"
+        options = forms.split("|")
+        form = options[min(int(above[-3:]) or 3, len(options)) - 1]
         slots = {"n": self.decimal(above), "d": self.integer(below)}
         return form.format(**slots, th=self.ordinal(int(below)))
 
@@ -167,7 +182,7 @@ class NumberWords:
         return self.readings.tables.get("hour", {}).get(str(hour)) or self.integer(str(hour))
 
     def year(self, year: int) -> str:
-        if (hundred := self.readings.century_years) and 1100 <= year < 2000:
+        if (hundred := self.readings.century_years) and year >= 1000 and year % 1000 >= 100:
             above, below = divmod(year, 100)
             spoken = self.integer(str(above)) + hundred
             return spoken + self.integer(str(below)) if below else spoken.rstrip()
@@ -197,7 +212,7 @@ class NumberWords:
         parts = [units] if abs(amount) >= 1 or not amount else []
         if not _is_whole(amount):
             parts.append(hundredths)
-        return (self._minus if amount < 0 else "") + f" {self.and_word} ".join(parts)
+        return (self._minus if amount < 0 else "") + self._between_money.join(parts)
 
     def date(self, day: int, month: int, year: int | None) -> str | None:
         """None when there is no such day."""
@@ -220,7 +235,7 @@ class NumberWords:
 
     def _day_and_month(self, date: datetime.date, with_year: bool) -> str:
         pattern = format_date(date, "long", locale=self.locale)
-        pattern = pattern.replace(str(date.year), "").strip(" ,.")
+        pattern = re.sub(r"\s+[гр]$", "", pattern.replace(str(date.year), "").strip(" ,."))
         ordinal = self.language in ("de", "pl") or (self.language == "fr" and date.day == 1)
         spoken = self.ordinal(date.day) if ordinal else self.integer(str(date.day))
         words = _NUMBER_IN_PATTERN.sub(spoken, pattern, count=1).replace(f"{spoken}.", spoken)
@@ -262,14 +277,15 @@ class NumberWords:
     def _spell(self, number: int, kind: str) -> str | None:
         """The result of num2words; None where it has none, or one that is not words."""
         if self.readings.numerals:
-            return _from_numerals(number, self.readings.numerals)
-        if not self.spells:
+            spoken: str | None = _from_numerals(number, self.readings.numerals)
+        else:
+            spoken = _in_words(number, self._name, kind) if self.spells else None
+        if spoken is None or any(map(str.isdigit, spoken)):
             return None
-        spoken = _in_words(number, self._name, kind)
-        if spoken is None:
-            return None
-        spoken = spoken.replace(",", "").removesuffix(" সাল")
-        return None if any(map(str.isdigit, spoken)) else spoken
+        spoken = spoken.replace(",", "")
+        for find, becomes in self.readings.respelt.items():
+            spoken = re.sub(find, becomes, spoken)
+        return spoken
 
     def _word(self, attribute: str, default: str) -> str:
         """A word of num2words' converter."""
@@ -292,10 +308,7 @@ def _from_numerals(number: int, numerals: Numerals) -> str:
         skipped = numerals.joined and below * 10 < scale
         return spoken + gap + (words[0] if skipped else "") + say(below)
 
-    spoken = say(number)
-    # In Chinese 10 is said, not 1 times 10.
-    ten = words[1] + numerals.scales.get(10, "\0")
-    return spoken.removeprefix(words[1]) if spoken.startswith(ten) else spoken
+    return say(number)
 
 
 @lru_cache(maxsize=8192)  # num2words takes 20 µs, and numbers recur

@@ -69,9 +69,9 @@ OTHERS = [
     ("nl", "12,50 euro", "twaalf euro en vijftig cent"),
     ("pl", "12,50 złotych i 2,22 zł", "dwanaście złotych i pięćdziesiąt groszy i dwa złote i "
      "dwadzieścia dwa grosze"),
-    ("hi", "12.50 रुपये", "बारह रुपए और पचास पैसे"),
+    ("hi", "12.50 रुपये", "बारह रुपए पचास पैसे"),
     ("hi", "₹500 और १२३", "पाँच सौ रुपए और एक सौ तेईस"),
-    ("ar", "١٢٣", "مائة و ثلاثة و عشرون"),
+    ("ar", "١٢٣", "مائة وثلاثة وعشرون"),
     ("ta", "20%", "20 சதவீதம்"),
 ]  # fmt: skip
 

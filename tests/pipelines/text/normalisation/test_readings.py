@@ -135,6 +135,14 @@ def test_any_text_is_read_as_any_kind(text: str, kind: str, language: str) -> No
         ("de", "um 9am", "um neun Uhr A M"),
         ("zh", "4.3.1998", "一九九八年三月四日"),
         ("ja", "4.3.1998", "千九百九十八年三月四日"),
+        ("ja", "8/15(木)", "八月十五日木曜日"),
+        ("ko", "오후 3:30", "오후 세 시 삼십 분"),
+        ("ko", "20살 5명, ₩500", "스무 살 다섯 명, 오백 원"),
+        ("te", "98765 43210", words_for("te").telephone("98765 43210")),
+        ("ar", "11:20", "الحادية عشرة وعشرون دقيقة"),
+        ("ru", "15.08.2024", "пятнадцать августа две тысячи двадцать четыре"),
+        ("ru", "+7 495 123-45-67", "плюс " + words_for("ru").telephone("7 495 123-45-67")),
+        ("hi", "9/3", "नौ बटा तीन"),
     ],
 )
 def test_times_and_dates_in_less_usual_notations(language: str, text: str, spoken: str) -> None:
