@@ -26,7 +26,8 @@ from pipelines.text.chunking import read_chunks
 LANGUAGES = ("en", "de", "es", "fr", "it", "pt", "hi", "zh", "ja", "ar")
 HALVES = ("tuned", "held out")
 LEFT_OUT = 0.1  # at most, of a class
-JOINED = ("de", "zh", "ja")  # NeMo writes German numbers in pieces
+# NeMo writes German and Italian numbers in pieces, and spells the labels of addresses.
+JOINED = ("de", "it", "zh", "ja")
 _SPOKEN_FIRST = ("de",)  # the order of a line's two forms
 _OTHER_TESTS = re.compile("audio|punctuation")
 
