@@ -11,9 +11,8 @@ from configs.schema.base import StrictModel
 
 # What `NumberWords.read` makes of a written form.
 KINDS = frozenset(
-    "cardinal counted ordinal digits characters year month day roman telephone lower unit units"
-    .split()
-)
+    "cardinal counted ordinal digits characters year month day roman telephone lower".split()
+) | {"unit", "units"}  # the noun of an abbreviated unit
 SLOT = re.compile(r"\{(\w+)((?::\w+)*)\}")  # `{1:roman:ordinal}`: a group, read twice
 SET = re.compile(r"\{([a-z_]+)\}")  # in `find`: one of `sets`, or the keys of a table
 First = Literal["digit", "capital", "small", "sign", "letter"]
