@@ -26,7 +26,8 @@ from pipelines.text.chunking import read_chunks
 LANGUAGES = ("en", "de", "es", "fr", "it", "pt", "hi", "zh", "ja", "ar")
 HALVES = ("tuned", "held out")
 LEFT_OUT = 0.1  # at most, of a class
-JOINED = ("de", "zh", "ja")  # NeMo writes German numbers in pieces
+# NeMo writes German and Italian numbers in pieces, and spells the labels of addresses.
+JOINED = ("de", "it", "zh", "ja")
 _SPOKEN_FIRST = {"de", "ar fraction", "ar measure"}  # the order of a line's two forms
 _OTHER_TESTS = re.compile("audio|punctuation")
 
@@ -71,7 +72,8 @@ def speak(case: Case) -> str:
 
 
 def is_right(case: Case) -> bool:
-    return _plain(speak(case), case.language) == _plain(case.spoken, case.language)
+    said = _plain(speak(case), case.language)
+    return any(said == _plain(spoken, case.language) for spoken in case.spoken.split("~"))
 
 
 def is_taste(case: Case) -> bool:

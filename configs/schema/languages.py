@@ -8,7 +8,7 @@ from configs.load import load_yaml
 from configs.schema.base import StrictModel
 
 Words = Annotated[frozenset[str], BeforeValidator(str.split)]
-Mark = Annotated[str, Field(pattern=r"^([.@/+=_:#-]|to)$")]
+Mark = Annotated[str, Field(pattern=r"^([.@/+=_:#?&%~-]|to)$")]
 
 
 class CurrencyNames(StrictModel):
@@ -40,6 +40,7 @@ class LanguageWords(StrictModel):
     goes_on: Words = frozenset()
     goes_on_before_number: Words = frozenset()  # the same only before a number: "No." is an answer
     before_ordinal: Words = frozenset()  # words after which "3." is an ordinal and ends no sentence
+    after_ordinal: Words = frozenset()  # and words before which
     abbreviations: dict[str, str] = {}  # their spoken form; only unambiguous ones
     marks: dict[Mark, str] = {}  # their spoken form
     # Words that num2words lacks or has worse:

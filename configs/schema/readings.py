@@ -11,8 +11,8 @@ from configs.schema.base import StrictModel
 
 # What `NumberWords.read` makes of a written form.
 KINDS = frozenset(
-    "cardinal counted ordinal digits characters year month roman telephone fraction lower".split()
-)
+    "cardinal counted ordinal digits characters year month day roman telephone fraction lower".split()
+) | {"unit", "units"}  # the noun of an abbreviated unit
 SLOT = re.compile(r"\{(\w+)((?::\w+)*)\}")  # `{1:roman:ordinal}`: a group, read twice
 SET = re.compile(r"\{([a-z_]+)\}")  # in `find`: one of `sets`, or the keys of a table
 First = Literal["digit", "capital", "small", "sign", "letter"]
@@ -48,7 +48,10 @@ class Readings(StrictModel):
     """The written forms of one language; the first rule that matches at a place is used."""
 
     sets: dict[str, str] = {}
-    tables: dict[str, dict[str, str]] = {}  # "hour" and "before_noun" are numbers that differ there
+    # "hour", "before_noun" and "before_feminine" are numbers that differ there.
+    tables: dict[str, dict[str, str]] = {}
+    feminine: frozenset[str] = frozenset()  # nouns of units
+    decimals: Literal["digits", "number"] = "digits"  # how the digits after the point are read
     units: dict[str, Spoken] = {}  # by abbreviation, beside those of the CLDR
     # By denominator, "one|several" or "one|two|several", with `{n}` and `{d}`.
     fractions: dict[int, str] = {}
@@ -58,6 +61,8 @@ class Readings(StrictModel):
     respelt: dict[str, str] = {}  # expressions in the words of a number, and what they become
     ordinals: dict[int, str] = {}  # irregular ones
     ordinal: str = ""  # the others of a language that num2words lacks, with `{n}`
+    days: dict[int, str] = {}  # of a month, where they differ from `day`
+    day: str = "{n}"  # with the cardinal `{n}` and the ordinal `{th}`
     century_years: str = ""  # the word for hundred, where 1947 is read as 19 hundred 47
     between_money: str = ""  # between units and hundredths, if it is not the word for "and"
     rules: dict[First, tuple[ReadingRule, ...]] = {}

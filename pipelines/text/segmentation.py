@@ -376,8 +376,10 @@ def _is_one_sentence(
     known = language_words(language)
     if key in (known.goes_on or language_words("en").goes_on):
         return True
-    if word.isdecimal() and known.before_ordinal:
-        return paragraph[max(start, end - 40) : end].lower().split()[-2:][0] in known.before_ordinal
+    if word[-1].isdecimal() and known.before_ordinal:
+        preceding = paragraph[max(start, end - 40) : end].lower().split()[-2:][0]
+        next_word = re.split(r"\W", paragraph[after[0] : after[0] + 20].lower(), maxsplit=1)[0]
+        return preceding in known.before_ordinal or next_word in known.after_ordinal
     if following.isdigit():
         return key in known.goes_on_before_number or (
             word[0].isupper() and key in _NO_END_BEFORE_SMALL

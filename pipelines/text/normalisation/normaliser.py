@@ -32,12 +32,12 @@ _LAST_PARTS = (
 )
 _TOKEN = re.compile(
     rf"""
-    (?P<email>(?<![\w.+@-])[\w.+-]{{1,64}}+@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{1,4}})
+    (?P<email>(?<![\w.+@-])(?:[\w.+-]{{1,64}}+@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{1,4}}|@[A-Za-z_]\w{{0,30}}(?![\w@])))
   | (?P<url>(?<!\w)(?:(?:https?://|www\.)[^\s<>"]{{1,2000}}
       | (?<![.@-])(?:(?:[A-Za-z0-9-]{{1,40}}+\.){{1,3}}(?:{_LAST_PARTS})
         (?![\w-])|localhost(?=:\d))(?:[:/][^\s<>"]{{0,500}})?))
   | (?=[\d+(−{_SYMBOLS}A-Z-])(?:  # the others begin with one of these
-    (?P<iso>(?<![\w.,-])(?P<iso_y>\d{{4}})-(?P<iso_m>\d{{2}})-(?P<iso_d>\d{{2}})(?![\w-]))
+    (?P<iso>(?<![\w.,-])(?P<iso_y>\d{{4}})-(?P<iso_m>\d{{1,2}})-(?P<iso_d>\d{{1,2}})(?![\w-]))
   | (?P<date>(?<![\w.,/-])(?P<d1>\d{{1,2}})(?P<sep>[./-])(?P<d2>\d{{1,2}})(?P=sep)
       (?P<d3>\d{{4}}|\d{{2}})(?![\w/-]|[.,]\d))
   | (?P<time>(?<![\w.,:])(?P<hour>\d{{1,2}})[:h](?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?
@@ -141,7 +141,7 @@ def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     end = match.start() + len(address)
     spoken = re.sub(r"^https?://", "", address)
     spoken = spoken.rstrip("/")
-    for mark in ".@/_-:#=+":
+    for mark in ".@/_-:#=+?&%~":
         if mark in spoken:
             word = words.mark(mark) or words_for("en").mark(mark)
             spoken = spoken.replace(mark, f" {word} ")
@@ -255,7 +255,7 @@ def _say_ordinal(number: int, text: str, end: int, words: NumberWords) -> tuple[
     if language in ("de", "pl") and number <= 31:
         dot = _DOT_MONTH_AFTER.match(text, end)
         if dot and dot[1].lower() in words.months:
-            return words.ordinal(number), dot.end()
+            return words.day(number), dot.end()
     return None
 
 

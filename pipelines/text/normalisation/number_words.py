@@ -106,6 +106,8 @@ class NumberWords:
                 return self.ordinal(int(number))
             case "year":
                 return self.year(int(number))
+            case "day":
+                return self.day(int(number[:2]))
             case "digits":
                 return " ".join(map(self.digits, filter(str.isdecimal, text)))
             case "characters":
@@ -124,6 +126,11 @@ class NumberWords:
             case "fraction":
                 above, below, *_ = *re.findall(r"\d{1,9}", text), "1", "1"
                 return self.fraction(above, below)
+            case "unit" | "units" if text in self.units:
+                count = "1" if kind == "unit" else "2"
+                return self.count(count, self.units[text]).partition(" ")[2]
+            case "unit" | "units":
+                return text
         return text.lower()
 
     def telephone(self, text: str) -> str:
@@ -133,11 +140,11 @@ class NumberWords:
 
     def address_part(self, part: str) -> str:
         """Digits or Latin letters of an address; one by one where they are not the language's."""
-        tables = self.readings.tables
-        if (letters := tables.get("letters")) is None:
-            return f" {self.integer(part)} " if part.isdecimal() else part
         if part.isdecimal():
             return f" {self.digits(part)} "
+        tables = self.readings.tables
+        if (letters := tables.get("letters")) is None:
+            return part
         word = part.lower()
         return tables["internet"].get(word) or " ".join(letters[letter] for letter in word)
 
@@ -156,7 +163,16 @@ class NumberWords:
         if not self.spells:
             return f"{sign}{whole}{self.decimal_mark}{fraction}"
         point = self.own.point or self._word("pointword", self.mark(".") or " ")
-        return f"{sign}{spoken} {point} {self.digits(fraction)}"
+        return f"{sign}{spoken} {point} {self._decimals(fraction)}"
+
+    def _decimals(self, digits: str) -> str:
+        """The digits after the point: one by one, or up to three, and twice two, as numbers."""
+        rest = digits.lstrip("0")
+        if self.readings.decimals == "digits" or not rest or len(rest) > 4:
+            return self.digits(digits)
+        numbers = [rest[:2], rest[2:]] if len(rest) == 4 else [rest]
+        zeros = digits.removesuffix(rest)
+        return " ".join([*map(self.digits, zeros), *map(self.integer, numbers)])
 
     def ordinal(self, number: int) -> str:
         if irregular := self.readings.ordinals.get(number):
@@ -194,7 +210,7 @@ class NumberWords:
         """`number` of the CLDR unit `unit`, such as "length-meter", or of "one|several"."""
         value = _plural_value(number)
         if "|" in unit:
-            return f"{self.decimal(number)} {unit.split('|')[value != 1]}"
+            return self._counted_noun(number, unit.split("|")[value != 1])
         pattern = format_unit(value, unit, locale=self.locale, numbering_system="latn")
         if unit in pattern:  # the CLDR of this language lacks it
             return f"{self.decimal(number)} {self._marks.get(unit, '')}".strip()
@@ -233,11 +249,15 @@ class NumberWords:
             spoken = self._day_and_month(date, bool(year))
         return f"{spoken} {self.year(year)}" if year else spoken
 
+    def day(self, number: int) -> str:
+        """A day of the month before its name."""
+        forms = {"n": self.integer(str(number)), "th": self.ordinal(number)}
+        return self.readings.days.get(number) or self.readings.day.format(**forms)
+
     def _day_and_month(self, date: datetime.date, with_year: bool) -> str:
         pattern = format_date(date, "long", locale=self.locale)
         pattern = re.sub(r"\s+[гр]$", "", pattern.replace(str(date.year), "").strip(" ,."))
-        ordinal = self.language in ("de", "pl") or (self.language == "fr" and date.day == 1)
-        spoken = self.ordinal(date.day) if ordinal else self.integer(str(date.day))
+        spoken = self.day(date.day)
         words = _NUMBER_IN_PATTERN.sub(spoken, pattern, count=1).replace(f"{spoken}.", spoken)
         # Followed by the year in Spanish and Portuguese, which "de" precedes.
         return words if with_year else words.removesuffix(" de")
@@ -263,16 +283,25 @@ class NumberWords:
             return f"{self.own.one or self.integer('1')} {one}"
         return f"{self.integer(str(count))} {several}"
 
-    def _before_noun(self, number: str) -> str:
+    def _before_noun(self, number: str, table: str = "before_noun") -> str:
         """A number before a noun, such as "veintiún" for "veintiuno"."""
         before, space, last = number.rpartition(" ")
-        return before + space + self.readings.tables.get("before_noun", {}).get(last, last)
+        return before + space + self.readings.tables.get(table, {}).get(last, last)
+
+    def _counted_noun(self, number: str, noun: str) -> str:
+        """`number` before `noun`, such as "ein Meter" and "eine Stunde"."""
+        words = self.decimal(number)
+        if number in ("1", "-1") and self.own.one:
+            words = words.removesuffix(self.integer("1")) + self.own.one
+        is_feminine = "." not in number and noun.partition(" ")[0] in self.readings.feminine
+        table = "before_feminine" if is_feminine else "before_noun"
+        return f"{self._before_noun(words, table)} {noun}"
 
     def _fill(self, pattern: str, value: int | Decimal, number: str) -> str:
         """`pattern` with the digits of `value` in it replaced by the words of `number`."""
         digits = format_decimal(value, locale=self.locale, numbering_system="latn")
-        words = self._before_noun(self.decimal(number))
-        return pattern.replace(digits, f" {words} ").strip() if digits in pattern else pattern
+        before, found, noun = pattern.partition(digits)
+        return f"{before} {self._counted_noun(number, noun.strip())}".strip() if found else pattern
 
     def _spell(self, number: int, kind: str) -> str | None:
         """The result of num2words; None where it has none, or one that is not words."""

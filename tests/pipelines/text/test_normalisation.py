@@ -60,7 +60,7 @@ OTHERS = [
      "fünf Rappen"),
     ("de", "-3,50 €", "minus drei Euro und fünfzig Cent"),
     ("fr", "12,50 euros", "douze euros et cinquante centimes"),
-    ("fr", "3,14 mètres", "trois virgule un quatre mètres"),
+    ("fr", "3,14 mètres", "trois virgule quatorze mètres"),
     ("es", "12,50 euros y 3,75 dólares", "doce euros y cincuenta céntimos y tres dólares y "
      "setenta y cinco centavos"),
     ("it", "12,50 euro", "dodici euro e cinquanta centesimi"),
