@@ -11,7 +11,7 @@ from configs.schema.base import StrictModel
 
 # What `NumberWords.read` makes of a written form.
 KINDS = frozenset(
-    "cardinal counted ordinal digits characters year month roman telephone lower".split()
+    "cardinal counted ordinal digits characters year month roman telephone lower pairs".split()
 )
 SLOT = re.compile(r"\{(\w+)((?::\w+)*)\}")  # `{1:roman:ordinal}`: a group, read twice
 SET = re.compile(r"\{([a-z_]+)\}")  # in `find`: one of `sets`, or the keys of a table

@@ -32,8 +32,8 @@ _LAST_PARTS = (
 )
 _TOKEN = re.compile(
     rf"""
-    (?P<email>(?<![\w.+@-])[\w.+-]{{1,64}}+@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{1,4}})
-  | (?P<url>(?<!\w)(?:(?:https?://|www\.)[^\s<>"]{{1,2000}}
+    (?P<email>(?<![\w.+&@-])[\w.+&-]{{1,64}}+@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{1,4}}(?:/[\w/.-]{{1,200}})?)
+  | (?P<url>(?<!\w)(?:(?:(?:https?|file|s?ftp|ssh|wss?|s3)://|www\.)[^\s<>"]{{1,2000}}
       | (?<![.@-])(?:(?:[A-Za-z0-9-]{{1,40}}+\.){{1,3}}(?:{_LAST_PARTS})
         (?![\w-])|localhost(?=:\d))(?:[:/][^\s<>"]{{0,500}})?))
   | (?=[\d+(−{_SYMBOLS}A-Z-])(?:  # the others begin with one of these
@@ -41,8 +41,8 @@ _TOKEN = re.compile(
   | (?P<date>(?<![\w.,/-])(?P<d1>\d{{1,2}})(?P<sep>[./-])(?P<d2>\d{{1,2}})(?P=sep)
       (?P<d3>\d{{4}}|\d{{2}})(?![\w/-]|[.,]\d))
   | (?P<time>(?<![\w.,:])(?P<hour>\d{{1,2}})[:h](?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?
-      (?:[ ]?(?P<half>[AaPp])(?:[Mm]\b|\.[Mm]\b\.?)|(?![\w:])))
-  | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])(?:[Mm]\b|\.[Mm]\b\.?))
+      (?:[ ]?(?P<half>[AaPp])(?:[ ]?[Mm]\b|\.[ ]?[Mm]\b\.?)|(?![\w:])))
+  | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])(?:[Mm]\b|\ M\b|\.[Mm]\b\.?))
   | (?P<number>(?P<sign>(?<![\w)\]])[-−+](?=[\d{_SYMBOLS}]))?
       (?P<symbol>(?:(?<!\w)(?:{_LONGER}|{_CODES})|[{_SYMBOLS}])[ \u00a0\u202f]?(?=\d))?
       (?P<digits>\d++(?:[.,'’\u00a0\u202f]\d++)*+)))
@@ -51,7 +51,7 @@ _TOKEN = re.compile(
 )
 _SPACED_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")
 _MONEY_SCALE = re.compile(
-    r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
+    r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b| ([mb]n?)\b(?! [a-z])"
 )
 _CURRENCY_NAME_AFTER = re.compile(r"[ \u00a0\u202f]?([\w\u0900-\u097f]{2,12})(?![\w\u0900-\u097f])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
@@ -71,6 +71,7 @@ _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
 _RANGE_AFTER = re.compile(r"[-–—~〜～](?=[$€£¥₹]?\d)")
 _FRACTION_AFTER = re.compile(r"/(\d{1,4})(?![\w/]|[.,]\d)")
 _MONTH_BEFORE = re.compile(r"\b([A-Z][a-z]{2,8})\.? $")
+_SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
 _VULGAR_FRACTION = re.compile(r"[¼-¾⅐-⅞]")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
 _SPACE_BEFORE_MARK = re.compile(r" +(?=[,.;:!?…،؟।)])")
@@ -141,12 +142,12 @@ def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     end = match.start() + len(address)
     spoken = re.sub(r"^https?://", "", address)
     spoken = spoken.rstrip("/")
-    for mark in ".@/_-:#=+":
-        if mark in spoken:
-            word = words.mark(mark) or words_for("en").mark(mark)
-            spoken = spoken.replace(mark, f" {word} ")
-    spoken = re.sub(r"[^\w\s'\u0900-\u0dff]|_", " ", spoken)
-    return re.sub(r"\d+", lambda digits: f" {words.integer(digits[0])} ", spoken), end
+    spoken = re.sub(
+        r"[^\w\s'\u0900-\u0dff]|_",
+        lambda mark: f" {words.mark(mark[0]) or words_for('en').mark(mark[0])} ",
+        spoken,
+    )
+    return re.sub(r"\d+", lambda digits: f" {words.digits(digits[0])} ", spoken), end
 
 
 def _say_date(match: re.Match[str], words: NumberWords) -> str | None:
@@ -199,7 +200,8 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     sign = "-" if match["sign"] in ("-", "−") else ""
     plus = f"{words.mark('+')} " if match["sign"] == "+" else ""
     symbol = (match["symbol"] or "").strip()
-    currency = _CURRENCIES.get(symbol, symbol) or None
+    is_own = symbol in words.own.currencies  # such as "US$", where "$" alone has no country
+    currency = symbol if is_own else _CURRENCIES.get(symbol, symbol) or None
     if before := _MONTH_BEFORE.search(text, max(0, match.start() - 12), match.start()):
         is_day = number.isdecimal() and 1 <= int(number[:9]) <= 31 and words.language == "en"
         if is_day and before[1].lower() in words.months:
@@ -207,6 +209,12 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
             return words.ordinal(int(number)), suffix.end() if suffix else end
     if (fraction := _FRACTION_AFTER.match(text, end)) and number.isdecimal() and not currency:
         return words.fraction(sign + number, fraction[1]), fraction.end()
+    if (
+        len(number) > 4
+        and not currency
+        and _SERIAL_BEFORE.search(text, max(0, match.start() - 2), match.start())
+    ):
+        return words.digits(match["digits"]), end
     said, end = _say_counted(sign + number, currency, text, end, words)
     return plus + said, end
 
@@ -217,8 +225,8 @@ def _say_counted(
     """A number with its suffix: money, a unit, an ordinal or decade mark, or nothing."""
     if currency:
         if scale := _MONEY_SCALE.match(text, end):
-            word = scale[1] or _SCALES[scale[2][0].lower()]
-            name = words.money("2", currency).partition(" ")[2]
+            word = scale[1] or _SCALES[(scale[2] or scale[3])[0].lower()]
+            name = words.currency_name("2", currency)
             return f"{words.decimal(number)} {word} {name}", scale.end()
         return words.money(number, currency), end
     if after := _CURRENCY_AFTER.match(text, end):
