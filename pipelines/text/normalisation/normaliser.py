@@ -27,7 +27,8 @@ _SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
 
 # The last part of names of hosts and files.
 _LAST_PARTS = (
-    "com|org|net|edu|gov|io|ai|dev|app|info|eu|de|nl|uk|py|js|ts|json|ya?ml|toml|xml|html?|txt|md|csv|"
+    "com|org|net|edu|gov|mil|biz|io|ai|dev|app|info|xyz|shop|tv|eu|de|nl|uk|fr|es|ch|pl|ru|cn|jp|kr|"
+    "br|ca|au|nz|se|dk|fi|cz|gr|tr|ie|mx|za|sg|hk|py|js|ts|json|ya?ml|toml|xml|html?|txt|md|csv|"
     "pdf|docx?|xlsx?|png|jpe?g|gif|mp[34]|wav|zip|abc"
 )
 _TOKEN = re.compile(
@@ -158,7 +159,7 @@ def _say_date(match: re.Match[str], words: NumberWords) -> str | None:
         if match["sep"] == "." and words.locale.language not in ("de", "pl", "ru"):
             return None
         year += 2000 if year < 70 else 1900
-    month_first = words.date_order.startswith("M") and match["sep"] == "/"
+    month_first = words.date_order.startswith("M") and match["sep"] in "/-"
     day, month = (second, first) if month_first else (first, second)
     if month > 12 >= day:  # month and day in the other order
         day, month = month, day
@@ -210,11 +211,14 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     if (fraction := _FRACTION_AFTER.match(text, end)) and number.isdecimal() and not currency:
         return words.fraction(sign + number, fraction[1]), fraction.end()
     if (
-        len(number) > 4
+        number.isdecimal()
         and not currency
-        and _SERIAL_BEFORE.search(text, max(0, match.start() - 2), match.start())
-    ):
-        return words.digits(match["digits"]), end
+        and (letter := _SERIAL_BEFORE.search(text, max(0, match.start() - 2), match.start()))
+    ):  # a serial number: long parts digit by digit, and no units, as in "k8s"
+        if len(number) > 4:
+            return words.digits(number), end
+        if len(number) < 4 and len(letter[0]) == 1 and text[end : end + 1].isalpha():
+            return words.integer(number), end
     said, end = _say_counted(sign + number, currency, text, end, words)
     return plus + said, end
 
