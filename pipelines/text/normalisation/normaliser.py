@@ -43,7 +43,8 @@ _TOKEN = re.compile(
       (?P<d3>\d{{4}}|\d{{2}})(?![\w/-]|[.,]\d))
   | (?P<time>(?<![\w.,:])(?P<hour>\d{{1,2}})[:h](?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?
       (?:[ ]?(?P<half>[AaPp])(?:[ ]?[Mm]\b|\.[ ]?[Mm]\b\.?)|(?![\w:])))
-  | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])(?:[Mm]\b|\ M\b|\.[Mm]\b\.?))
+  | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])
+      (?:[Mm]\b|\ M\b|\.[Mm]\b\.?))
   | (?P<number>(?P<sign>(?<![\w)\]])[-−+](?=[\d{_SYMBOLS}]))?
       (?P<symbol>(?:(?<!\w)(?:{_LONGER}|{_CODES})|[{_SYMBOLS}])[ \u00a0\u202f]?(?=\d))?
       (?P<digits>\d++(?:[.,'’\u00a0\u202f]\d++)*+)))
@@ -52,7 +53,8 @@ _TOKEN = re.compile(
 )
 _SPACED_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")
 _MONEY_SCALE = re.compile(
-    r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b| ([mb]n?)\b(?! [a-z])"
+    r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
+    r"| ([mb]n?)\b(?! [a-z])"
 )
 _CURRENCY_NAME_AFTER = re.compile(r"[ \u00a0\u202f]?([\w\u0900-\u097f]{2,12})(?![\w\u0900-\u097f])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")

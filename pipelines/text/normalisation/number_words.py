@@ -112,7 +112,8 @@ class NumberWords:
                     return self.digits(number)
                 if hundreds > 9 or not hundreds or not rest:
                     return self.year(int(number))
-                return f"{self.integer(str(hundreds))} {self.digits('0') if rest < 10 else ''} {self.integer(str(rest))}"
+                zero = f" {self.digits('0')}" if rest < 10 else ""
+                return f"{self.integer(str(hundreds))}{zero} {self.integer(str(rest))}"
             case "characters":
                 return " ".join(self.digits(c) if c.isdecimal() else c.upper() for c in text)
             case "month":
