@@ -8,7 +8,7 @@ from configs.load import load_yaml
 from configs.schema.base import StrictModel
 
 Words = Annotated[frozenset[str], BeforeValidator(str.split)]
-Mark = Annotated[str, Field(pattern=r"^([.@/+=_:#?&%~-]|to)$")]
+Mark = Annotated[str, Field(pattern=r"^([.@/+=_:#&?~%$-]|to)$")]
 
 
 class CurrencyNames(StrictModel):
@@ -48,7 +48,7 @@ class LanguageWords(StrictModel):
     minus: str | None = None
     one: str | None = None  # before a noun, if it differs from the number
     after_hour: str = ""  # spoken between hours and minutes
-    currencies: dict[str, CurrencyNames] = {}  # by ISO 4217 code
+    currencies: dict[str, CurrencyNames] = {}  # by ISO 4217 code, or by a sign of its own
 
 
 # Read at import, so that no request waits for it.

@@ -11,8 +11,9 @@ from configs.schema.base import StrictModel
 
 # What `NumberWords.read` makes of a written form.
 KINDS = frozenset(
-    "cardinal counted ordinal digits characters year month day roman telephone fraction lower".split()
-) | {"unit", "units"}  # the noun of an abbreviated unit
+    "cardinal counted ordinal digits pairs characters year month day roman telephone fraction"
+    " lower unit units".split()  # the last two: the noun of an abbreviated unit
+)
 SLOT = re.compile(r"\{(\w+)((?::\w+)*)\}")  # `{1:roman:ordinal}`: a group, read twice
 SET = re.compile(r"\{([a-z_]+)\}")  # in `find`: one of `sets`, or the keys of a table
 First = Literal["digit", "capital", "small", "sign", "letter"]

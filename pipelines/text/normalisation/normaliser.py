@@ -27,13 +27,16 @@ _SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
 
 # The last part of names of hosts and files.
 _LAST_PARTS = (
-    "(?:com?|org|net|edu|gov|ac|nic)\\.[a-z]{2}|com|org|net|edu|gov|io|ai|dev|app|info|eu|de|nl|uk|"
+    r"(?:com?|org|net|edu|gov|ac|nic)\.[a-z]{2}|com|org|net|edu|gov|mil|biz|io|ai|dev|app|info|xyz|"
+    "shop|tv|eu|de|nl|uk|fr|es|pt|ch|pl|ru|cn|jp|kr|br|ca|au|nz|se|dk|fi|cz|gr|tr|ie|mx|za|sg|hk|"
     "py|js|ts|json|ya?ml|toml|xml|html?|txt|md|csv|pdf|docx?|xlsx?|png|jpe?g|gif|mp[34]|wav|zip|abc"
 )
 _TOKEN = re.compile(
     rf"""
-    (?P<email>(?<![\w.+@-])(?:[\w.+-]{{1,64}}+@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{1,4}}|@[A-Za-z_]\w{{0,30}}(?![\w@])))
-  | (?P<url>(?<!\w)(?:(?:https?://|www\.)[^\s<>"]{{1,2000}}
+    (?P<email>(?<![\w.+&@-])(?:
+        [\w.+&-]{{1,64}}+@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{1,4}}(?:/[\w/.-]{{1,200}})?
+      | @[A-Za-z_]\w{{0,30}}(?![\w@])))
+  | (?P<url>(?<!\w)(?:(?:(?:https?|file|s?ftp|ssh|wss?|s3)://|www\.)[^\s<>"]{{1,2000}}
       | (?<![.@-])(?:(?:[A-Za-z0-9-]{{1,40}}+\.){{1,3}}(?:{_LAST_PARTS})
         (?![\w-])|localhost(?=:\d))(?:[:/][^\s<>"]{{0,500}})?))
   | (?=[\d+(−{_SYMBOLS}A-Z-])(?:  # the others begin with one of these
@@ -41,8 +44,9 @@ _TOKEN = re.compile(
   | (?P<date>(?<![\w.,/-])(?P<d1>\d{{1,2}})(?P<sep>[./-])(?P<d2>\d{{1,2}})(?P=sep)
       (?P<d3>\d{{4}}|\d{{2}})(?![\w/-]|[.,]\d))
   | (?P<time>(?<![\w.,:])(?P<hour>\d{{1,2}})[:h](?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?
-      (?:[ ]?(?P<half>[AaPp])(?:[Mm]\b|\.[Mm]\b\.?)|(?![\w:])))
-  | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])(?:[Mm]\b|\.[Mm]\b\.?))
+      (?:[ ]?(?P<half>[AaPp])(?:[ ]?[Mm]\b|\.[ ]?[Mm]\b\.?)|(?![\w:])))
+  | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])
+      (?:[Mm]\b|\ M\b|\.[Mm]\b\.?))
   | (?P<number>(?P<sign>(?<![\w)\]])[-−+](?=[\d{_SYMBOLS}]))?
       (?P<symbol>(?:(?<!\w)(?:{_LONGER}|{_CODES})|[{_SYMBOLS}])[ \u00a0\u202f]?(?=\d))?
       (?P<digits>\d++(?:[.,'’\u00a0\u202f]\d++)*+)))
@@ -52,6 +56,7 @@ _TOKEN = re.compile(
 _SPACED_GROUPS = re.compile(r"(?<![\d.,+])\d{1,3}(?: \d{3})+(?!\d|-\d\d-)")  # not "495 123-45-67"
 _MONEY_SCALE = re.compile(
     r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
+    r"| ([mb]n?)\b(?! [a-z])"
 )
 _CURRENCY_NAME_AFTER = re.compile(r"[ \u00a0\u202f]?([\w\u0900-\u097f]{2,12})(?![\w\u0900-\u097f])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
@@ -71,6 +76,7 @@ _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
 _RANGE_AFTER = re.compile(r"[-–—~〜～](?=[$€£¥₹]?\d)")
 _FRACTION_AFTER = re.compile(r"/(\d{1,4})(?![^\W\u3040-\u9fff]|/|[.,]\d)")
 _MONTH_BEFORE = re.compile(r"\b([A-Z][a-z]{2,8})\.? $")
+_SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
 _VULGAR_FRACTION = re.compile(r"[¼-¾⅐-⅞]")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
 _SPACE_BEFORE_MARK = re.compile(r" +(?=[,.;:!?…،؟।)])")
@@ -141,11 +147,11 @@ def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     end = match.start() + len(address)
     spoken = re.sub(r"^https?://", "", address)
     spoken = spoken.rstrip("/")
-    for mark in ".@/_-:#=+?&%~":
-        if mark in spoken:
-            word = words.mark(mark) or words_for("en").mark(mark)
-            spoken = spoken.replace(mark, f" {word} ")
-    spoken = re.sub(r"[^\w\s'\u0900-\u0dff]|_", " ", spoken)
+    spoken = re.sub(
+        r"[^\w\s'\u0900-\u0dff]|_",
+        lambda mark: f" {words.mark(mark[0]) or words_for('en').mark(mark[0])} ",
+        spoken,
+    )
     return re.sub(r"[A-Za-z]+|\d+", lambda part: words.address_part(part[0]), spoken), end
 
 
@@ -157,7 +163,7 @@ def _say_date(match: re.Match[str], words: NumberWords) -> str | None:
         if match["sep"] == "." and words.locale.language not in ("de", "pl", "ru"):
             return None
         year += 2000 if year < 70 else 1900
-    month_first = words.date_order.startswith("M") and match["sep"] == "/"
+    month_first = words.date_order.startswith("M") and match["sep"] in "/-"
     day, month = (second, first) if month_first else (first, second)
     if month > 12 >= day:  # month and day in the other order
         day, month = month, day
@@ -199,7 +205,8 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     sign = "-" if match["sign"] in ("-", "−") else ""
     plus = f"{words.mark('+')} " if match["sign"] == "+" else ""
     symbol = (match["symbol"] or "").strip()
-    currency = _CURRENCIES.get(symbol, symbol) or None
+    is_own = symbol in words.own.currencies  # such as "US$", where "$" alone has no country
+    currency = symbol if is_own else _CURRENCIES.get(symbol, symbol) or None
     if before := _MONTH_BEFORE.search(text, max(0, match.start() - 12), match.start()):
         is_day = number.isdecimal() and 1 <= int(number[:9]) <= 31 and words.language == "en"
         if is_day and before[1].lower() in words.months:
@@ -207,6 +214,15 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
             return words.ordinal(int(number)), suffix.end() if suffix else end
     if (fraction := _FRACTION_AFTER.match(text, end)) and number.isdecimal() and not currency:
         return words.fraction(sign + number, fraction[1]), fraction.end()
+    if (
+        number.isdecimal()
+        and not currency
+        and (letter := _SERIAL_BEFORE.search(text, max(0, match.start() - 2), match.start()))
+    ):  # a serial number: long parts digit by digit, and no units, as in "k8s"
+        if len(number) > 4:
+            return words.digits(number), end
+        if len(number) < 4 and len(letter[0]) == 1 and text[end : end + 1].isalpha():
+            return words.integer(number), end
     said, end = _say_counted(sign + number, currency, text, end, words)
     return plus + said, end
 
@@ -217,8 +233,8 @@ def _say_counted(
     """A number with its suffix: money, a unit, an ordinal or decade mark, or nothing."""
     if currency:
         if scale := _MONEY_SCALE.match(text, end):
-            word = scale[1] or _SCALES[scale[2][0].lower()]
-            name = words.money("2", currency).partition(" ")[2]
+            word = scale[1] or _SCALES[(scale[2] or scale[3])[0].lower()]
+            name = words.currency_name("2", currency)
             return f"{words.decimal(number)} {word} {name}", scale.end()
         return words.money(number, currency), end
     if after := _CURRENCY_AFTER.match(text, end):

@@ -110,6 +110,14 @@ class NumberWords:
                 return self.day(int(number[:2]))
             case "digits":
                 return " ".join(map(self.digits, filter(str.isdecimal, text)))
+            case "pairs":  # of a house
+                hundreds, rest = divmod(int(number), 100)
+                if len(number) > 4:
+                    return self.digits(number)
+                if hundreds > 9 or not hundreds or not rest:
+                    return self.year(int(number))
+                zero = f" {self.digits('0')}" if rest < 10 else ""
+                return f"{self.integer(str(hundreds))}{zero} {self.integer(str(rest))}"
             case "characters":
                 return " ".join(self.digits(c) if c.isdecimal() else c.upper() for c in text)
             case "month":
@@ -222,13 +230,17 @@ class NumberWords:
         is_exact = amount.adjusted() < LONGEST_AMOUNT and _is_whole(amount * 100)
         said = self._amount(abs(amount), currency) if is_exact else None
         if said is None:
-            name = get_currency_name(currency, count=_plural_value(number), locale=self.locale)
-            return f"{self.decimal(number)} {name}"
+            return f"{self.decimal(number)} {self.currency_name(number, currency)}"
         units, hundredths = said
         parts = [units] if abs(amount) >= 1 or not amount else []
         if not _is_whole(amount):
             parts.append(hundredths)
         return (self._minus if amount < 0 else "") + self._between_money.join(parts)
+
+    def currency_name(self, number: str, currency: str) -> str:
+        if (names := self.own.currencies.get(currency)) and names.spoken:
+            return names.spoken[number != "1"]
+        return get_currency_name(currency, count=_plural_value(number), locale=self.locale)
 
     def date(self, day: int, month: int, year: int | None) -> str | None:
         """None when there is no such day."""

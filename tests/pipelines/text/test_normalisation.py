@@ -14,7 +14,7 @@ ENGLISH = [
     ("12.50 dollars, 1.01 euros", "twelve dollars and fifty cents, one euro and one cent"),
     ("5.25 pounds", "five point two five pounds"),
     ("a $1.2B deal", "a one point two billion dollars deal"),
-    ("$3Mn or £2bn", "three million dollars or two billion pounds sterling"),
+    ("$3Mn or £2bn", "three million dollars or two billion pounds"),
     ("$7kn", "seven dollars kn"),
     ("€20 or 100 USD or EUR 50", "twenty euros or one hundred dollars or fifty euros"),
     ("3:45 pm, 9:05, 5 pm", "three forty-five P M, nine oh five, five P M"),
