@@ -11,7 +11,7 @@ from configs.schema.base import StrictModel
 
 # What `NumberWords.read` makes of a written form.
 KINDS = frozenset(
-    "cardinal counted ordinal digits characters year month roman telephone lower".split()
+    "cardinal counted feminine ordinal digits characters year month roman telephone lower".split()
 )
 SLOT = re.compile(r"\{(\w+)((?::\w+)*)\}")  # `{1:roman:ordinal}`: a group, read twice
 SET = re.compile(r"\{([a-z_]+)\}")  # in `find`: one of `sets`, or the keys of a table
@@ -53,8 +53,11 @@ class Readings(StrictModel):
     fractions: dict[int, str] = {}  # by denominator, "one|several", with `{n}` and `{d}`
     fraction: str = ""  # those of other denominators
     numerals: Numerals | None = None
-    ordinals: dict[int, str] = {}  # irregular ones
+    ordinals: dict[int, str] = {}  # irregular ones; with that of 1000, all that others consist of
     ordinal: str = ""  # the others of a language that num2words lacks, with `{n}`
+    decimals: str = r"\d"  # the digits after the decimal point that are read as one number
+    repairs: dict[str, str] = {}  # of numbers by num2words: expressions and what they become
+    feminine: dict[str, str] = {}  # the same, before the nouns of the set "feminine"
     century_years: str = ""  # the word for hundred, where 1947 is read as 19 hundred 47
     rules: dict[First, tuple[ReadingRule, ...]] = {}
 

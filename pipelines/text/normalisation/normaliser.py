@@ -21,6 +21,7 @@ _CURRENCIES: dict[str, str] = {
 _CURRENCIES |= {"US$": "USD", "C$": "CAD", "AU$": "AUD", "zł": "PLN"}
 _CURRENCIES |= {"₽": "RUB", "৳": "BDT", "₺": "TRY", "₴": "UAH"}
 _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SEK|NOK|DKK"
+_CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
 _LONGER = "|".join(re.escape(one) for one in _CURRENCIES if len(one) > 1 and not one.isalpha())
 _SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
@@ -49,7 +50,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_SPACED_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")
+_SPACED_GROUPS = r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)"
 _MONEY_SCALE = re.compile(
     r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
 )
@@ -84,8 +85,8 @@ def normalise(text: str, language: str) -> str:
     """
     words = words_for(language)
     text = _ascii_digits(text)
-    if words.group_mark.isspace():
-        text = _SPACED_GROUPS.sub(lambda match: match[0].replace(" ", "\u202f"), text)
+    if spaced := words.readings.sets.get("spaced", words.group_mark.isspace() and _SPACED_GROUPS):
+        text = re.sub(spaced, lambda match: match[0].replace(" ", "\u202f"), text)
     text = rewriter(language).rewrite(text)
     if language == "de":  # "um 9 am Bahnhof" is no time of the morning
         text = text.replace(" am ", "\u202fam ")
@@ -146,7 +147,9 @@ def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
             word = words.mark(mark) or words_for("en").mark(mark)
             spoken = spoken.replace(mark, f" {word} ")
     spoken = re.sub(r"[^\w\s'\u0900-\u0dff]|_", " ", spoken)
-    return re.sub(r"\d+", lambda digits: f" {words.integer(digits[0])} ", spoken), end
+    spelled = words.readings.sets.get("spelled", "(?!)")
+    spoken = re.sub(spelled, lambda letters: " ".join(letters[0].upper()), spoken)
+    return re.sub(r"\d+", lambda digits: f" {words.digits(digits[0])} ", spoken), end
 
 
 def _say_date(match: re.Match[str], words: NumberWords) -> str | None:

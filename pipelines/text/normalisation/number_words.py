@@ -98,8 +98,9 @@ class NumberWords:
         match kind:
             case "cardinal":
                 return self.integer(number)
-            case "counted":
-                return self._before_noun(self.integer(number))
+            case "counted" | "feminine":
+                said = self.integer(number) if any(map(str.isdecimal, text)) else text
+                return self._before_noun(said) if kind == "counted" else self._feminine(said)
             case "ordinal":
                 return self.ordinal(int(number))
             case "year":
@@ -141,11 +142,16 @@ class NumberWords:
         if not self.spells:
             return f"{sign}{whole}{self.decimal_mark}{fraction}"
         point = self.own.point or self._word("pointword", self.mark(".") or " ")
-        return f"{sign}{spoken} {point} {self.digits(fraction)}"
+        groups = map(self.integer, re.findall(self.readings.decimals, fraction))
+        return f"{sign}{spoken} {point} {' '.join(groups)}"
 
     def ordinal(self, number: int) -> str:
-        if irregular := self.readings.ordinals.get(number):
-            return irregular
+        listed = self.readings.ordinals
+        if number in listed:
+            return listed[number]
+        for scale in (1000, 100, 10) if 1000 in listed else ():
+            if (above := number - number % scale) in listed:
+                return f"{listed[above]} {self.ordinal(number - above)}"
         if form := self.readings.ordinal:
             return form.format(n=self.integer(str(number)))
         return self._spell(number, "ordinal") or str(number)
@@ -179,7 +185,8 @@ class NumberWords:
         """`number` of the CLDR unit `unit`, such as "length-meter", or of "one|several"."""
         value = _plural_value(number)
         if "|" in unit:
-            return f"{self.decimal(number)} {unit.split('|')[value != 1]}"
+            noun = unit.split("|")[value != 1]
+            return f"{self._before_noun(self.decimal(number), noun)} {noun}"
         pattern = format_unit(value, unit, locale=self.locale, numbering_system="latn")
         if unit in pattern:  # the CLDR of this language lacks it
             return f"{self.decimal(number)} {self._marks.get(unit, '')}".strip()
@@ -192,7 +199,7 @@ class NumberWords:
         said = self._amount(abs(amount), currency) if is_exact else None
         if said is None:
             name = get_currency_name(currency, count=_plural_value(number), locale=self.locale)
-            return f"{self.decimal(number)} {name}"
+            return f"{self._before_noun(self.decimal(number), name)} {name}"
         units, hundredths = said
         parts = [units] if abs(amount) >= 1 or not amount else []
         if not _is_whole(amount):
@@ -221,7 +228,9 @@ class NumberWords:
     def _day_and_month(self, date: datetime.date, with_year: bool) -> str:
         pattern = format_date(date, "long", locale=self.locale)
         pattern = pattern.replace(str(date.year), "").strip(" ,.")
-        ordinal = self.language in ("de", "pl") or (self.language == "fr" and date.day == 1)
+        ordinal = self.language in ("de", "pl") or (
+            self.language in ("es", "fr", "pt") and date.day == 1
+        )
         spoken = self.ordinal(date.day) if ordinal else self.integer(str(date.day))
         words = _NUMBER_IN_PATTERN.sub(spoken, pattern, count=1).replace(f"{spoken}.", spoken)
         # Followed by the year in Spanish and Portuguese, which "de" precedes.
@@ -244,19 +253,29 @@ class NumberWords:
         return above.strip(), below.strip()
 
     def _counted(self, count: int, one: str, several: str) -> str:
-        if count == 1:
-            return f"{self.own.one or self.integer('1')} {one}"
-        return f"{self.integer(str(count))} {several}"
+        noun = one if count == 1 else several
+        number = (count == 1 and self.own.one) or self.integer(str(count))
+        return f"{self._before_noun(number, noun)} {noun}"
 
-    def _before_noun(self, number: str) -> str:
-        """A number before a noun, such as "veintiún" for "veintiuno"."""
+    def _feminine(self, number: str) -> str:
+        for find, become in self.readings.feminine.items():
+            number = re.sub(find, become, number)
+        return number
+
+    def _before_noun(self, number: str, noun: str = "") -> str:
+        """A number before a noun, such as "veintiún" or "veintiuna" for "veintiuno"."""
+        if re.match(self.readings.sets.get("uncounted", "(?!)"), noun):
+            return number
+        if re.match(self.readings.sets.get("feminine", "(?!)"), noun):
+            number = self._feminine(number)
         before, space, last = number.rpartition(" ")
         return before + space + self.readings.tables.get("before_noun", {}).get(last, last)
 
     def _fill(self, pattern: str, value: int | Decimal, number: str) -> str:
         """`pattern` with the digits of `value` in it replaced by the words of `number`."""
         digits = format_decimal(value, locale=self.locale, numbering_system="latn")
-        words = self._before_noun(self.decimal(number))
+        noun = pattern.replace(digits, "").strip()
+        words = self._before_noun(self.decimal(number), noun)
         return pattern.replace(digits, f" {words} ").strip() if digits in pattern else pattern
 
     def _spell(self, number: int, kind: str) -> str | None:
@@ -268,7 +287,9 @@ class NumberWords:
         spoken = _in_words(number, self._name, kind)
         if spoken is None:
             return None
-        spoken = spoken.replace(",", "").removesuffix(" সাল")
+        spoken = spoken.replace(",", "")
+        for find, become in self.readings.repairs.items():
+            spoken = re.sub(find, become, spoken)
         return None if any(map(str.isdigit, spoken)) else spoken
 
     def _word(self, attribute: str, default: str) -> str:
