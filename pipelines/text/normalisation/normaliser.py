@@ -21,14 +21,15 @@ _CURRENCIES: dict[str, str] = {
 _CURRENCIES |= {"US$": "USD", "C$": "CAD", "AU$": "AUD", "zł": "PLN"}
 _CURRENCIES |= {"₽": "RUB", "৳": "BDT", "₺": "TRY", "₴": "UAH"}
 _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SEK|NOK|DKK"
-_CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES"
+_CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES|AOA|MZN|CVE|HKD|SGD|TWD|THB|IDR"
+_CODES += "|MYR|PHP|VND|ZAR|EGP|MAD|NGN|ILS|TRY|CZK|HUF|RON|BGN|ISK|UAH|KZT|PKR|BDT|LKR|JMD|XAF|XOF"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
 _LONGER = "|".join(re.escape(one) for one in _CURRENCIES if len(one) > 1 and not one.isalpha())
 _SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
 
 # The last part of names of hosts and files.
 _LAST_PARTS = (
-    "com|org|net|edu|gov|io|ai|dev|app|info|eu|de|nl|uk|py|js|ts|json|ya?ml|toml|xml|html?|txt|md|csv|"
+    r"com(?:\.[a-z]{2})?|es|pt|br|mx|org|net|edu|gov|io|ai|dev|app|info|eu|de|nl|uk|py|js|ts|json|ya?ml|toml|xml|html?|txt|md|csv|"
     "pdf|docx?|xlsx?|png|jpe?g|gif|mp[34]|wav|zip|abc"
 )
 _TOKEN = re.compile(
@@ -86,7 +87,7 @@ def normalise(text: str, language: str) -> str:
     words = words_for(language)
     text = _ascii_digits(text)
     if spaced := words.readings.sets.get("spaced", words.group_mark.isspace() and _SPACED_GROUPS):
-        text = re.sub(spaced, lambda match: match[0].replace(" ", "\u202f"), text)
+        text = re.sub(spaced, lambda match: match[0].replace(" ", words.group_mark), text)
     text = rewriter(language).rewrite(text)
     if language == "de":  # "um 9 am Bahnhof" is no time of the morning
         text = text.replace(" am ", "\u202fam ")
@@ -219,9 +220,13 @@ def _say_counted(
 ) -> tuple[str, int]:
     """A number with its suffix: money, a unit, an ordinal or decade mark, or nothing."""
     if currency:
+        name = words.money("2", currency).partition(" ")[2]
+        if (of := words.readings.sets.get("millions")) and (
+            scale := re.compile(rf" ?({of})\b").match(text, end)
+        ):
+            return f"{words.decimal(number)} {scale[1]} de {name}", scale.end()
         if scale := _MONEY_SCALE.match(text, end):
             word = scale[1] or _SCALES[scale[2][0].lower()]
-            name = words.money("2", currency).partition(" ")[2]
             return f"{words.decimal(number)} {word} {name}", scale.end()
         return words.money(number, currency), end
     if after := _CURRENCY_AFTER.match(text, end):

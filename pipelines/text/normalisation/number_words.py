@@ -25,7 +25,7 @@ LONGEST_AMOUNT = 24  # digits before the point: the precision of decimals is 28
 
 # num2words knows Portuguese of Portugal as "pt"; the voices are Brazilian.
 _NUM2WORDS_NAMES = {"pt": "pt_BR"}
-_CURRENCY_TABLES = frozenset({"en", "fr", "de", "es", "it", "nl", "pl", "ru"})
+_CURRENCY_TABLES = frozenset({"en", "fr", "de", "it", "nl", "pl", "ru"})
 
 # CLDR units that people write after a number; their abbreviations are the CLDR's own.
 _UNITS = (
