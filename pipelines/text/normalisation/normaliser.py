@@ -219,12 +219,11 @@ def _say_counted(
     number: str, currency: str | None, text: str, end: int, words: NumberWords
 ) -> tuple[str, int]:
     """A number with its suffix: money, a unit, an ordinal or decade mark, or nothing."""
+    millions = re.compile(rf" ?({words.readings.sets.get('millions', '(?!)')})\b").match(text, end)
     if currency:
         name = words.money("2", currency).partition(" ")[2]
-        if (of := words.readings.sets.get("millions")) and (
-            scale := re.compile(rf" ?({of})\b").match(text, end)
-        ):
-            return f"{words.decimal(number)} {scale[1]} de {name}", scale.end()
+        if millions:
+            return f"{words.decimal(number)} {millions[1]} de {name}", millions.end()
         if scale := _MONEY_SCALE.match(text, end):
             word = scale[1] or _SCALES[scale[2][0].lower()]
             return f"{words.decimal(number)} {word} {name}", scale.end()
@@ -249,7 +248,8 @@ def _say_counted(
         return words.count(number, words.units[after[1]]), after.end()
     if whole and len(number) == 4 and 1500 <= int(number) <= 2099 and number[1:] != "000":
         return words.year(int(number)), end
-    return words.decimal(number), end
+    said = words.decimal(number)
+    return words.read(said, "counted") if millions and words.spells else said, end
 
 
 def _say_ordinal(number: int, text: str, end: int, words: NumberWords) -> tuple[str, int] | None:

@@ -54,6 +54,10 @@ class NumberWords:
         self.language = language
         self.own = language_words(language)
         self.readings = readings(language)
+        expand = self.readings.expand
+        sets = self.readings.sets
+        self._feminine_noun = re.compile(expand(sets.get("feminine", "(?!)")))
+        self._uncounted = re.compile(expand(sets.get("uncounted", "(?!)")))
         self.joined = language in ("zh", "ja")  # written without spaces between words
         self._name = _NUM2WORDS_NAMES.get(language, language)
         self.spells = self._name in CONVERTER_CLASSES or self.readings.numerals is not None
@@ -264,9 +268,9 @@ class NumberWords:
 
     def _before_noun(self, number: str, noun: str = "") -> str:
         """A number before a noun, such as "veintiún" or "veintiuna" for "veintiuno"."""
-        if re.match(self.readings.sets.get("uncounted", "(?!)"), noun):
+        if self._uncounted.match(noun):
             return number
-        if re.match(self.readings.sets.get("feminine", "(?!)"), noun):
+        if self._feminine_noun.match(noun):
             number = self._feminine(number)
         before, space, last = number.rpartition(" ")
         return before + space + self.readings.tables.get("before_noun", {}).get(last, last)
