@@ -11,8 +11,8 @@ from configs.schema.base import StrictModel
 
 # What `NumberWords.read` makes of a written form.
 KINDS = frozenset(
-    "cardinal counted ordinal digits pairs characters year month day roman telephone fraction"
-    " lower unit units".split()  # the last two: the noun of an abbreviated unit
+    "cardinal counted feminine ordinal digits pairs characters year month day roman telephone"
+    " fraction lower unit units".split()  # the last two: the noun of an abbreviated unit
 )
 SLOT = re.compile(r"\{(\w+)((?::\w+)*)\}")  # `{1:roman:ordinal}`: a group, read twice
 SET = re.compile(r"\{([a-z_]+)\}")  # in `find`: one of `sets`, or the keys of a table
@@ -49,10 +49,8 @@ class Readings(StrictModel):
     """The written forms of one language; the first rule that matches at a place is used."""
 
     sets: dict[str, str] = {}
-    # "hour", "before_noun" and "before_feminine" are numbers that differ there.
-    tables: dict[str, dict[str, str]] = {}
-    feminine: frozenset[str] = frozenset()  # nouns of units
-    decimals: Literal["digits", "number"] = "digits"  # how the digits after the point are read
+    tables: dict[str, dict[str, str]] = {}  # "hour" and "before_noun" are numbers that differ there
+    decimals: str = r"\d"  # the digits after the decimal point that are read as one number
     units: dict[str, Spoken] = {}  # by abbreviation, beside those of the CLDR
     # By denominator, "one|several" or "one|two|several", with `{n}` and `{d}`.
     fractions: dict[int, str] = {}
@@ -60,7 +58,8 @@ class Readings(StrictModel):
     ratio: str = ""  # other numbers with a slash, such as 14/3
     numerals: Numerals | None = None
     respelt: dict[str, str] = {}  # expressions in the words of a number, and what they become
-    ordinals: dict[int, str] = {}  # irregular ones
+    feminine: dict[str, str] = {}  # the same, before the nouns of the set "feminine"
+    ordinals: dict[int, str] = {}  # irregular ones; with that of 1000, all that others consist of
     ordinal: str = ""  # the others of a language that num2words lacks, with `{n}`
     days: dict[int, str] = {}  # of a month, where they differ from `day`
     day: str = "{n}"  # with the cardinal `{n}` and the ordinal `{th}`

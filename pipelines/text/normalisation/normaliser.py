@@ -21,6 +21,8 @@ _CURRENCIES: dict[str, str] = {
 _CURRENCIES |= {"US$": "USD", "C$": "CAD", "AU$": "AUD", "zł": "PLN"}
 _CURRENCIES |= {"₽": "RUB", "৳": "BDT", "₺": "TRY", "₴": "UAH"}
 _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SEK|NOK|DKK"
+_CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES|AOA|MZN|CVE|HKD|SGD|TWD|THB|IDR"
+_CODES += "|MYR|PHP|VND|ZAR|EGP|MAD|NGN|ILS|TRY|CZK|HUF|RON|BGN|ISK|UAH|KZT|PKR|BDT|LKR|JMD|XAF|XOF"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
 _LONGER = "|".join(re.escape(one) for one in _CURRENCIES if len(one) > 1 and not one.isalpha())
 _SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
@@ -53,7 +55,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_SPACED_GROUPS = re.compile(r"(?<![\d.,+])\d{1,3}(?: \d{3})+(?!\d|-\d\d-)")  # not "495 123-45-67"
+# Not "495 123-45-67".
+_SPACED_GROUPS = r"(?<![\d.,+])\d{1,3}(?: \d{3})+(?!\d|-\d\d-)"
 _MONEY_SCALE = re.compile(
     r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
     r"| ([mb]n?)\b(?! [a-z])"
@@ -90,8 +93,8 @@ def normalise(text: str, language: str) -> str:
     """
     words = words_for(language)
     text = _ascii_digits(text)
-    if words.group_mark.isspace():
-        text = _SPACED_GROUPS.sub(lambda match: match[0].replace(" ", "\u202f"), text)
+    if spaced := words.readings.sets.get("spaced", words.group_mark.isspace() and _SPACED_GROUPS):
+        text = re.sub(spaced, lambda match: match[0].replace(" ", words.group_mark), text)
     text = rewriter(language).rewrite(text)
     if language == "de":  # "um 9 am Bahnhof" is no time of the morning
         text = text.replace(" am ", "\u202fam ")
@@ -152,6 +155,8 @@ def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
         lambda mark: f" {words.mark(mark[0]) or words_for('en').mark(mark[0])} ",
         spoken,
     )
+    spelled = words.readings.sets.get("spelled", "(?!)")
+    spoken = re.sub(spelled, lambda letters: " ".join(letters[0].upper()), spoken)
     return re.sub(r"[A-Za-z]+|\d+", lambda part: words.address_part(part[0]), spoken), end
 
 
@@ -231,10 +236,13 @@ def _say_counted(
     number: str, currency: str | None, text: str, end: int, words: NumberWords
 ) -> tuple[str, int]:
     """A number with its suffix: money, a unit, an ordinal or decade mark, or nothing."""
+    millions = re.compile(rf" ?({words.readings.sets.get('millions', '(?!)')})\b").match(text, end)
     if currency:
+        name = words.currency_name("2", currency)
+        if millions:
+            return f"{words.decimal(number)} {millions[1]} de {name}", millions.end()
         if scale := _MONEY_SCALE.match(text, end):
             word = scale[1] or _SCALES[(scale[2] or scale[3])[0].lower()]
-            name = words.currency_name("2", currency)
             return f"{words.decimal(number)} {word} {name}", scale.end()
         return words.money(number, currency), end
     if after := _CURRENCY_AFTER.match(text, end):
@@ -257,7 +265,8 @@ def _say_counted(
         return words.count(number, words.units[after[1]]), after.end()
     if whole and len(number) == 4 and 1500 <= int(number) <= 2099 and number[1:] != "000":
         return words.year(int(number)), end
-    return words.decimal(number), end
+    said = words.decimal(number)
+    return words.read(said, "counted") if millions and words.spells else said, end
 
 
 def _say_ordinal(number: int, text: str, end: int, words: NumberWords) -> tuple[str, int] | None:

@@ -25,7 +25,7 @@ LONGEST_AMOUNT = 24  # digits before the point: the precision of decimals is 28
 
 # num2words knows Portuguese of Portugal as "pt"; the voices are Brazilian.
 _NUM2WORDS_NAMES = {"pt": "pt_BR"}
-_CURRENCY_TABLES = frozenset({"en", "fr", "de", "es", "it", "nl", "pl", "ru"})
+_CURRENCY_TABLES = frozenset({"en", "fr", "de", "it", "nl", "pl", "ru"})
 
 # CLDR units that people write after a number; their abbreviations are the CLDR's own.
 _UNITS = (
@@ -54,6 +54,10 @@ class NumberWords:
         self.language = language
         self.own = language_words(language)
         self.readings = readings(language)
+        expand = self.readings.expand
+        sets = self.readings.sets
+        self._feminine_noun = re.compile(expand(sets.get("feminine", "(?!)")))
+        self._uncounted = re.compile(expand(sets.get("uncounted", "(?!)")))
         self.joined = language in ("zh", "ja")  # written without spaces between words
         self._name = _NUM2WORDS_NAMES.get(language, language)
         self.spells = self._name in CONVERTER_CLASSES or self.readings.numerals is not None
@@ -100,8 +104,9 @@ class NumberWords:
         match kind:
             case "cardinal":
                 return self.integer(number)
-            case "counted":
-                return self._before_noun(self.integer(number))
+            case "counted" | "feminine":
+                said = self.integer(number) if any(map(str.isdecimal, text)) else text
+                return self._before_noun(said) if kind == "counted" else self._feminine(said)
             case "ordinal":
                 return self.ordinal(int(number))
             case "year":
@@ -171,20 +176,16 @@ class NumberWords:
         if not self.spells:
             return f"{sign}{whole}{self.decimal_mark}{fraction}"
         point = self.own.point or self._word("pointword", self.mark(".") or " ")
-        return f"{sign}{spoken} {point} {self._decimals(fraction)}"
-
-    def _decimals(self, digits: str) -> str:
-        """The digits after the point: one by one, or up to three, and twice two, as numbers."""
-        rest = digits.lstrip("0")
-        if self.readings.decimals == "digits" or not rest or len(rest) > 4:
-            return self.digits(digits)
-        numbers = [rest[:2], rest[2:]] if len(rest) == 4 else [rest]
-        zeros = digits.removesuffix(rest)
-        return " ".join([*map(self.digits, zeros), *map(self.integer, numbers)])
+        groups = map(self.integer, re.findall(self.readings.decimals, fraction))
+        return f"{sign}{spoken} {point} {' '.join(groups)}"
 
     def ordinal(self, number: int) -> str:
-        if irregular := self.readings.ordinals.get(number):
-            return irregular
+        listed = self.readings.ordinals
+        if number in listed:
+            return listed[number]
+        for scale in (1000, 100, 10) if 1000 in listed else ():
+            if (above := number - number % scale) in listed:
+                return f"{listed[above]} {self.ordinal(number - above)}"
         if form := self.readings.ordinal:
             return form.format(n=self.integer(str(number)))
         return self._spell(number, "ordinal") or str(number)
@@ -230,7 +231,8 @@ class NumberWords:
         is_exact = amount.adjusted() < LONGEST_AMOUNT and _is_whole(amount * 100)
         said = self._amount(abs(amount), currency) if is_exact else None
         if said is None:
-            return f"{self.decimal(number)} {self.currency_name(number, currency)}"
+            name = self.currency_name(number, currency)
+            return f"{self._before_noun(self.decimal(number), name)} {name}"
         units, hundredths = said
         parts = [units] if abs(amount) >= 1 or not amount else []
         if not _is_whole(amount):
@@ -291,23 +293,30 @@ class NumberWords:
         return above.strip(), below.strip()
 
     def _counted(self, count: int, one: str, several: str) -> str:
-        if count == 1:
-            return f"{self.own.one or self.integer('1')} {one}"
-        return f"{self.integer(str(count))} {several}"
+        noun = one if count == 1 else several
+        number = (count == 1 and self.own.one) or self.integer(str(count))
+        return f"{self._before_noun(number, noun)} {noun}"
 
-    def _before_noun(self, number: str, table: str = "before_noun") -> str:
-        """A number before a noun, such as "veintiún" for "veintiuno"."""
+    def _feminine(self, number: str) -> str:
+        for find, become in self.readings.feminine.items():
+            number = re.sub(find, become, number)
+        return number
+
+    def _before_noun(self, number: str, noun: str = "") -> str:
+        """A number before a noun, such as "veintiún" or "veintiuna" for "veintiuno"."""
+        if self._uncounted.match(noun):
+            return number
+        if self._feminine_noun.match(noun):
+            number = self._feminine(number)
         before, space, last = number.rpartition(" ")
-        return before + space + self.readings.tables.get(table, {}).get(last, last)
+        return before + space + self.readings.tables.get("before_noun", {}).get(last, last)
 
     def _counted_noun(self, number: str, noun: str) -> str:
         """`number` before `noun`, such as "ein Meter" and "eine Stunde"."""
         words = self.decimal(number)
         if number in ("1", "-1") and self.own.one:
             words = words.removesuffix(self.integer("1")) + self.own.one
-        is_feminine = "." not in number and noun.partition(" ")[0] in self.readings.feminine
-        table = "before_feminine" if is_feminine else "before_noun"
-        return f"{self._before_noun(words, table)} {noun}"
+        return f"{self._before_noun(words, noun)} {noun}"
 
     def _fill(self, pattern: str, value: int | Decimal, number: str) -> str:
         """`pattern` with the digits of `value` in it replaced by the words of `number`."""
