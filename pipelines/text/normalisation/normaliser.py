@@ -94,7 +94,8 @@ def normalise(text: str, language: str) -> str:
     words = words_for(language)
     text = _ascii_digits(text)
     if spaced := words.readings.sets.get("spaced", words.group_mark.isspace() and _SPACED_GROUPS):
-        text = re.sub(spaced, lambda match: match[0].replace(" ", words.group_mark), text)
+        mark = "\u202f" if words.group_mark.isspace() else words.group_mark
+        text = re.sub(spaced, lambda match: match[0].replace(" ", mark), text)
     text = rewriter(language).rewrite(text)
     if language == "de":  # "um 9 am Bahnhof" is no time of the morning
         text = text.replace(" am ", "\u202fam ")
