@@ -15,6 +15,7 @@ from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.billing.operation import Operation
 from pipelines.errors import NothingToSpeak
 from pipelines.text.surrogates import join_halves
+from pipelines.tts.cues import uncut
 from pipelines.tts.paid import ChargedSynthesis
 from pipelines.tts.reading import SENTENCE_END, SpeechRequest, is_ssml
 from pipelines.tts.shaping import StreamEnhancer, TimedWord
@@ -262,13 +263,16 @@ class SpeakingContext:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; the text is kept")
         self._flush_all()
 
-    def flush_automatically(self, characters: int) -> None:
-        """Speaks the first `characters` of the buffer as soon as it can.
+    def flush_automatically(self, characters: int, *, is_whole: bool = False) -> None:
+        """Speaks the first `characters` of the buffer as soon as it can, without a part of a cue
+        unless the text `is_whole`.
 
         They join a queued automatic flush, so there are never more than a few flushes. A document
         of SSML is one by itself.
         """
-        text, kept = self.buffered[:characters], self.buffered[characters:]
+        buffered = self.buffered
+        size = characters if is_whole else uncut(buffered, characters)
+        text, kept = buffered[:size], buffered[size:]
         if not text or self.is_closing:
             return
         self._parts = [kept] if kept else []
@@ -356,8 +360,10 @@ class SpeakingContext:
                     await self._send(frame)
 
     def _flush_all(self, *, closes: bool = False) -> None:
-        text = self.buffered
-        self._parts.clear()
+        buffered = self.buffered
+        size = len(buffered) if closes or is_ssml(buffered) else uncut(buffered, len(buffered))
+        text, kept = buffered[:size], buffered[size:]
+        self._parts = [kept] if kept else []
         self._characters -= len(text)
         self._enqueue(Flush(text, self._voice, self._wire, closes))
 

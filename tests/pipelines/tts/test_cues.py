@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.tts.cues import dropped_cues, has_cues, plain_tokens
+from pipelines.tts.cues import dropped_cues, has_cues, plain_tokens, uncut
 from pipelines.tts.reading import SpeechRequest
 from tests.cpu_time import cpu_units
 from tests.pipelines.stt.voiced import INFO
