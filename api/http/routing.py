@@ -1,6 +1,6 @@
 """Routers, what their routes check before they read a body, and the dependencies of routes."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal

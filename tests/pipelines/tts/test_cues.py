@@ -94,7 +94,7 @@ def test_cues_are_found_in_linear_time(unit: str) -> None:
 
 
 def words_of(pieces: Iterable[str], *, free: bool) -> str:
-    read = " ".join(
+    read = "".join(
         token.text for piece in pieces for token in plain_tokens(piece, free=free) if not token.name
     )
     return " ".join(re.findall(r"\w+", read))
