@@ -6,8 +6,8 @@ import pytest
 
 from models.tts.base import SynthesisRequest
 from pipelines.ports import TTSModel
-from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.text.chunking import TextChunk
+from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from tests.api.cartesia.socket_client import MORE, cartesia
 from tests.api.deepgram.socket_client import deepgram
 from tests.api.elevenlabs.test_streams import speaking
@@ -104,9 +104,7 @@ async def test_elevenlabs_sockets(
     assert words(spoken) == WORDS
 
 
-async def test_inworlds_socket(
-    shared_server: SocketServer, spoken: list[SynthesisRequest]
-) -> None:
+async def test_inworlds_socket(shared_server: SocketServer, spoken: list[SynthesisRequest]) -> None:
     async with inworld(shared_server) as client:
         await client.create(autoMode=True, autoModeStrategy="SENTENCE_BOUNDARY")
         for piece in PIECES:
@@ -121,7 +119,10 @@ async def test_inworlds_socket(
 
 
 async def test_wyoming(shared_server: SocketServer, spoken: list[SynthesisRequest]) -> None:
-    async with listening(shared_server.services, FakeTranscriber()) as home, home.client() as client:
+    async with (
+        listening(shared_server.services, FakeTranscriber()) as home,
+        home.client() as client,
+    ):
         await client.send("synthesize-start")
         for piece in PIECES:
             await client.send("synthesize-chunk", text=piece)
