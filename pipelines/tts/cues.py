@@ -27,13 +27,6 @@ _WORDS = [word for words in _TABLE.words for word in words.split(", ")]
 _DIRECTION = "|".join([*_WORDS, *_TABLE.phrases])
 _ELEMENTS = ("break", "speed", "volume", "emotion", "spell", "phoneme")
 _NAMES = "|".join(_ELEMENTS)
-# The beginnings of their names, the longest first; the name of SSML's document is kept whole, too.
-_BEGUN = "|".join(
-    sorted(
-        {name[:end] for name in (*_ELEMENTS, "speak") for end in range(1, len(name) + 1)},
-        reverse=True,
-    )
-)
 _TIME = r"\d{1,5}(?:\.\d{1,3})?m?s"
 _CUE = re.compile(
     rf"""(?i:<break\s+time\s*=\s*(?P<quote>["'])(?P<time>{_TIME})(?P=quote)\s*/?>)"""
@@ -59,10 +52,10 @@ _CUE = re.compile(
 )
 # What may become a cue with the text that follows.
 _OPEN = re.compile(
-    rf"""(?i:<(?:<[^<>\s]{{0,100}}>?|/?(?:{_BEGUN})?|(?:{_NAMES})\s[^<>]{{0,300}}|\d{{1,5}}"""
+    rf"""(?i:<(?:<[^<>\s]{{0,100}}>?|/?[a-z]{{0,12}}|(?:{_NAMES})\s[^<>]{{0,300}}|\d{{1,5}}"""
     r"""|spell>[^<]{0,200}(?:</?[a-z]{0,5})?|phoneme\b[^<>]{0,300}>[^<]{0,100}(?:</?[a-z]{0,7})?))\Z"""
     r"""|(?:\\?\{[^{}\n]{0,250}|\\|\[[^\[\]\n]{0,200}|(?<!\w)spell\([^()\n]{0,200}"""
-    r"""|(?<![\w/:.])/[^/\s]{0,60})\Z"""
+    r"""|(?<![\w/:.<])/[^/\s]{0,60})\Z"""
 )
 _LONGEST = 450  # characters of a cue
 _ATTRIBUTE = re.compile(r"""(\w+)\s*=\s*(["'])(.*?)\2""")
@@ -97,11 +90,12 @@ def dropped_cues(text: str, *, free: bool) -> list[str]:
 def uncut(text: str, position: int) -> int:
     """The last place up to `position` where a text that still grows can be cut: not inside a cue,
     nor inside what may become one."""
+    if half := _OPEN.search(text, max(0, len(text) - _LONGEST)):
+        position = min(position, half.start())
     for cue in _CUE.finditer(text, max(0, position - _LONGEST), position + _LONGEST):
         if cue.start() < position < cue.end():
-            position = cue.start()
-    half = _OPEN.search(text, max(0, len(text) - _LONGEST))
-    return min(position, half.start()) if half else position
+            return cue.start()
+    return position
 
 
 def plain_tokens(

