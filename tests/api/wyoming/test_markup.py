@@ -10,7 +10,7 @@ __all__ = ["spoken"]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_markup_in_pieces_is_not_spoken(home: Home, spoken: list[SynthesisRequest]) -> None:  # noqa: F811
+async def test_markup_in_pieces_is_not_spoken(home: Home, spoken: list[SynthesisRequest]) -> None:
     async with home.client() as client:
         await client.send("synthesize-start")
         for piece in PIECES:
