@@ -41,7 +41,7 @@ _CUE = re.compile(
     # In brackets, unless it is quoted, a link or part of a word.
     r"""|(?<![^\s.,;:!?…。，、；：！？—–-])\[(?:(?:(?P<kind>(?i:short|medium|long)) )?"""
     rf"""(?i:pause)|(?i:pause)[ :](?P<length>{_TIME}))\](?![(\[:\]"'`’”*_])"""
-    rf"""|(?P<dropped>(?i:</?(?:{_NAMES})\b[^<>]{{0,300}}>|<(?:{"|".join(_WORDS)})\s*/?>)"""
+    rf"""|(?P<dropped>(?i:</?(?:{_NAMES.partition("|")[2]})\b[^<>]{{0,300}}>|<(?:{"|".join(_WORDS)})\s*/?>)"""
     r"""|\\?\{\s*"(?:word|pronounce)"[^{}]{0,250}\}"""
     rf"""|(?<![^\s.,;:!?…。，、；：！？\]—–-])\[(?:(?i:{_DIRECTION})\]"""
     # Any other of a dialect that takes a free description.
@@ -191,8 +191,8 @@ def _half(text: str, *, free: bool) -> str:
         is_word = len(inside) > 1 and any(word.startswith(inside) for word in _WORDS)
         is_cue = is_word or (free and half[0][1:2].islower())
     elif half[0][0] == "<":
-        begins = (name.startswith(inside) or inside.startswith(name) for name in _ELEMENTS)
-        is_cue = len(inside) > 2 and ("|" in inside or any(begins))
+        begins = (name.startswith(inside) or inside.startswith(name) for name in _ELEMENTS[1:])
+        is_cue = len(inside) > 2 and ("|" in inside or inside.startswith("break ") or any(begins))
     else:
         is_cue = len(inside) > 2 and '"word"'.startswith(inside[:6])
     return half[0] if is_cue else ""
