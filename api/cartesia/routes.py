@@ -3,6 +3,7 @@
 import time
 import uuid
 from base64 import b64encode
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -160,6 +161,9 @@ class CartesiaWire:
         """No words are held back."""
         if self._has_failed and self.context is not None:
             self.context.cancel()
+
+    def warned(self, dropped: Sequence[str]) -> None:
+        """No event of Cartesia's names them."""
 
     def flushed(self, *, is_automatic: bool) -> str | None:
         if is_automatic:

@@ -1,6 +1,6 @@
 """Deepgram's text to speech: `POST /v1/speak`, and the socket of the same path."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
 from fastapi import Query
@@ -221,10 +221,13 @@ class SpeakConversation(ContextsConversation):
         number, self._sequence = self._sequence, self._sequence + 1
         return json_text({"type": kind, "sequence_id": number})
 
+    def warning(self, message: str) -> str:
+        fields = {"description": message, "code": "DATA-0000"}
+        fields |= {"warn_msg": message, "warn_code": "DATA-0000"}
+        return json_text({"type": "Warning", **fields})
+
     def _warned(self, fault: Exception) -> ClientFault:
-        fields = {"description": str(fault), "code": "DATA-0000"}
-        fields |= {"warn_msg": str(fault), "warn_code": "DATA-0000"}
-        return ClientFault(str(fault), json_text({"type": "Warning", **fields}))
+        return ClientFault(str(fault), self.warning(str(fault)))
 
     def _begin(self, voice: AvailableVoice) -> None:
         spoken = ContextVoice(
@@ -255,6 +258,9 @@ class SpeakWire(ContextWire):
 
     def audio(self, chunk: EncodedChunk) -> bytes:
         return chunk.data
+
+    def warned(self, dropped: Sequence[str]) -> str:
+        return self._conversation.warning(f"not followed: {', '.join(dropped)}")
 
     def flushed(self, *, is_automatic: bool) -> str | None:
         return None if is_automatic else self._conversation.numbered("Flushed")

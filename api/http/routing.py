@@ -1,6 +1,6 @@
 """Routers, what their routes check before they read a body, and the dependencies of routes."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -181,18 +181,22 @@ class StrictRoute(APIRoute):
             work = handle(_ParsedRequest(request, body, value))
             answer = await (while_connected(request.receive, work) if self.cancels else work)
             for name in spoken:
-                if warning := _warning(value.get(name), free_cues=free_cues):
+                turns = value.get("script") if "script" in fields else None
+                texts = [value.get(name), *(turn.get("text") for turn in turns or ())]
+                if warning := _warning(texts, free_cues=free_cues):
                     answer.headers["Warning"] = warning
             return answer
 
         return read_and_handle
 
 
-def _warning(text: object, *, free_cues: bool) -> str:
-    """A header (RFC 9111, 5.5) that names what of a plain text is not spoken and not followed."""
-    if not isinstance(text, str) or is_ssml(text):
-        return ""
-    cues = ", ".join(dropped_cues(text, free=free_cues)).replace('"', "'")
+def _warning(texts: Iterable[object], *, free_cues: bool) -> str:
+    """A header (RFC 9111, 5.5) that names what of plain texts is not spoken and not followed."""
+    dropped = dict[str, None]()
+    for text in texts:
+        if isinstance(text, str) and not is_ssml(text):
+            dropped |= dict.fromkeys(dropped_cues(text, free=free_cues))
+    cues = ", ".join(dropped).replace('"', "'")
     warned = cues[:MOST_WARNED].encode("ascii", "replace").decode()
     return f'299 - "not followed: {warned}"' if warned else ""
 

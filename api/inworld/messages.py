@@ -215,9 +215,9 @@ def failure(message: str, code: int, context_id: str | None = None) -> str:
     return _event(named, RpcStatus(code=code, message=message))
 
 
-def context_event(context_id: str, name: str, body: dict[str, Any]) -> str:
+def context_event(context_id: str, name: str, body: dict[str, Any], message: str = "") -> str:
     """An event that is no error."""
-    return _event({"contextId": context_id, name: body}, RpcStatus())
+    return _event({"contextId": context_id, name: body}, RpcStatus(message=message))
 
 
 def _event(result: dict[str, Any], status: RpcStatus) -> str:
@@ -285,6 +285,7 @@ class InworldWire:
     def __init__(self, context_id: str, create: Create) -> None:
         self._context_id = context_id
         self._alignment = Alignment(create)
+        self._warning = ""  # of the flush that has ended
 
     def audio(self, chunk: EncodedChunk) -> str:
         return self._chunk(chunk.data, self._alignment.of(chunk.words or ()))
@@ -293,11 +294,19 @@ class InworldWire:
         timing = self._alignment.rest(spoken_s)
         return None if timing is None else self._chunk(b"", timing)
 
+    def warned(self, dropped: Sequence[str]) -> None:
+        """The status of the next event names them."""
+        self._warning = f"not followed: {', '.join(dropped)}"
+
     def flushed(self, *, is_automatic: bool) -> str:
-        return context_event(self._context_id, "flushCompleted", {})
+        return self._ended("flushCompleted")
 
     def closed(self) -> str:
-        return context_event(self._context_id, "contextClosed", {})
+        return self._ended("contextClosed")
+
+    def _ended(self, name: str) -> str:
+        message, self._warning = self._warning, ""
+        return context_event(self._context_id, name, {}, message)
 
     def error(self, error: Exception) -> str:
         shown = to_api_error(error)

@@ -12,6 +12,7 @@ from pipelines.audio.encode.formats import open_encoder
 from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.text.language_names import engine_codes
 from pipelines.text.segmentation import finished
+from pipelines.tts.cues import uncut
 from pipelines.tts.reading import SpeechRequest, is_ssml
 from pipelines.tts.session import (
     BUFFER_CHARACTERS,
@@ -116,7 +117,7 @@ class SpokenTexts:
             text.voice = text.voice or await self._open(text.options, said)
             context = self._with(text.voice, SpeechWire(_rate_of(text.voice.voice)))
             context.add_text(said)
-            context.flush_automatically(len(said))
+            context.flush_automatically(len(said), is_whole=is_whole)
         except (ContextFault, *CODED) as error:
             fault = InvalidRequest(str(error)) if isinstance(error, ContextFault) else error
             text.has_failed = True
@@ -176,4 +177,4 @@ def _ready(text: GrowingText) -> int:
     ready = finished(text.waiting, language)
     if len(text.waiting) - ready > SENTENCE_CHARACTERS:
         ready = text.waiting.rfind(" ") + 1 or len(text.waiting)
-    return ready
+    return uncut(text.waiting, ready)

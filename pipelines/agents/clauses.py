@@ -9,6 +9,7 @@ import re
 
 from pipelines.text.chunking import Length, Rank, best_cut
 from pipelines.text.segmentation import finished
+from pipelines.tts.cues import uncut
 
 # A shorter first clause, such as "Well,", is spoken with what follows.
 FIRST_WORDS, FIRST_CHARACTERS = 3, 12
@@ -38,11 +39,12 @@ class ClauseSplitter:
         size = finished(self._rest, self._language)
         if not size and (hurries or self._is_first):
             size = self._clause()
+        size = uncut(self._rest, size)
         return self._cut(size) if self._rest[:size].strip() else ""
 
     def drop_unfinished(self) -> bool:
         """Whether a sentence has ended that was not taken; what comes after it is dropped then."""
-        size = finished(self._rest, self._language)
+        size = uncut(self._rest, finished(self._rest, self._language))
         self._rest = self._rest[: size or None]
         return bool(size)
 

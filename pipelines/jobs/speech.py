@@ -29,6 +29,7 @@ from pipelines.jobs.documents import Book
 from pipelines.jobs.leases import until_available
 from pipelines.jobs.queue import JobQueue
 from pipelines.text.spoken_length import most_spoken
+from pipelines.tts.cues import uncut
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPlan
 from pipelines.tts.reading import SpeechRequest, is_ssml
@@ -63,12 +64,22 @@ class SpeechTask:
                 continue
             block = ""
             for paragraph in chapter.text.split("\n\n"):
-                for part in parts.findall(paragraph):
+                for part in _uncut_parts(parts, paragraph):
                     if block and len(block) + len(part) > most:
                         yield number, block
                         block = ""
                     block += f"\n\n{part}" if block else part
             yield number, block
+
+
+def _uncut_parts(parts: re.Pattern[str], paragraph: str) -> Iterator[str]:
+    """The parts of a paragraph, none of which ends inside a cue."""
+    position = 0
+    while part := parts.match(paragraph, position):
+        end = part.end() if part.end() == len(paragraph) else uncut(paragraph, part.end())
+        end = end if end > position else part.end()
+        yield paragraph[position:end]
+        position = end
 
 
 TASK = TypeAdapter(SpeechTask)

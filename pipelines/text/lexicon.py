@@ -23,16 +23,25 @@ _TOKEN = re.compile(
 )
 _LANGUAGE, _CASE = "{urn:antiphon}language", "{urn:antiphon}case-sensitive"
 _LANG = "{http://www.w3.org/XML/1998/namespace}lang"
-_X_SAMPA = load_yaml(TypeAdapter(dict[str, str]), "x_sampa")
-_X_SAMPA_SIGN = re.compile("|".join(map(re.escape, sorted(_X_SAMPA, key=len, reverse=True))))
+_ALPHABETS = {"ipa": {"": ""}} | load_yaml(
+    TypeAdapter(dict[str, dict[str, str]]), "phonetic_alphabets"
+)
+_SIGNS = {
+    name: re.compile("|".join(map(re.escape, sorted(signs, key=len, reverse=True))))
+    for name, signs in _ALPHABETS.items()
+}
+_STRESS = re.compile(r"([A-Z]+)([012])")  # of ARPABET, behind its vowel
 
 
 def to_ipa(phonemes: str, alphabet: str) -> str:
-    """Raises ValueError for another alphabet than `ipa` and `x-sampa`, or without a sound."""
-    if alphabet not in ("ipa", "x-sampa"):
-        raise ValueError("alphabet: ipa or x-sampa")
-    if alphabet == "x-sampa":
-        phonemes = _X_SAMPA_SIGN.sub(lambda sign: _X_SAMPA[sign[0]], phonemes)
+    """Raises ValueError for another alphabet than `ipa` and those of the table, or without a
+    sound."""
+    if alphabet not in _ALPHABETS:
+        raise ValueError(f"alphabet: {', '.join(_ALPHABETS)}")
+    if alphabet == "cmu-arpabet":
+        phonemes = _STRESS.sub(r"\2\1", phonemes)
+    signs = _ALPHABETS[alphabet]
+    phonemes = _SIGNS[alphabet].sub(lambda sign: signs[sign[0]], phonemes)
     if not any(map(str.isalpha, phonemes.strip("ˈˌː"))):
         raise ValueError("the phonemes have no sound")
     return phonemes

@@ -1,44 +1,65 @@
 """Cues in a plain text: pauses, and the inline markup of other services' clients.
 
-What can be obeyed becomes tokens of SSML: ElevenLabs' and Cartesia's breaks, Rime's `<750>`,
-Deepgram's `\\{pause:1s\\}` and pronunciations, Cartesia's speed, volume and spelling. Directions
+What can be obeyed becomes tokens of SSML: pauses of every dialect, Cartesia's speed, volume and
+spelling, and the pronunciations of ElevenLabs, Cartesia, Inworld, Deepgram and Rime. Directions
 that no voice here follows, such as `[laughs]` and `<emotion value="sad"/>`, are dropped.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import log10
 
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
+from pipelines.text.lexicon import to_ipa
 from pipelines.text.markup import Token
 
 
 class _Directions(StrictModel):
-    """`configs/directions.yaml`: expressions of what is dropped in brackets."""
+    """`configs/directions.yaml`: what is dropped in brackets."""
 
     words: list[str]
     phrases: list[str]
 
 
 _TABLE = load_yaml(_Directions, "directions")
-_DIRECTION = "|".join([*_TABLE.words, *_TABLE.phrases])
+_WORDS = [word for words in _TABLE.words for word in words.split(", ")]
+_DIRECTION = "|".join([*_WORDS, *_TABLE.phrases])
+_ELEMENTS = ("break", "speed", "volume", "emotion", "spell", "phoneme")
+_NAMES = "|".join(_ELEMENTS)
 _TIME = r"\d{1,5}(?:\.\d{1,3})?m?s"
 _CUE = re.compile(
-    rf"""<break\s+time\s*=\s*(?P<quote>["'])(?P<time>{_TIME})(?P=quote)\s*/>"""
-    r"""|<(?P<manner>speed|volume)\s+ratio\s*=\s*["'](?P<ratio>\d(?:\.\d{1,3})?)["']\s*/>"""
-    r"""|<spell>(?P<spelled>[^<]{1,200})</spell>|<(?P<rime>\d{2,5})>"""
-    rf"""|\\?\{{pause:(?P<deepgram>{_TIME})\\?\}}"""
+    rf"""(?i:<break\s+time\s*=\s*(?P<quote>["'])(?P<time>{_TIME})(?P=quote)\s*/?>)"""
+    r"""|(?i:<(?P<manner>speed|volume)\s+ratio\s*=\s*["'](?P<ratio>\d{0,2}\.?\d{1,4})["']\s*/?>)"""
+    r"""|(?i:<spell>(?P<spelled>[^<]{1,200})</spell>)|(?<!\w)spell\((?P<called>[^()\n]{1,200})\)"""
+    r"""|(?i:<phoneme\b(?P<given>[^<>]{0,300})>(?P<sounded>[^<]{1,100})</phoneme>)"""
+    rf"""|<(?P<rime>\d{{2,5}})>|\\?\{{pause:(?P<deepgram>{_TIME})\\?\}}"""
     r"""|\\?\{\s*"word":\s*"(?P<word>[^"]{1,100})",\s*"pronounce":\s*"(?P<ipa>[^"]{1,100})"\s*"""
     r"""\\?\}"""
+    r"""|<<(?P<cartesia>[^<>\s]{1,100})>>|\{(?P<braced>(?=\D{0,9}[012])"""
+    r"""(?:[012][@aAWxYEReIioOUuN]|[bCdDfghJklmnGprsStTvwyzZ]){2,40})\}"""
     # In brackets, unless it is quoted, a link or part of a word.
     r"""|(?<![^\s.,;:!?…。，、；：！？—–-])\[(?:(?:(?P<kind>(?i:short|medium|long)) )?"""
     rf"""(?i:pause)|(?i:pause)[ :](?P<length>{_TIME}))\](?![(\[:\]"'`’”*_])"""
-    r"""|(?P<dropped></?(?:emotion|speed|volume)\b[^<>]{0,100}>"""
+    rf"""|(?P<dropped>(?i:</?(?:{_NAMES.partition("|")[2]})\b[^<>]{{0,300}}>|<(?:{"|".join(_WORDS)})\s*/?>)"""
+    r"""|\\?\{\s*"(?:word|pronounce)"[^{}]{0,250}\}"""
     rf"""|(?<![^\s.,;:!?…。，、；：！？\]—–-])\[(?:(?i:{_DIRECTION})\]"""
     # Any other of a dialect that takes a free description.
-    r"""|(?P<free>[a-z][a-zA-Z _'’,-]{1,60}\]))(?![(:"'`’”*_]))"""
+    r"""|(?P<free>[a-z][^\[\]\n]{1,200}\]))(?![(:"'`’”*_]))"""
+    # IPA in place of a word, and stress: of such dialects, too.
+    r"""|(?<![\w/:.])/(?P<slashed>(?=[^/\s]{0,60}[^\x00-\x7f])[^/\s]{1,60})/(?![\w/])"""
+    r"""|(?<![\w*])\*(?P<stressed>[^\W_](?:[^*\n\[\]<>{}]{0,60}[^*\s\[\]<>{}])?)\*(?![\w*])"""
 )
+# What may become a cue with the text that follows.
+_OPEN = re.compile(
+    rf"""(?i:<(?:<[^<>\s]{{0,100}}>?|/?[a-z]{{0,12}}|(?:{_NAMES})\s[^<>]{{0,300}}|\d{{1,5}}"""
+    r"""|spell>[^<]{0,200}(?:</?[a-z]{0,5})?|phoneme\b[^<>]{0,300}>[^<]{0,100}(?:</?[a-z]{0,7})?))\Z"""
+    r"""|(?:\\?\{[^{}\n]{0,250}|\\|\[[^\[\]\n]{0,200}|(?<!\w)spell\([^()\n]{0,200}"""
+    r"""|(?<![\w/:.<])/[^/\s]{0,60})\Z"""
+)
+_LONGEST = 450  # characters of a cue
+_ATTRIBUTE = re.compile(r"""(\w+)\s*=\s*(["'])(.*?)\2""")
+_NOT_SAID = re.compile(r"[\s|.ˈˌː]+")
 _STRENGTHS = {"short": "weak", "medium": "medium", "long": "x-strong"}  # of those in brackets
 
 
@@ -48,47 +69,130 @@ def _cues(text: str, *, free: bool) -> Iterator[re.Match[str]]:
     for cue in _CUE.finditer(text):
         in_code += text.count("`", position, cue.start())
         position = cue.start()
-        if (cue[0][0] == "<" or in_code % 2 == 0) and (free or not cue["free"]):
+        is_free = cue["free"] or cue["slashed"] or cue["stressed"]
+        if (cue[0][0] == "<" or in_code % 2 == 0) and (free or not is_free):
             yield cue
 
 
 def has_cues(text: str, *, free: bool) -> bool:
     """Whether a plain text is not read as it is; `free` as for `plain_tokens`."""
-    return any(_cues(text, free=free))
+    return any(_cues(text, free=free)) or bool(_half(text, free=free))
 
 
 def dropped_cues(text: str, *, free: bool) -> list[str]:
     """The cues of a plain text that no voice follows, each once."""
-    return list(dict.fromkeys(cue[0] for cue in _cues(text, free=free) if cue["dropped"]))
+    dropped = dict[str, None]()
+    for _ in plain_tokens(text, free=free, dropped=dropped):
+        pass
+    return list(dropped)
 
 
-def plain_tokens(text: str, *, free: bool) -> Iterator[Token]:
+def uncut(text: str, position: int) -> int:
+    """The last place up to `position` where a text that still grows can be cut: not inside a cue,
+    nor inside what may become one."""
+    if half := _OPEN.search(text, max(0, len(text) - _LONGEST)):
+        position = min(position, half.start())
+    for cue in _CUE.finditer(text, max(0, position - _LONGEST), position + _LONGEST):
+        if cue.start() < position < cue.end():
+            return cue.start()
+    return position
+
+
+def plain_tokens(
+    text: str,
+    *,
+    free: bool,
+    manner: dict[str, str] | None = None,
+    dropped: dict[str, None] | None = None,
+) -> Iterator[Token]:
     """A plain text as tokens of SSML: its cues, and what is spoken between them.
 
-    `free` takes any words in brackets for a direction, as ElevenLabs and Inworld do.
+    `free` takes any words in brackets for a direction, as ElevenLabs and Inworld do. `manner` has
+    the speed and volume of the text before, and then those at the end of this one; `dropped` gets
+    what no voice follows.
     """
-    position, manner = 0, dict[str, str]()
+    manner = {} if manner is None else manner
+    dropped = {} if dropped is None else dropped
+    position = 0
+    if is_open := bool(manner):
+        yield Token(0, "prosody", dict(manner))
     for cue in _cues(text, free=free):
         start = cue.start()
         yield Token(position, text=text[position:start])
         position = cue.end()
         if cue["manner"]:  # it lasts until the next one
-            if manner:
+            if is_open:
                 yield Token(start, "prosody", closes=True)
-            ratio = max(float(cue["ratio"]), 0.1)
-            if cue["manner"] == "speed":
-                manner["rate"] = f"{ratio:.0%}"
-            else:
-                manner["volume"] = f"{20 * log10(ratio):+.1f}dB"
-            yield Token(start, "prosody", dict(manner))
-        elif inside := cue["spelled"] or cue["word"]:
-            name = "say-as" if cue["spelled"] else "phoneme"
-            yield Token(start, name, {"interpret-as": "characters", "ph": cue["ipa"] or ""})
-            yield Token(start + cue[0].index(inside), text=inside)
-            yield Token(position, name, closes=True)
-        elif not cue["dropped"]:
+            _change(manner, cue["manner"].lower(), max(float(cue["ratio"]), 0.1))
+            if is_open := bool(manner):
+                yield Token(start, "prosody", dict(manner))
+        elif spelled := cue["spelled"] or cue["called"]:
+            yield from _inside("say-as", {"interpret-as": "characters"}, cue, spelled, spelled)
+        elif cue["sounded"] or cue["word"] or cue["cartesia"] or cue["slashed"] or cue["braced"]:
+            yield from _pronounced(cue, dropped)
+        elif cue["dropped"] or cue["stressed"]:
+            dropped[cue[0]] = None
+            if cue["stressed"]:
+                yield Token(start + 1, text=cue["stressed"])
+        else:
             time = cue["time"] or cue["length"] or cue["deepgram"]
             time = time or (cue["rime"] and f"{cue['rime']}ms")
             strength = _STRENGTHS[(cue["kind"] or "medium").lower()]
-            yield Token(start, "break", {"time": time} if time else {"strength": strength})
-    yield Token(position, text=text[position:])
+            yield Token(start, "break", {"time": time.lower()} if time else {"strength": strength})
+    if half := _half(text, free=free):
+        dropped[half] = None
+    yield Token(position, text=text[position : len(text) - len(half)])
+
+
+def _change(manner: dict[str, str], name: str, ratio: float) -> None:
+    key, value = "rate", f"{ratio:.0%}"
+    if name == "volume":
+        key, value = "volume", f"{20 * log10(ratio):+.1f}dB"
+    manner.pop(key, None)
+    if ratio != 1:
+        manner[key] = value
+
+
+def _inside(
+    name: str, attributes: Mapping[str, str], cue: re.Match[str], inside: str, word: str
+) -> Iterator[Token]:
+    """An element around `word`, at the place of what the cue has inside."""
+    yield Token(cue.start(), name, attributes)
+    yield Token(cue.start() + cue[0].index(inside), text=word)
+    yield Token(cue.end(), name, closes=True)
+
+
+def _pronounced(cue: re.Match[str], dropped: dict[str, None]) -> Iterator[Token]:
+    """A word with its phonemes, or without those that have no sound."""
+    word, phonemes, alphabet = cue["word"] or cue["sounded"], cue["ipa"] or "", "ipa"
+    if cue["sounded"]:
+        given = {name: value for name, _, value in _ATTRIBUTE.findall(cue["given"])}
+        phonemes, alphabet = given.get("ph", ""), given.get("alphabet", "ipa")
+    elif not word:  # the letters of IPA, for voices that take no phonemes
+        written = cue["cartesia"] or cue["slashed"] or cue["braced"]
+        phonemes = to_ipa(written, "rime") if cue["braced"] else written.replace("|", "")
+        word = _NOT_SAID.sub("", phonemes)
+    inside = cue["sounded"] or cue["word"] or cue["cartesia"] or cue["slashed"] or cue["braced"]
+    try:
+        ipa = to_ipa(phonemes, alphabet)
+    except ValueError:
+        dropped[cue[0]] = None
+        yield Token(cue.start() + cue[0].index(inside), text=word)
+    else:
+        yield from _inside("phoneme", {"ph": ipa}, cue, inside, word)
+
+
+def _half(text: str, *, free: bool) -> str:
+    """What a text ends with that is surely the beginning of a cue."""
+    if not (half := _OPEN.search(text, max(0, len(text) - _LONGEST))):
+        return ""
+    inside = half[0].lstrip("</\\{[").lower()
+    if half[0][0] == "[":
+        is_word = len(inside) > 1 and any(word.startswith(inside) for word in _WORDS)
+        is_cue = is_word or (free and half[0][1:2].islower())
+    elif half[0][0] == "<":
+        begins = (name.startswith(inside) or inside.startswith(name) for name in _ELEMENTS[1:])
+        is_cue = len(inside) > 2 and ("|" in inside or inside.startswith("break ") or any(begins))
+    else:
+        is_cue = len(inside) > 2 and '"word"'.startswith(inside[:6])
+    return half[0] if is_cue else ""

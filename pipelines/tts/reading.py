@@ -7,7 +7,7 @@ element of SSML than those here is an error, another attribute is not.
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import unescape
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -83,6 +83,7 @@ class SpeechRequest:
     script: tuple[ScriptTurn, ...] = ()  # `text` has theirs, joined by line feeds
     pronunciations: tuple[DictionaryRef, ...] = ()
     free_cues: bool = False  # whether any words in brackets are a direction
+    manner: Mapping[str, str] = field(default_factory=dict)  # that a cue before the text set
 
     @property
     def owner(self) -> str:
@@ -95,7 +96,7 @@ class SpeechRequest:
         is_marked = has_cues(self.text, free=self.free_cues) or (
             self.takes_ssml and is_ssml(self.text)
         )
-        return not (is_marked or self.script or self.pronunciations)
+        return not (is_marked or self.script or self.pronunciations or self.manner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,12 @@ def parse(request: SpeechRequest) -> tuple[list[Token], str]:
     Raises InvalidRequest for markup that is not well-formed, with line and column.
     """
     if not request.script:
-        return _tokens(request.text, request.takes_ssml, free_cues=request.free_cues)
+        return _tokens(
+            request.text,
+            request.takes_ssml,
+            free_cues=request.free_cues,
+            manner=dict(request.manner),
+        )
     tokens, language, at = list[Token](), "", 0
     for number, turn in enumerate(request.script):
         inner, named = _tokens(turn.text, True, name=f"script.{number}.text")
@@ -174,7 +180,12 @@ def _fault_of(request: SpeechRequest, at: int, error: ValueError) -> InvalidRequ
 
 
 def _tokens(
-    text: str, takes_ssml: bool, *, free_cues: bool = False, name: str = "text"
+    text: str,
+    takes_ssml: bool,
+    *,
+    free_cues: bool = False,
+    manner: dict[str, str] | None = None,
+    name: str = "text",
 ) -> tuple[list[Token], str]:
     if takes_ssml and is_ssml(text):
         tokens = list(tokens_of(text, name))
@@ -182,7 +193,7 @@ def _tokens(
         if len(speak) > 2:
             raise fault(name, text, speak[1].start, "there is another <speak> around it")
         return [one for one in tokens if one not in speak], _language(speak[0].attributes) or ""
-    return list(plain_tokens(text, free=free_cues)), ""
+    return list(plain_tokens(text, free=free_cues, manner=manner)), ""
 
 
 class PassageReader:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.billing.operation import Operation
 from pipelines.errors import NothingToSpeak
 from pipelines.text.surrogates import join_halves
+from pipelines.tts.cues import plain_tokens, uncut
 from pipelines.tts.paid import ChargedSynthesis
 from pipelines.tts.reading import SENTENCE_END, SpeechRequest, is_ssml
 from pipelines.tts.shaping import StreamEnhancer, TimedWord
@@ -66,6 +67,8 @@ class ContextVoice:
     operation: Operation
     spoken_s: float = 0.0  # audio of all texts
     charged: int = 0  # characters of the last text
+    dropped: dict[str, None] = field(default_factory=dict)  # cues, since it was last emptied
+    _manner: dict[str, str] = field(default_factory=dict)  # that the cues of all texts set
     _booster: StreamEnhancer | None = None  # created with the first audio
     _rate: int = 0  # Hz, of the audio that it holds back
     _characters: int = 0  # of all texts
@@ -103,7 +106,14 @@ class ContextVoice:
             return
         pipeline = self._synthesis.pipeline
         pause_s = self._take_pause(text)
-        request = replace(self._request, text=text)
+        request = replace(self._request, text=text, manner=dict(self._manner))
+        if not (request.takes_ssml and is_ssml(text)):
+            for _ in plain_tokens(
+                text, free=request.free_cues, manner=self._manner, dropped=self.dropped
+            ):
+                pass
+        if self.dropped:
+            tracing.annotate({"antiphon.cues_dropped": len(self.dropped)})
         try:
             plan = await self._synthesis.plan(request, self._workspace_id, early_start=early_start)
         except NothingToSpeak:
@@ -187,6 +197,11 @@ class ContextWire(Protocol):
         """
         return None
 
+    def warned(self, dropped: Sequence[str]) -> Frame | None:
+        """The cues of a flush that no voice follows; None where no event, or a later one, names
+        them."""
+        return None
+
     def flushed(self, *, is_automatic: bool) -> Frame | None:
         """A flush succeeded; None where no event tells it."""
         return None
@@ -262,13 +277,16 @@ class SpeakingContext:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; the text is kept")
         self._flush_all()
 
-    def flush_automatically(self, characters: int) -> None:
-        """Speaks the first `characters` of the buffer as soon as it can.
+    def flush_automatically(self, characters: int, *, is_whole: bool = False) -> None:
+        """Speaks the first `characters` of the buffer as soon as it can, without a part of a cue
+        unless the text `is_whole`.
 
         They join a queued automatic flush, so there are never more than a few flushes. A document
         of SSML is one by itself.
         """
-        text, kept = self.buffered[:characters], self.buffered[characters:]
+        buffered = self.buffered
+        size = characters if is_whole else uncut(buffered, characters)
+        text, kept = buffered[:size], buffered[size:]
         if not text or self.is_closing:
             return
         self._parts = [kept] if kept else []
@@ -332,6 +350,11 @@ class SpeakingContext:
             self._unfinished -= 1
             if (rest := flush.wire.rest(flush.voice.spoken_s)) is not None:
                 await self._send(rest)
+            if flush.voice.dropped:
+                warned = flush.wire.warned([*flush.voice.dropped])
+                flush.voice.dropped.clear()
+                if warned is not None:
+                    await self._send(warned)
             if flush.closes:
                 return
             flushed = flush.wire.flushed(is_automatic=flush.grows) if succeeded else None
@@ -356,8 +379,10 @@ class SpeakingContext:
                     await self._send(frame)
 
     def _flush_all(self, *, closes: bool = False) -> None:
-        text = self.buffered
-        self._parts.clear()
+        buffered = self.buffered
+        size = len(buffered) if closes or is_ssml(buffered) else uncut(buffered, len(buffered))
+        text, kept = buffered[:size], buffered[size:]
+        self._parts = [kept] if kept else []
         self._characters -= len(text)
         self._enqueue(Flush(text, self._voice, self._wire, closes))
 

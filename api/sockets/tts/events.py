@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64encode
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -16,6 +17,7 @@ from pipelines.tts.shaping import timings_json
 SPEAKING_RATES = (0.5, 1.5)
 PITCHES = (-6.0, 6.0)  # semitones
 STABILITIES = (0.6, 1.5)
+MOST_WARNINGS = 20
 SHOWN_CHARACTERS = 100  # of a wrong value that an error repeats
 
 
@@ -90,10 +92,12 @@ MESSAGES: dict[str, type[TTSClientMessage]] = {
 
 
 def context_event(
-    name: Literal["context_created", "flush_completed", "context_closed"], context_id: str
+    name: Literal["context_created", "flush_completed", "context_closed"],
+    context_id: str,
+    **fields: Any,
 ) -> str:
-    """An event without more than the context that it is about, as JSON."""
-    return json_text({name: {"context_id": context_id}})
+    """An event about a context, as JSON."""
+    return json_text({name: {"context_id": context_id, **fields}})
 
 
 def tts_error(message: str, context_id: str | None = None) -> str:
@@ -127,6 +131,7 @@ class TtsWire(ContextWire):
     def __init__(self, context_id: str) -> None:
         self._context_id = context_id
         self._id_json = json.dumps(context_id)
+        self._dropped: dict[str, None] = {}
 
     def audio(self, chunk: EncodedChunk) -> str:
         """JSON text: the validation of a model would cost more than everything else."""
@@ -137,8 +142,14 @@ class TtsWire(ContextWire):
     def flushed(self, *, is_automatic: bool) -> str:
         return context_event("flush_completed", self._context_id)
 
+    def warned(self, dropped: Sequence[str]) -> None:
+        """The last message names them."""
+        self._dropped |= dict.fromkeys(dropped)
+
     def closed(self) -> str:
-        return context_event("context_closed", self._context_id)
+        warnings = [f"not followed: {cue}" for cue in [*self._dropped][:MOST_WARNINGS]]
+        named = {"warnings": warnings} if warnings else {}
+        return context_event("context_closed", self._context_id, **named)
 
     def error(self, error: Exception) -> str:
         return tts_error(to_api_error(error).message, self._context_id)

@@ -1,17 +1,40 @@
 """The inline markup of other services' clients is obeyed or dropped, never spoken."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
-from pipelines.tts.cues import dropped_cues, has_cues, plain_tokens
+from pipelines.agents.clauses import ClauseSplitter
+from pipelines.tts.cues import dropped_cues, has_cues, plain_tokens, uncut
 from pipelines.tts.reading import SpeechRequest
 from tests.cpu_time import cpu_units
 from tests.pipelines.stt.voiced import INFO
 from tests.pipelines.tts.test_passages import pipeline, texts
 from tests.pipelines.tts.test_stream import spoken
 
+VENDORS = [  # vendor, an element of its documentation, and the words that it leaves
+    ("ElevenLabs", "[laughs]", ""), ("ElevenLabs", "[strong French accent]", ""),
+    ("ElevenLabs", "[short pause]", ""), ("ElevenLabs", '<break time="1.5s" />', ""),
+    ("ElevenLabs", '<phoneme alphabet="cmu-arpabet" ph="M AE1 D IH0">Madi</phoneme>', "Madi"),
+    ("ElevenLabs", '<phoneme alphabet="ipa" ph="ˈædi">Madi</phoneme>', "Madi"),
+    ("ElevenLabs", '<phoneme alphabet="x-none" ph="z">Madi</phoneme>', "Madi"),
+    ("Cartesia", '<speed ratio="1.05"/>', ""), ("Cartesia", '<volume ratio="0.5"/>', ""),
+    ("Cartesia", '<emotion value="angry"/>', ""), ("Cartesia", "<spell>A. B. C</spell>", "A B C"),
+    ("Cartesia", "[laughter]", ""), ("Cartesia", "<<k|ɑ|ɹ|ˈ|t>>", "kɑɹt"),
+    ("Inworld", "[happy]", ""), ("Inworld", "[clear_throat]", ""),
+    ("Inworld", '<BREAK time="2s" />', ""), ("Inworld", "[whispering]", ""),
+    ("Rime", "<750>", ""), ("Rime", "{k1Ast0xm}", "kʌstəm"), ("Rime", "spell(XY)", "XY"),
+    ("Rime", "<laugh>", ""),
+    ("Deepgram", '\\{"word": "Mr. Doe", "pronounce": "doʊ"\\}', "Mr Doe"),
+    ("Deepgram", "\\{pause:1s\\}", ""),
+]  # fmt: skip
+FREE = [
+    ("Inworld", "[speak warmly, as if greeting an old friend. Slowly]", ""),
+    ("Inworld", "/kriːt/", "krit"), ("Inworld", "*really*", "really"),
+    ("ElevenLabs", "/ˈnoʊvə/", "noʊvə"), ("ElevenLabs", "[exhales sharply 2 times]", ""),
+]  # fmt: skip
 DROPPED = [
     "[laughs]", "[whispers]", "[sarcastic]", "[starts laughing]", "[strong French accent]",
     "[laughter]", "[happy]", "[clear_throat]", "[breathe]", "[emotion=happy]", "[LAUGHS]",
@@ -68,3 +91,47 @@ async def test_a_pronunciation_of_deepgram_is_spoken() -> None:
 def test_cues_are_found_in_linear_time(unit: str) -> None:
     text = (unit * 50_000)[:50_000]
     assert cpu_units(lambda: has_cues(text, free=True)) < 100
+
+
+def words_of(pieces: Iterable[str], *, free: bool) -> str:
+    read = "".join(
+        token.text for piece in pieces for token in plain_tokens(piece, free=free) if not token.name
+    )
+    return " ".join(re.findall(r"\w+", read))
+
+
+@pytest.mark.parametrize(("vendor", "cue", "words"), VENDORS + FREE)
+def test_no_piece_of_a_growing_text_has_half_a_cue(vendor: str, cue: str, words: str) -> None:
+    text = f"Come {cue} in."
+    if cue.startswith("spell("):
+        pytest.skip("its name is a word, which no piece ends in")
+    free = (vendor, cue, words) in FREE
+    expected = f"Come {words} in".replace("  ", " ")
+    assert words_of([text], free=free) == expected
+    for end in range(len(text) + 1):  # of what has come when it is flushed
+        for position in range(end + 1):
+            cut = uncut(text[:end], position)
+            assert words_of([text[:cut], text[cut:]], free=free) == expected, text[:end]
+
+
+@pytest.mark.parametrize(("vendor", "cue", "words"), VENDORS)
+def test_clauses_of_an_agent_have_whole_cues(vendor: str, cue: str, words: str) -> None:
+    splitter = ClauseSplitter("en")
+    pieces = []
+    for letter in f"Hello there my friend, come {cue} in with me to the house. Sit down.":
+        splitter.push(letter)
+        pieces.append(splitter.take(hurries=True))
+    pieces.append(splitter.finish())
+    expected = f"Hello there my friend come {words} in with me to the house Sit down"
+    assert words_of(pieces, free=False) == expected.replace("  ", " ")
+
+
+@pytest.mark.parametrize("half", ["[lau", "<spe", '<speed ratio="1.', '\\{"word": "Mr', "<<k|ɑ"])
+def test_the_beginning_of_a_cue_at_the_end_is_dropped_and_named(half: str) -> None:
+    assert words_of([f"Hello {half}"], free=False) == "Hello"
+    assert dropped_cues(f"Hello {half}", free=False) == [half]
+
+
+@pytest.mark.parametrize("end", ["[the", "a <", "3 <5", "{name", "and/", "C:\\"])
+def test_other_signs_at_the_end_are_kept(end: str) -> None:
+    assert not has_cues(f"Hello {end}", free=False)

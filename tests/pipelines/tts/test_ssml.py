@@ -213,7 +213,7 @@ def test_usual_notations_are_left_to_normalisation() -> None:
         ('<speak><lang>a</lang></speak>', (1, 8), "needs xml:lang"),
         ('<speak><sub>a</sub></speak>', (1, 8), "needs alias"),
         ('<speak><mark/></speak>', (1, 8), "needs name"),
-        ('<speak><phoneme alphabet="q" ph="a">a</phoneme></speak>', (1, 8), "ipa or x-sampa"),
+        ('<speak><phoneme alphabet="q" ph="a">a</phoneme></speak>', (1, 8), "ipa, x-sampa"),
         ('<speak><phoneme ph="!">a</phoneme></speak>', (1, 8), "no sound"),
         ('<speak><say-as interpret-as="expletive">a</say-as></speak>', (1, 8), "one of"),
         ('<speak><prosody rate="quick">a</prosody></speak>', (1, 8), "rate: x-slow"),

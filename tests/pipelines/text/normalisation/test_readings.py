@@ -201,3 +201,21 @@ def test_any_length_of_a_number_in_a_form_is_read(form: str, language: str) -> N
 def test_readings_of_an_unlisted_language_are_those_of_every_language() -> None:
     assert readings("xx").units == {}
     assert normalise("2024-03-05T14:30Z", "xx")
+
+
+@pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        ("call f(*args, **kwargs)", "call f(star args, star star kwargs)"),
+        ("x[1] is the first", "x one is the first"),
+        ("x[1][2] works", "x one two works"),
+        ("Paris[1] is big", "Paris is big"),
+        ("See word[1][2] here", "See word here"),
+        ("vitamin C[1] is", "vitamin C is"),
+        ("a (*note*) b", "a ( note) b"),
+    ],
+)
+def test_stars_and_indices_of_code_are_no_emphasis_and_no_citations(
+    written: str, spoken: str
+) -> None:
+    assert normalise(written, "en").replace(" )", ")") == spoken
