@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64encode
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -9,6 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
+from api.native.speech import unread_json
 from api.sockets.kernel.conversation import ClientFault, checked, json_text, parse_spoken
 from pipelines.tts.session import ContextWire, EncodedChunk
 from pipelines.tts.shaping import timings_json
@@ -90,10 +92,12 @@ MESSAGES: dict[str, type[TTSClientMessage]] = {
 
 
 def context_event(
-    name: Literal["context_created", "flush_completed", "context_closed"], context_id: str
+    name: Literal["context_created", "flush_completed", "context_closed"],
+    context_id: str,
+    unread: Sequence[str] = (),
 ) -> str:
-    """An event without more than the context that it is about, as JSON."""
-    return json_text({name: {"context_id": context_id}})
+    """An event about a context, and what no voice reads of its text, as JSON."""
+    return json_text({name: {"context_id": context_id, **unread_json(unread)}})
 
 
 def tts_error(message: str, context_id: str | None = None) -> str:
@@ -124,8 +128,11 @@ def shown(value: Any) -> str:
 
 
 class TtsWire(ContextWire):
-    def __init__(self, context_id: str) -> None:
+    def __init__(self, context_id: str, unread: Sequence[str] = ()) -> None:
+        """`unread` grows while the context speaks."""
         self._context_id = context_id
+        self._unread = unread
+        self._named = 0  # of them, by flushes
         self._id_json = json.dumps(context_id)
 
     def audio(self, chunk: EncodedChunk) -> str:
@@ -135,10 +142,12 @@ class TtsWire(ContextWire):
         return f'{{"audio_chunk":{{"context_id":{self._id_json},"audioContent":"{audio}"{words}}}}}'
 
     def flushed(self, *, is_automatic: bool) -> str:
-        return context_event("flush_completed", self._context_id)
+        new = self._unread[self._named :]
+        self._named = len(self._unread)
+        return context_event("flush_completed", self._context_id, new)
 
     def closed(self) -> str:
-        return context_event("context_closed", self._context_id)
+        return context_event("context_closed", self._context_id, self._unread)
 
     def error(self, error: Exception) -> str:
         return tts_error(to_api_error(error).message, self._context_id)
