@@ -1,8 +1,8 @@
 """Gives each run of letters to a voice that reads their script.
 
 Every engine reads Latin letters and lone Greek ones in all of its languages. Letters of other
-scripts it drops or spells: Kokoro drops Cyrillic and Devanagari letters in Chinese, espeak-ng spells
-Cyrillic letters by their names, and hibari drops Arabic ones.
+scripts it drops or spells: Kokoro drops Cyrillic and Devanagari letters in Chinese, espeak-ng
+spells Cyrillic letters by their names, and hibari drops Arabic ones.
 """
 
 import re

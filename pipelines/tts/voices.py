@@ -287,7 +287,6 @@ class VoiceDirectory:
                 return speaking[0]
         return offered[0]
 
-
     def nearest(
         self, voice: AvailableVoice, language: str, offered: list[AvailableVoice]
     ) -> AvailableVoice:
@@ -298,7 +297,10 @@ class VoiceDirectory:
         speaking = [one for one in offered if one.speaks(language)]
         return min(
             (self.default(language, offered), *speaking),
-            key=lambda one: (one.voice.language != language, one.voice.gender != voice.voice.gender),
+            key=lambda one: (
+                one.voice.language != language,
+                one.voice.gender != voice.voice.gender,
+            ),
         )
 
 
