@@ -22,6 +22,7 @@ from pipelines.tts.pipeline import SpeechPipeline
 from tests.api.native.speech.test_speech import Headers
 from tests.api.replaced import with_synthesis
 from tests.pipelines.stt.voiced import SAMPLE_RATE, VoicedSpeaker
+from tests.plans import raise_plans
 
 FRAMES = (
     "We saw {} there.",
@@ -63,8 +64,9 @@ def speaker_of(config: KokoroConfig | HibariConfig, *, crosses: bool) -> Reading
 
 
 @pytest.fixture
-async def voiced(services: Services) -> AsyncIterator[httpx.AsyncClient]:
+async def voiced(services: Services, auth: Headers) -> AsyncIterator[httpx.AsyncClient]:
     """The voices of the CPU profile."""
+    raise_plans(services.infrastructure.settings.database_url)
     speakers: dict[str, Any] = {
         "fast": speaker_of(load_yaml(HibariConfig, "tts/hibari"), crosses=False),
         "quality": speaker_of(load_yaml(KokoroConfig, "tts/kokoro"), crosses=True),
