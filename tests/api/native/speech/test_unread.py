@@ -43,7 +43,7 @@ WORDS = (
     *("નમસ્તે", "ನಮಸ್ಕಾರ", "നമസ്കാരം", "ਪੰਜਾਬ", "Привет", "καλημέρα", "שלום", "สวัสดี", "서울"),
 )
 SENTENCES = [frame.format(word) for frame in FRAMES for word in WORDS]
-UNREAD = frozenset("ПриветкαλημέραМывидимздесьשלוםสวัสดี서울")
+UNREAD = frozenset("".join(WORDS[-5:]) + "Мывидимздесь")
 
 
 class ReadingSpeaker(VoicedSpeaker):
