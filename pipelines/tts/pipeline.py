@@ -154,7 +154,7 @@ class SpeechPipeline:
         offered = await directory.voices()
         scripts = ScriptReaders(offered, partial(directory.nearest, offered=offered))
         default = partial(directory.default, offered=offered)
-        reader = PassageReader(request, usual, voices, default, lexicon, scripts)
+        reader = PassageReader(request, usual, voices, default, lexicon, scripts.runs)
         return await asyncio.to_thread(reader.read, tokens), reader.unread
 
     async def _count(self, request: SpeechRequest, passages: Sequence[SpokenPassage]) -> int:

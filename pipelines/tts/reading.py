@@ -24,7 +24,6 @@ from pipelines.text.read_text import ReadText
 from pipelines.text.say_as import say_as
 from pipelines.tts.cues import has_cues, plain_tokens
 from pipelines.tts.dictionaries import DictionaryRef
-from pipelines.tts.scripts import ScriptReaders
 from pipelines.tts.voices import AvailableVoice
 
 SENTENCE_END = re.compile(r"""[.!?…。！？।؟۔]["'”’»」)\]]*\s*$""")
@@ -136,6 +135,10 @@ class SpokenPassage:
         return self.language or self.voice.voice.language
 
 
+Runs = Iterator[tuple[str, SpokenPassage | None]]
+"""The parts of a text, each with its style; None for letters that no voice reads."""
+
+
 def is_ssml(text: str) -> bool:
     """Whether it begins as a document of SSML."""
     return _DOCUMENT.match(text) is not None
@@ -203,7 +206,7 @@ class PassageReader:
         voices: Mapping[str, AvailableVoice],
         default: Callable[[str], AvailableVoice],
         lexicon: Lexicon | None = None,
-        scripts: ScriptReaders | None = None,
+        scripts: Callable[[str, SpokenPassage], Runs] | None = None,
     ) -> None:
         """`voices` has those that are named, `default` gives that of a language. Without `scripts`
         a voice is given all letters."""
@@ -327,7 +330,7 @@ class PassageReader:
         """Adds a text, in passages of the voices that read its letters; `places` has one place for
         each character, or one for all."""
         style, position = self._style, 0
-        for part, reader in self._scripts.runs(text, style) if self._scripts else [(text, style)]:
+        for part, reader in self._scripts(text, style) if self._scripts else [(text, style)]:
             of_part = places if len(places) == 1 else places[position : position + len(part)]
             position += len(part)
             if reader is None:

@@ -8,7 +8,6 @@ spells Cyrillic letters by their names, and hibari drops Arabic ones.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pipelines.text.language_detection import (
     detect_language,
@@ -18,10 +17,8 @@ from pipelines.text.language_detection import (
     script_languages,
     shares_script,
 )
+from pipelines.tts.reading import Runs, SpokenPassage
 from pipelines.tts.voices import AvailableVoice
-
-if TYPE_CHECKING:
-    from pipelines.tts.reading import SpokenPassage
 
 Nearest = Callable[[AvailableVoice, str], AvailableVoice]
 """The voice of a language that is most like another one."""
@@ -34,9 +31,7 @@ class ScriptReaders:
         self._codes = frozenset(code for voice in offered for code in voice.languages)
         self._nearest = nearest
 
-    def runs(
-        self, text: str, style: "SpokenPassage"
-    ) -> Iterator[tuple[str, "SpokenPassage | None"]]:
+    def runs(self, text: str, style: SpokenPassage) -> Runs:
         """The parts of a text in order, each with the style that it is spoken in; None for letters
         that no voice reads."""
         if letters_outside(frozenset({style.spoken_in})).search(text) is None:
@@ -52,7 +47,7 @@ class ScriptReaders:
                     yield from self._read(part, base)
             yield line[len(written) :], base
 
-    def _style_of(self, line: str, style: "SpokenPassage") -> "SpokenPassage":
+    def _style_of(self, line: str, style: SpokenPassage) -> SpokenPassage:
         """The style of a line, in the language of most of its letters."""
         spoken = paragraph_language(line, style.languages, style.spoken_in)
         most = paragraph_language(line, self._codes, spoken)
@@ -60,7 +55,7 @@ class ScriptReaders:
             spoken = most
         return style if spoken == style.spoken_in else self._in(spoken, style)
 
-    def _read(self, text: str, style: "SpokenPassage") -> Iterator[tuple[str, "SpokenPassage"]]:
+    def _read(self, text: str, style: SpokenPassage) -> Iterator[tuple[str, SpokenPassage]]:
         own = frozenset({style.spoken_in})
         for part, is_foreign in _split(text, runs_outside(own)):
             if is_foreign and (letter := letters_outside(own).search(part)):
@@ -69,7 +64,7 @@ class ScriptReaders:
             else:
                 yield part, style
 
-    def _in(self, language: str, style: "SpokenPassage") -> "SpokenPassage":
+    def _in(self, language: str, style: SpokenPassage) -> SpokenPassage:
         return replace(style, voice=self._nearest(style.voice, language), language=language)
 
 
