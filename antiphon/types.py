@@ -153,6 +153,7 @@ class Explanation(TypedDict):
     characters: int
     price: float
     estimated_seconds: float
+    unread: list[str]
 
 
 class ListedDictionary(TypedDict):

@@ -1,5 +1,6 @@
 """The errors that pipelines raise for a request. `api` maps `code` to an HTTP status."""
 
+from collections.abc import Sequence
 from errno import EDQUOT, ENOSPC
 
 from db.errors import DatabaseError, DatabaseUnavailable
@@ -8,6 +9,7 @@ from models.errors import EngineError, EngineLost, EngineOverloaded
 INTERNAL_MESSAGE = "the service failed; the request id finds the cause in its logs"
 SERVICE_FAULTS = frozenset({"internal_error", "overloaded", "unavailable"})
 """Codes of failures that are not the caller's."""
+SHOWN_CHARACTERS = 200  # of a text
 NO_SPACE = (ENOSPC, EDQUOT)  # the errors of a full disk
 
 
@@ -68,6 +70,14 @@ class InvalidRequest(PipelineError):
 
 class NothingToSpeak(InvalidRequest):
     """The text has no letter and no digit."""
+
+
+class UnreadableText(NothingToSpeak, code="unsupported_language"):
+    """No voice reads any letter of the text."""
+
+    def __init__(self, unread: Sequence[str]) -> None:
+        super().__init__(f"text: no voice here reads {', '.join(unread)[:SHOWN_CHARACTERS]}")
+        self.unread = unread
 
 
 class Overloaded(PipelineError, code="overloaded"):

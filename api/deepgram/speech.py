@@ -12,6 +12,7 @@ from api.dialects.outputs import BytesWriter, SpeechOutput, voice_for
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket
 from api.http.bodies import RequestModel
 from api.http.errors import CODED, to_api_error
+from api.http.ignored_fields import name_unread
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import StreamedResponse, encode_frames
 from api.native.speech import SpokenText
@@ -137,6 +138,7 @@ async def speak(
         "dg-request-id": request_id.get() or "",
     }
     answer.headers.update(fields)
+    name_unread(answer, plan.unread)
     return answer
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from api.http.errors import ApiError, to_api_error
+from api.http.ignored_fields import name_unread
 from api.http.streaming import CutShort, FrameWriter, StreamedResponse, encode_frames
 from models.base import VoiceGender
 from pipelines.audio.encode.encoder import AudioEncoder
@@ -157,7 +158,9 @@ async def stream_speech(
     first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
     if first is None:
         raise nothing_spoken()
-    return answer(encode_frames(first, chunks, writer), chunks, media_type)
+    streamed = answer(encode_frames(first, chunks, writer), chunks, media_type)
+    name_unread(streamed, voice.unread)
+    return streamed
 
 
 def nothing_spoken() -> ApiError:

@@ -19,6 +19,7 @@ from api.dialects.outputs import (
 )
 from api.elevenlabs import options
 from api.http.errors import to_api_error
+from api.http.ignored_fields import name_unread
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import Base64Json, NdjsonStream, StreamedResponse, json_line
 from api.native.speech import SpokenText
@@ -131,7 +132,9 @@ async def speak_with_timestamps(
     letters = letters_of(words, opened.space)
     timed = alignment(letters[: -len(opened.space) or None])
     answer = {"alignment": timed, "normalized_alignment": timed}
-    return _with_headers(Base64Json("audio_base64", file, answer), opened.voice)
+    whole = _with_headers(Base64Json("audio_base64", file, answer), opened.voice)
+    name_unread(whole, opened.voice.unread)
+    return whole
 
 
 async def _stream(

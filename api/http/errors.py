@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 _CODES = {
     400: "invalid_json unsupported_media_type validation_error invalid_file_count file_too_large "
     "audio_too_long invalid_audio voice_not_ready context_length_exceeded email_taken invalid_url "
-    "idempotency_mismatch",
+    "idempotency_mismatch unsupported_language",
     401: "unauthorized",
     403: "insufficient_credit plan_required storage_limit insufficient_scope sign_up_closed "
     "invalid_invite plan_change_refused",

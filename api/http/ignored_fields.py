@@ -15,6 +15,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from starlette.requests import Request
+from starlette.responses import Response
 
 from api.http.errors import ApiError
 
@@ -48,6 +49,13 @@ def note_ignored(request: Request, names: Iterable[str]) -> None:
         if len(noted) == MOST_NAMES or taken + len(shown) > MOST_BYTES:
             return
         noted[shown] = None
+
+
+def name_unread(answer: Response, unread: Iterable[str]) -> None:
+    """Names what no voice reads of a text in the header `X-Unread`, percent-encoded."""
+    shown = _SEPARATE.join(quote(part[:MOST_CHARACTERS], safe="") for part in unread)
+    if shown:
+        answer.headers["X-Unread"] = shown[:MOST_BYTES]
 
 
 def shown_ignored(state: Mapping[str, Any]) -> str:

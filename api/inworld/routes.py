@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from api.dialects.outputs import nothing_spoken, speak_whole, stream_speech
 from api.http.errors import CODED, ApiError, to_api_error
+from api.http.ignored_fields import name_unread
 from api.http.routing import (
     BEARER_OR_BASIC,
     OperationDep,
@@ -241,7 +242,9 @@ async def synthesize(
         raise nothing_spoken()
     timing = messages.Alignment(body).whole(words)
     others = _usage(voice) if timing is None else {"timestampInfo": timing, **_usage(voice)}
-    return Base64Json("audioContent", file.finish(), others)
+    answer = Base64Json("audioContent", file.finish(), others)
+    name_unread(answer, voice.unread)
+    return answer
 
 
 @router.post(

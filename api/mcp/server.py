@@ -90,6 +90,8 @@ async def _speak(request: Request, asked: SpeakArguments) -> wire.CallToolResult
     file.file.close()
     audio = wire.AudioContent(data=data, mime_type=CODECS[output_format].media_type)
     said = f"{file.duration_s:.1f} seconds of speech with the voice {plan.voice.voice.name}"
+    if plan.unread:
+        said += f"; no voice reads {', '.join(plan.unread)}"
     return wire.CallToolResult(content=[audio, wire.TextContent(text=said)])
 
 

@@ -1,7 +1,7 @@
 """Text to files and streams of speech, and what would be spoken, free of charge."""
 
 from base64 import b64encode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -119,6 +119,12 @@ class StreamBody(SpeechBody):
     )
 
 
+Unread = Annotated[
+    list[str],
+    Field(description="The parts of the text that no voice reads; they are left out, and free."),
+]
+
+
 class SpokenWord(BaseModel):
     """A word of the request's text, and its times in the audio."""
 
@@ -149,6 +155,7 @@ class SynthesisResult(BaseModel):
     output_format: OutputFormat
     words: list[SpokenWord] | None = Field(default=None, description="Only with `timestamps`.")
     marks: list[SpokenMark] | None = Field(default=None, description="Where SSML has some.")
+    unread: Unread | None = Field(default=None, description="Where there are such parts.")
 
 
 class ChunkResult(BaseModel):
@@ -171,6 +178,7 @@ class CompleteLine(BaseModel):
     """The last line of a stream that succeeded."""
 
     type: Literal["complete"]
+    unread: Unread | None = Field(default=None, description="Where there are such parts.")
 
 
 class ErrorLine(BaseModel):
@@ -190,6 +198,7 @@ class LineWriter:
     def __init__(self, output_format: StreamFormat, *, timestamps: bool) -> None:
         self._format = output_format
         self._timestamps = timestamps
+        self.unread: Sequence[str] = ()
         self._encoder: AudioEncoder | None = None
         self._data: list[bytes] = []
         self._words: list[TimedWord] = []
@@ -206,7 +215,7 @@ class LineWriter:
     def finish(self) -> list[bytes]:
         if self._encoder is not None:
             self._data += self._encoder.flush()
-        return [self._line(), json_line({"type": "complete"})]
+        return [self._line(), json_line({"type": "complete", **unread_json(self.unread)})]
 
     def fail(self, error: Exception) -> bytes:
         shown = to_api_error(error)
@@ -229,6 +238,11 @@ class LineWriter:
         return json_line({"type": "chunk", "result": result})
 
 
+def unread_json(unread: Sequence[str]) -> dict[str, Any]:
+    """The field that names what no voice reads, where there is some."""
+    return {"unread": list(unread)} if unread else {}
+
+
 @router.post("/tts-synthesize", summary="Speak a text", response_model=SynthesisResult)
 async def synthesize(
     body: SynthesisBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
@@ -247,6 +261,7 @@ async def synthesize(
         "duration_seconds": round(file.duration_s, 6),
         "encoding": file.encoding,
         "output_format": file.output_format,
+        **unread_json(plan.unread),
     }
     if body.timestamps:
         answer |= timings_json(words)
@@ -273,9 +288,10 @@ async def stream(
     writer = LineWriter(body.output_format, timestamps=body.timestamps)
     try:
         asked = body.to_request(workspace_id)
-        _, first, chunks = await speech.synthesis.start_stream(asked, workspace_id, operation)
+        plan, first, chunks = await speech.synthesis.start_stream(asked, workspace_id, operation)
     except (VoiceNotFound, UnknownVoice) as error:
         return NdjsonStream(_only(writer.fail(error)))
+    writer.unread = plan.unread
     return NdjsonStream(encode_frames(first, chunks, writer), chunks)
 
 
@@ -304,6 +320,7 @@ class Explanation(BaseModel):
     characters: int = Field(description="Those that would be charged.")
     price: float = Field(description="USD.")
     estimated_seconds: float
+    unread: Unread
 
 
 @explanations.post("/tts/explain", summary="Show what would be spoken, free of charge")
@@ -332,4 +349,5 @@ async def explain(body: ExplainBody, principal: PrincipalDep, speech: SpeechDep)
         characters=characters,
         price=to_usd(speech.billing.cost("tts", characters)),
         estimated_seconds=round(seconds, 1),
+        unread=list(plan.unread),
     )

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from api.dialects.outputs import BytesWriter
 from api.http.bodies import RequestModel
+from api.http.ignored_fields import name_unread
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import (
     EventStream,
@@ -156,6 +157,7 @@ async def create_speech(
         )
         answer = StreamedResponse(frames, rest, MEDIA_TYPES[body.response_format])
     answer.headers["openai-model"] = plan.voice.model.id  # whatever name the client used
+    name_unread(answer, plan.unread)
     return answer
 
 

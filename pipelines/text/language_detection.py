@@ -31,6 +31,13 @@ _SCRIPTS = load_yaml(
     str(Path(__file__).with_name("scripts.yaml")),
 )
 _LATIN: tuple[str, ...] = ()
+# Latin letters, numbers and signs, which voices of all languages read.
+_ANYWHERE = (
+    "\0-\u036f\u1d00-\u1eff\u2000-\u2bff\u2c60-\u2c7f\u3190-\u319f\u3200-\u33ff\ua700-\ua7ff"
+    "\uab30-\uab6f\ufb00-\ufb06\uff21-\uff5a\U0001d400-\U0001ffff"
+)
+_GREEK = "[\u0370-\u03ff]"
+_SIGN = rf"(?<!{_GREEK}){_GREEK}(?!{_GREEK})"  # such as in "β-carotene"
 
 _COMMON_WORDS = load_yaml(TypeAdapter(dict[str, Words]), "common_words")
 _LANGUAGES_OF: dict[str, tuple[str, ...]] = {
@@ -80,8 +87,9 @@ def detect_language(text: str, offered: Set[str], usual: str | None = None) -> s
     if script == _LATIN:
         return _by_words(sample, _latin_codes(frozenset(offered)), fallback, lead)
     candidates = tuple(code for code in script if code in offered)
-    if not candidates:
-        return fallback
+    if not candidates:  # what a voice can read decides
+        rest = letters_outside(frozenset(offered)).sub(" ", sample)
+        return fallback if rest == sample else detect_language(rest, offered, usual)
     if "ja" in offered and _kana(sample):
         return "ja"
     if candidates[0] == "zh":
@@ -115,6 +123,37 @@ def paragraph_language(text: str, offered: Set[str], expected: str) -> str:
         return expected
     likely = FALLBACK if FALLBACK in candidates else detect_language(sample, frozenset(candidates))
     return _clear_latin(sample, offered, likely)
+
+
+def shares_script(language: str, other: str) -> bool:
+    """Whether a voice of `other` reads the letters of `language`."""
+    script = _expected_script(language)
+    return script == _LATIN or other in script
+
+
+def script_languages(letter: str) -> tuple[str, ...]:
+    """The languages of the script of a letter that is not Latin."""
+    return _script_of(ord(letter))
+
+
+@lru_cache(maxsize=256)
+def letters_outside(languages: frozenset[str]) -> re.Pattern[str]:
+    """Matches a letter that voices of `languages` do not read."""
+    own = "".join(
+        f"{chr(first)}-{chr(last)}"
+        for first, last, codes in _SCRIPTS
+        if not languages.isdisjoint(codes)
+    )
+    return re.compile(rf"(?![{_ANYWHERE}{own}]|{_SIGN})[^\W\d_]")
+
+
+@lru_cache(maxsize=256)
+def runs_outside(languages: frozenset[str]) -> re.Pattern[str]:
+    """Matches a run of such letters, with the marks after it, the digits that touch it and, at an
+    end of the line, all that is there."""
+    letter, between = letters_outside(languages).pattern, r"[\W\d_]*+"
+    edges = rf"(?:^{between}|(?<!\d)\d*+)", rf"(?:{between}$|[^\w\s]*+)"
+    return re.compile(rf"{edges[0]}{letter}(?:{between}{letter})*+{edges[1]}")
 
 
 def _chinese_or_japanese(text: str, offered: Set[str], usual: str) -> str:

@@ -16,11 +16,12 @@ from models.errors import EngineLost, UnknownVoice
 from models.tts.base import PackRef, SynthesisRequest
 from models.watermark.base import Watermark
 from pipelines.audio.watermarking import Watermarker
-from pipelines.errors import InvalidRequest, NothingToSpeak, VoiceNotFound
+from pipelines.errors import InvalidRequest, NothingToSpeak, UnreadableText, VoiceNotFound
 from pipelines.ports import TTSModel
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
 from pipelines.text.chunking import FirstChunkPolicy, TextChunk
+from pipelines.text.language_detection import letters_outside
 from pipelines.text.lexicon import Lexicon
 from pipelines.text.markup import Token
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
@@ -39,6 +40,7 @@ from pipelines.tts.reading import (
     own_text,
     parse,
 )
+from pipelines.tts.scripts import ScriptReaders
 from pipelines.tts.shaping import (
     SpeechProcessor,
     SpokenChunk,
@@ -76,6 +78,7 @@ class SpeechPlan:
     asked_at: float  # by time.monotonic
     passages: Sequence[SpokenPassage]  # by the numbers of the chunks
     before_s: float = 0.0  # of speech before it that its listener has not heard yet
+    unread: Sequence[str] = ()  # parts of the text that no voice reads, which are left out
 
 
 @dataclass(eq=False, repr=False)
@@ -101,8 +104,8 @@ class SpeechPipeline:
         """Chooses the voice and reads the text up to its first chunk, however long it is.
 
         `early_start` makes the first chunks short, so that a stream starts sooner.
-        Raises VoiceNotFound, VoiceNotReady, NothingToSpeak, InvalidRequest (the speech would be too
-        long), EngineLost or DatabaseUnavailable.
+        Raises VoiceNotFound, VoiceNotReady, NothingToSpeak, UnreadableText, InvalidRequest (the
+        speech would be too long), EngineLost or DatabaseUnavailable.
         """
         asked_at, directory = time.monotonic(), self.directory
         tokens = [Token(0, text=request.text)]
@@ -118,10 +121,14 @@ class SpeechPipeline:
                 language = await directory.language_of(text, request.workspace_id)
             voice = directory.default(language, await directory.voices())
         passages: tuple[SpokenPassage, ...]
-        if request.is_plain:
+        unread: Sequence[str] = ()
+        foreign = letters_outside(frozenset({voice.voice.language}))
+        if request.is_plain and foreign.search(request.text) is None:
             passages = (SpokenPassage(voice, request.text, request.speed, request.pitch),)
         else:
-            passages = await self._read(request, tokens, voice)
+            passages, unread = await self._read(request, tokens, voice)
+            if unread and not any(map(str.isalpha, "".join(one.text for one in passages))):
+                raise UnreadableText(unread)
             voice = named or (passages[0].voice if passages else voice)
         letters = await self._count(request, passages)
         policy = self._first_chunk_policy(voice) if early_start else None
@@ -129,21 +136,26 @@ class SpeechPipeline:
         first = await asyncio.to_thread(next, rest, None)
         if first is None:
             raise NothingToSpeak("text must have a letter or a digit: nothing in it can be spoken")
-        return SpeechPlan(request, voice, early_start, first, rest, letters, asked_at, passages)
+        return SpeechPlan(
+            request, voice, early_start, first, rest, letters, asked_at, passages, unread=unread
+        )
 
     async def _read(
         self, request: SpeechRequest, tokens: Sequence[Token], usual: AvailableVoice
-    ) -> tuple[SpokenPassage, ...]:
-        """The passages of a text that is not plain; `usual` is the voice of what names none."""
+    ) -> tuple[tuple[SpokenPassage, ...], Sequence[str]]:
+        """The passages of a text that is not plain, and what no voice reads of it; `usual` is the
+        voice of what names none."""
         directory, workspace_id = self.directory, request.workspace_id
         names = {token.attributes.get("name") for token in tokens if token.name == "voice"}
         voices = {name: await directory.find_named(name, workspace_id) for name in names if name}
         lexicon: Lexicon | None = None
         if request.pronunciations and self.dictionaries and workspace_id is not None:
             lexicon = await self.dictionaries.lexicon(workspace_id, request.pronunciations)
-        default = partial(directory.default, offered=await directory.voices())
-        reader = PassageReader(request, usual, voices, default, lexicon)
-        return await asyncio.to_thread(reader.read, tokens)
+        offered = await directory.voices()
+        scripts = ScriptReaders(offered, partial(directory.nearest, offered=offered))
+        default = partial(directory.default, offered=offered)
+        reader = PassageReader(request, usual, voices, default, lexicon, scripts.runs)
+        return await asyncio.to_thread(reader.read, tokens), reader.unread
 
     async def _count(self, request: SpeechRequest, passages: Sequence[SpokenPassage]) -> int:
         """The letters that the text is spoken with, as `SpeechPlan.letters`, and those that could
@@ -285,7 +297,7 @@ class SpeechPipeline:
             passages,
             enhance=partial(StreamEnhancer, self.levels) if is_enhanced else None,
             watermark=None if is_file else self.choose_watermark(*voices),
-            sample_rate=0 if request.is_plain else voice.model.sample_rate or 0,
+            sample_rate=0 if passages[0].read is None else voice.model.sample_rate or 0,
         )
         window = PrefetchWindow(
             plan.first,

@@ -6,6 +6,7 @@ element of SSML than those here is an error, another attribute is not.
 """
 
 import re
+import string
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import unescape
@@ -35,6 +36,7 @@ _DOCUMENT = re.compile(
     r"(?>\s|<\?xml[^>]*\?>|<!--.*?-->)*+<(?:speak[\s/>]|!DOCTYPE\s+speak\b)", re.DOTALL
 )
 _VALUE = re.compile(r"([+-]?)(\d{1,4}(?:\.\d{1,4})?)(%|st|dB|ms|s|)")
+_AROUND = string.whitespace + string.punctuation + "…。！？、，；：।॥؟،؛«»“”‘’„「」『』（）¿¡—–"
 _LETTER = re.compile(r"\s+|&[^;]*;|.")
 _MANNERS = {"p": PARAGRAPH_PAUSE_S, "s": SENTENCE_PAUSE_S, "prosody": 0.0, "emphasis": 0.0}
 _MANNERS |= {"voice": 0.0, "lang": 0.0}
@@ -124,9 +126,18 @@ class SpokenPassage:
         return self.speed / self.engine_speed
 
     @property
+    def languages(self) -> frozenset[str]:
+        """Those that its paragraphs may be spoken in."""
+        return frozenset({self.language}) if self.language else self.voice.languages
+
+    @property
     def spoken_in(self) -> str:
         """The language, of paragraphs that are not clearly in another."""
         return self.language or self.voice.voice.language
+
+
+Runs = Iterator[tuple[str, SpokenPassage | None]]
+"""The parts of a text, each with its style; None for letters that no voice reads."""
 
 
 def is_ssml(text: str) -> bool:
@@ -206,10 +217,14 @@ class PassageReader:
         voices: Mapping[str, AvailableVoice],
         default: Callable[[str], AvailableVoice],
         lexicon: Lexicon | None = None,
+        scripts: Callable[[str, SpokenPassage], Runs] | None = None,
     ) -> None:
-        """`voices` has those that are named, `default` gives that of a language."""
+        """`voices` has those that are named, `default` gives that of a language. Without `scripts`
+        a voice is given all letters."""
         self._request, self._voices, self._default = request, voices, default
         self._lexicon = lexicon
+        self._scripts = scripts
+        self.unread: list[str] = []  # what no voice reads, and is left out
         self._style = SpokenPassage(usual, "", request.speed, request.pitch)
         self._open: list[SpokenPassage] = []  # the styles around the elements that are open
         self._inside: Token | None = None  # the element that has only text
@@ -301,11 +316,11 @@ class PassageReader:
             return
         lexicon, position = self._lexicon, 0
         for start, end, entry in lexicon.find(text, self._style.spoken_in) if lexicon else ():
-            self._words.add(text[position:start], places[position:start])
+            self._add(text[position:start], places[position:start])
             self._place = places[start][0], places[end - 1][1]
             self._pronounce(text[start:end], entry.ipa, entry.alias)
             position = end
-        self._words.add(text[position:], places[position:])
+        self._add(text[position:], places[position:])
 
     def _say(self, name: str, given: Mapping[str, str]) -> None:
         written, ipa, said = self._content.strip(), None, given.get("alias")
@@ -320,7 +335,27 @@ class PassageReader:
         if ipa and self._style.voice.model.phonemes:
             self._words.add(written, [self._place], ipa)
         else:
-            self._words.add(alias or written, [self._place])
+            self._add(alias or written, [self._place])
+
+    def _add(self, text: str, places: list[tuple[int, int]]) -> None:
+        """Adds a text, in passages of the voices that read its letters; `places` has one place for
+        each character, or one for all."""
+        style, position = self._style, 0
+        for part, reader in self._scripts(text, style) if self._scripts else [(text, style)]:
+            of_part = places if len(places) == 1 else places[position : position + len(part)]
+            position += len(part)
+            if reader is None:
+                self.unread.append(part.strip(_AROUND))
+                if SENTENCE_END.search(part) and not SENTENCE_END.search(self._words.text[-20:]):
+                    self._words.add(".", of_part[-1:])
+            elif part:
+                if reader != self._style:
+                    self._cut(PARAGRAPH_PAUSE_S if self._words.text.endswith("\n") else 0.0)
+                    self._style = reader
+                self._words.add(part, of_part)
+        if self._style != style:
+            self._cut()
+            self._style = style
 
     def _cut(self, gap_s: float = 0.0, pause_s: float | None = None) -> None:
         """Ends a passage; pauses one after another add up."""
@@ -342,11 +377,9 @@ def chunks_of(
     """The chunks of all passages, each computed when it is requested; blocking."""
     chunker = Chunker(policy)
     for number, one in enumerate(passages):
-        model = one.voice.model
-        crosses = model.crosses_languages and one.language is None
         chunks = read_chunks(
             one.text,
-            languages=frozenset({one.spoken_in, *(model.languages if crosses else ())}),
+            languages=one.languages,
             language=one.spoken_in,
             words=words,
             chunker=chunker,

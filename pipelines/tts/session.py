@@ -13,7 +13,7 @@ from models.audio import AudioChunk, cut
 from pipelines.audio import effects
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.billing.operation import Operation
-from pipelines.errors import NothingToSpeak
+from pipelines.errors import NothingToSpeak, UnreadableText
 from pipelines.text.surrogates import join_halves
 from pipelines.tts.cues import plain_tokens, uncut
 from pipelines.tts.paid import ChargedSynthesis
@@ -68,6 +68,7 @@ class ContextVoice:
     spoken_s: float = 0.0  # audio of all texts
     charged: int = 0  # characters of the last text
     dropped: dict[str, None] = field(default_factory=dict)  # cues, since it was last emptied
+    unread: list[str] = field(default_factory=list)  # of all texts, what no voice reads
     _manner: dict[str, str] = field(default_factory=dict)  # that the cues of all texts set
     _booster: StreamEnhancer | None = None  # created with the first audio
     _rate: int = 0  # Hz, of the audio that it holds back
@@ -97,8 +98,8 @@ class ContextVoice:
     ) -> AsyncGenerator[EncodedChunk, None]:
         """Audio as soon as it is ready; closing it stops the work, and charges for the audio taken.
 
-        `early_start` makes the first chunks short. Raises EngineError, PipelineError or
-        DatabaseError.
+        `early_start` makes the first chunks short. A text that no voice reads is left out once
+        there was speech. Raises EngineError, PipelineError or DatabaseError.
         """
         offset = self._characters
         self._characters += len(text)  # also when it fails
@@ -116,8 +117,14 @@ class ContextVoice:
             tracing.annotate({"antiphon.cues_dropped": len(self.dropped)})
         try:
             plan = await self._synthesis.plan(request, self._workspace_id, early_start=early_start)
+        except UnreadableText as error:
+            self.unread += error.unread
+            if not self.spoken_s:
+                raise
+            return
         except NothingToSpeak:
             return  # as when a flush falls between two words
+        self.unread += plan.unread
         before_s = max(0.0, self._plays_until - asyncio.get_running_loop().time())
         plan = replace(plan, before_s=before_s)
         self.charged = self._synthesis.characters(plan)

@@ -128,10 +128,15 @@ class AvailableVoice:
         """Whether it is a custom voice of that workspace, not one that is shared with it."""
         return self.custom is not None and self.custom.workspace_id == workspace_id
 
+    @property
+    def languages(self) -> frozenset[str]:
+        """The ISO 639-1 codes that it speaks."""
+        crosses = self.model.crosses_languages
+        return frozenset({self.voice.language, *(self.model.languages if crosses else ())})
+
     def speaks(self, language: str) -> bool:
         """Whether it speaks an ISO 639-1 code."""
-        crosses = self.model.crosses_languages and language in self.model.languages
-        return crosses or language == self.voice.language
+        return language in self.languages
 
 
 @dataclass(eq=False, repr=False)
@@ -281,6 +286,22 @@ class VoiceDirectory:
             if speaking:
                 return speaking[0]
         return offered[0]
+
+    def nearest(
+        self, voice: AvailableVoice, language: str, offered: list[AvailableVoice]
+    ) -> AvailableVoice:
+        """The voice itself where it speaks the language; else one whose own language it is, of the
+        same gender if there is any, and the default one if it fits as well."""
+        if voice.speaks(language):
+            return voice
+        speaking = [one for one in offered if one.speaks(language)]
+        return min(
+            (self.default(language, offered), *speaking),
+            key=lambda one: (
+                one.voice.language != language,
+                one.voice.gender != voice.voice.gender,
+            ),
+        )
 
 
 def key_of(name: str) -> str:

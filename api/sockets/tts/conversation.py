@@ -107,7 +107,7 @@ class TtsConversation(Conversation):
             boost_volume=message.boost_volume,
             slow_encoder=encoding == "OGG_OPUS",
         )
-        wire = TtsWire(context_id)
+        wire = TtsWire(context_id, context_voice.unread)
         context = SpeakingContext(context_id, context_voice, wire, self._session.send_speech)
         self._contexts.open(context)
         await self._session.send(context_event("context_created", context_id))

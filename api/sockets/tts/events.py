@@ -10,6 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
+from api.native.speech import unread_json
 from api.sockets.kernel.conversation import ClientFault, checked, json_text, parse_spoken
 from pipelines.tts.session import ContextWire, EncodedChunk
 from pipelines.tts.shaping import timings_json
@@ -128,8 +129,11 @@ def shown(value: Any) -> str:
 
 
 class TtsWire(ContextWire):
-    def __init__(self, context_id: str) -> None:
+    def __init__(self, context_id: str, unread: Sequence[str] = ()) -> None:
+        """`unread` grows while the context speaks."""
         self._context_id = context_id
+        self._unread = unread
+        self._named = 0  # of them, by flushes
         self._id_json = json.dumps(context_id)
         self._dropped: dict[str, None] = {}
 
@@ -140,7 +144,9 @@ class TtsWire(ContextWire):
         return f'{{"audio_chunk":{{"context_id":{self._id_json},"audioContent":"{audio}"{words}}}}}'
 
     def flushed(self, *, is_automatic: bool) -> str:
-        return context_event("flush_completed", self._context_id)
+        new = self._unread[self._named :]
+        self._named = len(self._unread)
+        return context_event("flush_completed", self._context_id, **unread_json(new))
 
     def warned(self, dropped: Sequence[str]) -> None:
         """The last message names them."""
@@ -149,7 +155,9 @@ class TtsWire(ContextWire):
     def closed(self) -> str:
         warnings = [f"not followed: {cue}" for cue in [*self._dropped][:MOST_WARNINGS]]
         named = {"warnings": warnings} if warnings else {}
-        return context_event("context_closed", self._context_id, **named)
+        return context_event(
+            "context_closed", self._context_id, **named, **unread_json(self._unread)
+        )
 
     def error(self, error: Exception) -> str:
         return tts_error(to_api_error(error).message, self._context_id)

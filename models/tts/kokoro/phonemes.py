@@ -120,7 +120,8 @@ def _espeak(voice: str, text: str) -> str:
 _NOT_LATIN = re.compile(r"([\u0900-\u1cff\u3040-\ud7af]+)")  # Greek and Cyrillic are spelt
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _HAN = re.compile(r"([\u3400-\u9fff]+)")
-_LATIN = re.compile(r"[A-Za-z][A-Za-z' -]*")
+# With the lone Greek letters of mathematics.
+_LATIN = re.compile(r"[A-Za-z\u00c0-\u024f\u0370-\u03ff][A-Za-z\u00c0-\u024f\u0370-\u03ff' -]*")
 _CHINESE_PUNCTUATION = str.maketrans(_TABLES.chinese_punctuation)
 
 
@@ -164,7 +165,7 @@ def japanese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
         elif mark:
             spoken += mark
         else:
-            latin = surface.isascii() and surface.isalpha()
+            latin = surface.isalpha() and surface < "\u0250"
             sounds = foreign(surface) if latin else "".join(_mora_phonemes(_reading(word)))
             glued = kind[0] == "助動詞" or kind[1] in ("接続助詞", "接尾", "非自立")
             if not spoken or spoken.endswith(("“", "(")) or sounds[:1] in ("ː", "ʔ", "ɴ", ""):

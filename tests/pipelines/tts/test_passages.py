@@ -261,7 +261,8 @@ async def test_dictionaries_find_words_of_documents_across_entities_and_lines() 
 
 
 async def test_dictionaries_find_words_in_scripts_without_spaces() -> None:
-    speech, one, _ = pipeline(replace(INFO, phonemes=True))
+    japanese = replace(VOICE, language="ja")
+    speech, one, _ = pipeline(replace(INFO, phonemes=True, voices=(japanese,)))
     await spoken(speech, with_names("私は東京にいます。"))
     assert one.calls[0].phonemes == ((2, 4, "toːkʲoo"),)
 

@@ -15,7 +15,7 @@ from models.errors import EngineLost, EngineOverloaded
 from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
-from pipelines.errors import InvalidRequest, VoiceNotFound
+from pipelines.errors import InvalidRequest, UnreadableText, VoiceNotFound
 from pipelines.ports import TTSModel
 from pipelines.tts.pacing import IN_FLIGHT
 from pipelines.tts.pipeline import SpeechPipeline
@@ -102,7 +102,8 @@ async def test_without_a_voice_name_the_language_of_the_text_selects_the_voice()
     assert await chosen(speech) == "b"
     # The configured voice of German is not deployed, another German one is.
     assert await chosen(speech, text="Ich habe heute leider keine Zeit.") == "d"
-    assert await chosen(speech, text="你好世界") == "b"
+    with pytest.raises(UnreadableText, match="你好世界"):
+        await chosen(speech, text="你好世界")
 
 
 async def test_a_lost_model_does_not_affect_the_voices_of_others() -> None:

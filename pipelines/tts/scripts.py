@@ -1,0 +1,78 @@
+"""Gives each run of letters to a voice that reads their script.
+
+Every engine reads Latin letters and lone Greek ones in all of its languages. Letters of other
+scripts it drops or spells: Kokoro drops Cyrillic and Devanagari letters in Chinese, espeak-ng
+spells Cyrillic letters by their names, and hibari drops Arabic ones.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from pipelines.text.language_detection import (
+    detect_language,
+    letters_outside,
+    paragraph_language,
+    runs_outside,
+    script_languages,
+    shares_script,
+)
+from pipelines.tts.reading import Runs, SpokenPassage
+from pipelines.tts.voices import AvailableVoice
+
+Nearest = Callable[[AvailableVoice, str], AvailableVoice]
+"""The voice of a language that is most like another one."""
+
+
+class ScriptReaders:
+    """The voices that are offered, by the letters that they read."""
+
+    def __init__(self, offered: Sequence[AvailableVoice], nearest: Nearest) -> None:
+        self._codes = frozenset(code for voice in offered for code in voice.languages)
+        self._nearest = nearest
+
+    def runs(self, text: str, style: SpokenPassage) -> Runs:
+        """The parts of a text in order, each with the style that it is spoken in; None for letters
+        that no voice reads."""
+        if letters_outside(frozenset({style.spoken_in})).search(text) is None:
+            yield text, style
+            return
+        for line in text.splitlines(keepends=True):
+            written = line.splitlines()[0]
+            base = self._style_of(written, style)
+            for part, is_unread in _split(written, runs_outside(self._codes)):
+                if is_unread:
+                    yield part, None
+                else:
+                    yield from self._read(part, base)
+            yield line[len(written) :], base
+
+    def _style_of(self, line: str, style: SpokenPassage) -> SpokenPassage:
+        """The style of a line, in the language of most of its letters."""
+        spoken = paragraph_language(line, style.languages, style.spoken_in)
+        most = paragraph_language(line, self._codes, spoken)
+        if not shares_script(most, spoken):
+            spoken = most
+        return style if spoken == style.spoken_in else self._in(spoken, style)
+
+    def _read(self, text: str, style: SpokenPassage) -> Iterator[tuple[str, SpokenPassage]]:
+        own = frozenset({style.spoken_in})
+        for part, is_foreign in _split(text, runs_outside(own)):
+            if is_foreign and (letter := letters_outside(own).search(part)):
+                codes = self._codes.intersection(script_languages(letter[0]))
+                yield from self._read(part, self._in(detect_language(part, codes), style))
+            else:
+                yield part, style
+
+    def _in(self, language: str, style: SpokenPassage) -> SpokenPassage:
+        return replace(style, voice=self._nearest(style.voice, language), language=language)
+
+
+def _split(text: str, runs: re.Pattern[str]) -> Iterator[tuple[str, bool]]:
+    """The parts between the runs (False), and the runs (True)."""
+    position = 0
+    for run in runs.finditer(text):
+        yield text[position : run.start()], False
+        yield run[0], True
+        position = run.end()
+    yield text[position:], False
