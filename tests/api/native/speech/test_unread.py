@@ -86,7 +86,7 @@ async def test_no_letter_is_silent_without_being_named(
     voiced: httpx.AsyncClient, auth: Headers
 ) -> None:
     assert len(SENTENCES) >= 200
-    wrong = []
+    wrong: list[tuple[Any, ...]] = []
     for text in SENTENCES:
         answer = await voiced.post("/tts/explain", json={"text": text}, headers=auth)
         if answer.status_code == 400:
