@@ -314,7 +314,7 @@ class NumberWords:
     def _counted_noun(self, number: str, noun: str) -> str:
         """`number` before `noun`, such as "ein Meter" and "eine Stunde"."""
         words = self.decimal(number)
-        if number in ("1", "-1") and self.own.one:
+        if number in ("1", "-1") and self.own.one and not self._uncounted.match(noun):
             words = words.removesuffix(self.integer("1")) + self.own.one
         return f"{self._before_noun(words, noun)} {noun}"
 
