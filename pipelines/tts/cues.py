@@ -58,6 +58,7 @@ _OPEN = re.compile(
     r"""|(?<![\w/:.<])/[^/\s]{0,60})\Z"""
 )
 _LONGEST = 450  # characters of a cue
+_MARK = re.compile(r"[<\[{/*\\]|l\(")  # in each cue; most texts have none
 _ATTRIBUTE = re.compile(r"""(\w+)\s*=\s*(["'])(.*?)\2""")
 _NOT_SAID = re.compile(r"[\s|.ˈˌː]+")
 _STRENGTHS = {"short": "weak", "medium": "medium", "long": "x-strong"}  # of those in brackets
@@ -66,7 +67,7 @@ _STRENGTHS = {"short": "weak", "medium": "medium", "long": "x-strong"}  # of tho
 def _cues(text: str, *, free: bool) -> Iterator[re.Match[str]]:
     """The cues outside of code, where only elements are cues."""
     in_code, position = 0, 0
-    for cue in _CUE.finditer(text):
+    for cue in _CUE.finditer(text) if _MARK.search(text) else ():
         in_code += text.count("`", position, cue.start())
         position = cue.start()
         is_free = cue["free"] or cue["slashed"] or cue["stressed"]
@@ -90,8 +91,10 @@ def dropped_cues(text: str, *, free: bool) -> list[str]:
 def uncut(text: str, position: int) -> int:
     """The last place up to `position` where a text that still grows can be cut: not inside a cue,
     nor inside what may become one."""
-    if half := _OPEN.search(text, max(0, len(text) - _LONGEST)):
+    if half := _open(text):
         position = min(position, half.start())
+    if not _MARK.search(text, max(0, position - _LONGEST)):
+        return position
     for cue in _CUE.finditer(text, max(0, position - _LONGEST), position + _LONGEST):
         if cue.start() < position < cue.end():
             return cue.start()
@@ -182,9 +185,15 @@ def _pronounced(cue: re.Match[str], dropped: dict[str, None]) -> Iterator[Token]
         yield from _inside("phoneme", {"ph": ipa}, cue, inside, word)
 
 
+def _open(text: str) -> re.Match[str] | None:
+    """What a text ends with that may become a cue."""
+    start = max(0, len(text) - _LONGEST)
+    return _OPEN.search(text, start) if _MARK.search(text, start) else None
+
+
 def _half(text: str, *, free: bool) -> str:
     """What a text ends with that is surely the beginning of a cue."""
-    if not (half := _OPEN.search(text, max(0, len(text) - _LONGEST))):
+    if not (half := _open(text)):
         return ""
     inside = half[0].lstrip("</\\{[").lower()
     if half[0][0] == "[":
