@@ -157,7 +157,7 @@ def test_any_text_is_read_as_any_kind(text: str, kind: str, language: str) -> No
         ("ru", "15.08.2024", "пятнадцать августа две тысячи двадцать четыре"),
         ("ru", "+7 495 123-45-67", "плюс " + words_for("ru").telephone("7 495 123-45-67")),
         ("hi", "9/3", "नौ बटा तीन"),
-        ("es", "A las 12:30 a. m.", "A las doce y media de la noche"),
+        ("es", "A las 12:30 a. m. del lunes", "A las doce y media de la noche del lunes"),
     ],
 )
 def test_times_and_dates_in_less_usual_notations(language: str, text: str, spoken: str) -> None:
