@@ -1,5 +1,7 @@
 """Jobs: transcriptions of long recordings, and speech of long texts."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -19,12 +21,14 @@ from api.native.speech import Ratio
 from api.native.transcription import LIMITS, LISTS, RecordingFields, ResponseFormat, answer
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
+from pipelines.errors import UnreadableText
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs import transcription as transcription_jobs
 from pipelines.jobs.documents import read_document
 from pipelines.jobs.docx import MEDIA_TYPE, to_docx
 from pipelines.text.segmentation import is_speakable
 from pipelines.tts.dictionaries import DictionaryRef
+from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.reading import SpeechRequest
 
 # Without a scope, a key sees the types of jobs whose scope it has.
@@ -214,12 +218,22 @@ async def speak_long(
     task = speech_jobs.SpeechTask(book, asked, fields.output_format, CONFIG.block_characters)
     # The voice of the first block with words, whose language may be detected, speaks all.
     blocks = await to_thread.run_sync(list, task.blocks())
-    first = next((text for _, text in blocks if is_speakable(text)), blocks[0][1])
-    plan = await speech.synthesis.pipeline.plan(replace(asked, text=first))
+    plan = await _first_plan(speech.synthesis.pipeline, asked, [text for _, text in blocks])
     task = replace(task, request=replace(asked, voice_id=plan.voice.voice.voice_id))
     options = speech_jobs.TASK.dump_json(task)
     made = await speech.jobs.create(principal, operation, "speech", book.title[:200], options)
     return ShownJob.model_validate(made)
+
+
+async def _first_plan(
+    pipeline: SpeechPipeline, asked: SpeechRequest, blocks: Sequence[str]
+) -> SpeechPlan:
+    """That of the first block of which a voice reads some letters."""
+    *others, last = [text for text in blocks if is_speakable(text)] or blocks[:1]
+    for text in others:
+        with suppress(UnreadableText):
+            return await pipeline.plan(replace(asked, text=text))
+    return await pipeline.plan(replace(asked, text=last))
 
 
 @router.get("/jobs", summary="The workspace's jobs")

@@ -318,14 +318,13 @@ async def test_parts_that_the_voice_cannot_read_do_not_fail_a_job(
 
     monkeypatch.setattr(ToneEngine, "synthesize", silent_for_gothic)
     gothic = "\U00010330" * 4000
-    made = (await speak(client, auth, BOOK + gothic.encode())).json()
-    await do_next(services)
-    done = await job(client, auth, made["id"])
-    assert done["status"] == "completed" and done["duration"] > 0, done
-    assert await books.kinds() == ["hold", "capture"]
-    await speak(client, auth, gothic.encode())
-    claimed = await claim(services)
-    await do(services, claimed)
-    failed = await job(client, auth, str(claimed.id))
-    assert (failed["status"], failed["error"]) == ("failed", "validation_error")
-    assert await books.kinds() == ["hold", "capture", "hold", "release"]
+    for book in (BOOK + gothic.encode(), gothic.encode() + b"\n\n" + BOOK):
+        made = (await speak(client, auth, book)).json()
+        await do_next(services)
+        done = await job(client, auth, made["id"])
+        assert done["status"] == "completed" and done["duration"] > 0, done
+    assert await books.kinds() == 2 * ["hold", "capture"]
+    refused = await speak(client, auth, gothic.encode())
+    assert refused.status_code == 400
+    assert refused.json()["error"] == "unsupported_language"
+    assert await books.kinds() == 2 * ["hold", "capture"]
