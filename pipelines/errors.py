@@ -75,8 +75,8 @@ class NothingToSpeak(InvalidRequest):
 class UnreadableText(NothingToSpeak, code="unsupported_language"):
     """No voice reads any letter of the text."""
 
-    def __init__(self, unread: Sequence[str]) -> None:
-        super().__init__(f"text: no voice here reads {', '.join(unread)[:SHOWN_CHARACTERS]}")
+    def __init__(self, message: str, unread: Sequence[str] = ()) -> None:
+        super().__init__(message)
         self.unread = unread
 
 

@@ -96,10 +96,12 @@ def _groups(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[_
     for index, unit in enumerate(heard):
         key = _key(unit.clean_text)
         said = [key]
-        if key not in present or not key.isalpha() or unit.clean_text[0] in "#@":
+        is_word = key in present and key.isalpha() and unit.clean_text[0] not in "#@"
+        # With a full stop it may be an abbreviation, whose letters are a word elsewhere.
+        if not is_word or unit.clean_text.endswith("."):
             words = _alone(unit.clean_text[:LONGEST_RUN], language)
             said = [_key(words[start:end]) for start, end in spans(words)]
-        else:
+        if is_word and said == [key]:
             as_written.add(index)
         alone += said
         unit_of += [index] * len(said)

@@ -16,7 +16,13 @@ from models.errors import EngineLost, UnknownVoice
 from models.tts.base import PackRef, SynthesisRequest
 from models.watermark.base import Watermark
 from pipelines.audio.watermarking import Watermarker
-from pipelines.errors import InvalidRequest, NothingToSpeak, UnreadableText, VoiceNotFound
+from pipelines.errors import (
+    SHOWN_CHARACTERS,
+    InvalidRequest,
+    NothingToSpeak,
+    UnreadableText,
+    VoiceNotFound,
+)
 from pipelines.ports import TTSModel
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
@@ -128,7 +134,8 @@ class SpeechPipeline:
         else:
             passages, unread = await self._read(request, tokens, voice)
             if unread and not any(map(str.isalpha, "".join(one.text for one in passages))):
-                raise UnreadableText(unread)
+                shown = ", ".join(unread)[:SHOWN_CHARACTERS]
+                raise UnreadableText(f"text: no voice here reads {shown}", unread)
             voice = named or (passages[0].voice if passages else voice)
         letters = await self._count(request, passages)
         policy = self._first_chunk_policy(voice) if early_start else None

@@ -131,8 +131,8 @@ async def test_a_request_without_a_key_is_unauthorized(client: httpx.AsyncClient
         "a\u0001b",
         "\u202eabc",
         "5 < 6 & 7",
-        "\u0645\u0631\u062d\u0628\u0627",
-        "\u4f60\u597d\u3002",
+        "a \u0645\u0631\u062d\u0628\u0627",
+        "\u4f60\u597d\u3002 b",
     ],
 )
 async def test_hostile_text_is_spoken(client: httpx.AsyncClient, auth: Headers, text: str) -> None:

@@ -327,6 +327,7 @@ async def test_stream_headers_forbid_proxies_to_buffer(
 
 
 async def test_hostile_text_is_spoken(client: httpx.AsyncClient, auth: Headers) -> None:
-    text = "\u202eabc\u0001 5 < 6 \u0645\u0631\u062d\u0628\u0627 \u4f60\u597d " + "9" * 300
+    text = "\u202eabc\u0001 5 < 6 " + "9" * 300 + " \u0645\u0631\u062d\u0628\u0627 \u4f60\u597d"
     lines = lines_of(await stream(client, auth, text=text, timestamps=True))
-    assert lines[-1] == {"type": "complete"}
+    unread = ["\u0645\u0631\u062d\u0628\u0627 \u4f60\u597d"]
+    assert lines[-1] == {"type": "complete", "unread": unread}
