@@ -80,10 +80,10 @@ def has_cues(text: str, *, free: bool) -> bool:
     return any(_cues(text, free=free)) or bool(_half(text, free=free))
 
 
-def dropped_cues(text: str, *, free: bool) -> list[str]:
-    """The cues of a plain text that no voice follows, each once."""
+def dropped_cues(text: str, *, free: bool, manner: dict[str, str] | None = None) -> list[str]:
+    """The cues of a plain text that no voice follows, each once; `manner` as of `plain_tokens`."""
     dropped = dict[str, None]()
-    for _ in plain_tokens(text, free=free, dropped=dropped):
+    for _ in plain_tokens(text, free=free, manner=manner, dropped=dropped):
         pass
     return list(dropped)
 

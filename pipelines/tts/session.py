@@ -15,7 +15,7 @@ from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.billing.operation import Operation
 from pipelines.errors import NothingToSpeak, UnreadableText
 from pipelines.text.surrogates import join_halves
-from pipelines.tts.cues import plain_tokens, uncut
+from pipelines.tts.cues import dropped_cues, uncut
 from pipelines.tts.paid import ChargedSynthesis
 from pipelines.tts.reading import SENTENCE_END, SpeechRequest, is_ssml
 from pipelines.tts.shaping import StreamEnhancer, TimedWord
@@ -109,10 +109,8 @@ class ContextVoice:
         pause_s = self._take_pause(text)
         request = replace(self._request, text=text, manner=dict(self._manner))
         if not (request.takes_ssml and is_ssml(text)):
-            for _ in plain_tokens(
-                text, free=request.free_cues, manner=self._manner, dropped=self.dropped
-            ):
-                pass
+            dropped = dropped_cues(text, free=request.free_cues, manner=self._manner)
+            self.dropped |= dict.fromkeys(dropped)
         if self.dropped:
             tracing.annotate({"antiphon.cues_dropped": len(self.dropped)})
         try:

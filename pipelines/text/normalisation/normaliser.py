@@ -237,7 +237,7 @@ def _say_counted(
     number: str, currency: str | None, text: str, end: int, words: NumberWords
 ) -> tuple[str, int]:
     """A number with its suffix: money, a unit, an ordinal or decade mark, or nothing."""
-    millions = re.compile(rf" ?({words.readings.sets.get('millions', '(?!)')})\b").match(text, end)
+    millions = words.millions.match(text, end)
     if currency:
         name = words.currency_name("2", currency)
         if millions:

@@ -58,6 +58,7 @@ class NumberWords:
         sets = self.readings.sets
         self._feminine_noun = re.compile(expand(sets.get("feminine", "(?!)")))
         self._uncounted = re.compile(expand(sets.get("uncounted", "(?!)")))
+        self.millions = re.compile(rf" ?({sets.get('millions', '(?!)')})\b")  # after a number
         self.joined = language in ("zh", "ja")  # written without spaces between words
         self._name = _NUM2WORDS_NAMES.get(language, language)
         self.spells = self._name in CONVERTER_CLASSES or self.readings.numerals is not None
