@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pipelines.text.normalisation.score import Case, speak
+from tests.pipelines.text.normalisation.score import speak
 
 SPOKEN = {
     # Dates, quarters and eras
@@ -51,4 +51,4 @@ SPOKEN = {
 
 @pytest.mark.parametrize("text", SPOKEN)
 def test_english_forms_of_messages_and_catalogues_are_spoken(text: str) -> None:
-    assert speak(Case("en", "", text, "", False)) == SPOKEN[text]
+    assert speak(text, "en") == SPOKEN[text]
