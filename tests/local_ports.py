@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from deployments.compare.measure import InProcessSTTModel
+from benchmarks.compare.measure import InProcessSTTModel
 from models.audio import AudioChunk
 from models.base import ModelInfo
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest

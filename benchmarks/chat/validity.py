@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.compare.measure import obeys
 from benchmarks.hardware import hardware, versions
 from configs.settings import weights_dir
-from deployments.compare.measure import obeys
 from models.llm.base import (
     ChatEngine,
     ChatMessage,

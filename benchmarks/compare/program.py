@@ -1,4 +1,4 @@
-"""`antiphon models compare`: models of one kind, measured one after the other on this machine."""
+"""Measure models of one kind on this machine, one after the other: `python -m benchmarks.compare`."""
 
 import json
 import os
@@ -13,10 +13,10 @@ import click
 from pydantic import ValidationError
 from yaml import YAMLError
 
+from benchmarks.compare import measure
+from benchmarks.compare.measure import Examination, Figures, apart
+from benchmarks.compare.report import as_svg, as_table
 from configs.load import explain, load_yaml
-from deployments.compare import measure
-from deployments.compare.measure import Examination, Figures, apart
-from deployments.compare.report import as_svg, as_table
 from models.errors import EngineError
 from models.registry import CHAT, ENGINES, STT, TTS, EngineKind
 from pipelines.voices.fitting.trials import sentences_of
@@ -43,9 +43,9 @@ def compare(names: tuple[str, ...], picture: Path, as_json: bool, **options: Any
     """Measure models of one kind on this machine, each alone in a process of its own.
 
     \b
-    antiphon models compare tts/kokoro tts/hibari
-    antiphon models compare stt/whisper_base stt/whisper_tiny_en --recordings talks
-    antiphon models compare llm/smollm2 /models/mine.yaml
+    python -m benchmarks.compare tts/kokoro tts/hibari
+    python -m benchmarks.compare stt/whisper_base stt/whisper_tiny_en --recordings talks
+    python -m benchmarks.compare llm/smollm2 /models/mine.yaml
     """
     kind, *others = {kind_of(name) for name in names}
     if others:
@@ -153,7 +153,3 @@ def _clips(folder: Path) -> list[tuple[Path, str]]:
     if not texts:
         raise click.UsageError(f"{folder} has no recording with a .txt of the same name")
     return [(path, text.read_text("utf-8").strip()) for path, text in texts.items()]
-
-
-def main() -> None:
-    compare(prog_name="antiphon models compare")

@@ -1,4 +1,4 @@
-"""`antiphon models compare`: the figures, the table and the picture, over engines of the tests."""
+"""`python -m benchmarks.compare`: its figures, table and picture, over engines of the tests."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from deployments.compare.command import compare
-from deployments.compare.measure import Figures, obeys
-from deployments.compare.report import as_svg, as_table
+from benchmarks.compare.measure import Figures, obeys
+from benchmarks.compare.program import compare
+from benchmarks.compare.report import as_svg, as_table
 from models.weights.store import WeightStore
 from tests.engines import ECHO, SCRIPTED, TONE
 from tests.hostile.audio_files import wav
