@@ -1,4 +1,4 @@
-"""Measure models of one kind on this machine, one after the other: `python -m benchmarks.compare`."""
+"""Measure models of one kind on this machine, one by one: `python -m benchmarks.compare`."""
 
 import json
 import os
