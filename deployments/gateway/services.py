@@ -39,7 +39,7 @@ def gateway_limits(settings: Settings, index: ModelIndexHandle) -> SharedLimits:
         except (EngineError, TimeoutError) as error:
             raise StoreLost(type(error).__name__) from None
 
-    return SharedLimits(ClusterStore(ask), timeout_s=ASK_TIMEOUT_S, failures=2)
+    return SharedLimits(ClusterStore(ask), timeout_s=ASK_TIMEOUT_S, most_failures=2)
 
 
 def gateway_services(

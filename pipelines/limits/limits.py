@@ -200,9 +200,9 @@ class SharedLimits:
     windows: Windows = field(default_factory=Windows)
     _: KW_ONLY
     timeout_s: float = 0.05
-    failures: int = 5  # in a row, after which the store is not called
+    most_failures: int = 5  # in a row, after which the store is not called
     degraded: bool = False  # the store is lost: the tables of this process decide
-    _failures: int = 0
+    _failures_in_a_row: int = 0
     _waiting: list[tuple[Hit, asyncio.Future[RateWindow]]] = field(default_factory=list)
     _asking: asyncio.Task[None] | None = None
     _told: list[Hit] = field(default_factory=list)
@@ -255,7 +255,7 @@ class SharedLimits:
             self._keep_renewing()
             try:
                 free = await self._ask_store(self._store.acquire(key, member, limit))
-                self._failures = 0
+                self._failures_in_a_row = 0
             except StoreLost as error:
                 self._failed(error)
         if free is None:  # without the store: by the leases of this process
@@ -332,7 +332,7 @@ class SharedLimits:
             except asyncio.CancelledError:
                 self._give_up(batch)
                 raise
-            self._failures = 0
+            self._failures_in_a_row = 0
             for (hit, future), window in zip(batch, windows, strict=True):
                 if not future.done():
                     self._learn(hit, window)
@@ -371,8 +371,8 @@ class SharedLimits:
             raise StoreLost(type(error).__name__) from None
 
     def _failed(self, error: Exception) -> None:
-        self._failures += 1
-        if self._failures >= self.failures and not self.degraded:
+        self._failures_in_a_row += 1
+        if self._failures_in_a_row >= self.most_failures and not self.degraded:
             self.degraded = True
             metrics.limiter_degraded.set(1)
             logger.warning("limits_degraded", extra={"error": str(error)})
@@ -388,7 +388,7 @@ class SharedLimits:
                 break
             except StoreLost:
                 continue
-        self._failures = 0
+        self._failures_in_a_row = 0
         self.degraded = False
         metrics.limiter_degraded.set(0)
         logger.info("limits_restored")

@@ -13,7 +13,7 @@ from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from models.errors import UnsupportedLanguage
 from models.tts.english import EnglishPhonemizer
-from models.tts.espeak_ng import espeak_installed, espeak_library, stress_before_vowels
+from models.tts.espeak_ng import espeak_library, stress_before_vowels
 
 Phonemizer = Callable[[str], str]
 
@@ -84,25 +84,7 @@ def known(phonemes: str) -> str:
 def _english(british: bool) -> Phonemizer:
     from hibari.g2p import G2P  # slow to import
 
-    latin: Phonemizer = EnglishPhonemizer(G2P(british=british))
-
-    def read(text: str) -> str:
-        if not _NOT_LATIN.search(text):
-            return latin(text)
-        parts = _NOT_LATIN.split(text)
-        sounds = (_other(part, latin) if at % 2 else latin(part) for at, part in enumerate(parts))
-        return _spaced(" ".join(sounds))
-
-    return read
-
-
-def _other(text: str, foreign: Phonemizer) -> str:
-    """IPA of words that the English phonemizer would drop; of some only with espeak-ng."""
-    if _KANA.search(text):
-        return japanese_phonemes(text, foreign)
-    if _HAN.search(text):
-        return chinese_phonemes(text, foreign)
-    return _espeak("en-us", text) if espeak_installed() else foreign(text)
+    return EnglishPhonemizer(G2P(british=british))
 
 
 def _spaced(ipa: str) -> str:
@@ -117,8 +99,6 @@ def _espeak(voice: str, text: str) -> str:
     return phonemes.translate(_NEAREST)
 
 
-_NOT_LATIN = re.compile(r"([\u0900-\u1cff\u3040-\ud7af]+)")  # Greek and Cyrillic are spelt
-_KANA = re.compile(r"[\u3040-\u30ff]")
 _HAN = re.compile(r"([\u3400-\u9fff]+)")
 # With the lone Greek letters of mathematics.
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f\u0370-\u03ff][A-Za-z\u00c0-\u024f\u0370-\u03ff' -]*")

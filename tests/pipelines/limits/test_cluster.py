@@ -33,7 +33,7 @@ class Wire:
 
 @asynccontextmanager
 async def gateway(wire: Wire) -> AsyncIterator[SharedLimits]:
-    limits = SharedLimits(ClusterStore(wire), timeout_s=PATIENCE_S, failures=2)
+    limits = SharedLimits(ClusterStore(wire), timeout_s=PATIENCE_S, most_failures=2)
     try:
         yield limits
     finally:

@@ -30,19 +30,6 @@ def test_english_words_in_chinese_text_are_read_as_english() -> None:
     assert "pˈIθˌɑn" in phonemizer_for("zh")("我用Python写程序。")
 
 
-def test_words_in_other_scripts_in_english_text_are_read() -> None:
-    read = phonemizer_for("en")
-    assert (
-        read("Hello 你好, friends.") == f"{read('Hello')} {phonemizer_for('zh')('你好')}, fɹˈɛndz."
-    )
-    assert read("Say こんにちは") == f"{read('Say')} {phonemizer_for('ja')('こんにちは')}"
-
-
-@needs_espeak
-def test_words_that_espeak_knows_are_read_in_english_text() -> None:
-    assert phonemizer_for("en")("Hello नमस्ते friends") == "həlˈO nəmˈʌsteː fɹˈɛndz"
-
-
 def test_japanese_particles_are_read_as_pronounced() -> None:
     assert phonemizer_for("ja")("私は東京へ行きます。") == "βataɕi βa toːkʲoː e ikʲimasɨ."
 
