@@ -30,6 +30,15 @@ logger = logging.getLogger(__name__)
 PREFIX = "clone-"
 MODELS_APP = "ANTIPHON_MODELS_APP"  # environment variable of a job: the application of models
 NICENESS = 10  # of the job itself, as of model replicas; its workers have lower priority
+PATIENCE = {
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
+    "RAY_grpc_client_keepalive_timeout_ms": "120000",
+}
+"""Environment variables by which Ray's client in a job waits for the cluster.
+
+Beside four busy loops a job gets so few turns of a processor that it reads no answer of Ray within
+the node's 5 s, takes the connection as lost, and would end itself after Ray's default of 60 s.
+"""
 
 JobState = Literal["starting", "running"]
 
@@ -121,7 +130,7 @@ class VoiceJobClient:
             runtime_env={
                 "working_dir": str(PROJECT_DIR),
                 "excludes": [*unsent(PROJECT_DIR), "__pycache__"],
-                "env_vars": {**self._variables, "OMP_NUM_THREADS": "1"},
+                "env_vars": {**self._variables, **PATIENCE, "OMP_NUM_THREADS": "1"},
             },
         )
         return job
