@@ -15,7 +15,7 @@ _SECRETS = (
     re.compile(r"\b[set]k_[0-9A-Za-z]{16,}"),
     re.compile(r"\binv_[\w-]{16,}"),
     re.compile(r"\bwhsec_[0-9A-Za-z+/=_-]{4,}"),
-    re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"),
+    re.compile(r"(?<![\w-])eyJ[\w-]+\.[\w-]+\.[\w-]*"),
 )
 _SEVERAL = r"\w*token_keys?|\w*data_keys?"  # several keys, separated by commas
 _NAME = (
@@ -36,7 +36,7 @@ _NAMED_SECRETS = (
     re.compile(r"(?i)(\bbearer\s+)[^\s\"',}\\]{8,}"),
     re.compile(r"(://[^\s/:@]*:)[^\s/]+(?=@)"),  # the password of a database URL
     # Of these also one with a slash, as half of the random ones in base64 have.
-    re.compile(r"(?i)(\b(?:postgres|redis)[\w+]*://[^\s/:@]*:)[^\s\"']+(?=@)"),
+    re.compile(r"(?i)(\b(?:postgres|redis)[\w+]*://[^\s/:@]*:)(?:(?!://)[^\s\"'])+(?=@)"),
 )
 
 

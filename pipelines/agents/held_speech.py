@@ -4,14 +4,15 @@ A hold for each sentence would let an answer begin that cannot be spoken to its 
 the database between the first clause and its sound.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from pipelines.billing.billing import Charge
 from pipelines.billing.operation import Operation
 from pipelines.errors import InsufficientCredit
-from pipelines.tts.paid import PaidSynthesis, characters_up_to
+from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import ContextVoice
@@ -61,7 +62,8 @@ class HeldSpeech:
                 await self.hold(HELD_CHARACTERS)
             except InsufficientCredit:
                 await self.hold(missing)
-        yield HeldText(self, self.made, units, len(plan.request.text))
+        share = partial(self._synthesis.characters_up_to, plan)
+        yield HeldText(self, self.made, units, share)
 
     async def hold(self, characters: int) -> None:
         """Raises InsufficientCredit or DatabaseUnavailable."""
@@ -90,11 +92,10 @@ class HeldText:
     speech: HeldSpeech
     before: int  # characters of the texts before it
     units: int  # that it costs
-    length: int  # of the text
+    share: Callable[[SpokenChunk], int]  # of the units, up to the end of a chunk
 
     async def count(self, chunk: SpokenChunk) -> None:
-        share = characters_up_to(chunk, self.units, self.length)
-        self.speech.made = max(self.speech.made, self.before + share)
+        self.speech.made = max(self.speech.made, self.before + self.share(chunk))
 
     def take(self, chunk: SpokenChunk) -> None:
         """Does nothing: the pace of the playback decides what was sent."""

@@ -29,14 +29,17 @@ UNTITLED = "Untitled"
 # Bounded, and without their own marks inside, so that no text takes them long.
 _HEADING = re.compile(r"^ {0,3}#{1,2}[ \t]+(.+)$|^(.+)\n(?:=+|-+)[ \t]*$", re.MULTILINE)
 _MARKS = re.compile(
-    r"^[ \t]*(?:#{3,6}[ \t]+|>[ \t]?|(?:[-*_][ \t]*){3,}$|```.*$)"
+    r"^[ \t]*(?:#{3,6}[ \t]+|>[ \t]?|(?:[-*_][ \t]*+){3,}+$|```.*$)"
     r"|!\[[^\[\]\n]{0,500}]\([^()\n]{0,2000}\)",
     re.MULTILINE,
 )
 _LINK = re.compile(r"\[([^\[\]\n]{1,500})]\([^()\n]{0,2000}\)")
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`{1,3})([^\n*_`]{1,500})\1(?!\w)")
-_DOCTYPE = re.compile(r"<!DOCTYPE[^\[>]*>", re.IGNORECASE)  # without declarations of its own
+# Without declarations of its own. It ends before the next `<`: many without an end take no longer.
+_DOCTYPE = re.compile(r"<!DOCTYPE[^\[<>]*>", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,32};")
+_NO_MEMBER = (KeyError, BadZipFile, RuntimeError, OSError, EOFError, zlib.error)
+_NO_MEMBER += (ValueError, OverflowError)  # a place outside of the file
 _HEADINGS = {"h1", "h2"}
 _BLOCKS = {"p", "div", "h3", "h4", "h5", "h6", "li", "blockquote", "section", "br", "tr"}
 _SILENT = {"head", "script", "style", "svg", "math", "nav", "template"}
@@ -186,7 +189,7 @@ class _Epub:
                 raise BadZipFile
             with self._zip.open(path) as member:
                 data = member.read(self._left + 1)
-        except (KeyError, BadZipFile, RuntimeError, OSError, EOFError, zlib.error):
+        except _NO_MEMBER:
             raise InvalidRequest(f"document: {name[:100]} cannot be read") from None
         self._left -= len(data)
         if self._left < 0:

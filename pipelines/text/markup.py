@@ -13,7 +13,9 @@ MAX_DEPTH = 64
 
 _TOKEN = re.compile(
     r"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[(?P<data>.*?)]]>|(?P<text>[^<]+)"
-    r"""|<(?P<close>/?)(?P<name>[^\s/>]+)(?P<rest>(?:[^>"']|"[^"]*"|'[^']*')*?)(?P<empty>/?)>""",
+    # Possessive: else each character takes 190 bytes, and 8 KB of an archive 2 GB.
+    r"""|<(?P<close>/?)(?P<name>[^\s/>]+)(?P<rest>(?:[^>"'/]++|"[^"]*+"|'[^']*+'|/(?!>))*+)"""
+    r"""(?P<empty>/?)>""",
     re.DOTALL,
 )
 _ATTRIBUTE = re.compile(r"""([^\s=]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")

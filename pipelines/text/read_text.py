@@ -6,9 +6,11 @@ use plane 15 that number it: so it keeps its place in cleaning, normalisation an
 """
 
 import re
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from html import unescape
+from operator import itemgetter
 
 Phonemes = tuple[tuple[int, int, str], ...]
 """The IPA of spans of a text."""
@@ -40,6 +42,10 @@ class ReadText:
             self._ipa.append(ipa)
         self._places += [places[0]] * len(read) if len(places) == 1 else places
         self.text += read
+
+    def count_up_to(self, place: int) -> int:
+        """How many characters are read up to a place in the caller's text."""
+        return bisect_right(self._places, place, key=itemgetter(1))
 
     def place(self, start: int, end: int) -> tuple[str, int, int]:
         """A word as the caller wrote it, and where: code points into the caller's text."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -97,13 +97,24 @@ class PaidSynthesis:
         )
         copy = FileWriter(COPY_FORMAT) if keeps_copy else None
         async with charge:
-            yield PaidSpeech(charge, self.files, text, voice_id, copy)
+            share = partial(self.characters_up_to, plan)
+            yield PaidSpeech(charge, self.files, text, voice_id, share, copy)
 
     def characters(self, plan: SpeechPlan) -> int:
         """How many are charged: those of the text without markup, or what it is spoken with where
         that is more."""
         typed = sum(len(passage.text) for passage in plan.passages)
         return self.billing.speech_characters(typed, plan.letters)
+
+    def characters_up_to(self, plan: SpeechPlan, chunk: SpokenChunk) -> int:
+        """How many are charged up to the end of a chunk: the share of the characters before it, or
+        its letters where they cost more. A text may begin with what costs most, and end with markup
+        that is never spoken."""
+        units, typed = self.characters(plan), plan.typed_up_to(chunk.text_end)
+        share = -(-typed * units // sum(len(passage.text) for passage in plan.passages))
+        heard = min(self.billing.speech_characters(0, chunk.letters), units)
+        # Cleaning may remove most of a long text: a chunk costs one character at least.
+        return max(share, heard, 1)
 
     async def speak_file(
         self,
@@ -157,12 +168,6 @@ class PaidSynthesis:
             await paid.complete()
 
 
-def characters_up_to(chunk: SpokenChunk, units: int, length: int) -> int:
-    """What of a text of that `length`, which costs `units`, is charged up to the end of a chunk."""
-    # Cleaning may remove most of a long text: a chunk costs one character at least.
-    return max(-(-chunk.text_end * units // length), 1)
-
-
 @dataclass(slots=True)
 class PaidSpeech:
     """The charge of one text while it is spoken."""
@@ -171,6 +176,7 @@ class PaidSpeech:
     files: Files
     text: str
     voice_id: str
+    share: Callable[[SpokenChunk], int]  # of the units, up to the end of a chunk
     copy: FileWriter | None  # stored if a webhook subscribes to `tts.completed`
     spoken_s: float = 0.0  # audio that was counted
     is_copied: bool = True  # all of that audio, if there is a copy
@@ -186,11 +192,11 @@ class PaidSpeech:
 
     def take(self, chunk: SpokenChunk) -> None:
         """Charges up to the end of the sentence from here on, also if the client then leaves."""
-        self.charge.used = max(self.charge.used, self._share(chunk))
+        self.charge.used = max(self.charge.used, self.share(chunk))
 
     def count_made(self, chunk: SpokenChunk) -> None:
         """Call it for a chunk of a file that is given to `complete`."""
-        self.charge.made = max(self.charge.made, self._share(chunk))
+        self.charge.made = max(self.charge.made, self.share(chunk))
 
     async def complete(self, file: EncodedAudio | None = None) -> None:
         """Charges for the whole text, and writes `tts.completed` with a link to the audio.
@@ -222,9 +228,6 @@ class PaidSpeech:
             yield
         except StorageUnavailable:
             self.is_copied = False
-
-    def _share(self, chunk: SpokenChunk) -> int:
-        return characters_up_to(chunk, self.charge.units, len(self.text))
 
     async def _store(self, file: EncodedAudio) -> str | None:
         """A signed URL; None when the file cannot be stored, which does not fail the request."""

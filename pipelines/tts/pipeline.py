@@ -86,6 +86,14 @@ class SpeechPlan:
     before_s: float = 0.0  # of speech before it that its listener has not heard yet
     unread: Sequence[str] = ()  # parts of the text that no voice reads, which are left out
 
+    def typed_up_to(self, place: int) -> int:
+        """The characters that are read of the request's text up to a place in it: of those of
+        markup, and of what is dropped, no voice reads any."""
+        return sum(
+            min(place, len(one.text)) if one.read is None else one.read.count_up_to(place)
+            for one in self.passages
+        )
+
 
 @dataclass(eq=False, repr=False)
 class SpeechPipeline:

@@ -13,6 +13,7 @@ from pipelines.audio import effects
 from pipelines.audio.effects import TARGET_LUFS, HighPass, LoudnessNormaliser
 from pipelines.text.alignment import SourceWord
 from pipelines.text.chunking import TextChunk
+from pipelines.text.spoken_length import spoken_length
 from pipelines.tts.pacing import EngineAudio
 from pipelines.tts.reading import SpokenPassage
 from pipelines.tts.voices import AvailableVoice
@@ -54,6 +55,7 @@ class SpokenChunk:
     audio: AudioChunk
     words: tuple[TimedWord, ...] = ()
     text_end: int = 0  # characters of the caller's text up to the end of the text chunk
+    letters: int = 0  # that are spoken up to there
 
 
 class VoiceLevels:
@@ -132,6 +134,7 @@ class SpeechProcessor:
     _pcm: Pcm = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     _words: tuple[TimedWord, ...] = ()
     _text_end: int = 0
+    _letters: int = 0
 
     @property
     def is_heard(self) -> bool:
@@ -156,6 +159,7 @@ class SpeechProcessor:
             if self._starts_at is None:
                 pause = effects.silence(self._take_pause(arrived.text_chunk.passage), rate)
                 self._starts_at = self._position + len(pause)
+                self._letters += spoken_length(arrived.text_chunk.text)
                 shaped = np.concatenate([pause, shaped])
             self._position += len(shaped)
             self._words += shaper.words(self._starts_at / rate)
@@ -195,7 +199,8 @@ class SpeechProcessor:
         duration_s = len(self._pcm) / (self.sample_rate or 1)
         if not duration_s or (duration_s < SNIPPET_S and lead_s > SNIPPET_LEAD_S):
             return None
-        chunk = SpokenChunk(AudioChunk(self._pcm, self.sample_rate), self._words, self._text_end)
+        audio = AudioChunk(self._pcm, self.sample_rate)
+        chunk = SpokenChunk(audio, self._words, self._text_end, self._letters)
         self._pcm, self._words = self._pcm[:0], ()
         return chunk
 

@@ -40,6 +40,7 @@ HEADERS = {
     "Cache-Control": "private, no-store",
 }
 
+MAX_ACCEPT = 500  # characters of the header that are read, as browsers send less
 _ACCEPTED = re.compile(r"([\w*]+/[\w*.+-]+)(?:[^,]*?;\s*q=([^,;]*))?")
 _PAGE = {"text/html": {"schema": {"type": "string"}}}
 
@@ -128,7 +129,7 @@ def _page(kept: StoredReport) -> HTMLResponse:
 
 def _prefers_page(accept: str) -> bool:
     """Whether HTML is named with more weight than JSON, as browsers do."""
-    found = _ACCEPTED.findall(accept.lower())
+    found = _ACCEPTED.findall(accept[:MAX_ACCEPT].lower())
     weights = {kind: float(q or 1) for kind, q in found if re.fullmatch(r"(\d*\.?\d+)?", q)}
     of_json = max(weights.get(kind, 0.0) for kind in ("application/json", "application/*", "*/*"))
     return weights.get("text/html", 0.0) > of_json

@@ -19,7 +19,6 @@ from deployments.gateway.handles import StopSignal
 from models.registry import CHAT, STT, TTS, load_model
 from pipelines.stt.file import FileRequest, HeardText
 from pipelines.tts import session as speech_session
-from pipelines.tts.paid import characters_up_to
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.reading import SpeechRequest
 from tests.api import local_services
@@ -165,7 +164,7 @@ async def sentences(voice_id: str, text: str = SPOKEN) -> list[tuple[float, int]
     plan = await pipeline.plan(SpeechRequest(text, voice_id=voice_id), early_start=True)
     ends: dict[int, float] = {}
     async for chunk in pipeline.stream(plan):
-        charged = characters_up_to(chunk, len(text), len(text))
+        charged = max(chunk.text_end, 1)
         ends[charged] = max(ends.values(), default=0.0) + chunk.audio.duration_s
     return [(end_s, charged) for charged, end_s in ends.items()]
 

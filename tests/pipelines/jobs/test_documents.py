@@ -1,5 +1,7 @@
 """Long texts as chapters, and files that mean harm."""
 
+import struct
+import tracemalloc
 import zipfile
 from base64 import b64decode
 from contextlib import suppress
@@ -119,7 +121,7 @@ def test_a_cover_that_is_no_image_is_left_out(cover: bytes) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("<b/>", "&nbsp;"),
+        *("<b/>", "&nbsp;", "<!DOCTYPE", "<!doctype a"),
         *(
             pytest.param(one, marks=pytest.mark.slow)
             for one in ("<i> </i>", "<br/>", "\n \n", "<h1/>")
@@ -134,6 +136,36 @@ def test_no_epub_takes_long(text: str) -> None:
             read(book)
 
     assert cpu_units(unpack) < 120  # about 30 are measured; a quadratic cost is thousands
+
+
+@pytest.mark.parametrize("inside", [" ", 'a=""', "a='b' ", "/ "])
+def test_no_tag_of_an_epub_takes_much_memory(inside: str) -> None:
+    """Of what a small archive unpacks to."""
+    book = epub(one=f"<html><p{inside * (3 * MOST // len(inside))}></p></html>")
+    tracemalloc.start()
+    try:
+        with suppress(InvalidRequest):
+            read(book)
+        assert tracemalloc.get_traced_memory()[1] < 40 * MOST
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_member_at_a_place_outside_of_the_archive_is_refused(*, far: bool) -> None:
+    data = bytearray(epub())
+    end = data.index(b"PK\x05\x06")
+    if far:  # in the extra field of ZIP64, of the container
+        extra = struct.pack("<HHQ", 1, 8, 2**64 - 1)
+        at = data.rindex(b"META-INF") - 46
+        data[at + 30], data[at + 42 : at + 46] = len(extra), b"\xff" * 4
+        data[end + 12] += len(extra)
+        following = data.index(b"PK\x01\x02", at + 4)
+        data[following:following] = extra
+    else:
+        data[end + 18] += 1  # where the directory is said to begin, from which places are counted
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        read(bytes(data))
 
 
 @pytest.mark.parametrize("path", ["text/one.xhtml", "text/{n}/../one.xhtml"])

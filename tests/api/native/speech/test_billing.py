@@ -77,6 +77,28 @@ async def test_speech_is_charged_by_characters(
     assert await books.charged("tts") == (len(TEXT), len(TEXT) * PRICE)
 
 
+BEGIN = "The harbour lay still. Nobody expected the ship at all!"
+NUMBERS = "8 777 777. " * 20
+
+
+@pytest.mark.parametrize(
+    ("text", "begin"),
+    [
+        (f"<speak>{BEGIN} It carried letters.<!--{' x' * 2000}--></speak>", len(BEGIN)),
+        (f"{BEGIN} It carried letters.{' [laughs]' * 400}", len(BEGIN)),
+        (f"{NUMBERS} It carried letters. {'It is so. ' * 400}", 2 * len(NUMBERS)),
+    ],
+)
+async def test_what_follows_makes_the_begin_of_a_text_no_cheaper(
+    text: str, begin: int, services: Services, auth: Headers, books: Books
+) -> None:
+    """A client that hangs up pays for what it was sent, not for a share of what is not spoken."""
+    app = app_with(services, FailsAtWord("letters", VoiceNotFound("the voice was deleted")))
+    await post(app, "/tts-stream", auth, text=text, voiceId=VOICE.voice_id)
+    units, _ = await books.charged("tts")
+    assert begin - 2 <= units < len(text)
+
+
 async def test_a_stream_whose_encoding_fails_is_not_charged(
     app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:

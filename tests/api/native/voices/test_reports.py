@@ -9,11 +9,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from api.native.voices.reports import HEADERS
+from api.native.voices.reports import HEADERS, _prefers_page
 from api.services import Services
 from pipelines.voices.report import VoiceReport
 from tests.api.native.voices.sample_reports import full_report
 from tests.api.native.voices.voice_making import claim, create, finish, queue_of
+from tests.cpu_time import cpu_units
 
 Headers = dict[str, str]
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -72,6 +73,12 @@ async def test_browsers_get_an_html_report_and_other_clients_json(
     answer = await client.get(address + query, headers={**auth, "Accept": accept})
     assert answer.status_code == 200
     assert answer.headers["content-type"].partition(";")[0] == media_type
+
+
+@pytest.mark.parametrize("accept", ["a" * 60_000, "a/a;" * 15_000, "a/a;q=" + "1" * 60_000 + "x"])
+def test_no_header_takes_long_to_read(accept: str) -> None:
+    # Less than 0.1 is measured; to read the rest of it from each place takes 200.
+    assert cpu_units(lambda: _prefers_page(accept)) < 2
 
 
 async def test_the_html_report_is_self_contained_and_escapes_user_text(
