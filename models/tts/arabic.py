@@ -1,7 +1,7 @@
 """Arabic: restores the vowel marks that its writers leave out, and reads vowelled text.
 
-The network is rawi-ensemble (https://github.com/TigreGotico/text2tashkeel): two BiLSTMs over letters,
-of which one places marks and the other chooses them.
+The network is rawi-ensemble (https://github.com/TigreGotico/text2tashkeel): two BiLSTMs over
+letters, of which one places marks and the other chooses them.
 """
 
 import json
@@ -22,32 +22,25 @@ from models.runtimes.onnx import open_session, run
 from models.weights.store import WeightStore
 
 WEIGHTS = "rawi-ensemble"
-SHADDA = "\u0651"
+SHADDA, TATWEEL = "\u0651", "\u0640"
 UNKNOWN = 1  # the network's index of a character that it does not know
 
 
-class _Letters(StrictModel):
+class _Reading(StrictModel):
     """The tables of `configs/arabic_letters.yaml`, which explains them."""
 
     letters: dict[str, str]
+    classes: dict[str, str]
     sequences: list[tuple[str, str]]
     sounds: dict[str, str]
     stress: list[str]
 
 
-_TABLES = load_yaml(_Letters, "arabic_letters")
-_CLASSES = {
-    "{L}": "[CMOWIQAbptvjHxdVrzscSDTZEgfqklmnhwYyPJBG]",
-    "{M}": "[FNKauiXoe]",
-    "{S}": "[tvdVrzscSDTZln]",
-    "{P}": r"(?=\s*[^\w\s]|$)",
-    "{V}": "[aɑiu]",
-    "{C}": "[^aɑiuː]",
-}
+_TABLES = load_yaml(_Reading, "arabic_letters")
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    for name, characters in _CLASSES.items():
+    for name, characters in _TABLES.classes.items():
         pattern = pattern.replace(name, characters)
     return re.compile(pattern)
 
@@ -80,7 +73,8 @@ def with_vowels(text: str) -> str:
     if not _ARABIC.search(text):
         return text
     session, indices, marks_of_class = _network()
-    decomposed = _ARABIC.sub(lambda letter: unicodedata.normalize("NFD", letter[0]), text)
+    plain = text.replace(TATWEEL, "")
+    decomposed = _ARABIC.sub(lambda letter: unicodedata.normalize("NFD", letter[0]), plain)
     spelled = _SPELLED.findall(decomposed)
     codes = [indices.get(letter, UNKNOWN) for letter, _ in spelled]
     (classes,) = run(session, {"input": np.array([codes], np.int64)}, Interruption())

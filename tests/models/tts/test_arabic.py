@@ -1,5 +1,6 @@
 """Arabic: vowel marks that the network restores, and how vowelled text is read."""
 
+import re
 import unicodedata
 
 import pytest
@@ -30,13 +31,15 @@ VOWELLED = (
 
 def bare(text: str) -> str:
     """`text` without vowel marks; letters keep their hamza."""
-    return "".join(letter for letter in text if not "\u064b" <= letter <= "\u0652")
+    return re.sub("[\u064b-\u0652]", "", text)
 
 
 def skeleton(text: str) -> str:
-    """`text` without any mark."""
+    """`text` without marks and lengthening."""
     decomposed = unicodedata.normalize("NFD", text)
-    return "".join(letter for letter in decomposed if not "\u064b" <= letter <= "\u0655")
+    return "".join(
+        letter for letter in decomposed if not "\u064b" <= letter <= "\u0655" and letter != "ـ"
+    )
 
 
 def read(text: str) -> str:
@@ -58,6 +61,17 @@ def test_words_with_vowels_keep_them(text: str) -> None:
 def test_single_marks_of_the_writer_decide_between_readings() -> None:
     assert read("هذا مُدرس") == read("هذا مدرس") == "hˈaðaː mudˈarris"
     assert "عُ" in with_vowels("عُلم الدرس") and "عَ" in with_vowels("عَلم الدرس")
+
+
+def test_lengthened_words_are_read_as_others() -> None:
+    assert read("تــــــارـــيخ") == read("تاريخ")
+
+
+def test_quotations_with_vowels_keep_them_among_words_without() -> None:
+    text = "ومنهم من فسره: {وَمَآ أَنتَ بِمُؤْمِنٍ لَّنَا وَلَوْ كُنَّا صَادِقِينَ} وكذلك"
+    restored = unicodedata.normalize("NFC", with_vowels(text))
+    quoted = unicodedata.normalize("NFC", text[text.index("{") : text.index("}")])
+    assert quoted in restored and "مِنْهُمْ" in restored and "كَذَلِكَ" in restored
 
 
 def test_a_hamza_that_is_written_stays_and_a_missing_one_is_restored() -> None:
