@@ -20,6 +20,7 @@ from configs.load import load_yaml
 from configs.schema.models.tts import EspeakConfig
 from models.audio import AudioChunk, Pcm
 from models.errors import EngineError, UnsupportedFeature, UnsupportedLanguage
+from models.tts.arabic import with_vowels
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.english import with_letters
 from models.tts.trimming import whole_sentence
@@ -156,6 +157,8 @@ class EspeakLibrary:
 def _readable(text: str, voice: str) -> str:
     if voice.startswith("en"):
         text = with_letters(text)
+    if voice.startswith("ar"):
+        text = with_vowels(text)
     return text if voice.startswith(_WIDE_VOICES) else _WIDE.sub(" ", text)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from models.errors import UnsupportedLanguage
+from models.tts.arabic import arabic_phonemes
 from models.tts.english import EnglishPhonemizer
 from models.tts.espeak_ng import espeak_library, stress_before_vowels
 
@@ -38,7 +39,7 @@ SYMBOL_IDS = _TABLES.symbols
 ESPEAK_VOICES = {"pt": "pt-br"}
 """The espeak-ng voices that are not named as their language: that which Kokoro was trained with."""
 
-WITHOUT_ESPEAK = frozenset({"en", "ja", "zh"})
+WITHOUT_ESPEAK = frozenset({"ar", "en", "ja", "zh"})
 """Languages whose phonemes come from permissively licensed libraries."""
 
 _NEAREST = str.maketrans(_TABLES.nearest)
@@ -51,6 +52,8 @@ def phonemizer_for(language: str, *, british: bool = False) -> Phonemizer:
     """
     if language == "en":
         return _english(british)
+    if language == "ar":
+        return partial(arabic_phonemes, foreign=_english(british))
     if language == "zh":
         return partial(chinese_phonemes, foreign=_english(british))
     if language == "ja":
