@@ -42,6 +42,7 @@ from models.stt.whisper.hallucination import (
     without_repetitions,
 )
 from models.stt.whisper.job import CALL_TOKENS, SPARE_TOKENS, DecodingJob, with_budget
+from models.stt.whisper.native_script import ScriptTokens, foreign_letters, native
 from models.weights.store import WeightStore
 
 LOOP_TOKENS = 4  # in a row that come once in a text after which a loop is left
@@ -96,8 +97,10 @@ class WhisperEngine(STTEngine):
             max_batch_size=config.batch_size,
             translates=config.translates and whisper.model.is_multilingual,
             device=device,
+            character_errors=tuple(config.character_errors.items()),
         )
         self._tokenizers: dict[tuple[str, bool], Tokenizer] = {}
+        self._scripts = ScriptTokens(whisper.hf_tokenizer)
 
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         for request in requests:
@@ -175,7 +178,9 @@ class WhisperEngine(STTEngine):
         for index in heard:
             job = jobs[index]
             if job.request.budget.is_wanted():
-                groups[job.request.options.beam_size, job.prompt, job.silence].append((index, job))
+                script = foreign_letters(job.written_in)
+                kind = (job.request.options.beam_size, job.prompt, job.silence, script)
+                groups[kind].append((index, job))
         for group in groups.values():
             for start in range(0, len(group), self._config.batch_size):
                 batch = group[start : start + self._config.batch_size]
@@ -304,7 +309,7 @@ class WhisperEngine(STTEngine):
         tokens = without_repetitions(said) if self._guards.repeats(decoding) else said
         if len(tokens) == len(said):
             return decoding
-        text = tokenizer.decode(list(tokens)).strip()
+        text = self._text(job, tokens)
         once = replace(
             decoding,
             tokens=tuple(tokens),
@@ -338,6 +343,8 @@ class WhisperEngine(STTEngine):
         frames = max(2, int(duration_s * MEL_FRAMES_PER_S))
         states = self._view([job.states])
         alignment = self._whisper.find_alignment(tokenizer, [text], states, frames)[0]
+        for timing in alignment:
+            timing["word"] = native(timing["word"], job.written_in)
         return words_from(alignment, duration_s, is_spaced=job.language not in UNSPACED)
 
     def _logprobs(self, job: DecodingJob, tokens: Sequence[int]) -> list[float]:
@@ -374,7 +381,7 @@ class WhisperEngine(STTEngine):
     def _decode(
         self, jobs: Sequence[DecodingJob], temperature: float | None = None
     ) -> list[Decoding]:
-        """Texts of jobs that have the same beam size and initial prompt.
+        """Texts of jobs that have the same beam size, initial prompt and scripts.
 
         Durations bound their lengths, at first by what speech usually has. A text that is longer
         than that, and is no repetition, is decoded again up to the most that speech has.
@@ -412,13 +419,16 @@ class WhisperEngine(STTEngine):
             return_no_speech_prob=True,
             suppress_blank=True,
             no_repeat_ngram_size=jobs[0].no_repeat or (prompts.NO_REPEAT if jobs[0].prompt else 0),
-            suppress_tokens=get_suppressed_tokens(self._tokenizer(jobs[0]), [-1]),
+            suppress_tokens=[
+                *get_suppressed_tokens(self._tokenizer(jobs[0]), [-1]),
+                *self._scripts.forbidden(jobs[0].written_in),
+            ],
             **(sampling if temperature else {}),
         )
         decodings = []
         for job, limit, result in zip(jobs, limits, results, strict=True):
             tokens = tuple(result.sequences_ids[0])
-            text = self._tokenizer(job).decode(list(tokens)).strip()
+            text = self._text(job, tokens)
             job.request.budget.tokens -= CALL_TOKENS + len(tokens)
             decodings.append(
                 Decoding(
@@ -432,6 +442,9 @@ class WhisperEngine(STTEngine):
                 )
             )
         return decodings
+
+    def _text(self, job: DecodingJob, tokens: Sequence[int]) -> str:
+        return native(self._tokenizer(job).decode(list(tokens)), job.written_in).strip()
 
     def _prompt(self, job: DecodingJob) -> list[int]:
         tokenizer = self._tokenizer(job)
