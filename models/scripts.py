@@ -12,6 +12,7 @@ SCRIPTS = load_yaml(
     TypeAdapter(tuple[tuple[int, int, tuple[str, ...]], ...]),
     str(Path(__file__).with_name("scripts.yaml")),
 )
+LATIN = "A-Za-z\u00c0-\u024f\u1e00-\u1eff"
 # Latin letters, numbers and signs, which are written and read in all languages.
 ANYWHERE = (
     "\0-\u036f\u1d00-\u1eff\u2000-\u2bff\u2c60-\u2c7f\u3190-\u319f\u3200-\u33ff\ua700-\ua7ff"

@@ -69,8 +69,8 @@ class LanguageItem(BaseModel):
     name: str
     native_name: str
     grade: Grade | None = Field(
-        description="How well the model writes it: at most 20 % of the characters wrong is good, more"
-        " than 50 % is weak. Null where it was not measured."
+        description="How well the model writes it: good with at most 20 % of characters wrong, weak"
+        " with more than 50 %. Null where it was not measured."
     )
     supported_models: list[ProfileName]
 

@@ -14,7 +14,7 @@ import ctranslate2
 import numpy as np
 from faster_whisper import WhisperModel
 from faster_whisper.tokenizer import Tokenizer
-from faster_whisper.transcribe import get_compression_ratio, get_suppressed_tokens
+from faster_whisper.transcribe import get_suppressed_tokens
 
 from configs.schema.models.stt import WhisperConfig, WhisperGuards
 from models.stt import coverage
@@ -32,6 +32,7 @@ from models.stt.base import (
     is_audible,
 )
 from models.stt.coverage import words_of
+from models.stt.tokens import compression_ratio
 from models.stt.whisper import key_terms, languages, prompts
 from models.stt.whisper.alignment import MEL_FRAMES_PER_S, words_from
 from models.stt.whisper.encoder_window import WINDOW_STATES, EncoderWindow, States
@@ -42,7 +43,7 @@ from models.stt.whisper.hallucination import (
     without_repetitions,
 )
 from models.stt.whisper.job import CALL_TOKENS, SPARE_TOKENS, DecodingJob, with_budget
-from models.stt.whisper.native_script import ScriptTokens, foreign_letters, native
+from models.stt.whisper.native_script import ScriptTokens, foreign_letters, writer_of
 from models.weights.store import WeightStore
 
 LOOP_TOKENS = 4  # in a row that come once in a text after which a loop is left
@@ -315,7 +316,7 @@ class WhisperEngine(STTEngine):
             tokens=tuple(tokens),
             text=text,
             avg_logprob=fmean(self._logprobs(job, tokens)),
-            compression_ratio=get_compression_ratio(text),
+            compression_ratio=compression_ratio(text),
             complete=True,
         )
         if self._guards.is_hallucination(once, job.request.options):
@@ -343,8 +344,9 @@ class WhisperEngine(STTEngine):
         frames = max(2, int(duration_s * MEL_FRAMES_PER_S))
         states = self._view([job.states])
         alignment = self._whisper.find_alignment(tokenizer, [text], states, frames)[0]
+        write = writer_of(tokenizer.decode(text), job.written_in)
         for timing in alignment:
-            timing["word"] = native(timing["word"], job.written_in)
+            timing["word"] = write(timing["word"])
         return words_from(alignment, duration_s, is_spaced=job.language not in UNSPACED)
 
     def _logprobs(self, job: DecodingJob, tokens: Sequence[int]) -> list[float]:
@@ -437,14 +439,15 @@ class WhisperEngine(STTEngine):
                     # The library's mean is over the text; here the end counts as a token too.
                     avg_logprob=result.scores[0] * len(tokens) / (len(tokens) + 1),
                     no_speech_prob=result.no_speech_prob,
-                    compression_ratio=get_compression_ratio(text) if text else 0.0,
+                    compression_ratio=compression_ratio(text) if text else 0.0,
                     complete=len(tokens) < min(limit, longest),
                 )
             )
         return decodings
 
     def _text(self, job: DecodingJob, tokens: Sequence[int]) -> str:
-        return native(self._tokenizer(job).decode(list(tokens)), job.written_in).strip()
+        text = self._tokenizer(job).decode(list(tokens))
+        return writer_of(text, job.written_in)(text).strip()
 
     def _prompt(self, job: DecodingJob) -> list[int]:
         tokenizer = self._tokenizer(job)

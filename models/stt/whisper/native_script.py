@@ -8,11 +8,13 @@ dropped from the text.
 """
 
 import re
+from collections.abc import Callable
 from functools import cache
 
 from tokenizers import Tokenizer
 
-from models.scripts import ANYWHERE, SCRIPTS, letters_of
+from models.scripts import ANYWHERE, LATIN, SCRIPTS, letters_of
+from models.stt.whisper.indian_scripts import INDIAN, in_own_script
 
 # The vocabulary writes printable bytes as themselves, and others as letters from 256 on.
 _PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -20,28 +22,41 @@ _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
 _BYTES = {chr(byte): byte for byte in _PRINTABLE}
 _BYTES |= {chr(256 + number): byte for number, byte in enumerate(_OTHERS)}
 
-_SHARED = "।॥"  # marks of all scripts of India
+_LATIN = re.compile(f"[{LATIN}]")
 _ALL_SCRIPTS = letters_of(frozenset(code for *_, codes in SCRIPTS for code in codes))
 _CHARACTERS = "".join(map(chr, [*range(0x80, 0xD800), *range(0xE000, 0x20000)]))
 _CONTINUING = bytes(range(0x80, 0xC0))  # of a character that an earlier token began
+
+
+def _own_letters(language: str) -> str:
+    """Those of its scripts; a language of India may have them from its sisters', and gets its own."""
+    return letters_of(INDIAN if language in INDIAN else frozenset({language}))
 
 
 @cache
 def foreign_letters(language: str) -> re.Pattern[str] | None:
     """Matches a letter or mark of another script, and a letter that is incomplete; None for
     languages in the Latin script, which keep the names of others as they are."""
-    own = letters_of(frozenset({language}))
+    own = _own_letters(language)
     if not own:
         return None
-    return re.compile(rf"(?![{ANYWHERE}{own}{_SHARED}])(?:[{_ALL_SCRIPTS}\ufffd]|[^\W\d_])")
+    return re.compile(rf"(?![{ANYWHERE}{own}])(?:[{_ALL_SCRIPTS}\ufffd]|[^\W\d_])")
 
 
-def native(text: str, language: str) -> str:
-    """The text of a language without the letters of other scripts."""
+def writer_of(text: str, language: str) -> Callable[[str], str]:
+    """Writes the words of a text in the scripts of its language: without the letters of others and,
+    if most of its letters are Latin, by their sound where that can be done."""
     foreign = foreign_letters(language)
-    if foreign is None or foreign.search(text) is None:
-        return text
-    return re.sub(" {2,}", " ", foreign.sub("", text))
+    if foreign is None:
+        return str
+    is_indian = language in INDIAN
+    is_romanised = 2 * len(_LATIN.findall(text)) > sum(map(str.isalpha, text))
+
+    def write(words: str) -> str:
+        words = re.sub(" {2,}", " ", foreign.sub("", words))
+        return in_own_script(words, language, is_romanised=is_romanised) if is_indian else words
+
+    return write
 
 
 class ScriptTokens:
@@ -54,7 +69,7 @@ class ScriptTokens:
         self._forbidden: dict[str, tuple[int, ...]] = {}
 
     def forbidden(self, language: str) -> tuple[int, ...]:
-        own = letters_of(frozenset({language}))
+        own = _own_letters(language)
         if own not in self._forbidden:
             self._forbidden[own] = self._find(own, foreign_letters(language))
         return self._forbidden[own]
