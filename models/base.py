@@ -81,6 +81,7 @@ class ModelInfo:
     takes_voice_packs: bool = False  # tts only: accepts a voice pack with a request
     pack: PackKind = "style"  # tts only: of these packs
     voices: tuple[VoiceInfo, ...] = ()  # tts only
+    character_errors: tuple[tuple[str, float], ...] = ()  # stt only: percent, by language
     context_tokens: int | None = None  # chat only
     pausable: bool = False  # chat only: an answer may be paused while it is spoken
     is_asleep: bool = False  # scaled to zero: the next request loads it

@@ -16,7 +16,7 @@ from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from configs.schema.transcription import ProfileName
-from pipelines.stt.file import FileRequest, FileTranscript
+from pipelines.stt.file import FileRequest, FileTranscript, Grade
 from pipelines.stt.formatting import TranscriptStyle, separator_of
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.redaction import Entity, Redaction, timed_entities
@@ -68,6 +68,10 @@ class LanguageItem(BaseModel):
     code: str = Field(description="ISO 639-1, or 639-3 where there is no shorter code.")
     name: str
     native_name: str
+    grade: Grade | None = Field(
+        description="How well the model writes it: good with at most 20 % of characters wrong, weak"
+        " with more than 50 %. Null where it was not measured."
+    )
     supported_models: list[ProfileName]
 
 
@@ -166,8 +170,12 @@ async def list_languages(speech: SpeechDep) -> LanguageList:
     pipeline = speech.transcription.pipeline
     return LanguageList(
         languages=[
-            LanguageItem(**asdict(names), supported_models=list(pipeline.profiles))
-            for names in await pipeline.languages()
+            LanguageItem(
+                **asdict(language.names),
+                grade=language.grade,
+                supported_models=list(pipeline.profiles),
+            )
+            for language in await pipeline.languages()
         ]
     )
 

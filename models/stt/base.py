@@ -146,6 +146,7 @@ class STTCapabilities:
     max_batch_size: int = 1  # requests per call
     translates: bool = False  # to English
     word_times: bool = True  # measured; else estimated by the numbers of letters
+    character_errors: tuple[tuple[str, float], ...] = ()  # percent, of languages that were measured
     device: str = "cpu"
 
     def check(self, request: TranscriptionRequest) -> None:

@@ -75,7 +75,7 @@ class Moonshine:
                 tokens.append(
                     HeardToken(self._pieces.get(latest, b""), _logprob(logits[0, -1], latest))
                 )
-        text = b"".join(token.piece for token in tokens)
+        text = b"".join(token.piece for token in tokens).decode(errors="replace")
         is_endless = compression_ratio(text) > REPETITIVE
         return [] if is_endless else tokens
 

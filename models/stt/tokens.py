@@ -1,6 +1,7 @@
 """Words from the tokens of a recogniser, or from a text alone: then their times are estimated."""
 
 import math
+import re
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -18,12 +19,18 @@ from models.stt.base import (
 
 TOKEN_S = 0.3  # the longest that a token is said, where only its beginning is known
 REPETITIVE = 2.4  # compression ratio above which Whisper takes a text for repetition
+_LONG = re.compile("[\u0900-\u0fff]")
 UNCERTAIN = 0.5  # the probability of one of several languages, which no one has judged yet
 
 
-def compression_ratio(text: bytes) -> float:
-    """How many times shorter a text is when it is compressed."""
-    return len(text) / len(zlib.compress(text))
+def compression_ratio(text: str) -> float:
+    """How many times shorter a text is when it is compressed.
+
+    A letter of India or Southeast Asia counts as one byte. Of its three the first two are the same
+    in the whole text: eight plain sentences of Tamil had a ratio of 2.8, those of English 1.6.
+    """
+    data = _LONG.sub(lambda letter: chr(ord(letter[0]) % 0x80), text).encode()
+    return len(data) / len(zlib.compress(data))
 
 
 @dataclass(frozen=True, slots=True)

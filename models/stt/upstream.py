@@ -145,7 +145,7 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
         logprobs = [one.avg_logprob or 0.0 for one in answer.segments or ()] or [0.0]
         silences = [one.no_speech_prob or 0.0 for one in answer.segments or ()] or [0.0]
         logprob, silence = sum(logprobs) / len(logprobs), sum(silences) / len(silences)
-        ratio = compression_ratio(" ".join(said).encode())
+        ratio = compression_ratio(" ".join(said))
         decoding = Decoding((), answer.text, logprob, silence, ratio, complete=True)
         if self._guards.is_hallucination(decoding, request.options):
             said = []

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from scipy.signal import butter, sosfilt, sosfilt_zi
@@ -58,6 +59,16 @@ MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
 FALLBACK_LANGUAGE = "en"  # of a file without speech
 TRANSLATION = "en"  # the language that speech is translated to
+# The most character errors, in percent, of each grade.
+GOOD, FAIR = 20.0, 50.0
+
+Grade = Literal["good", "fair", "weak"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecognisedLanguage:
+    names: LanguageNames
+    grade: Grade | None  # None where it was not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +152,14 @@ class TranscriptionPipeline:
         # minutes of one tenant kept them busy for seconds.
         self._threads = DeadlineScheduler(cores(), "recordings")
 
-    async def languages(self) -> list[LanguageNames]:
+    async def languages(self) -> list[RecognisedLanguage]:
         """The languages of the model, by code. Raises EngineLost."""
-        return [name_language(code) for code in sorted(await self._known())]
+        model = await self._transcriber.describe()
+        errors = dict(model.character_errors)
+        return [
+            RecognisedLanguage(name_language(code), _grade(errors.get(code)))
+            for code in sorted(model.languages)
+        ]
 
     async def open(
         self,
@@ -421,3 +437,9 @@ def confidence_of(segments: Sequence[Segment]) -> float:
         (segment.end - segment.start) * math.exp(segment.avg_logprob) for segment in segments
     )
     return min(1.0, max(0.0, weighted / seconds))
+
+
+def _grade(character_errors: float | None) -> Grade | None:
+    if character_errors is None:
+        return None
+    return "good" if character_errors <= GOOD else "fair" if character_errors <= FAIR else "weak"

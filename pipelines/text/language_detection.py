@@ -15,29 +15,18 @@ from collections import Counter, defaultdict
 from collections.abc import Set
 from functools import lru_cache
 from itertools import zip_longest
-from pathlib import Path
 
 from lingua import Language, LanguageDetector, LanguageDetectorBuilder
 from pydantic import TypeAdapter
 
 from configs.load import load_yaml
 from configs.schema.languages import Words
+from models.scripts import SCRIPTS, letters_outside
 
 SAMPLE_CHARACTERS = 1000  # enough to decide; keeps 5,000 characters as cheap as 1,000
 FALLBACK = "en"
 
-_SCRIPTS = load_yaml(
-    TypeAdapter(tuple[tuple[int, int, tuple[str, ...]], ...]),
-    str(Path(__file__).with_name("scripts.yaml")),
-)
 _LATIN: tuple[str, ...] = ()
-# Latin letters, numbers and signs, which voices of all languages read.
-_ANYWHERE = (
-    "\0-\u036f\u1d00-\u1eff\u2000-\u2bff\u2c60-\u2c7f\u3190-\u319f\u3200-\u33ff\ua700-\ua7ff"
-    "\uab30-\uab6f\ufb00-\ufb06\uff21-\uff5a\U0001d400-\U0001ffff"
-)
-_GREEK = "[\u0370-\u03ff]"
-_SIGN = rf"(?<!{_GREEK}){_GREEK}(?!{_GREEK})"  # such as in "β-carotene"
 
 _COMMON_WORDS = load_yaml(TypeAdapter(dict[str, Words]), "common_words")
 _LANGUAGES_OF: dict[str, tuple[str, ...]] = {
@@ -137,17 +126,6 @@ def script_languages(letter: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def letters_outside(languages: frozenset[str]) -> re.Pattern[str]:
-    """Matches a letter that voices of `languages` do not read."""
-    own = "".join(
-        f"{chr(first)}-{chr(last)}"
-        for first, last, codes in _SCRIPTS
-        if not languages.isdisjoint(codes)
-    )
-    return re.compile(rf"(?![{_ANYWHERE}{own}]|{_SIGN})[^\W\d_]")
-
-
-@lru_cache(maxsize=256)
 def runs_outside(languages: frozenset[str]) -> re.Pattern[str]:
     """Matches a run of such letters, with the marks after it, the digits that touch it and, at an
     end of the line, all that is there."""
@@ -184,7 +162,7 @@ def _clear_latin(text: str, offered: Set[str], usual: str) -> str:
 
 @lru_cache(maxsize=64)
 def _expected_script(language: str) -> tuple[str, ...]:
-    return next((codes for _, _, codes in _SCRIPTS if language in codes), _LATIN)
+    return next((codes for _, _, codes in SCRIPTS if language in codes), _LATIN)
 
 
 def _script_languages(text: str) -> tuple[str, ...] | None:
@@ -204,7 +182,7 @@ def _script_languages(text: str) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=4096)
 def _script_of(code_point: int) -> tuple[str, ...]:
-    for first, last, languages in _SCRIPTS:
+    for first, last, languages in SCRIPTS:
         if first <= code_point <= last:
             return languages
     return _LATIN

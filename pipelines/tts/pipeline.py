@@ -13,6 +13,7 @@ from configs.environment import cores
 from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk
 from models.errors import EngineLost, UnknownVoice
+from models.scripts import letters_outside
 from models.tts.base import PackRef, SynthesisRequest
 from models.watermark.base import Watermark
 from pipelines.audio.watermarking import Watermarker
@@ -27,7 +28,6 @@ from pipelines.ports import TTSModel
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
 from pipelines.text.chunking import FirstChunkPolicy, TextChunk
-from pipelines.text.language_detection import letters_outside
 from pipelines.text.lexicon import Lexicon
 from pipelines.text.markup import Token
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from models.scripts import letters_outside
 from pipelines.text.language_detection import (
     detect_language,
-    letters_outside,
     paragraph_language,
     runs_outside,
     script_languages,

@@ -14,7 +14,7 @@ import ctranslate2
 import numpy as np
 from faster_whisper import WhisperModel
 from faster_whisper.tokenizer import Tokenizer
-from faster_whisper.transcribe import get_compression_ratio, get_suppressed_tokens
+from faster_whisper.transcribe import get_suppressed_tokens
 
 from configs.schema.models.stt import WhisperConfig, WhisperGuards
 from models.stt import coverage
@@ -32,6 +32,7 @@ from models.stt.base import (
     is_audible,
 )
 from models.stt.coverage import words_of
+from models.stt.tokens import compression_ratio
 from models.stt.whisper import key_terms, languages, prompts
 from models.stt.whisper.alignment import MEL_FRAMES_PER_S, words_from
 from models.stt.whisper.encoder_window import WINDOW_STATES, EncoderWindow, States
@@ -42,6 +43,7 @@ from models.stt.whisper.hallucination import (
     without_repetitions,
 )
 from models.stt.whisper.job import CALL_TOKENS, SPARE_TOKENS, DecodingJob, with_budget
+from models.stt.whisper.native_script import ScriptTokens, foreign_letters, writer_of
 from models.weights.store import WeightStore
 
 LOOP_TOKENS = 4  # in a row that come once in a text after which a loop is left
@@ -96,8 +98,10 @@ class WhisperEngine(STTEngine):
             max_batch_size=config.batch_size,
             translates=config.translates and whisper.model.is_multilingual,
             device=device,
+            character_errors=tuple(config.character_errors.items()),
         )
         self._tokenizers: dict[tuple[str, bool], Tokenizer] = {}
+        self._scripts = ScriptTokens(whisper.hf_tokenizer)
 
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         for request in requests:
@@ -175,7 +179,9 @@ class WhisperEngine(STTEngine):
         for index in heard:
             job = jobs[index]
             if job.request.budget.is_wanted():
-                groups[job.request.options.beam_size, job.prompt, job.silence].append((index, job))
+                script = foreign_letters(job.written_in)
+                kind = (job.request.options.beam_size, job.prompt, job.silence, script)
+                groups[kind].append((index, job))
         for group in groups.values():
             for start in range(0, len(group), self._config.batch_size):
                 batch = group[start : start + self._config.batch_size]
@@ -304,13 +310,13 @@ class WhisperEngine(STTEngine):
         tokens = without_repetitions(said) if self._guards.repeats(decoding) else said
         if len(tokens) == len(said):
             return decoding
-        text = tokenizer.decode(list(tokens)).strip()
+        text = self._text(job, tokens)
         once = replace(
             decoding,
             tokens=tuple(tokens),
             text=text,
             avg_logprob=fmean(self._logprobs(job, tokens)),
-            compression_ratio=get_compression_ratio(text),
+            compression_ratio=compression_ratio(text),
             complete=True,
         )
         if self._guards.is_hallucination(once, job.request.options):
@@ -338,6 +344,9 @@ class WhisperEngine(STTEngine):
         frames = max(2, int(duration_s * MEL_FRAMES_PER_S))
         states = self._view([job.states])
         alignment = self._whisper.find_alignment(tokenizer, [text], states, frames)[0]
+        write = writer_of(tokenizer.decode(text), job.written_in)
+        for timing in alignment:
+            timing["word"] = write(timing["word"])
         return words_from(alignment, duration_s, is_spaced=job.language not in UNSPACED)
 
     def _logprobs(self, job: DecodingJob, tokens: Sequence[int]) -> list[float]:
@@ -374,7 +383,7 @@ class WhisperEngine(STTEngine):
     def _decode(
         self, jobs: Sequence[DecodingJob], temperature: float | None = None
     ) -> list[Decoding]:
-        """Texts of jobs that have the same beam size and initial prompt.
+        """Texts of jobs that have the same beam size, initial prompt and scripts.
 
         Durations bound their lengths, at first by what speech usually has. A text that is longer
         than that, and is no repetition, is decoded again up to the most that speech has.
@@ -412,13 +421,16 @@ class WhisperEngine(STTEngine):
             return_no_speech_prob=True,
             suppress_blank=True,
             no_repeat_ngram_size=jobs[0].no_repeat or (prompts.NO_REPEAT if jobs[0].prompt else 0),
-            suppress_tokens=get_suppressed_tokens(self._tokenizer(jobs[0]), [-1]),
+            suppress_tokens=[
+                *get_suppressed_tokens(self._tokenizer(jobs[0]), [-1]),
+                *self._scripts.forbidden(jobs[0].written_in),
+            ],
             **(sampling if temperature else {}),
         )
         decodings = []
         for job, limit, result in zip(jobs, limits, results, strict=True):
             tokens = tuple(result.sequences_ids[0])
-            text = self._tokenizer(job).decode(list(tokens)).strip()
+            text = self._text(job, tokens)
             job.request.budget.tokens -= CALL_TOKENS + len(tokens)
             decodings.append(
                 Decoding(
@@ -427,11 +439,15 @@ class WhisperEngine(STTEngine):
                     # The library's mean is over the text; here the end counts as a token too.
                     avg_logprob=result.scores[0] * len(tokens) / (len(tokens) + 1),
                     no_speech_prob=result.no_speech_prob,
-                    compression_ratio=get_compression_ratio(text) if text else 0.0,
+                    compression_ratio=compression_ratio(text) if text else 0.0,
                     complete=len(tokens) < min(limit, longest),
                 )
             )
         return decodings
+
+    def _text(self, job: DecodingJob, tokens: Sequence[int]) -> str:
+        text = self._tokenizer(job).decode(list(tokens))
+        return writer_of(text, job.written_in)(text).strip()
 
     def _prompt(self, job: DecodingJob) -> list[int]:
         tokenizer = self._tokenizer(job)

@@ -56,6 +56,11 @@ class DecodingJob:
         return self.request.options.initial_prompt
 
     @property
+    def written_in(self) -> str:
+        """The language of the text."""
+        return "en" if self.request.options.translate else self.language
+
+    @property
     def interim(self) -> bool:
         return self.request.urgency == INTERIM
 

@@ -243,6 +243,7 @@ async def test_languages_have_native_names(client: httpx.AsyncClient, auth: Head
         "code": "de",
         "name": "German",
         "native_name": "Deutsch",
+        "grade": None,
         "supported_models": ["general", "phone_call", "meeting", "medical"],
     }
 

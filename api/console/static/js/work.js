@@ -19,6 +19,8 @@ export const voices = () => once("voices", () => list("/default-voices", "data")
 export const byName = (one, other) => one.name.localeCompare(other.name);
 export const dictionaries = () => once("dictionaries", () => list("/pronunciations?limit=100", "data"));
 export const languages = () => once("languages", async () => (await list("/stt/languages", "languages")).sort(byName));
+// The name of a language, with how well it is recognised where that was measured.
+export const graded = (language) => (language.grade ? `${language.name} (${t(`language.${language.grade}`)})` : language.name);
 
 // Adds the chat models to a list whose first choice leaves it to the service, and names the model that
 // this choice means. Only OpenAI's list says which it is: the one that stands for their voice agent.

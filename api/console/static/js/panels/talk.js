@@ -7,7 +7,7 @@ import { t, usd } from "../i18n.js";
 import { icon } from "../icons.js";
 import { on, price } from "../session.js";
 import { button, card, explained, field, form, h, panelHead, select, setButton, status } from "../ui.js";
-import { fillModels, languages, refreshCredit, voices } from "../work.js";
+import { fillModels, graded, languages, refreshCredit, voices } from "../work.js";
 import { sessionOf, talk } from "./talk/agent.js";
 
 const USUAL = "gpt-realtime-mini"; // stands for the default model, with Fast voices
@@ -140,7 +140,7 @@ export default function makeTalk() {
   };
   voices().then(fillVoices, () => {});
   const stopListening = on("voices", fillVoices);
-  languages().then((all) => language.append(...all.map((one) => new Option(one.name, one.code))), () => {});
+  languages().then((all) => language.append(...all.map((one) => new Option(graded(one), one.code))), () => {});
   fillModels(model).catch(() => {});
 
   const requests = () => {

@@ -1,0 +1,69 @@
+"""Writes speech of India in the script of its language.
+
+Whisper writes languages of India that it has hardly learnt by their sound: in Latin letters, or in
+the script of a language that it knows better. All these scripts descend from one and have their
+letters in the same places of their blocks (The Unicode Standard, chapter 12). So a letter is moved
+from one block to another, and one table of sounds, with letters of Devanagari, serves all.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from configs.load import load_yaml
+from models.scripts import LATIN, SCRIPTS
+
+_TABLE = load_yaml(dict[str, dict[str, Any]], str(Path(__file__).with_name("indian_scripts.yaml")))
+_CONSONANTS, _VOWELS, _SIGNS = (_TABLE[kind] for kind in ("consonants", "vowels", "signs"))
+_SOUNDS = re.compile("|".join(sorted(_CONSONANTS | _VOWELS, key=len, reverse=True)))
+_WORD = re.compile(rf"\b(?![A-Z]{{2,}}\b)[{LATIN}]+")  # no acronym
+_LETTER = re.compile("[\u0900-\u0963\u0966-\u0d7f]")
+_VIRAMA = "\u094d"  # no vowel follows
+_DEVANAGARI, _TAMIL, _SINHALA, _BLOCK = 0x900, 0xB80, 0xD80, 0x80
+_BLOCKS = {
+    code: first
+    for first, last, codes in SCRIPTS
+    if _DEVANAGARI <= first < last < _SINHALA
+    for code in codes
+}
+INDIAN = frozenset(_BLOCKS)
+
+
+def in_own_script(text: str, language: str, *, is_romanised: bool) -> str:
+    """The text with letters of a language of India only, and if it is romanised without Latin
+    words."""
+    block, respelled = _BLOCKS[language], _TABLE["respelled"].get(language, {})
+    if is_romanised:
+        text = _WORD.sub(lambda word: _written(word[0], block, respelled), text)
+    return _LETTER.sub(lambda letter: _moved(letter[0], block), text)
+
+
+def _written(word: str, block: int, respelled: Mapping[str, str]) -> str:
+    letters, is_open = "", False  # whether a consonant still has no vowel
+    if block < _TAMIL:  # in the north a last vowel without a sign is silent
+        word = re.sub("a$", "aa", word)
+    for sound in _SOUNDS.findall(word.casefold()):
+        sound = respelled.get(sound, sound)
+        if sound in _CONSONANTS:
+            letters += _VIRAMA * is_open + _CONSONANTS[sound]
+        else:
+            letters += _SIGNS[sound] if is_open else _VOWELS[sound]
+        is_open = sound in _CONSONANTS
+    return letters + _VIRAMA * (is_open and block >= _TAMIL)
+
+
+@lru_cache(maxsize=1024)
+def _moved(letter: str, block: int) -> str:
+    """The same letter of another block; a script without it has the one before it, as Tamil writes
+    k, kh, g and gh alike."""
+    place = ord(letter) % _BLOCK
+    if ord(letter) - place == block:
+        return letter
+    common = unicodedata.normalize("NFD", chr(_DEVANAGARI + place))[0]  # Tamil has two for n
+    moved = block + ord(common) - _DEVANAGARI
+    while unicodedata.category(chr(moved)) == "Cn":
+        moved -= 1
+    return chr(moved)
