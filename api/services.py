@@ -220,7 +220,10 @@ def build_services(
     synthesis = SpeechPipeline(
         models.speakers, load_yaml(VoicesConfig, "voices"), ready_voices, watermarks, dictionaries
     )
-    transcription = TranscriptionPipeline(models.transcriber, decoder, models.vad, load_profiles())
+    usual_languages = synthesis.directory.usual_languages
+    transcription = TranscriptionPipeline(
+        models.transcriber, decoder, models.vad, load_profiles(), usual_languages
+    )
     consent = Consent(
         encryption,
         load_yaml(ConsentConfig, "consent"),
@@ -250,6 +253,7 @@ def build_services(
                 models.live_vad,
                 load_yaml(ListeningConfig, "listening"),
                 models.turn_detector,
+                usual_languages,
             ),
             watermarks=watermarks,
             decoder=decoder,

@@ -200,6 +200,9 @@ class StreamChannel(SocketListener):
 
 
 UPDATE_MS = 300
+# Of silence, after which a turn ends that sounds unfinished: Deepgram's confidence grows with the
+# silence, so that its turns seldom last until the time-out.
+LONGEST_WAIT_MS = 800
 
 
 class TurnsMessage(SocketMessage):
@@ -274,13 +277,16 @@ class FluxConversation(ListeningConversation):
 
     def _options(self) -> SessionOptions:
         query = self.query
+        waits_ms = query.eot_timeout_ms
+        if query.eot_threshold < 1:
+            waits_ms = min(waits_ms, LONGEST_WAIT_MS)
         return SessionOptions(
             keyterms=tuple(query.keyterm),
             form=TranscriptStyle(query.numerals, query.profanity_filter),
             redaction=redaction_of(query.redact),
             interim_ms=UPDATE_MS,
             words=False,
-            turns=SemanticTurns(query.eot_timeout_ms, query.eot_threshold),
+            turns=SemanticTurns(waits_ms, query.eot_threshold),
         )
 
     async def _configured(self, change: TurnsMessage) -> str:
@@ -325,7 +331,14 @@ class FluxListener(TurnListener):
         if self._flux.query.is_multilingual:
             more |= {"languages": [self.language]}
             more |= {"languages_hinted": self._flux.query.language_hint}
-        confidence = round(self.confidence, 4)
+        confidence, query = round(self.confidence, 4), self._flux.query
+        completeness, trigger = self.completeness, more.get("trigger")
+        if trigger in ("model", "timeout"):
+            waits_whole = query.eot_timeout_ms <= LONGEST_WAIT_MS and trigger == "timeout"
+            is_late = waits_whole or query.eot_threshold == 1
+            more["trigger"] = "timeout" if is_late else "model"
+            if not is_late:  # the silence made up for what the speech left in doubt
+                completeness = max(completeness, query.eot_threshold)
         info = self._flux.event(
             "TurnInfo",
             event=event,
@@ -334,7 +347,7 @@ class FluxListener(TurnListener):
             audio_window_end=round(self.heard_s, 3),
             transcript=text,
             words=[{"word": one, "confidence": confidence} for one in text.split()],
-            end_of_turn_confidence=round(self.completeness, 4),
+            end_of_turn_confidence=round(completeness, 4),
             **more,
         )
         await self._socket.send(info)

@@ -26,7 +26,7 @@ from pipelines.billing.operation import Operation
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio
 from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.file import FileRequest, FileTranscript, HeardText, TranscriptionPipeline
-from pipelines.stt.formatting import separator_of
+from pipelines.stt.formatting import separator_of, unpunctuated
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import name_language
@@ -289,8 +289,11 @@ def _verbose(transcript: FileTranscript, fields: OpenAITranscriptionFields) -> d
         "text": transcript.text,
     }
     if fields.words:
+        # As OpenAI's: the text has the punctuation, its words have none.
         answer["words"] = [
-            {"word": word.word, "start": word.start, "end": word.end} for word in transcript.words
+            {"word": text, "start": word.start, "end": word.end}
+            for word in transcript.words
+            if (text := unpunctuated(word.word))
         ]
     if not fields.words or "segment" in fields.timestamp_granularities:
         answer["segments"] = [

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -58,8 +58,8 @@ class TranscriptionRequest:
     pcm: Pcm  # float32 [n] at STT_SAMPLE_RATE
     language: str | None = None  # ISO 639-1 code; None detects
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
-    expected: str | None = None  # language of the last utterance; gets weight in detection
-    expected_times: int = 1  # last utterances in a row in that language; more add weight
+    # How many times likelier each language is than those not named, before it is heard.
+    prior: Mapping[str, float] = field(default_factory=dict)
     options: DecodingOptions = DecodingOptions()
     urgency: int = FINAL
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
@@ -75,6 +75,11 @@ class TranscriptionRequest:
     @property
     def seconds(self) -> float:
         return len(self.pcm) / STT_SAMPLE_RATE
+
+    @property
+    def expected(self) -> str | None:
+        """The likeliest language before the speech is heard."""
+        return max(self.prior, key=lambda code: self.prior[code], default=None)
 
     @property
     def without_prompt(self) -> "TranscriptionRequest":
@@ -122,6 +127,8 @@ class Transcript:
     voices: Embeddings | None = None  # of the requested windows, if there is speech
     # The languages that the text may be in, where the engine does not tell: then the text does.
     candidates: tuple[str, ...] = ()
+    # The probabilities of languages by this speech alone; empty where it was given.
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 def add_voices(

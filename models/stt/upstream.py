@@ -159,7 +159,7 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
         transcript = transcript_of(tokens, request, self.capabilities.languages)
         language = _code(answer.language or "")
         if language in self.capabilities.languages and not request.language:
-            transcript = Transcript(language, 1.0, transcript.segments)
+            transcript = Transcript(language, 1.0, transcript.segments, scores={language: 1.0})
         return transcript
 
 

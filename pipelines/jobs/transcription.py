@@ -21,6 +21,7 @@ from pipelines.jobs.queue import JobQueue
 from pipelines.stt.diarization import SpeakerLabels, SpeakerVoice
 from pipelines.stt.file import FileRequest, FileTranscript, TranscriptionPipeline, confidence_of
 from pipelines.stt.formatting import separator_of
+from pipelines.stt.session_language import SessionLanguage
 
 CUT_S = 30  # at the end of a window, in which it is cut where it is quietest
 QUIET_S = 0.3
@@ -84,17 +85,22 @@ async def transcribe(
         done_s, language = last.duration_s, last.language
     voices = [SpeakerVoice(np.array(total), seconds, label) for label, total, seconds in before]
     speakers = SpeakerLabels(task.request.known, heard=voices)
-    request, number, at = whole.request, len(kept), round(done_s * STT_SAMPLE_RATE)
+    usual = pipeline.usual_languages.of(job.workspace_id, whole.request.languages)
+    session = SessionLanguage(language or usual)
+    number, at = len(kept), round(done_s * STT_SAMPLE_RATE)
     began = time.monotonic()
     while at < len(whole.pcm):
-        if request.language is None and language:
-            request = await pipeline.resolve(replace(request, language=language))
         end, offset = _end_of(whole.pcm, at, task.window_s), at / STT_SAMPLE_RATE
         pcm = await asyncio.to_thread(_copy, whole.pcm, at, end)
         second = whole.second if whole.second is None else _copy(whole.second, at, end)
         seconds = len(pcm) / STT_SAMPLE_RATE
         window = replace(
-            whole, request=request, pcm=pcm, second=second, duration_s=seconds, speakers=speakers
+            whole,
+            pcm=pcm,
+            second=second,
+            duration_s=seconds,
+            speakers=speakers,
+            session=session,
         )
         heard = await until_available(partial(pipeline.transcribe, window))
         language = language or (heard.language if heard.segments else "")

@@ -27,11 +27,12 @@ from pipelines.stt.formatting import TranscriptStyle
 from pipelines.stt.heard_language import with_language
 from pipelines.stt.live_speakers import SpeakerOptions, UtteranceVoices
 from pipelines.stt.prompts import usable_prompt
+from pipelines.stt.session_language import SessionLanguage
 from pipelines.tasks import TaskSet
 from pipelines.text.redaction import Redaction
+from pipelines.text.usual_language import UsualLanguages
 from telemetry import tracing
 
-SURE_LANGUAGE = 0.5  # of the engine's probability
 # With its padding. To an agent the language of so little speech is that of the speech before: it
 # would be a guess. Measured in `benchmarks.stt.back_channels`: "Sí" is heard as "See you", else.
 SHORT_SAMPLES = round(1.5 * STT_SAMPLE_RATE)
@@ -108,12 +109,11 @@ class UtteranceDecoder:
     _limits: ListeningLimits
     _tasks: TaskSet  # they get the decodings
     _options: SessionOptions
-    _expected: str | None = None  # the language that was last detected with certainty
-    _expected_times: int = 1  # how many times in a row
+    _usual: UsualLanguages
 
     def __post_init__(self) -> None:
-        self.languages = self._options.languages
-        self.language = next(iter(self.languages), FALLBACK_LANGUAGE)  # of the last utterance
+        self.language = FALLBACK_LANGUAGE  # of the last utterance
+        self.change_languages(self._options.languages)
 
     def change(self, options: SessionOptions) -> None:
         """For decodings from now on; the languages stay."""
@@ -122,19 +122,16 @@ class UtteranceDecoder:
     def change_languages(self, languages: tuple[str, ...]) -> None:
         """For decodings from now on."""
         self.languages = languages
-        self._expected = None
+        self._session = SessionLanguage(self._usual.of(self._options.owner, languages))
         if languages and self.language not in languages:
             self.language = languages[0]
 
     def note_language(self, transcript: Transcript, samples: int) -> None:
         """The next utterances are probably in the language of a final transcript."""
         self.language = transcript.language
-        if transcript.language_probability >= SURE_LANGUAGE and not (
-            self._options.expected_sounds is not None and samples < SHORT_SAMPLES
-        ):
-            again = transcript.language == self._expected
-            self._expected_times = self._expected_times + 1 if again else 1
-            self._expected = transcript.language
+        self._session.note(transcript, samples / STT_SAMPLE_RATE)
+        if transcript.scores and self._session.certain == transcript.language:
+            self._usual.note(self._options.owner, transcript.language)
 
     def decode(
         self,
@@ -148,14 +145,14 @@ class UtteranceDecoder:
         languages = self.languages if languages is None else languages
         asked, sounds = self._options, None
         if asked.expected_sounds is not None and len(pcm) < SHORT_SAMPLES:
-            languages = languages if self._expected is None else (self._expected,)
+            expected = self._session.certain
+            languages = languages if expected is None else (expected,)
             sounds = asked.expected_sounds(languages[0]) if len(languages) == 1 else None
         request = TranscriptionRequest(
             pcm=pcm,
             language=languages[0] if len(languages) == 1 else None,
             languages=languages,
-            expected=self._expected,
-            expected_times=self._expected_times,
+            prior=self._session.prior(len(pcm) / STT_SAMPLE_RATE),
             options=DecodingOptions(
                 initial_prompt=sounds,
                 terms=asked.keyterms,

@@ -27,8 +27,8 @@ MIN_SIMILARITY = 0.7  # of the windows of one speaker, on average
 # Of the mean embeddings of one speaker with much speech, and what is taken off it, divided by the
 # seconds of speech. Chosen and measured in `benchmarks.stt.diarization`, on different speakers.
 SAME_SIMILARITY = 0.8
-DOUBT = 0.15
-KNOWN_SIMILARITY = 0.75  # to a known speaker
+DOUBT = 0.2
+KNOWN_SIMILARITY, KNOWN_DOUBT = 0.75, 0.15  # the same, to a known speaker
 MIN_SPEAKER_S = 2.0  # of speech; a group with less joins another speaker
 MIN_NEW_S = 0.8  # the same where little is heard yet
 CHANGE_COST = 0.12  # of another speaker within speech, in seconds of full dissimilarity
@@ -60,17 +60,21 @@ class SpeakerVoice:
     def mean(self) -> Scores:
         return self.total / np.linalg.norm(self.total)
 
-    def likeness(self, other: "SpeakerVoice", least: float = SAME_SIMILARITY) -> float:
+    def likeness(
+        self, other: "SpeakerVoice", least: float = SAME_SIMILARITY, doubt: float = DOUBT
+    ) -> float:
         """Not negative: the same speaker."""
-        doubt = DOUBT / self.seconds + DOUBT / other.seconds
-        return float(self.mean @ other.mean) - least + doubt
+        allowance = doubt / self.seconds + doubt / other.seconds
+        return float(self.mean @ other.mean) - least + allowance
 
     def add(self, other: "SpeakerVoice") -> None:
         self.total, self.seconds = self.total + other.total, self.seconds + other.seconds
 
     def name_of(self, known: "Sequence[SpeakerVoice]") -> str | None:
         """The label of the known speaker with this voice."""
-        found = {self.likeness(one, KNOWN_SIMILARITY): one.label for one in known}
+        found = {
+            self.likeness(one, KNOWN_SIMILARITY, KNOWN_DOUBT): one.label for one in known
+        }
         return found[max(found)] if found and max(found) >= 0 else None
 
 
@@ -216,7 +220,8 @@ def joined(
 ) -> list[SpeakerVoice]:
     """The speakers, each with the groups of windows that are like them, and new ones.
 
-    A group with less than `least_s` of speech makes no new one, unless it is the first.
+    One with less than `least_s` of speech is none, unless it is the first. Groups that are alike
+    count together: the windows of a short turn are often several small groups.
     """
     found = [replace(one) for one in speakers]
     groups = np.zeros(len(voices.windows), np.int64)
@@ -228,9 +233,10 @@ def joined(
         nearest = max(found, key=part.likeness, default=None)
         if nearest is not None and part.likeness(nearest) >= 0:
             nearest.add(part)
-        elif nearest is None or part.seconds >= least_s:
+        else:
             found.append(part)
-    return found
+    kept = max(1, len(speakers))
+    return found[:kept] + [one for one in found[kept:] if one.seconds >= least_s]
 
 
 def _part(voices: WindowEmbeddings, mine: NDArray[np.bool_]) -> SpeakerVoice:

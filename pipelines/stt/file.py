@@ -2,13 +2,15 @@
 
 import asyncio
 import math
-from collections import deque
+from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from scipy.signal import butter, sosfilt, sosfilt_zi
@@ -49,11 +51,14 @@ from pipelines.stt.diarization import (
 from pipelines.stt.formatting import TranscriptStyle, formatted, separator_of
 from pipelines.stt.heard_language import with_language
 from pipelines.stt.prompts import usable_prompt
+from pipelines.stt.session_language import SessionLanguage
 from pipelines.tasks import iterate_in_thread
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
 from pipelines.text.redaction import Redaction, Redactor
+from pipelines.text.usual_language import UsualLanguages
 
 CLIP_S = 2.0, 10.05  # of a known speaker: the least, and the most with the padding of encoders
+FIRST_SEGMENTS = 4  # the longest of these shows the language of a file
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
@@ -69,6 +74,10 @@ Grade = Literal["good", "fair", "weak"]
 class RecognisedLanguage:
     names: LanguageNames
     grade: Grade | None  # None where it was not measured
+
+
+HeardSegment: TypeAlias = tuple[str, Segment]
+"""With the language that it was heard in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +140,7 @@ class DecodedRecording:
     owner: str = ""  # the tenant
     second: Pcm | None = None  # the other channel
     speakers: SpeakerLabels | None = None  # of the parts before this one, which adds to them
+    session: SessionLanguage | None = None  # likewise
 
     @property
     def transcribed_s(self) -> float:
@@ -146,6 +156,7 @@ class TranscriptionPipeline:
     _decoder: AudioDecoder
     _vad: VADEngine
     profiles: Mapping[ProfileName, DecodingProfile]
+    usual_languages: UsualLanguages = field(default_factory=UsualLanguages)
 
     def __post_init__(self) -> None:
         # By tenant, and not on the default threads, which live speech needs: 12 recordings of eight
@@ -235,33 +246,37 @@ class TranscriptionPipeline:
         request = recording.request
         async with aclosing(iterate_in_thread(self._prepare(recording), threads)) as steps:
             [decoding] = [step async for step in steps if step is not None]
-        language = FALLBACK_LANGUAGE
-        heard: list[Segment] = []
+        heard: list[HeardSegment] = []
+        spoken: Counter[str] = Counter()  # samples in each language
         growing, redaction, form = None, request.redaction, request.form
         places, embeddings = [np.zeros((0, 2))], [np.zeros((0, EMBEDDING_SIZE), np.float32)]
         async with aclosing(decoding.transcripts()) as transcripts:
-            async for span, language, transcript in transcripts:
-                language = TRANSLATION if request.translate else language
+            async for span, transcript in transcripts:
+                language = TRANSLATION if request.translate else transcript.language
                 start_s, end_s = span.start / STT_SAMPLE_RATE, span.end / STT_SAMPLE_RATE
-                if transcript.segments:
-                    separator = separator_of(language)
-                    text = separator.join(segment.text for segment in transcript.segments)
-                    text = separator + text if heard else text
+                found = [(language, one.shifted(start_s)) for one in transcript.segments]
+                if found:
+                    spoken[language] += span.end - span.start
+                    text = _joined(found)
+                    text = separator_of(language) + text if heard else text
                     if redaction is not None:
                         growing = growing or Redactor(replace(redaction, language=language))
                         text = growing.push(text)
                     yield HeardText(text, end_s)
-                heard += [segment.shifted(start_s) for segment in transcript.segments]
+                heard += found
                 if transcript.voices is not None and len(transcript.voices):
                     windows = voice_windows(decoding.speech[span])
                     places.append(np.array(windows) / STT_SAMPLE_RATE + start_s)
                     embeddings.append(transcript.voices)
+        if request.language is None and (certain := decoding.session.certain):
+            self.usual_languages.note(recording.owner, certain)
         if growing is not None:
             yield HeardText(growing.push("", ends=True), recording.duration_s)
-        whole = Transcript(language, 1.0, tuple(heard))
+        given = TRANSLATION if request.translate else request.language or FALLBACK_LANGUAGE
+        language = max(spoken, key=lambda code: spoken[code], default=given)
         redactor = None if redaction is None else Redactor(redaction)
-        written = await loop.run_in_executor(threads, formatted, whole, form, redactor, SPECULATIVE)
-        segments = written.segments
+        written = await loop.run_in_executor(threads, _written, heard, form, redactor)
+        segments = tuple(segment for _, segment in written)
         utterances = None
         if request.speakers:
             labels = recording.speakers or SpeakerLabels(request.known)
@@ -270,9 +285,9 @@ class TranscriptionPipeline:
                 threads, cluster_speakers, segments, voices, separator_of(language), labels
             )
         yield FileTranscript(
-            text=separator_of(language).join(segment.text for segment in segments),
+            text=_joined(written),
             language=iso_code(language),
-            confidence=confidence_of(heard),
+            confidence=confidence_of([segment for _, segment in heard]),
             duration_s=recording.duration_s,
             segments=segments,
             utterances=utterances,
@@ -302,7 +317,9 @@ class TranscriptionPipeline:
             segment: spans_of(probabilities, self._vad.capabilities.frame_samples, segment)
             for segment in speech
         }
-        yield _FileDecoding(self._transcriber, pcm, recording, spans)
+        usual = self.usual_languages.of(recording.owner, recording.request.languages)
+        session = recording.session or SessionLanguage(usual)
+        yield _FileDecoding(self._transcriber, pcm, recording, spans, session)
 
 
 @dataclass(slots=True)
@@ -313,32 +330,33 @@ class _FileDecoding:
     pcm: Pcm  # of the recording, filtered
     recording: DecodedRecording
     speech: Mapping[SpeechSegment, Spans]  # in order; with the stretches where someone speaks
+    session: SessionLanguage
 
-    async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, str, Transcript], None]:
-        """A transcript for each segment in order, with the language as far as it is known.
+    async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, Transcript], None]:
+        """A transcript for each segment in order.
 
-        When it is not given, that of the first segment with words is used for all.
+        Where the language is not given, the longest of the first segments is heard first: it shows
+        the language that a short one leaves open.
         """
-        language, left = self.recording.request.language, deque(self.speech)
-        urgency = FINAL if len(left) == 1 else FILE
-        while language is None and left:
-            segment = left.popleft()
-            transcript = await self._transcribe(segment, None, urgency)
-            if transcript.segments:
-                language = transcript.language
-                if self.recording.profile.terms.get(language):  # the terms of the detected language
-                    transcript = await self._transcribe(segment, language, urgency)
-            yield segment, language or FALLBACK_LANGUAGE, transcript
+        language = self.recording.request.language
+        segments, heard = list(self.speech), dict[SpeechSegment, Transcript]()
+        urgency = FINAL if len(segments) == 1 else FILE
+        if language is None and segments:
+            first = max(segments[:FIRST_SEGMENTS], key=lambda one: one.end - one.start)
+            heard[first] = await self._transcribe(first, None, urgency)
+            found = heard[first].language
+            if heard[first].segments and self.recording.profile.terms.get(found):
+                heard[first] = await self._transcribe(first, found, urgency)
         slots = asyncio.Semaphore(IN_FLIGHT)
 
         async def transcribe_in_turn(segment: SpeechSegment) -> Transcript:
             async with slots:
-                return await self._transcribe(segment, language, urgency)
+                return heard.get(segment) or await self._transcribe(segment, language, urgency)
 
-        tasks = [asyncio.create_task(transcribe_in_turn(one)) for one in left]
+        tasks = [asyncio.create_task(transcribe_in_turn(one)) for one in segments]
         try:
-            for segment, task in zip(left, tasks, strict=True):
-                yield segment, language or FALLBACK_LANGUAGE, await task
+            for segment, task in zip(segments, tasks, strict=True):
+                yield segment, await task
         finally:
             for task in tasks:  # of the others, when one failed
                 task.cancel()
@@ -348,13 +366,17 @@ class _FileDecoding:
         self, segment: SpeechSegment, language: str | None, urgency: int
     ) -> Transcript:
         request, profile = self.recording.request, self.recording.profile
-        terms = ", ".join(profile.terms.get(language or "", ()))
-        expected = TRANSLATION if request.translate else language
+        terms = ", ".join(profile.terms.get(language or self.session.certain or "", ()))
+        expected = TRANSLATION if request.translate else language or self.session.certain
         prompt = await asyncio.to_thread(usable_prompt, request.prompt, expected)
+        pcm = self.pcm[segment.start : segment.end]
+        seconds = len(pcm) / STT_SAMPLE_RATE
+        prior = self.session.prior(seconds)
         heard = self.transcriber.transcribe(
             TranscriptionRequest(
-                pcm=self.pcm[segment.start : segment.end],
+                pcm=pcm,
                 language=language,
+                prior=prior,
                 languages=() if language else request.languages,
                 options=DecodingOptions(
                     beam_size=profile.beam_size,
@@ -370,7 +392,34 @@ class _FileDecoding:
                 voice_windows=voice_windows(self.speech[segment]) if request.speakers else (),
             )
         )
-        return await with_language(heard, expected=None)
+        transcript = await with_language(
+            heard, max(prior, key=lambda one: prior[one], default=None)
+        )
+        if transcript.segments:
+            self.session.note(transcript, seconds)
+        return transcript
+
+
+def _written(
+    heard: Sequence[HeardSegment], form: TranscriptStyle, redactor: Redactor | None
+) -> list[HeardSegment]:
+    """The segments as they are shown, each in the form of its language; blocking."""
+    return [
+        (language, segment)
+        for language, part in groupby(heard, key=itemgetter(0))
+        for segment in formatted(
+            Transcript(language, 1.0, tuple(one for _, one in part)), form, redactor, SPECULATIVE
+        ).segments
+    ]
+
+
+def _joined(segments: Sequence[HeardSegment]) -> str:
+    """The text, with the separators of its languages."""
+    texts = (
+        (separator_of(language) if number else "") + segment.text
+        for number, (language, segment) in enumerate(segments)
+    )
+    return "".join(texts)
 
 
 def _in_turns(channels: Sequence[FileTranscript]) -> FileTranscript:

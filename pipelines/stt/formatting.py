@@ -18,8 +18,9 @@ LONGEST = 8  # words of a number
 
 _PROFANITY = load_yaml(ProfanityConfig, "profanity").words
 _MASK = re.compile(r"\[[A-Z_]+\]")
-# What is no part of a word. The vowel signs of Arabic and Indic scripts are no letters for `re`.
-_MARK = r"[^\w*\u0300-\u036f\u064b-\u0652\u0900-\u0963\u0966-\u0e4e]"
+# What is no part of a word. The vowel signs of Arabic and Indic scripts are no letters for `re`;
+# the signs of "$5", "50%" and "C#" are spoken.
+_MARK = r"[^\w*%‰°#@&+$€£¥₹\u0300-\u036f\u064b-\u0652\u0900-\u0963\u0966-\u0e4e]"
 _MARKS = re.compile(f"^{_MARK}+|{_MARK}+$")
 _END = re.compile(f"{_MARK}+$")
 
@@ -94,9 +95,14 @@ def _written(word: str, language: str, form: TranscriptStyle) -> str:
     return word if form.punctuate else bare_word(word)
 
 
+def unpunctuated(word: str) -> str:
+    """The word without marks around it, but a mask as it is."""
+    return word if _MASK.search(word) else _MARKS.sub("", word)
+
+
 def bare_word(word: str) -> str:
-    """Without marks and capitals, but a mask as it is."""
-    return word if _MASK.search(word) else _MARKS.sub("", word).lower()
+    """The same without capitals."""
+    return word if _MASK.search(word) else unpunctuated(word).lower()
 
 
 def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Word]:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -48,6 +48,7 @@ from pipelines.stt.live_speakers import LiveSpeakers
 from pipelines.stt.turns import TurnJudge, open_endpointer
 from pipelines.tasks import TaskSet
 from pipelines.text.redaction import Redactor
+from pipelines.text.usual_language import UsualLanguages
 from telemetry import metrics, tracing
 
 logger = logging.getLogger(__name__)
@@ -91,7 +92,9 @@ class LiveSession:
         self._tasks = TaskSet(on_failure=lambda *_: None)  # failures of discarded work are ignored
         self._speakers = LiveSpeakers(options.speakers, self._frames, self._tasks)
         self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer, self._tasks)
-        self._decoder = UtteranceDecoder(pipeline.transcriber, self._limits, self._tasks, options)
+        self._decoder = UtteranceDecoder(
+            pipeline.transcriber, self._limits, self._tasks, options, pipeline.usual_languages
+        )
 
     @property
     def silent_to_s(self) -> float:
@@ -397,6 +400,7 @@ class LiveTranscriptionPipeline:
     config: ListeningConfig
     # For semantic turns; it is called in threads, and may load it at the first.
     turn_detector: Callable[[], TurnDetectionEngine] | None = None
+    usual_languages: UsualLanguages = field(default_factory=UsualLanguages)
 
     def __post_init__(self) -> None:
         self.limits = self.config.limits

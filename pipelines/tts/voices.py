@@ -18,12 +18,13 @@ from pipelines.storage.files import Files
 from pipelines.tasks import TaskSet, TtlCache
 from pipelines.text.language_detection import detect_language
 from pipelines.text.segmentation import clean
+from pipelines.text.usual_language import UsualLanguages
 
 logger = logging.getLogger(__name__)
 
 REMEMBERED_S = 4.0  # a voice deleted by another process is forgotten within 5 s
-MAX_REMEMBERED = 10_000  # voices, and workspaces
-LAST_TEXTS, CERTAIN_CHARACTERS = 3, 30  # that show what language a workspace speaks
+MAX_REMEMBERED = 10_000
+CERTAIN_CHARACTERS = 30  # of a text that shows what language a workspace speaks
 DETECTED_CHARACTERS = 1000
 KEPT_PACKS = 32  # of half a megabyte
 CATEGORY = "Professional Cloning"
@@ -148,8 +149,7 @@ class VoiceDirectory:
     _custom: ReadyCustomVoices | None = None  # without it there are only the voices of the models
     # Kept when a replica is lost: its voices answer 503.
     _seen: dict[str, ModelInfo] = field(default_factory=dict)
-    # By workspace: the languages of its last longer texts; oldest first.
-    _lately: dict[int | None, tuple[str, ...]] = field(default_factory=dict)
+    usual_languages: UsualLanguages = field(default_factory=UsualLanguages)
 
     async def voices(self, workspace_id: int | None = None) -> list[AvailableVoice]:
         """The custom voices of the workspace, then every voice of the models, in their order.
@@ -179,18 +179,14 @@ class VoiceDirectory:
         that of the workspace's last texts, where they agree. Raises EngineLost.
         """
         offered = frozenset(available.voice.language for available in await self.voices())
-        lately = self._lately.get(workspace_id, ())
-        if expected is None and lately and lately == lately[:1] * LAST_TEXTS:
-            expected = lately[0]
+        if workspace_id is not None:
+            expected = expected or self.usual_languages.of(workspace_id)
         beginning = text[:DETECTED_CHARACTERS]
         language = await asyncio.to_thread(
             lambda: detect_language(clean(beginning), offered, expected)
         )
         if workspace_id is not None and len(text) >= CERTAIN_CHARACTERS:
-            self._lately.pop(workspace_id, None)
-            self._lately[workspace_id] = (*lately, language)[-LAST_TEXTS:]
-            if len(self._lately) > MAX_REMEMBERED:
-                del self._lately[next(iter(self._lately))]
+            self.usual_languages.note(workspace_id, language)
         return language
 
     async def custom_voice_models(self, engines: Sequence[str] = ()) -> list[ModelInfo]:

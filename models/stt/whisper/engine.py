@@ -158,7 +158,8 @@ class WhisperEngine(STTEngine):
         if (at := coverage.cut_at(request, ())) is None:
             return None
         parts = self._transcribe(coverage.cut(request, at, job.language))
-        return coverage.join(Transcript(job.language, job.probability), parts, at)
+        whole = Transcript(job.language, job.probability, scores=job.scores)
+        return coverage.join(whole, parts, at)
 
     def _hear(self, jobs: Sequence[DecodingJob]) -> list[Transcript]:
         transcripts = [  # the result of silence
@@ -220,12 +221,15 @@ class WhisperEngine(STTEngine):
             self._detect(job, self._window.fill(job.states))
 
     def _detect(self, job: DecodingJob, states: States) -> float:
-        """Sets the language; returns the probability of the likeliest, expected or not."""
+        """Sets the language; returns its probability."""
         ranking = self._model.detect_language(self._view([states]))[0]
         scores: dict[str, float] = {token[2:-2]: float(share) for token, share in ranking}
         allowed = job.request.languages or self.capabilities.languages
-        job.language, job.probability = languages.chosen(job.request, scores, allowed)
-        return max(scores.get(code, 0.0) for code in allowed)
+        job.language, job.probability = languages.chosen(scores, job.request.prior, allowed)
+        job.scores = {
+            code: scores[code] for code in allowed if scores.get(code, 0) > languages.LEAST
+        }
+        return job.probability
 
     def _finish(self, job: DecodingJob, decoding: Decoding) -> Transcript:
         options = job.request.options
@@ -268,7 +272,7 @@ class WhisperEngine(STTEngine):
             no_speech_prob=decoding.no_speech_prob,
             words=words,
         )
-        return Transcript(job.language, job.probability, (segment,))
+        return Transcript(job.language, job.probability, (segment,), scores=job.scores)
 
     def _with_terms(
         self, job: DecodingJob, decoding: Decoding, words: Sequence[Word]

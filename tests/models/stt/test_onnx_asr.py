@@ -217,7 +217,7 @@ def test_the_times_of_words_are_those_of_their_tokens(nemo: Any, speech: Pcm) ->
 def test_a_model_of_several_languages_leaves_the_choice_to_the_text(nemo: Any, speech: Pcm) -> None:
     unknown = heard(nemo[0], speech)
     assert unknown.candidates == ("en", "de", "fr") and unknown.language_probability == 0.5
-    limited = heard(nemo[0], speech, languages=("de", "fr"), expected="fr")
+    limited = heard(nemo[0], speech, languages=("de", "fr"), prior={"fr": 9.0})
     assert limited.candidates == ("de", "fr") and limited.language == "fr"
     assert heard(nemo[0], speech, language="de").candidates == ()
 

@@ -16,6 +16,7 @@ from models.stt.base import (
     SPECULATIVE,
     STT_SAMPLE_RATE,
     DecodingOptions,
+    Transcript,
     TranscriptionRequest,
 )
 from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES
@@ -139,16 +140,18 @@ def test_detection_is_limited_to_the_allowed_languages(engine: WhisperEngine, sp
     assert transcript.language in ("de", "fr")
 
 
-def test_the_expected_language_decides_only_when_detection_is_uncertain(
+def test_the_prior_decides_only_as_far_as_the_speech_leaves_it_open(
     engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def language(expected: str | None, allowed: tuple[str, ...] = (), times: int = 1) -> str:
-        request = TranscriptionRequest(
-            speech, languages=allowed, expected=expected, expected_times=times
-        )
-        return engine.transcribe([request])[0].language
+    def transcribed(prior: dict[str, float], allowed: tuple[str, ...] = ()) -> Transcript:
+        request = TranscriptionRequest(speech, languages=allowed, prior=prior)
+        return engine.transcribe([request])[0]
 
-    assert language("de") == "en"
+    def language(prior: dict[str, float], allowed: tuple[str, ...] = ()) -> str:
+        return transcribed(prior, allowed).language
+
+    assert language({"de": 20.0}) == "en"
+    assert transcribed({}).scores["en"] > 0.9
     scores = {"la": 0.27, "en": 0.17, "ru": 0.03}
     ranking = [(f"<|{code}|>", score) for code, score in scores.items()]
 
@@ -163,11 +166,12 @@ def test_the_expected_language_decides_only_when_detection_is_uncertain(
 
     model = engine._model
     monkeypatch.setattr(engine, "_model", Doubtful())
-    assert language(None) == "la"
-    assert language("en") == "en"
-    assert language("ru") == "la", "too unlikely"
-    assert language("ru", times=2) == "ru", "but twice in a row"
-    assert language("en", ("la", "ru")) == "la", "not allowed"
+    assert language({}) == "la"
+    assert language({"en": 5.0}) == "en"
+    assert language({"ru": 5.0}) == "la", "too unlikely"
+    assert language({"ru": 50.0}) == "ru", "but expected with certainty"
+    assert transcribed({"ru": 1e9}).language_probability == pytest.approx(0.47, abs=0.01)
+    assert language({"en": 50.0}, ("la", "ru")) == "la", "not allowed"
 
 
 def test_an_unknown_language_is_refused(engine: WhisperEngine, speech: Pcm) -> None:

@@ -22,6 +22,7 @@ from pipelines.stt.file import (
     IN_FLIGHT,
     FileRequest,
     FileTranscript,
+    HeardText,
     TranscriptionPipeline,
     band_passed,
 )
@@ -73,7 +74,8 @@ class RecordingTranscriber:
         if not language.strip("-"):
             return Transcript("fr", 0.2)
         segment = Segment(f"text {number}", 0.0, 1.0, -0.5, 0.0)
-        return Transcript(language, 0.9, (segment,))
+        scores = {} if request.language else {language: 0.9}
+        return Transcript(language, 0.9, (segment,), scores=scores)
 
 
 @pytest.fixture
@@ -130,14 +132,29 @@ async def test_speech_segments_are_joined_with_their_time_offsets(
     assert result.confidence == pytest.approx(np.exp(-0.1))
 
 
-async def test_the_first_segment_with_words_decides_the_language_of_the_file(
+async def test_the_longest_of_the_first_segments_shows_the_language_of_a_file(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
-    transcriber.languages = ("-", "es", "it")
-    pieces = [tone(1), silence(3)] * 4
+    transcriber.languages = ("es", "es", "-", "it")
+    pieces = [tone(1), silence(3), tone(4), silence(3), tone(1), silence(3), tone(1), silence(3)]
     result = await transcribe(pipeline, write(tmp_path / "0", *pieces), FileRequest())
-    assert result.language == "es"
-    assert [request.language for request in transcriber.requests] == [None, None, "es", "es"]
+    lengths = [len(request.pcm) / 16_000 for request in transcriber.requests]
+    assert lengths == pytest.approx([4.5, 1.5, 1.5, 1.5], abs=0.1)
+    assert [request.language for request in transcriber.requests] == [None] * 4
+    assert [request.expected for request in transcriber.requests] == [None, "es", "es", "es"]
+    assert result.text == "text 1 text 0 text 3" and result.language == "es"
+
+
+async def test_each_segment_of_a_file_is_written_in_its_own_language(
+    pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
+) -> None:
+    transcriber.languages = ("zh", "zh", "en")
+    pieces = [tone(5), silence(3), tone(4), silence(3), tone(4), silence(3)]
+    recording = await pipeline.open(write(tmp_path / "0", *pieces), FileRequest())
+    *parts, whole = [item async for item in pipeline.stream(recording)]
+    assert isinstance(whole, FileTranscript)
+    assert whole.text == "text 0text 1 text 2" and whole.language == "zh"
+    assert "".join(part.text for part in parts if isinstance(part, HeardText)) == whole.text
 
 
 async def test_a_long_file_has_a_limited_number_of_calls_in_flight(

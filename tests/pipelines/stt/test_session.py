@@ -18,6 +18,7 @@ from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import SilenceTurns
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
 from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
+from pipelines.text.usual_language import UsualLanguages
 from tests.pipelines.stt.listening_doubles import (
     FakeTranscriber,
     LoudnessVAD,
@@ -61,7 +62,10 @@ class Live:
 
 @asynccontextmanager
 async def listening(
-    model: FakeTranscriber, options: SessionOptions | None = None, **limits: float
+    model: FakeTranscriber,
+    options: SessionOptions | None = None,
+    usual: UsualLanguages | None = None,
+    **limits: float,
 ) -> AsyncIterator[Live]:
     config = load_yaml(ListeningConfig, "listening")
     changed = config.limits.model_copy(update=limits)
@@ -71,7 +75,9 @@ async def listening(
     async def emit(event: LiveEvent) -> None:
         events.append(event)
 
-    pipeline = LiveTranscriptionPipeline(model, LoudnessVAD(), config)
+    pipeline = LiveTranscriptionPipeline(
+        model, LoudnessVAD(), config, usual_languages=usual or UsualLanguages()
+    )
     listener = LiveSession(pipeline, options or SessionOptions(), emit)
     task = asyncio.create_task(listener.run())
     try:
@@ -352,29 +358,37 @@ async def test_a_change_of_languages_drops_interims_in_progress(model: FakeTrans
         assert {event.language for event in live.interims + live.finals} == {"de"}
 
 
-@pytest.mark.parametrize(("probability", "expected"), [(0.9, "de"), (0.3, None)])
+@pytest.mark.parametrize(("probability", "expected"), [(0.99, "de"), (0.3, None)])
 async def test_the_next_utterance_is_expected_in_the_language_of_the_last(
     model: FakeTranscriber, probability: float, expected: str | None
 ) -> None:
+    scores = {"de": probability, "en": 0.3 * (1 - probability)}
     model.answer = lambda number, request: replace(
-        transcript(number, request), language="de", language_probability=probability
+        transcript(number, request), language="de", scores=scores
     )
     async with listening(model) as live:
-        await live.hear(loud(1), quiet(1), loud(1), quiet(1))
-        live.listener.change_languages(("de", "en"))
+        await live.hear(loud(2), quiet(1), loud(0.4), quiet(1))
+        live.listener.change_languages(("en", "de"))
         await live.hear(loud(1), quiet(1))
-    assert [request.expected for request in model.requests] == [None, expected, None]
+    first, second, changed = model.requests
+    assert (first.prior, changed.expected) == ({}, "en")
+    weights = second.prior
+    assert second.expected == "de"
+    is_sure = weights["de"] > 1000 * weights.get("en", 1.0)
+    assert is_sure == (expected == "de")
 
 
-async def test_expected_times_counts_repeats_of_a_language(model: FakeTranscriber) -> None:
-    languages = ["de", "de", "en", "en"]
+async def test_a_workspace_that_speaks_one_language_begins_with_it(
+    model: FakeTranscriber,
+) -> None:
     model.answer = lambda number, request: replace(
-        transcript(number, request), language=languages[number], language_probability=0.9
+        transcript(number, request), language="de", scores={"de": 0.99}
     )
-    async with listening(model) as live:
-        await live.hear(*[loud(1), quiet(1)] * 4)
-    heard = [(request.expected, request.expected_times) for request in model.requests]
-    assert heard == [(None, 1), ("de", 1), ("de", 2), ("en", 1)]
+    usual = UsualLanguages()
+    for owner in ("1", "1", "1", "1", "2"):
+        async with listening(model, SessionOptions(owner=owner), usual) as live:
+            await live.hear(loud(2), quiet(1))
+    assert [one.expected for one in model.requests] == [None, None, None, "de", None]
 
 
 async def test_the_next_interim_waits_until_the_client_has_read_the_last(

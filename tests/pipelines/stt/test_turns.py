@@ -235,7 +235,9 @@ async def test_a_short_sound_is_in_the_language_of_the_speech_before() -> None:
     expected = {"de": "Mhm. Ja."}
     async with Conversation(SilenceTurns(), expected_sounds=expected.get) as user:
         user.model.answer = lambda number, request: replace(
-            transcript(number, request), language=request.language or "de"
+            transcript(number, request),
+            language=request.language or "de",
+            scores={} if request.language else {"de": 0.99},
         )
         await user.hear(loud(0.3), quiet(1), loud(2), quiet(1), loud(0.3), quiet(1), loud(2))
         await user.hear(quiet(1))
