@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from configs.schema.transcription import EndpointingConfig
 from models.audio import Pcm
 from models.vad.base import VAD_SAMPLE_RATE
+from pipelines.audio.levels import Leveller
 from pipelines.audio.segments import Spans, SpeechSegment, spans_of
 
 LEVEL_FRAMES = 3  # the length of a pause between words; the cut is at the quietest such place
@@ -293,17 +294,18 @@ class FrameBuffer:
 
     def __init__(self, frame_samples: int) -> None:
         self.size = frame_samples
+        self._leveller = Leveller()
         self._rest: Pcm = np.zeros(0, np.float32)  # not yet a frame
         self._kept: deque[Pcm] = deque()
         self._probabilities: deque[float] = deque()  # of speech, of the kept frames
         self._first = 0  # number of the first kept frame
 
     def push(self, pcm: Pcm) -> NDArray[np.float32]:
-        """The frames that `pcm` completes, float32 [n, frame_samples]."""
+        """The frames that `pcm` completes, float32 [n, frame_samples], levelled."""
         signal = np.concatenate([self._rest, pcm])
         whole = len(signal) // self.size * self.size
         self._rest = signal[whole:].copy()  # a view would hold the whole message
-        frames = signal[:whole].reshape(-1, self.size)
+        frames = self._leveller.process(signal[:whole].reshape(-1, self.size))
         self._kept.extend(frame.copy() for frame in frames)
         return frames
 

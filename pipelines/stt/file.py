@@ -32,6 +32,7 @@ from models.stt.base import (
 )
 from models.vad.base import VADEngine
 from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
+from pipelines.audio.levels import levelled
 from pipelines.audio.segments import Spans, SpeechSegment, find_speech_segments, spans_of
 from pipelines.errors import InvalidAudio, InvalidRequest
 from pipelines.fair_queuing import Owner
@@ -296,8 +297,9 @@ class TranscriptionPipeline:
     def _prepare(
         self, recording: DecodedRecording
     ) -> Generator["_FileDecoding | None", None, None]:
-        """Filters the signal, and finds its speech; blocking. The last item is the decoding."""
-        pcm, profile = recording.pcm, recording.profile
+        """Levels and filters the signal, and finds its speech; blocking. The last item is the
+        decoding."""
+        pcm, profile = levelled(recording.pcm), recording.profile
         if profile.band_pass_hz and len(pcm) > MIN_FILTER_SAMPLES:
             pcm = band_passed(pcm, profile.band_pass_hz)
         batches = [np.zeros(0, np.float32)]

@@ -17,7 +17,7 @@ from faster_whisper.tokenizer import Tokenizer
 from faster_whisper.transcribe import get_suppressed_tokens
 
 from configs.schema.models.stt import WhisperConfig, WhisperGuards
-from models.stt import coverage
+from models.stt import coverage, repetition
 from models.stt.base import (
     INTERIM,
     SPECULATIVE,
@@ -233,6 +233,8 @@ class WhisperEngine(STTEngine):
 
     def _finish(self, job: DecodingJob, decoding: Decoding) -> Transcript:
         options = job.request.options
+        if (counted := self._counted(job, decoding)) is not None:
+            return counted
         if decoding.complete and not job.prompt:
             decoding = self._once(job, decoding)
         if self._guards.is_suspect(decoding):
@@ -303,19 +305,62 @@ class WhisperEngine(STTEngine):
         least = math.log(key_terms.SAID)
         return any(mean > least for (_, term), mean in zip(pieces, means, strict=True) if term)
 
-    def _once(self, job: DecodingJob, decoding: Decoding) -> Decoding:
-        """The text; if it is repetitive, with each repetition only twice, if the speech makes that
-        likely. It stays whole if it ended by itself, as when a word is said twenty times.
+    def _counted(self, job: DecodingJob, decoding: Decoding) -> Transcript | None:
+        """The text of speech that repeats words, each as often as it is said. None for any other,
+        and where the speech makes the words unlikely."""
+        request, is_spaced = job.request, job.language not in UNSPACED
+        if not request.speech or job.interim or job.prompt:
+            return None
+        pieces = decoding.text.split() if is_spaced else decoding.text
+        if not (repetition.longest_run(pieces)[2] or self._guards.repeats(decoding)):
+            return None
+        if self._guards.is_hallucination(self._shortened(job, decoding), request.options):
+            return None
+        words = self._align_words(job, decoding)
+        first, _, times = repetition.longest_run([word.word for word in words])
+        onsets = repetition.onsets_s(request.pcm, words[first].start if times else 0.0)
+        if len(onsets) <= repetition.LEAST_TIMES:
+            return None
+        if not times:  # a word that does not end
+            words = self._first_words(job, onsets[0], onsets[repetition.LEAST_TIMES])
+            times = repetition.longest_run([word.word for word in words])[2]
+        if not times:
+            return None
+        if len(onsets) != times + 1 or not decoding.complete:
+            words = repetition.recounted(words, onsets)
+        segment = Segment(
+            text=(" " if is_spaced else "").join(word.word for word in words),
+            start=words[0].start,
+            end=words[-1].end,
+            avg_logprob=decoding.avg_logprob,
+            no_speech_prob=decoding.no_speech_prob,
+            words=words,
+        )
+        whole = Transcript(job.language, job.probability, (segment,))
+        at = round(onsets[-1] * STT_SAMPLE_RATE)
+        rest = coverage.cut(request, at, job.language)[1]
+        if decoding.complete or not coverage.has_speech(rest) or not job.affords(rest.seconds):
+            return whole
+        return coverage.join(whole, [whole, *self._transcribe([rest])], at)
 
-        The probabilities of repetitions say nothing: each makes the next more likely.
-        """
+    def _first_words(self, job: DecodingJob, start_s: float, end_s: float) -> tuple[Word, ...]:
+        """The words between two times, decoded alone."""
+        if not job.affords(end_s - start_s):
+            return ()
+        first, end = round(start_s * STT_SAMPLE_RATE), round(end_s * STT_SAMPLE_RATE)
+        pcm = job.request.pcm[max(0, first - STT_SAMPLE_RATE // 10) : end]
+        part = replace(job.request, pcm=pcm, speech=((0, len(pcm)),), language=job.language)
+        return tuple(words_of(self._transcribe([part])))
+
+    def _shortened(self, job: DecodingJob, decoding: Decoding) -> Decoding:
+        """A repetitive text with each repetition only twice."""
         tokenizer = self._tokenizer(job)
         said = [token for token in decoding.tokens if token < tokenizer.eot]
         tokens = without_repetitions(said) if self._guards.repeats(decoding) else said
         if len(tokens) == len(said):
             return decoding
         text = self._text(job, tokens)
-        once = replace(
+        return replace(
             decoding,
             tokens=tuple(tokens),
             text=text,
@@ -323,7 +368,15 @@ class WhisperEngine(STTEngine):
             compression_ratio=compression_ratio(text),
             complete=True,
         )
-        if self._guards.is_hallucination(once, job.request.options):
+
+    def _once(self, job: DecodingJob, decoding: Decoding) -> Decoding:
+        """The text; if it is repetitive, with each repetition only twice, if the speech makes that
+        likely. It stays whole if it ended by itself, as when a word is said twenty times.
+
+        The probabilities of repetitions say nothing: each makes the next more likely.
+        """
+        once = self._shortened(job, decoding)
+        if once is decoding or self._guards.is_hallucination(once, job.request.options):
             return decoding
         whole = replace(once, tokens=decoding.tokens, text=decoding.text)
         return whole if decoding.complete else self._behind_loop(job, once)

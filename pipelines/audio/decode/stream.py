@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from models.audio import Pcm, StreamResampler, decode_g711, float_to_pcm16, linear_to_float
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.encode.encoder import wav_header
+from pipelines.audio.levels import Mixdown
 from pipelines.errors import InvalidAudio
 
 LiveEncoding = Literal["mulaw", "alaw", "linear"]
@@ -35,6 +36,7 @@ class LiveAudio:
     def __init__(self) -> None:
         self._format: tuple[LiveEncoding, int, int, int] | None = None
         self._resampler: StreamResampler | Upsampler2x | None = None
+        self._mixdown = Mixdown()
         self._odd = b""  # the first bytes of samples whose last have not arrived
         self.received_s = Fraction(0)  # exact, since money is counted by it
 
@@ -48,7 +50,7 @@ class LiveAudio:
     ) -> Pcm:
         """float32 [n] at STT_SAMPLE_RATE: the samples that these bytes complete, perhaps none.
 
-        Linear samples are integers of `width` bytes, of which those of all `channels` are averaged.
+        Linear samples are integers of `width` bytes, of which those of all `channels` are mixed.
         """
         held = _EMPTY
         given = encoding, sample_rate, width, channels
@@ -73,14 +75,14 @@ class LiveAudio:
         """The samples that the resampler held back; the next bytes begin a new stream."""
         rest = _EMPTY if self._resampler is None else self._resampler.flush()
         self._format, self._resampler, self._odd = None, None, b""
+        self._mixdown = Mixdown()
         return rest
 
     def _linear(self, data: bytes, width: int, channels: int) -> Pcm:
         data = self._odd + data
         whole = len(data) - len(data) % (width * channels)
         self._odd = data[whole:]
-        pcm = linear_to_float(data[:whole], width)
-        return pcm if channels == 1 else pcm.reshape(-1, channels).mean(axis=1)
+        return self._mixdown.mix(linear_to_float(data[:whole], width).reshape(-1, channels).T)
 
 
 class ChannelSplitter:

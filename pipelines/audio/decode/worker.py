@@ -21,7 +21,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any, BinaryIO
@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from models.audio import Pcm, StreamResampler, float_to_pcm16
 from pipelines.audio.decode import sandbox
+from pipelines.audio.levels import Mixdown
 from pipelines.errors import NO_SPACE, AudioTooLong, FileTooLarge, InvalidAudio, PipelineError
 
 MAX_MEMORY_BYTES = 320 * 2**20  # of address space, beside the 200 MiB of the libraries
@@ -90,8 +91,9 @@ class PcmWriter:
     _write_samples: Callable[[Pcm], object]
     _rate: int
     _max_seconds: float
-    _channel: int | None = None  # None: the mean of all
+    _channel: int | None = None  # None: all, mixed
     _quality: str = "HQ"  # of StreamResampler
+    _mixdown: Mixdown = field(default_factory=Mixdown)
     _resampler: StreamResampler | None = None
     _seconds: float = 0.0
     _samples: int = 0  # of all channels
@@ -116,7 +118,7 @@ class PcmWriter:
         if self._channel is not None and self._channel >= len(samples):
             raise InvalidAudio("the audio has one channel; multichannel needs two")
         chosen = samples if self._channel is None else samples[self._channel, None]
-        self._write(np.clip(chosen, -1.0, 1.0).mean(axis=0, dtype=np.float32))
+        self._write(self._mixdown.mix(np.clip(chosen, -1.0, 1.0)))
 
     def finish(self) -> float:
         """Writes the rest, and gives the seconds of all. Raises InvalidAudio."""

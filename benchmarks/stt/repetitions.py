@@ -1,0 +1,296 @@
+"""Whether words that are said 2 to 15 times stay in transcripts, and sounds without speech stay out.
+
+`python -m benchmarks.stt.repetitions` lets six voices of the service repeat 20 words, alone or
+within a sentence, and compares how often a transcript has the word; then it transcribes 200 sounds
+without speech: noise, hum, music, drums, silence and babble. Cases are split by hash: those of
+`--half tuned` were looked at. Clips and results lie in FOLDER, so that an interrupted run goes on
+where it stopped; results are those of a `--label`.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import json
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.signal import lfilter
+
+from benchmarks.hardware import hardware
+from configs.schema.transcription import load_profiles
+from configs.settings import weights_dir
+from models.audio import Pcm, resample
+from models.registry import STT, TTS, VAD, load, load_model
+from models.stt.base import STT_SAMPLE_RATE
+from models.tts.base import SynthesisRequest, TTSEngine
+from models.weights.store import WeightStore
+from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.stt.file import DecodedRecording, FileRequest, TranscriptionPipeline
+from tests.local_ports import LocalSTTModel
+
+WORDS = (
+    "no yes stop help go wait please hello okay right never now more water apple again sorry"
+    " six knock really"
+).split()
+COUNTS = range(2, 16)
+VOICES = (
+    ("tts/hibari", "heart"),
+    ("tts/vits", "joe"),
+    ("tts/kokoro", "af_heart"),
+    ("tts/kokoro", "am_michael"),
+    ("tts/kokoro", "bf_emma"),
+    ("tts/kokoro", "am_puck"),
+)
+# The word alone, with commas, as sentences, and between other words.
+FORMS = ("{}", "{},", "{}.", "I said {} and he left.")
+# Other spellings of what is said.
+SPELLINGS = {
+    "six": "sick",
+    "knock": "nock",
+    "right": "write",
+    "wait": "weight",
+    "okay": "ok",
+    "no": "know",
+}
+WORDLESS = 200
+WITHIN = 1
+ROOM_NOISE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A word that a voice repeats."""
+
+    word: str
+    count: int
+    config: str
+    voice: str
+    form: str
+
+    @property
+    def name(self) -> str:
+        kind = FORMS.index(self.form)
+        return f"{self.word}-{self.count}-{self.config.split('/')[1]}-{self.voice}-{kind}"
+
+    @property
+    def text(self) -> str:
+        if "and" in self.form:
+            return self.form.format(" ".join([self.word] * self.count))
+        return " ".join([self.form.format(self.word)] * self.count)
+
+    def count_in(self, text: str) -> int:
+        """How often the text has the word; digits are counted one by one."""
+        spellings = {self.word, SPELLINGS.get(self.word, self.word)}
+        text = text.lower().replace("6", " six ")
+        return sum(word in spellings for word in re.findall(r"[^\W\d_]+", text))
+
+    def is_right(self, text: str) -> bool:
+        """Whether the count is right within WITHIN, and what is said after it is there."""
+        ends = "and" not in self.form or "left" in text.lower()
+        return abs(self.count_in(text) - self.count) <= WITHIN and ends
+
+
+def half_of(name: str) -> str:
+    return "tuned" if hashlib.sha256(name.encode()).digest()[0] % 2 else "held_out"
+
+
+def cases(half: str) -> list[Case]:
+    """The cases of a half: each word so often by each voice in one form, in the order of hashes."""
+    chosen = []
+    for word, count, (config, voice) in product(WORDS, COUNTS, VOICES):
+        draw = random.Random(f"{word} {count} {voice}")
+        chosen.append(Case(word, count, config, voice, draw.choice(FORMS)))
+    chosen = [case for case in chosen if half_of(case.name) == half]
+    return sorted(chosen, key=lambda case: hashlib.sha256(case.name.encode()).hexdigest())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=weights_dir() / "benchmarks/repeats")
+    parser.add_argument("--half", choices=("tuned", "held_out"), default="held_out")
+    parser.add_argument("--label", default="now", help="of the results, which are kept under it")
+    parser.add_argument("--limit", type=int, default=120, help="at most so many repetitions")
+    parser.add_argument("--verbose", action="store_true", help="print what is wrong")
+    arguments = parser.parse_args()
+    store = WeightStore(weights_dir())
+    listener = Listener(store, arguments.folder / f"{arguments.label}.jsonl")
+    print(hardware())
+    repeated = cases(arguments.half)[: arguments.limit]
+    results = []
+    for case in repeated:
+        result = listener.hear(case.name, lambda case=case: spoken(case, store, arguments.folder))
+        results.append((case, result))
+    right = [case.is_right(result["text"]) for case, result in results]
+    empty = sum(not result["text"] for _, result in results)
+    seconds = sum(result["seconds"] for _, result in results)
+    elapsed_s = sum(result["elapsed_s"] for _, result in results)
+    print(
+        f"{arguments.half}: {sum(right)} of {len(right)} repetitions right within {WITHIN} "
+        f"({sum(right) / len(right):.1%}), {empty} empty, real_time_factor "
+        f"{elapsed_s / seconds:.3f}"
+    )
+    for case, result in results:
+        if arguments.verbose and not case.is_right(result["text"]):
+            print(f"    {case.name}: {case.count_in(result['text'])}: {result['text'][:120]}")
+    sounds = {name: result for name, result in listener.wordless(arguments.half)}
+    texts = Counter(result["text"] for result in sounds.values() if result["text"])
+    print(f"{arguments.half}: {texts.total()} of {len(sounds)} sounds without speech have a text")
+    for text, times in texts.most_common():
+        print(f"    {times} times: {text[:120]}")
+
+
+class Listener:
+    """Transcribes as the service does files, each clip once."""
+
+    def __init__(self, store: WeightStore, results: Path) -> None:
+        engine, info = load_model(STT, "stt/whisper_base", store)
+        self._vad = load(VAD, "vad/silero", store)
+        self._pipeline = TranscriptionPipeline(
+            LocalSTTModel(engine, info), AudioDecoder(), self._vad, load_profiles()
+        )
+        self._engine = engine
+        self._results = results
+        self._known: dict[str, dict[str, Any]] = {}
+        if results.exists():
+            for line in results.read_text("utf-8").splitlines():
+                result = json.loads(line)
+                self._known[result["name"]] = result
+
+    def hear(self, name: str, clip: Callable[[], Pcm]) -> dict[str, Any]:
+        if name not in self._known:
+            pcm = clip()
+            duration_s = len(pcm) / STT_SAMPLE_RATE
+            recording = DecodedRecording(
+                pcm, duration_s, FileRequest("en"), load_profiles()["general"]
+            )
+            began = time.process_time()
+            text = asyncio.run(self._pipeline.transcribe(recording)).text
+            elapsed_s = round(time.process_time() - began, 3)
+            result = {"name": name, "text": text, "seconds": duration_s, "elapsed_s": elapsed_s}
+            self._results.parent.mkdir(parents=True, exist_ok=True)
+            with self._results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(result, ensure_ascii=False) + "\n")
+            self._known[name] = result
+        return self._known[name]
+
+    def wordless(self, half: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        for number in range(WORDLESS):
+            kind = list(SOUNDS)[number % len(SOUNDS)]
+            name = f"{kind}-{number}"
+            if half_of(name) == half:
+                yield name, self.hear(name, lambda n=number, k=kind: sound(k, n))
+
+
+@cache
+def _engine(config: str, store: WeightStore) -> TTSEngine:
+    return load_model(TTS, config, store)[0]
+
+
+def spoken(case: Case, store: WeightStore, folder: Path) -> Pcm:
+    """The speech of a case between half a second of room noise, kept in `folder`."""
+    path = folder / "clips" / f"{case.name}.npy"
+    if not path.exists():
+        engine = _engine(case.config, store)
+        request = SynthesisRequest(text=case.text, voice=case.voice, language="en")
+        pcm = np.concatenate([chunk.pcm for chunk in engine.synthesize(request)])
+        pcm = resample(pcm, engine.capabilities.sample_rate, STT_SAMPLE_RATE)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, (np.clip(pcm, -1, 1) * 32767).astype(np.int16))
+    pcm = np.pad(np.load(path).astype(np.float32) / 32768, STT_SAMPLE_RATE // 2)
+    noise = np.random.default_rng(case.count).standard_normal(len(pcm), np.float32)
+    return pcm + ROOM_NOISE * noise
+
+
+def sound(kind: str, number: int) -> Pcm:
+    """A sound of 4 to 20 s without a word."""
+    rng = np.random.default_rng(number)
+    samples = int(rng.uniform(4, 20) * STT_SAMPLE_RATE)
+    made = np.asarray(SOUNDS[kind](samples, rng), np.float32)
+    peak = float(np.abs(made).max()) or 1.0
+    level = 10 ** (rng.uniform(-40, -3) / 20)
+    return np.asarray(made / peak * level if kind != "silence" else made, np.float32)
+
+
+def _noise(samples: int, rng: np.random.Generator) -> Any:
+    """Noise whose power falls by 0 to 6 dB an octave."""
+    spectrum = np.fft.rfft(rng.standard_normal(samples))
+    spectrum[1:] /= np.arange(1, len(spectrum)) ** rng.uniform(0, 1)
+    return np.fft.irfft(spectrum, samples)
+
+
+def _silence(samples: int, rng: np.random.Generator) -> Any:
+    return rng.choice([0.0, 1e-5, 3e-4]) * rng.standard_normal(samples)
+
+
+def _hum(samples: int, rng: np.random.Generator) -> Any:
+    time_s, base = np.arange(samples) / STT_SAMPLE_RATE, rng.choice([50, 60, 100, 120])
+    tones = [np.sin(2 * np.pi * base * k * time_s) / k for k in range(1, rng.integers(2, 12))]
+    return sum(tones) + 0.02 * rng.standard_normal(samples)
+
+
+def _music(samples: int, rng: np.random.Generator) -> Any:
+    """Plucked or held chords."""
+    note = np.arange(int(rng.uniform(0.2, 1.0) * STT_SAMPLE_RATE)) / STT_SAMPLE_RATE
+    decay, notes = rng.uniform(0, 5), []
+    while sum(map(len, notes)) < samples:
+        root = 110 * 2 ** (rng.integers(0, 25) / 12)
+        chord = root * 2 ** (np.array([0, rng.choice([3, 4]), 7, 12]) / 12)
+        tones = sum(np.sin(2 * np.pi * hz * k * note) / k**2 for hz in chord for k in (1, 2, 3))
+        notes.append(tones * np.exp(-decay * note) * np.minimum(1, 50 * (note[-1] - note)))
+    return np.concatenate(notes)[:samples]
+
+
+def _drums(samples: int, rng: np.random.Generator) -> Any:
+    beat = int(rng.uniform(0.15, 0.6) * STT_SAMPLE_RATE)
+    time_s, track = np.arange(beat) / STT_SAMPLE_RATE, []
+    while sum(map(len, track)) < samples:
+        kick = np.sin(2 * np.pi * (50 + 100 * np.exp(-30 * time_s)) * time_s)
+        snare = rng.standard_normal(beat)
+        weight = rng.random()
+        track.append((weight * kick + (1 - weight) * snare) * np.exp(-rng.uniform(8, 30) * time_s))
+    return np.concatenate(track)[:samples]
+
+
+def _babble(samples: int, rng: np.random.Generator) -> Any:
+    """Eight at once who hum vowels: no word is in it."""
+    return sum(_vowels(samples, rng) for _ in range(8))
+
+
+def _vowels(samples: int, rng: np.random.Generator) -> Any:
+    time_s = np.arange(samples) / STT_SAMPLE_RATE
+    pitch_hz = rng.uniform(90, 240) * (1 + 0.1 * np.sin(2 * np.pi * rng.uniform(0.3, 1) * time_s))
+    phase = 2 * np.pi * np.cumsum(pitch_hz) / STT_SAMPLE_RATE
+    voice = sum(np.sin(k * phase) / k for k in range(1, 20))
+    pieces, at = [], 0
+    while at < samples:
+        piece = voice[at : at + int(rng.uniform(0.1, 0.4) * STT_SAMPLE_RATE)]
+        for low_hz, high_hz in ((300, 800), (900, 2300)):
+            radius = np.exp(-np.pi * 100 / STT_SAMPLE_RATE)
+            angle = 2 * np.pi * rng.uniform(low_hz, high_hz) / STT_SAMPLE_RATE
+            piece = lfilter([1 - radius], [1, -2 * radius * np.cos(angle), radius**2], piece)
+        pieces.append(piece * np.hanning(len(piece)) * rng.random())
+        at += len(piece)
+    return np.concatenate(pieces)
+
+
+SOUNDS: dict[str, Callable[[int, np.random.Generator], Any]] = {
+    "noise": _noise,
+    "silence": _silence,
+    "hum": _hum,
+    "music": _music,
+    "drums": _drums,
+    "babble": _babble,
+}
+
+
+if __name__ == "__main__":
+    main()

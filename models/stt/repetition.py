@@ -1,0 +1,164 @@
+"""Repetitions: how often a word is said, counted in the sound.
+
+A decoder that writes a word again and again loses count, or never leaves the loop: each repetition
+makes the next more likely. In the sound a repeated word is a pattern that follows itself, with
+stripes beside the diagonal of its self-similarity matrix (Foote, "Visualizing music and audio using
+self-similarity", 1999). The pattern is followed from its clearest place in both directions, each
+time to the most similar place about a period away, and looked for again after a break.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.audio import Pcm
+from models.mel import FRAME_SAMPLES, HOP_SAMPLES, MEL_SAMPLE_RATE, frames_of, mel_power
+from models.stt.base import Word
+
+LEAST_TIMES = 3  # in a row, from which the sound is counted
+LONGEST_UNIT = 4  # words
+BANDS = 40
+AUDIBLE = 1e-3  # of the power of the loud frames: pauses differ, so they are left out
+FRAMES_PER_S = MEL_SAMPLE_RATE // HOP_SAMPLES
+SMOOTHING = np.array([1.0, 3.0, 4.0, 3.0, 1.0]) / 12  # of bands over frames
+# Frames of 10 ms.
+SHORTEST_PERIOD, LONGEST_PERIOD = 10, 150
+FIRST_PEAK = 0.75  # of the highest: multiples of a period are as similar
+FASTER, SLOWER = 0.7, 1.45  # of the period
+# Similarities of the same word, measured on the tuned half of `benchmarks.stt.repetitions`: beside
+# it at least 0.4 where it changes gradually, and other words have up to 0.3.
+SIMILAR, ALIKE = 0.35, 0.6
+
+
+def longest_run(words: Sequence[str]) -> tuple[int, int, int]:
+    """The first word of the longest part that repeats itself, the words of its unit, and how often
+    it comes; 0 times where none comes LEAST_TIMES."""
+    plain = [re.sub(r"\W+", "", word.lower()) or word for word in words]
+    best = 0, 1, 0
+    for size in range(1, LONGEST_UNIT + 1):
+        start = 0
+        for index in range(size, len(plain) + 1):
+            if index < len(plain) and plain[index] == plain[index - size]:
+                continue
+            times = (index - start) // size
+            if times >= LEAST_TIMES and times * size > best[1] * best[2]:
+                best = start, size, times
+            start = index - size + 1
+    return best
+
+
+def onsets_s(pcm: Pcm, from_s: float = 0.0) -> list[float]:
+    """When each repetition of a sound begins that is repeated after `from_s`, and when the last one
+    ends, in seconds; empty without one."""
+    padded = np.pad(pcm, FRAME_SAMPLES // 2)
+    bands = mel_power(frames_of(padded), BANDS)
+    power = bands.sum(axis=1)
+    kept = np.flatnonzero(power > AUDIBLE * np.percentile(power, 95))
+    kept = kept[kept >= from_s * FRAMES_PER_S]
+    likeness = _self_similarity(np.log(bands[kept] + 1e-10))
+    period = _period(likeness)
+    if period is None:
+        return []
+    places = _Pattern(likeness, power[kept], period).places()
+    seconds = [float(kept[place]) / FRAMES_PER_S for place in places]
+    last = kept[places[-1] : places[-1] + 2 * period]
+    quietest = _quietest(power[last], int(FASTER * period)) if len(last) > period else len(last) - 1
+    return [*seconds, float(last[quietest]) / FRAMES_PER_S]
+
+
+def recounted(words: Sequence[Word], onsets: Sequence[float]) -> tuple[Word, ...]:
+    """The words, with the longest run among them as often as there are onsets; the last of those is
+    its end. What was written in its place is left out."""
+    first, size, times = longest_run([word.word for word in words])
+    after = first + size * times
+    units = [words[at : at + size] for at in range(first, after, size)]
+    middle = [units[1]] * (len(onsets) - 3)
+    said = []
+    units = [units[0], *middle, units[-1]]
+    for unit, (start, end) in zip(units, pairwise(onsets), strict=True):
+        for number, word in enumerate(unit):
+            begin = start + (end - start) * number / size
+            stop = start + (end - start) * (number + 1) / size
+            said.append(replace(word, start=round(begin, 2), end=round(stop, 2)))
+    heard_s = 1.5 * onsets[-2] - 0.5 * onsets[-3]  # the middle of the last unit, if as long
+    rest = tuple(word for word in words[after:] if (word.start + word.end) / 2 > heard_s)
+    end = min([onsets[-1], *(word.start for word in rest)])
+    last = said[-1]
+    mark = last.word if rest else last.word.rstrip(",、，")
+    said[-1] = replace(last, word=mark, end=round(max(end, last.start), 2))
+    return (*words[:first], *said, *rest)
+
+
+def _self_similarity(bands: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Cosines between all frames, [n, n]."""
+    centred = bands - bands.mean(axis=0)
+    smooth = np.apply_along_axis(np.convolve, 0, centred, SMOOTHING, "same")
+    smooth /= np.linalg.norm(smooth, axis=1, keepdims=True) + 1e-6
+    return np.asarray(smooth @ smooth.T, np.float32)
+
+
+def _period(likeness: NDArray[np.float32]) -> int | None:
+    """The frames after which the sound is most like itself; the first of equal ones."""
+    longest = min(LONGEST_PERIOD, int(0.45 * len(likeness)))
+    means = np.array([likeness.diagonal(lag).mean() for lag in range(longest)])
+    peaks = [
+        lag
+        for lag in range(SHORTEST_PERIOD + 1, longest - 2)
+        if means[lag] == means[max(SHORTEST_PERIOD, lag - 6) : lag + 7].max()
+    ]
+    highest = max((means[lag] for lag in peaks), default=0.0)
+    return next((lag for lag in peaks if means[lag] >= FIRST_PEAK * highest), None)
+
+
+def _quietest(power: NDArray[np.float32], first: int) -> int:
+    return first + int(np.argmin(np.convolve(np.log(power[first:] + 1e-10), np.ones(3), "same")))
+
+
+class _Pattern:
+    """The repeated sound of a signal: where it is clearest, and everything like it."""
+
+    def __init__(
+        self, likeness: NDArray[np.float32], power: NDArray[np.float32], period: int
+    ) -> None:
+        self._likeness = likeness
+        self._period = period
+        self._window = max(6, int(0.8 * period))
+        beside = np.convolve(likeness.diagonal(period), np.ones(period), "valid")
+        clearest = int(np.argmax(beside))
+        self._middle = clearest + _quietest(power[clearest : clearest + period], 0)
+
+    def places(self) -> list[int]:
+        """The frames where it begins, in order."""
+        places = [self._middle, *self._walk(1), *self._walk(-1)]
+        alike = [self._alike(self._middle, place) for place in range(len(self._likeness))]
+        while True:  # after breaks
+            nearest = FASTER * self._period
+            free = [
+                place
+                for place, value in enumerate(alike)
+                if value >= ALIKE and all(abs(place - other) >= nearest for other in places)
+            ]
+            if not free:
+                return sorted(places)
+            places.append(max(free, key=alike.__getitem__))
+
+    def _walk(self, direction: int) -> list[int]:
+        place, places = self._middle, list[int]()
+        lags = range(max(6, int(FASTER * self._period)), int(SLOWER * self._period) + 1)
+        while True:
+            likeness, lag = max((self._alike(place, place + direction * lag), lag) for lag in lags)
+            if likeness < SIMILAR:
+                return places
+            place += direction * lag
+            places.append(place)
+
+    def _alike(self, one: int, other: int) -> float:
+        """How alike the sounds are that begin in two frames; -1 outside the signal."""
+        length = min(self._window, len(self._likeness) - max(one, other))
+        if min(one, other) < 0 or length < self._period / 2:
+            return -1.0
+        return float(self._likeness[one : one + length, other : other + length].diagonal().mean())

@@ -1,0 +1,91 @@
+"""Channels and levels of audio that is to be recognised: a mono mixdown without cancellation, and
+speech without an offset at a level that recognisers know. Causal, so that files and streams, cut
+into blocks anywhere, get the same."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.audio import Pcm
+
+MEMORY = 32_000.0  # samples, of the correlation of channels
+OPPOSITE = -0.5  # correlation below which a channel is inverted
+
+FRAME_SAMPLES = 512  # 32 ms
+BLOCK_FRAMES = 1024
+# Of such frames; levels are RMS at full scale 1. Measured with `benchmarks.stt.levels`: speech
+# at -30 dB is recognised as louder speech is.
+TARGET = 10 ** (-30 / 20)  # of the loudest frames; louder speech is left as it is
+MOST_GAIN = 10 ** (48 / 20)  # more would only raise the steps of 16 bits
+NOISE = 1e-5  # the least that noise is taken for: the steps of 16 bits
+OVER_NOISE = 4.0  # times, from which a frame is a sound
+NOISE_RISE = 10 ** (10 * 0.032 / 20)  # a frame: noise that grows is noise after some seconds
+FALL = 10 ** (-6 * 0.032 / 20)  # a frame: the level after a click, or of one who moves away
+OFFSET_SHARE = 0.03  # of a new frame in the mean
+SMALL_OFFSET = 1e-3  # which stays
+
+
+class Mixdown:
+    """Mixes the channels of a stream to one. Those in opposite phase are inverted, since their mean
+    would be silence."""
+
+    def __init__(self) -> None:
+        self._products: NDArray[np.float64] | None = None  # [channels, channels]
+
+    def mix(self, samples: NDArray[np.float32]) -> Pcm:
+        """float32 [channels, n] to float32 [n]."""
+        channels, length = samples.shape
+        if channels == 1 or not length:
+            return samples.mean(axis=0, dtype=np.float32)
+        centred = samples - samples.mean(axis=1, keepdims=True)
+        products = (centred @ centred.T).astype(np.float64)
+        if self._products is not None:
+            products += np.exp(-length / MEMORY) * self._products
+        self._products = products
+        energies = products.diagonal()
+        loudest = int(energies.argmax())
+        limit = OPPOSITE * np.sqrt(energies * energies[loudest])
+        signs = np.where(products[loudest] < limit, -1.0, 1.0)
+        weights = (signs * signs[0] / channels).astype(np.float32)
+        return np.asarray(weights @ samples, np.float32)
+
+
+class Leveller:
+    """Removes a constant offset from frames, and amplifies speech that is too quiet.
+
+    The gain follows the loudest frames above the noise, so that noise alone is not amplified.
+    """
+
+    def __init__(self) -> None:
+        self._offset: float | None = None
+        self._noise = 1.0
+        self._level = 0.0  # of the loudest frames; 0 before the first sound
+
+    def process(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
+        """float32 [n, samples] to the same shape; the same array where nothing is to change."""
+        offsets, gains = np.zeros((2, len(frames), 1), np.float32)
+        means, levels = frames.mean(axis=1).tolist(), frames.std(axis=1).tolist()
+        for index, (mean, level) in enumerate(zip(means, levels, strict=True)):
+            before = mean if self._offset is None else self._offset
+            self._offset = before + OFFSET_SHARE * (mean - before)
+            self._noise = max(NOISE, min(level, self._noise * NOISE_RISE))
+            if level > OVER_NOISE * self._noise:
+                self._level = max(level, self._level * FALL)
+            offsets[index] = self._offset
+            is_sound = self._level > OVER_NOISE * self._noise
+            gains[index] = TARGET / self._level if is_sound else 1.0
+        if gains.max(initial=1.0) <= 1.0 and np.abs(offsets).max(initial=0.0) < SMALL_OFFSET:
+            return frames
+        return np.clip((frames - offsets) * np.clip(gains, 1.0, MOST_GAIN), -1.0, 1.0)
+
+
+def levelled(pcm: Pcm) -> Pcm:
+    """A whole signal, float32 [n] at 16 kHz, through a `Leveller`; the same array where nothing is
+    to change: files are mapped, and a copy of an hour would be 230 MB."""
+    leveller, step, whole = Leveller(), BLOCK_FRAMES * FRAME_SAMPLES, pcm
+    for at in range(0, len(pcm), step):
+        block = pcm[at : at + step]
+        frames = np.pad(block, (0, -len(block) % FRAME_SAMPLES)).reshape(-1, FRAME_SAMPLES)
+        if (changed := leveller.process(frames)) is not frames:
+            whole = np.array(pcm) if whole is pcm else whole
+            whole[at : at + step] = changed.reshape(-1)[: len(block)]
+    return whole
