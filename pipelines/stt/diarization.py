@@ -72,9 +72,7 @@ class SpeakerVoice:
 
     def name_of(self, known: "Sequence[SpeakerVoice]") -> str | None:
         """The label of the known speaker with this voice."""
-        found = {
-            self.likeness(one, KNOWN_SIMILARITY, KNOWN_DOUBT): one.label for one in known
-        }
+        found = {self.likeness(one, KNOWN_SIMILARITY, KNOWN_DOUBT): one.label for one in known}
         return found[max(found)] if found and max(found) >= 0 else None
 
 

@@ -50,9 +50,8 @@ from pipelines.stt.diarization import (
     voice_windows,
 )
 from pipelines.stt.formatting import TranscriptStyle, formatted, separator_of
-from pipelines.stt.heard_language import with_language
+from pipelines.stt.language import SessionLanguage, with_language
 from pipelines.stt.prompts import usable_prompt
-from pipelines.stt.session_language import SessionLanguage
 from pipelines.tasks import iterate_in_thread
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
 from pipelines.text.redaction import Redaction, Redactor

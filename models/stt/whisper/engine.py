@@ -336,7 +336,7 @@ class WhisperEngine(STTEngine):
             no_speech_prob=decoding.no_speech_prob,
             words=words,
         )
-        whole = Transcript(job.language, job.probability, (segment,))
+        whole = Transcript(job.language, job.probability, (segment,), scores=job.scores)
         at = round(onsets[-1] * STT_SAMPLE_RATE)
         rest = coverage.cut(request, at, job.language)[1]
         if decoding.complete or not coverage.has_speech(rest) or not job.affords(rest.seconds):

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from benchmarks.stt.redaction import MEASURED, labelled, measure
+from benchmarks.redaction import MEASURED, labelled, measure
 from configs.schema.languages import LANGUAGES
 from configs.schema.redaction import Kind
 from pipelines.text.redaction import HELD, Redaction, Redactor, find_entities, masked
@@ -17,7 +17,7 @@ from tests.cpu_time import cpu_units
 
 ALL = frozenset(get_args(Kind))
 EVERYTHING = Redaction(ALL, "en")
-HALVES = yaml.safe_load(Path("benchmarks/stt/redaction.yaml").read_text("utf-8"))
+HALVES = yaml.safe_load(Path("benchmarks/redaction.yaml").read_text("utf-8"))
 SENTENCES = [
     labelled(one)[0] for half in HALVES.values() for style in half.values() for one in style
 ]

@@ -1,7 +1,7 @@
 """Precision and recall of the redaction of personal data, and what it costs.
 
-    python -m benchmarks.stt.redaction            the table of docs/security.md
-    python -m benchmarks.stt.redaction --errors   and the errors in the tuned half
+    python -m benchmarks.redaction            the table of docs/security.md
+    python -m benchmarks.redaction --errors   and the errors in the tuned half
 
 The sentences of `redaction.yaml` are our own; the held-out half was written before the patterns.
 An entity is found when all its letters and digits are masked, whatever the mask is named (a title

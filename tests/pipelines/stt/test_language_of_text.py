@@ -3,7 +3,7 @@
 import pytest
 
 from models.stt.base import Segment, Transcript
-from pipelines.stt.heard_language import with_language
+from pipelines.stt.language import with_language
 
 OFFERED = ("en", "de", "fr", "pl")
 

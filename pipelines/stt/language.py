@@ -1,14 +1,20 @@
-"""The language of a session or a file: one belief, which each utterance changes.
+"""The language of speech: of a session or a file, and of a transcript without one.
 
-A hidden Markov model whose states are the languages (Rabiner, "A Tutorial on Hidden Markov Models
-and Selected Applications in Speech Recognition", 1989): its speaker seldom changes the language,
-and the recogniser's probabilities are evidence, of little weight where there is little speech.
+The language of a session is one belief, which each utterance changes: a hidden Markov model whose
+states are the languages (Rabiner, "A Tutorial on Hidden Markov Models and Selected Applications in
+Speech Recognition", 1989). Its speaker seldom changes the language, and the recogniser's
+probabilities are evidence, of little weight where there is little speech.
 """
 
+import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 
 from models.stt.base import Transcript
+from pipelines.text.language_detection import detect_language, paragraph_language
+
+BY_TEXT = 0.9  # the probability of a language that only the text shows
 
 # Log odds that one language has of another at most, so that a change needs no more evidence than
 # this, after an hour as after a sentence.
@@ -60,3 +66,17 @@ def _log(scores: Mapping[str, float], language: str) -> float:
 def _weight(seconds: float) -> float:
     share = (seconds - NO_EVIDENCE_S) / (FULL_EVIDENCE_S - NO_EVIDENCE_S)
     return min(1.0, max(LEAST_WEIGHT, share))
+
+
+async def with_language(heard: Awaitable[Transcript], expected: str | None) -> Transcript:
+    """The transcript in one of its candidates, if it has some: in the `expected` one, that of the
+    utterance before, unless the text is clearly in another."""
+    transcript = await heard
+    if not transcript.candidates:
+        return transcript
+    text, offered = " ".join(one.text for one in transcript.segments), set(transcript.candidates)
+    if expected in offered:
+        language = await asyncio.to_thread(paragraph_language, text, offered, expected)
+    else:
+        language = await asyncio.to_thread(detect_language, text, offered)
+    return replace(transcript, language=language, candidates=(), scores={language: BY_TEXT})

@@ -4,7 +4,7 @@ import pytest
 
 from models.stt.base import Transcript
 from models.stt.whisper.languages import chosen
-from pipelines.stt.session_language import SessionLanguage
+from pipelines.stt.language import SessionLanguage
 from pipelines.text.usual_language import AGREEING, UsualLanguages
 
 KNOWN = ("de", "en", "es", "fr", "nl")
