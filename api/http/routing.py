@@ -1,5 +1,6 @@
 """Routers, what their routes check before they read a body, and the dependencies of routes."""
 
+import re
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,7 @@ from pipelines.tts.cues import dropped_cues
 from pipelines.tts.reading import is_ssml
 
 MOST_WARNED = 500  # characters of the header `Warning`
+_NOT_SHOWN = re.compile(r"[^ -~]")  # in it: with a line break the server would send no answer
 BEARER = ("bearer",)
 BEARER_OR_BASIC = ("bearer", "basic")  # for clients that send an unencoded API key after `Basic`
 
@@ -197,7 +199,7 @@ def _warning(texts: Iterable[object], *, free_cues: bool) -> str:
         if isinstance(text, str) and not is_ssml(text):
             dropped |= dict.fromkeys(dropped_cues(text, free=free_cues))
     cues = ", ".join(dropped).replace('"', "'")
-    warned = cues[:MOST_WARNED].encode("ascii", "replace").decode()
+    warned = _NOT_SHOWN.sub("?", cues[:MOST_WARNED])
     return f'299 - "not followed: {warned}"' if warned else ""
 
 

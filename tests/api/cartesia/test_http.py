@@ -224,3 +224,6 @@ def test_what_is_not_followed_of_a_text_is_named_in_a_warning(http: httpx.Client
         "299 - \"not followed: [laughter], <emotion value='sad'/>\""
     )
     assert "warning" not in speak(http).headers
+    answer = speak(http, transcript='Hello. <emotion\r\nX-Other: 1\r\n\u00e9="\x01"/> Go.')
+    assert answer.status_code == 200 and "x-other" not in answer.headers
+    assert "<emotion??X-Other: 1???='?'/>" in answer.headers["warning"]
