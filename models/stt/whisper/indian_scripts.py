@@ -19,7 +19,7 @@ from models.scripts import LATIN, SCRIPTS
 _TABLE = load_yaml(dict[str, dict[str, Any]], str(Path(__file__).with_name("indian_scripts.yaml")))
 _CONSONANTS, _VOWELS, _SIGNS = (_TABLE[kind] for kind in ("consonants", "vowels", "signs"))
 _SOUNDS = re.compile("|".join(sorted(_CONSONANTS | _VOWELS, key=len, reverse=True)))
-_WORD = re.compile(rf"\b(?![A-Z]{{2,}}\b)[{LATIN}]+")  # no acronym
+_WORD = re.compile(rf"(?<![{LATIN}])(?![A-Z]{{2,}}\b)[{LATIN}]+")  # no acronym
 _LETTER = re.compile("[\u0900-\u0963\u0966-\u0d7f]")
 _VIRAMA = "\u094d"  # no vowel follows
 _DEVANAGARI, _TAMIL, _SINHALA, _BLOCK = 0x900, 0xB80, 0xD80, 0x80

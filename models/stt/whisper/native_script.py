@@ -29,7 +29,7 @@ _CONTINUING = bytes(range(0x80, 0xC0))  # of a character that an earlier token b
 
 
 def _own_letters(language: str) -> str:
-    """Those of its scripts; a language of India may have them from its sisters', and gets its own."""
+    """Those of its scripts, and for a language of India those of its sisters, which are moved."""
     return letters_of(INDIAN if language in INDIAN else frozenset({language}))
 
 

@@ -74,6 +74,8 @@ def test_every_text_in_another_script_has_a_forbidden_token(
     vocabulary = engine._whisper.hf_tokenizer
     forbidden = set(ScriptTokens(vocabulary).forbidden(language))
     for other in LANGUAGES:
+        if other == "gu":  # has no token of its own: it is written byte by byte
+            continue
         if {language, other} <= INDIAN or not letters_outside(frozenset({language})).search(
             SENTENCES[other][0]
         ):
@@ -116,6 +118,7 @@ def test_letters_of_other_scripts_are_left_out(language: str, heard: str, writte
         ("ml", "இன்னு காலா വസ്ത", "ഇന്നു കാലാ വസ്ത"),
         ("hi", "ਮੇਰਾ ਨਾਮ। क़लम", "मेरा नाम। क़लम"),
         ("ta", "ಕಾಗದ", "காகத"),
+        ("te", "இருju vatha bagundi", "ఇరుజు వత బగున్ది"),
     ],
 )
 def test_speech_of_india_by_its_sound_is_written_in_its_script(
