@@ -27,7 +27,7 @@ MIN_SIMILARITY = 0.7  # of the windows of one speaker, on average
 # Of the mean embeddings of one speaker with much speech, and what is taken off it, divided by the
 # seconds of speech. Chosen and measured in `benchmarks.stt.diarization`, on different speakers.
 SAME_SIMILARITY = 0.8
-DOUBT = 0.2
+DOUBT = 0.18
 KNOWN_SIMILARITY, KNOWN_DOUBT = 0.75, 0.15  # the same, to a known speaker
 MIN_SPEAKER_S = 2.0  # of speech; a group with less joins another speaker
 MIN_NEW_S = 0.8  # the same where little is heard yet

@@ -113,12 +113,37 @@ async def test_an_incomplete_turn_ends_after_its_timeout(
     turn_server: SocketServer, detector: ScriptedTurnDetector
 ) -> None:
     detector.answers = [0.0]
-    async with deepgram(turn_server, PATH, **FLUX, eot_timeout_ms=1500) as client:
+    query = {"eot_threshold": 1.0, "eot_timeout_ms": 1500}
+    async with deepgram(turn_server, PATH, **FLUX, **query) as client:
         await client.receive()
         await client.send_pcm(loud(1), quiet(1.2))
         await client.send_pcm(quiet(1))
         end = (await events_of(client))[-1]
     assert end["trigger"] == "timeout" and end["audio_window_end"] >= 2.4
+    assert end["end_of_turn_confidence"] == 0.0
+
+
+@pytest.mark.parametrize("completeness", [0.0, 0.02, 0.4, 0.69])
+async def test_silence_ends_a_turn_within_a_second_however_unfinished_it_sounds(
+    turn_server: SocketServer, detector: ScriptedTurnDetector, completeness: float
+) -> None:
+    detector.answers = [completeness]
+    async with deepgram(turn_server, PATH, **FLUX) as client:
+        await client.receive()
+        await client.send_pcm(loud(1), *[quiet(0.1)] * 10)
+        end = (await client.until("TurnInfo", event="EndOfTurn"))[-1]
+    assert (end["trigger"], end["end_of_turn_confidence"]) == ("model", 0.7)
+
+
+async def test_a_short_time_out_ends_turns_before_the_silence_is_convincing(
+    turn_server: SocketServer, detector: ScriptedTurnDetector
+) -> None:
+    detector.answers = [0.0]
+    async with deepgram(turn_server, PATH, **FLUX, eot_timeout_ms=500) as client:
+        await client.receive()
+        await client.send_pcm(loud(1), quiet(0.6))
+        end = (await client.until("TurnInfo", event="EndOfTurn"))[-1]
+    assert (end["trigger"], end["end_of_turn_confidence"]) == ("timeout", 0.0)
 
 
 async def test_the_client_may_end_turns_alone(

@@ -138,6 +138,23 @@ async def test_verbose_json_has_the_requested_timestamps(
             assert segment["compression_ratio"] > 0 > segment["avg_logprob"]
 
 
+async def test_words_of_verbose_json_have_no_punctuation(
+    services: Services, auth: Headers, speech_wav: bytes
+) -> None:
+    class Punctuating(Listener):
+        async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+            said = "My fellow Americans, — it’s 50% “free”."
+            words = tuple(Word(one, 0.0, 0.1, 0.9) for one in said.split())
+            return Transcript("en", 0.9, (Segment(said, 0, 1, -0.1, 0, words),))
+
+    async with client_with(services, Punctuating(services)) as client:
+        fields = {"response_format": "verbose_json", "timestamp_granularities__": ["word"]}
+        body = (await send(client, auth, speech_wav, **fields)).json()
+    assert body["text"] == "My fellow Americans, — it’s 50% “free”."
+    words = [one["word"] for one in body["words"]]
+    assert words == ["My", "fellow", "Americans", "it’s", "50%", "free"]
+
+
 @pytest.mark.parametrize(
     ("response_format", "media_type", "start"),
     [

@@ -23,6 +23,7 @@ from pipelines.errors import InvalidAudio
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.diarization import (
     HOP_S,
+    MIN_SPEAKER_S,
     MIN_WINDOW_S,
     WINDOW_S,
     SpeakerLabels,
@@ -30,6 +31,7 @@ from pipelines.stt.diarization import (
     SpeakerVoice,
     WindowEmbeddings,
     cluster_speakers,
+    joined,
     speaker_letters,
     voice_windows,
 )
@@ -117,6 +119,27 @@ def test_an_utterance_has_the_words_text_and_times_of_its_speaker() -> None:
 def test_a_single_outlier_window_makes_no_new_speaker() -> None:
     segment, voices = conversation([(0, 0, 8), (1, 8.2, 9.2), (0, 9.4, 16)])
     assert {one.speaker for one in clustered([segment], voices)} == {"A"}
+
+
+def test_a_short_turn_in_small_groups_of_windows_is_a_speaker() -> None:
+    """Of 100 conversations of two people in three turns eight were told as of one."""
+    draw = np.random.default_rng(0)
+    first, second, odd = (np.eye(EMBEDDING_SIZE)[at] for at in range(3))
+    similar = [second + 0.4 * odd, second - 0.4 * odd]  # 0.72 alike, less with noise
+    turns = [(first, 0, 8), (similar[0], 8.3, 9.8), (similar[1], 10.1, 11.6), (first, 12, 18)]
+    windows, embeddings = [], []
+    for centre, start, end in turns:
+        size = min(WINDOW_S, end - start)
+        for at in np.arange(start, end - size + 0.01, HOP_S):
+            windows.append((at, at + size))
+            point = centre + 0.02 * draw.standard_normal(EMBEDDING_SIZE)
+            embeddings.append(point / np.linalg.norm(point))
+    voices = WindowEmbeddings(np.array(windows), np.array(embeddings, np.float32))
+    found = joined((), voices, MIN_SPEAKER_S)
+    assert [round(one.seconds) for one in found] == [14, 3]
+    alone = [at for at, (start, _) in enumerate(windows) if not 9 < start < 12]
+    few = WindowEmbeddings(voices.windows[alone], voices.embeddings[alone])
+    assert len(joined((), few, MIN_SPEAKER_S)) == 1, "too little to tell"
 
 
 def test_without_speaker_embeddings_all_words_have_one_speaker() -> None:

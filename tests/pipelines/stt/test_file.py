@@ -136,7 +136,9 @@ async def test_the_longest_of_the_first_segments_shows_the_language_of_a_file(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
     transcriber.languages = ("es", "es", "-", "it")
-    pieces = [tone(1), silence(3), tone(4), silence(3), tone(1), silence(3), tone(1), silence(3)]
+    pieces = [silence(1)]
+    for seconds in (1, 4, 1, 1):
+        pieces += [tone(seconds), silence(3)]
     result = await transcribe(pipeline, write(tmp_path / "0", *pieces), FileRequest())
     lengths = [len(request.pcm) / 16_000 for request in transcriber.requests]
     assert lengths == pytest.approx([4.5, 1.5, 1.5, 1.5], abs=0.1)

@@ -1,7 +1,5 @@
 """The language of a session: what changes the belief in it, and what does not."""
 
-import pytest
-
 from models.stt.base import Transcript
 from models.stt.whisper.languages import chosen
 from pipelines.stt.language import SessionLanguage
@@ -41,11 +39,10 @@ def test_short_turns_that_agree_change_it_after_several() -> None:
     assert heard[0] == "es" and heard[-1] == "de"
 
 
-@pytest.mark.parametrize(("usual", "language"), [(None, "nl"), ("de", "de"), ("fr", "nl")])
-def test_a_first_short_turn_is_decided_by_the_usual_language(
-    usual: str | None, language: str
-) -> None:
-    assert hear(SessionLanguage(usual), 0.9, nl=0.6, de=0.2, fr=0.0001) == language
+def test_the_usual_language_decides_a_first_short_turn_and_no_sentence() -> None:
+    assert hear(SessionLanguage(), 0.9, nl=0.6, de=0.02) == "nl"
+    assert hear(SessionLanguage("de"), 0.9, nl=0.6, de=0.02) == "de"
+    assert hear(SessionLanguage("de"), 2.5, nl=0.9, de=0.02) == "nl"
 
 
 def test_a_language_that_was_given_is_no_evidence() -> None:

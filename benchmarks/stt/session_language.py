@@ -1,0 +1,206 @@
+"""Whether short turns stay in the language of their session, and sentences in another change it.
+
+`python -m benchmarks.stt.session_language` speaks the answers, names and numbers of
+`short_turns.yaml` and sentences with this service's voices in twelve languages, asks Whisper for
+the probabilities of their languages, once each, and keeps these in `--keep`, so that it can be
+interrupted. Sessions are then played with the service's own belief: a sentence in which it is
+certain, then all short turns of that language and half (those in another one flip); and a sentence
+of two seconds or more in another language, after a sentence alone and after three turns more. Texts
+are tuned or held out by their hash.
+"""
+
+import argparse
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from benchmarks.hardware import hardware
+from benchmarks.stt.back_channels import NOISE, said
+from configs.settings import weights_dir
+from models.audio import Pcm
+from models.registry import STT, TTS, load_model
+from models.stt.base import STT_SAMPLE_RATE, Transcript
+from models.stt.whisper.engine import WhisperEngine
+from models.stt.whisper.languages import DOUBTFUL, LEAST, chosen
+from models.weights.store import WeightStore
+from pipelines.stt.session_language import SessionLanguage
+
+TURNS = Path(__file__).with_name("short_turns.yaml")
+SENTENCES = Path(__file__).parents[1] / "sentences.yaml"
+VOICES = {
+    "en": ("af_heart", "am_michael"),
+    "de": ("de:im_nicola", "de:ff_siwis"),
+    "es": ("ef_dora", "em_alex"),
+    "fr": ("ff_siwis", "fr:im_nicola"),
+    "it": ("if_sara", "im_nicola"),
+    "pt": ("pf_dora", "pm_alex"),
+    "nl": ("nl:em_alex",),
+    "pl": ("pl:em_alex",),
+    "hi": ("hf_alpha", "hm_omega"),
+    "ja": ("jf_alpha", "jm_kumo"),
+    "zh": ("zf_xiaoxiao", "zm_yunxi"),
+    "ar": ("ar:ff_siwis",),
+}
+UNSPACED = ("ja", "zh")  # whose sentences here are so short that two make one
+BEFORE_S, AFTER_S = 0.3, 0.16  # of silence around an utterance, as in a live session
+VOICED = 0.01  # of full scale
+LEAST_CHANGE_S = 2.0
+TURNS_BETWEEN = (0, 3)
+
+Scores = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """What Whisper says of an utterance: of its states alone and, if doubtful, of all 30 s."""
+
+    kind: str  # short or sentence
+    language: str
+    voice: str
+    text: str
+    seconds: float
+    scores: list[Scores]
+
+    @property
+    def half(self) -> str:
+        digest = sha256((self.language + self.text).encode()).digest()
+        return "tuned" if digest[-1] % 2 else "held_out"
+
+    def heard_in(self, session: SessionLanguage, known: Sequence[str]) -> str:
+        """Its language in a session, which takes it as evidence."""
+        seconds, best = self.seconds + BEFORE_S + AFTER_S, ""
+        probability, scores = 0.0, Scores()
+        prior = session.prior(seconds)
+        for scores in self.scores:
+            best, probability = chosen(scores, prior, known)
+            if probability >= DOUBTFUL:
+                break
+        likely = {code: score for code, score in scores.items() if score > LEAST}
+        session.note(Transcript(best, probability, scores=likely), seconds)
+        return best
+
+
+def utterances() -> list[tuple[str, str, str, str]]:
+    """Kind, language, voice and text of each, in an order by hash, so that any part is a sample."""
+    turns = yaml.safe_load(TURNS.read_text(encoding="utf-8"))
+    sentences = yaml.safe_load(SENTENCES.read_text(encoding="utf-8"))
+    listed = []
+    for language, voices in VOICES.items():
+        texts = sentences[language]
+        if language in UNSPACED:
+            texts = [one + after for one, after in zip(texts, texts[1:] + texts[:1], strict=True)]
+        for voice in voices:
+            listed += [("short", language, voice, text) for text in turns[language]]
+            listed += [("sentence", language, voice, text) for text in texts]
+    return sorted(listed, key=lambda key: sha256(repr(key).encode()).hexdigest())
+
+
+def clips(keep: Path) -> Iterator[Clip]:
+    """All clips; those that are not kept yet are spoken and heard."""
+    kept = [json.loads(line) for line in keep.read_text().splitlines()] if keep.exists() else []
+    yield from (Clip(**fields) for fields in kept)
+    done = {
+        tuple(fields[name] for name in ("kind", "language", "voice", "text")) for fields in kept
+    }
+    if not (left := [key for key in utterances() if key not in done]):
+        return
+    weights = WeightStore(weights_dir())
+    voices, _ = load_model(TTS, "tts/kokoro", weights)
+    recogniser, _ = load_model(STT, "stt/whisper_base", weights)
+    assert isinstance(recogniser, WhisperEngine)
+    with keep.open("a") as file:
+        for number, (kind, language, voice, text) in enumerate(left):
+            pcm = said(voices, text, voice, language)
+            loud = np.flatnonzero(np.abs(pcm) > VOICED)
+            pcm = pcm[loud[0] : loud[-1] + 1]
+            seconds = len(pcm) / STT_SAMPLE_RATE
+            scores = scores_of(recogniser, padded(pcm, number))
+            clip = Clip(kind, language, voice, text, seconds, scores)
+            fields = {name: getattr(clip, name) for name in Clip.__slots__}
+            print(json.dumps(fields, ensure_ascii=False), file=file, flush=True)
+            yield clip
+
+
+def padded(pcm: Pcm, seed: int) -> Pcm:
+    around = [np.zeros(round(seconds * STT_SAMPLE_RATE)) for seconds in (BEFORE_S, AFTER_S)]
+    whole = np.concatenate([around[0], pcm, around[1]])
+    return (whole + np.random.default_rng(seed).normal(0, NOISE, len(whole))).astype(np.float32)
+
+
+def scores_of(recogniser: WhisperEngine, pcm: Pcm) -> list[Scores]:
+    found: list[Scores] = []
+    states = recogniser._window.encode(pcm)
+    for part in (states, recogniser._window.fill(states)):
+        ranking = recogniser._model.detect_language(recogniser._view([part]))[0]
+        found.append({token[2:-2]: round(share, 5) for token, share in ranking if share > LEAST})
+        if max(found[-1].values(), default=0.0) >= DOUBTFUL:
+            break
+    return found
+
+
+def report(half: str, heard: Sequence[Clip], known: Sequence[str]) -> None:
+    """Plays all sessions of one half."""
+    drawn, wrong = random.Random(half), Counter[str]()
+    short = [clip for clip in heard if clip.half == half and clip.kind == "short"]
+    certain: dict[str, list[Clip]] = {}
+    for clip in heard:
+        session = SessionLanguage()
+        if clip.half == half and clip.kind == "sentence":
+            clip.heard_in(session, known)
+            if session.certain == clip.language:
+                certain.setdefault(clip.language, []).append(clip)
+    turns = flips = changes = missed = 0
+    for language, sentences in certain.items():
+        mine = [clip for clip in short if clip.language == language]
+        for sentence in sentences:
+            session = SessionLanguage()
+            sentence.heard_in(session, known)
+            for clip in drawn.sample(mine, len(mine)):
+                turns += 1
+                if (found := clip.heard_in(session, known)) != language:
+                    flips += 1
+                    wrong[f"flip {language} to {found}: {clip.text}"] += 1
+        others = [one for code in certain if code != language for one in certain[code]]
+        for sentence, other, between in product(sentences, others, TURNS_BETWEEN):
+            if other.seconds < LEAST_CHANGE_S:
+                continue
+            session = SessionLanguage()
+            for clip in (sentence, *drawn.sample(mine, min(between, len(mine)))):
+                clip.heard_in(session, known)
+            changes += 1
+            if (found := other.heard_in(session, known)) != other.language:
+                missed += 1
+                wrong[f"missed {language} to {other.language}: {other.text}"] += 1
+    alone = sum(clip.heard_in(SessionLanguage(), known) != clip.language for clip in short)
+    usual = sum(
+        clip.heard_in(SessionLanguage(clip.language), known) != clip.language for clip in short
+    )
+    print(
+        f"{half}: {len(short)} short turns, {alone} in another language alone, {usual} after the"
+        f" usual one; {flips} of {turns} flip in {sum(map(len, certain.values()))} sessions;"
+        f" {missed} of {changes} changes are missed ({missed / max(changes, 1):.1%})"
+    )
+    for line, count in wrong.most_common(10):
+        print(f"  {count} times {line}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", type=Path, default=Path("/tmp/session_language.jsonl"))
+    heard = list(clips(parser.parse_args().keep))
+    known = sorted({code for clip in heard for scores in clip.scores for code in scores})
+    for half in ("tuned", "held_out"):
+        report(half, heard, known)
+    print(hardware())
+
+
+if __name__ == "__main__":
+    main()
