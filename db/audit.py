@@ -80,6 +80,18 @@ def audit_page(
     return page_of(session, query.order_by(col(AuditEntry.number).desc()), page, limit)
 
 
+def recent_details(
+    session: Session, workspace_id: int, action: str, since: datetime
+) -> list[dict[str, Any]]:
+    """The details of the entries of an action since then."""
+    query = select(AuditEntry.details).where(
+        AuditEntry.workspace_id == workspace_id,
+        AuditEntry.action == action,
+        col(AuditEntry.created_at) > since,
+    )
+    return list(session.exec(query))
+
+
 def audit_chain(session: Session, workspace_id: int) -> list[AuditEntry]:
     """All entries of a workspace, oldest first."""
     query = select(AuditEntry).where(AuditEntry.workspace_id == workspace_id)

@@ -184,5 +184,5 @@ class VoiceQueue(LeasedQueue[Voice]):
 
     def _record(self, session: Session, voice: Voice, kind: EventKind) -> None:
         self._billing.add_events(session, voice.workspace_id, (voice_event(kind, voice),))
-        details = {"attempts": voice.attempt}
+        details = {"attempts": voice.attempt, "error": voice.error}
         audit(session, voice.workspace_id, kind, SERVICE, str(voice.id), details)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from pydantic import ValidationError
@@ -13,7 +14,7 @@ from sqlmodel import Session
 from configs.schema.platform import PlansConfig
 from configs.schema.voices import CustomVoicesConfig
 from db.accounts import Workspace, lock_workspace
-from db.audit import audit
+from db.audit import audit, recent_details
 from db.billing import ledger
 from db.database import Database, utc_now
 from db.errors import DatabaseError
@@ -28,6 +29,7 @@ from pipelines.accounts.authentication import UNAUTHORIZED, Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from pipelines.errors import (
+    SERVICE_FAULTS,
     InvalidRequest,
     NotFound,
     PipelineError,
@@ -58,6 +60,7 @@ LEAST_SHARE = 0.05  # of the price, for a voice that is deleted once a job has b
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
 REPORT_URL_TTL_S = 3600.0
 MOST_RECORDINGS = 30  # of a voice with its versions
+LEAST_FAILURES = 3  # of fits in a day, on plans with fewer voices
 NO_REPORT = "there is no report of this voice"
 NOT_FOUND = "the workspace has no voice of that id; GET /voices lists them"
 
@@ -262,8 +265,18 @@ class CustomVoices:
 
     def _check_room(self, session: Session, workspace_id: int, earlier: Voice | None) -> None:
         """Raises PlanRequired, InsufficientCredit or Unauthorized."""
+        workspace = session.get(Workspace, workspace_id)
         if earlier is None:
-            self.check_plan(session, session.get(Workspace, workspace_id))
+            self.check_plan(session, workspace)
+        since = utc_now() - timedelta(days=1)
+        failed = recent_details(session, workspace_id, "voice.failed", since)
+        count = sum(one.get("error", "internal_error") not in SERVICE_FAULTS for one in failed)
+        plan = "" if workspace is None else workspace.plan
+        if count >= max(LEAST_FAILURES, self._plans.limits_of(plan).custom_voices):
+            raise PlanRequired(
+                f"{count} voices of the workspace failed within a day, as many as its plan allows; "
+                "try again tomorrow, or subscribe to a larger plan"
+            )
         if ledger.credit_of(session, workspace_id) < (cost := self.billing.cost("voice", 1)):
             raise self.billing.refusal("voice", cost)
 

@@ -1,16 +1,20 @@
-"""What custom voices cost that are not made: deleted ones, and recordings that fail the checks."""
+"""What custom voices cost that are not made: deleted and failed ones, and bad recordings."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 
 from api.services import Services
-from pipelines.voices.service import LEAST_SHARE
+from db.database import utc_now
+from pipelines.voices import service
+from pipelines.voices.service import LEAST_FAILURES, LEAST_SHARE
 from tests.api.money import books_of
 from tests.api.native.speech.test_billing import allow_hangups
 from tests.api.native.voices.test_custom import stored_files
-from tests.api.native.voices.voice_making import PACK, PRICE, claim, create, post, queue_of
+from tests.api.native.voices.test_versions import improve
+from tests.api.native.voices.voice_making import PACK, PRICE, claim, create, finish, post, queue_of
 from tests.engines import TONE_ENGINE
 from tests.pipelines.voices.recordings import good_files, recording, wav
 
@@ -66,3 +70,45 @@ async def test_a_voice_deleted_before_its_fitting_is_not_charged(
     voice = await create(client, auth)
     assert (await client.delete(f"/voices/{voice['id']}", headers=auth)).status_code == 200
     assert await books.kinds() == ["hold", "release"]
+
+
+@pytest.mark.parametrize("kind", ["voice", "version"])
+async def test_voices_that_fail_are_free_and_so_many_a_day(
+    kind: str,
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their fits had two cores for nothing."""
+    books, queue = await books_of(services, auth), queue_of(services)
+    voice_id = None
+    if kind == "version":
+        voice_id = (await create(client, auth))["id"]
+        await finish(services)
+    charged = await books.charged("voice")
+
+    async def ask() -> httpx.Response:
+        if voice_id is None:
+            return await post(client, auth, language="en")
+        return await improve(client, auth, voice_id)
+
+    async def fail(error: str) -> None:
+        answer = await ask()
+        assert answer.status_code == 201, answer.text
+        voice = answer.json()
+        assert await queue.fail(await claim(services), error, "It failed.")
+        assert (await client.delete(f"/voices/{voice['id']}", headers=auth)).status_code == 200
+
+    for error in ("internal_error", *["voice_unlike"] * LEAST_FAILURES):
+        await fail(error)
+    answer = await ask()
+    assert (answer.status_code, answer.json()["error"]) == (403, "plan_required")
+    assert f"{LEAST_FAILURES} voices of the workspace failed" in answer.json()["message"]
+    assert await books.charged("voice") == charged
+    await client.post("/billing/subscribe", headers=auth, json={"plan_id": "starter"})
+    await fail("voice_unlike")
+    await client.post("/billing/subscribe", headers=auth, json={"plan_id": "free"})
+    assert (await ask()).status_code == 403
+    monkeypatch.setattr(service, "utc_now", lambda: utc_now() + timedelta(days=1))
+    await fail("voice_unlike")
