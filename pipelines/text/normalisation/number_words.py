@@ -21,6 +21,7 @@ from configs.schema.languages import language_words
 from configs.schema.readings import Numerals, readings
 
 LONGEST_NUMBER = 15  # digits; people read longer ones digit by digit
+LONGEST_GROUPED_NUMBER = 36  # with marks between its groups it is no account
 LONGEST_AMOUNT = 24  # digits before the point: the precision of decimals is 28
 
 # num2words knows Portuguese of Portugal as "pt"; the voices are Brazilian.
@@ -72,8 +73,12 @@ class NumberWords:
         self.units = _unit_abbreviations(self.locale) | self.readings.units
         for unit in _IN_CAPITALS & self.units.keys():
             self.units.setdefault(unit.upper(), self.units[unit])
+        self._units_in_any_case = {
+            mark.casefold(): unit for mark, unit in reversed(self.units.items()) if len(mark) > 1
+        }
+        self.spelled_serial = re.compile(sets.get("spelled_serial", r"[-/]?\d{5,}"))
         self._marks = {unit: mark for mark, unit in reversed(self.units.items())}
-        self._minus = f"{self.own.minus or self._word('negword', '-')} " if self.spells else "-"
+        self.minus = f"{self.own.minus or self._word('negword', '-')} " if self.spells else "-"
         self.months = {
             name.lower().rstrip("."): number
             for width in ("wide", "abbreviated")
@@ -91,9 +96,15 @@ class NumberWords:
         """The word for "." "@" "/" "+" "=" or "to"; empty where the language has none here."""
         return self.own.marks.get(mark, "")
 
-    def integer(self, digits: str) -> str:
+    def unit(self, mark: str) -> str | None:
+        """The unit that is written as `mark`; in any case where that is no word in capitals."""
+        if len(mark) == 2 and mark.isupper():  # as of a state
+            return self.units.get(mark)
+        return self.units.get(mark) or self._units_in_any_case.get(mark.casefold())
+
+    def integer(self, digits: str, longest: int = LONGEST_NUMBER) -> str:
         """ASCII digits as a cardinal; long ones and those with leading zeros digit by digit."""
-        if len(digits) > LONGEST_NUMBER or (digits[0] == "0" and len(digits) > 1):
+        if len(digits) > longest or (digits[0] == "0" and len(digits) > 1):
             return self.digits(digits)
         return self._spell(int(digits), "cardinal") or digits
 
@@ -158,7 +169,7 @@ class NumberWords:
             return f" {self.digits(part)} "
         tables = self.readings.tables
         if (letters := tables.get("letters")) is None:
-            return part
+            return tables.get("internet", {}).get(part.lower(), part)
         word = part.lower()
         return tables["internet"].get(word) or " ".join(letters[letter] for letter in word)
 
@@ -169,7 +180,7 @@ class NumberWords:
         """A number as `[-]1234[.56]`."""
         sign = ""
         if number.startswith("-"):
-            sign, number = self._minus, number[1:]
+            sign, number = self.minus, number[1:]
         whole, _, fraction = number.partition(".")
         spoken = self.integer(whole or "0")
         if not fraction:
@@ -194,9 +205,9 @@ class NumberWords:
     def fraction(self, above: str, below: str) -> str:
         """`above` and `below` in ASCII digits, `above` perhaps with a sign."""
         if above.startswith("-"):
-            return self._minus + self.fraction(above[1:], below)
+            return self.minus + self.fraction(above[1:], below)
         forms = self.readings.fractions.get(int(below)) or self.readings.fraction
-        is_part = len(above) <= 3 and int(above) < int(below) <= 100  # unlike "24/7"
+        is_part = len(above) <= 3 and int(above) < int(below) <= 1000  # unlike "24/7"
         if not forms or not is_part or below == "1":
             forms = self.readings.ratio or "{n} {d}"
         options = forms.split("|")
@@ -238,7 +249,7 @@ class NumberWords:
         parts = [units] if abs(amount) >= 1 or not amount else []
         if not _is_whole(amount):
             parts.append(hundredths)
-        return (self._minus if amount < 0 else "") + self._between_money.join(parts)
+        return (self.minus if amount < 0 else "") + self._between_money.join(parts)
 
     def currency_name(self, number: str, currency: str) -> str:
         if (names := self.own.currencies.get(currency)) and names.spoken:

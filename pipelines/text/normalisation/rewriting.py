@@ -64,7 +64,7 @@ class FormRewriter:
 
     def _fill(self, slot: re.Match[str], match: re.Match[str]) -> str:
         value = match[int(slot[1])] or ""
-        for kind in slot[2].split(":")[1:]:
+        for kind in slot[2].split(":")[1:] if value else ():
             table = self._words.readings.tables.get(kind)
             value = self._words.read(value, kind) if table is None else table.get(value, value)
         return value
