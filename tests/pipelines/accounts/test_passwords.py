@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import os
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from argon2 import PasswordHasher, extract_parameters
 
 from pipelines.accounts import passwords
 from pipelines.accounts.passwords import Passwords
-from pipelines.errors import Overloaded
+from pipelines.errors import InvalidRequest, Overloaded
+from tests.cpu_time import cpu_units
 
 
 async def test_a_password_matches_in_every_unicode_normalisation_form() -> None:
@@ -41,6 +43,21 @@ async def test_verification_does_the_same_hashing_work_for_an_unknown_account(
     for one in (stored, None):
         assert not await hasher.verify(one, "a wrong password")
     assert len(seen) == 2 and seen[0] == seen[1]
+
+
+def test_no_password_takes_long_to_judge() -> None:
+    """The only thread for passwords is that of all logins, and a sign-up needs no key."""
+    signs = "4@8({[<369!1|0$5+7%2" * 12
+    judge = partial(Passwords().hash_new, signs, f"a{signs}@example.com", signs[1:])
+    asyncio.run(Passwords().hash_new("a long enough password"))  # loads the list
+    # About 3 are measured, with the hash; with all combinations of 72 signs 60.
+    assert cpu_units(lambda: asyncio.run(judge())) < 12
+
+
+async def test_a_password_that_is_the_users_own_address_is_refused() -> None:
+    address = "somebody.long@company.example.com"
+    with pytest.raises(InvalidRequest, match="about this account"):
+        await Passwords().hash_new(address, address)
 
 
 async def test_hashing_beyond_the_queue_length_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
