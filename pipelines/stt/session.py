@@ -93,6 +93,11 @@ class LiveSession:
         self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer, self._tasks)
         self._decoder = UtteranceDecoder(pipeline.transcriber, self._limits, self._tasks, options)
 
+    def unheard_s(self, accepted_s: float) -> float:
+        """Of so many seconds of audio, those whose text has not been emitted."""
+        done = self._position if self._utterance is None else self._utterance.speech_start
+        return max(accepted_s - done / STT_SAMPLE_RATE, 0.0) + self._backlog_s
+
     @property
     def silent_to_s(self) -> float:
         """Without an open utterance: before here no other can begin."""
