@@ -80,15 +80,10 @@ def audit_page(
     return page_of(session, query.order_by(col(AuditEntry.number).desc()), page, limit)
 
 
-def recent_details(
-    session: Session, workspace_id: int, action: str, since: datetime
-) -> list[dict[str, Any]]:
+def recent_details(session: Session, workspace_id: int, action: str, since: datetime) -> list[Any]:
     """The details of the entries of an action since then."""
-    query = select(AuditEntry.details).where(
-        AuditEntry.workspace_id == workspace_id,
-        AuditEntry.action == action,
-        col(AuditEntry.created_at) > since,
-    )
+    mine = (AuditEntry.workspace_id == workspace_id, AuditEntry.action == action)
+    query = select(AuditEntry.details).where(*mine, col(AuditEntry.created_at) > since)
     return list(session.exec(query))
 
 

@@ -59,8 +59,13 @@ class SpokenCommand(SocketListener):
             case LiveTranscript() if event.final or event.sentence_id == self._next_id:
                 await self._add(event)
 
+    async def close(self) -> None:
+        if not self._asked.streams:  # nothing was sent of a transcript that is cut
+            self.input.meter.cut(self.input.received_s)
+        await super().close()
+
     async def _answer(self) -> None:
-        await self.close()
+        await super().close()
         if self.input.failure is not None:  # a part of a command could be another command
             error = to_api_error(self.input.failure)
             await self._socket.send(wyoming_error(error.message, error.code))

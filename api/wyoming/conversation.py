@@ -119,12 +119,13 @@ async def answer(
                 history=(ChatMessage("system", INSTRUCTIONS), *earlier),
             )
         )
-        async with aclosing(completion), aclosing(completion.deltas()) as deltas:
+        async with aclosing(completion), aclosing(completion.deltas(is_whole=True)) as deltas:
             if has_begun := said.streams:
                 await session.send(wyoming_event("handled-start", context=context))
             async for text in _clauses(deltas):
                 pieces.append(text)
                 if has_begun:
+                    completion.deliver(len("".join(pieces)))
                     await session.send_speech(wyoming_event("handled-chunk", text=text))
         text = "".join(pieces).strip()
         earlier += [asked, ChatMessage("assistant", text)]
@@ -163,6 +164,11 @@ class WyomingConversation(Conversation):
         self._command: SpokenCommand | None = None
         self._texts = SpokenTexts(session, services.speech)
         self._answering: asyncio.Task[None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        tasks = (self._answering, self._command and self._command.listening)
+        return self._texts.is_busy or not all(task is None or task.done() for task in tasks)
 
     async def receive_text(self, text: str) -> None:
         raise ClientFault("events are binary messages")

@@ -79,6 +79,11 @@ class SpokenTexts:
         self._stream: GrowingText | None = None
         self._language: str | None = None  # of the last text, if no text named it
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a text is spoken, or more of one may come."""
+        return not (self._stream is None and (self._context is None or self._context.is_idle))
+
     async def accept(self, event: WyomingEvent) -> None:
         """A whole text, or the start, a part or the end of a streamed one. Raises ClientFault."""
         stream = self._stream

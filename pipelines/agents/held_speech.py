@@ -4,10 +4,9 @@ A hold for each sentence would let an answer begin that cannot be spoken to its 
 the database between the first clause and its sound.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 
 from pipelines.billing.billing import Charge
 from pipelines.billing.operation import Operation
@@ -23,7 +22,7 @@ HELD_CHARACTERS = 1000  # some 70 s of speech; few answers have more
 
 @dataclass(eq=False, repr=False)
 class HeldSpeech:
-    """The synthesis of one answer. It is charged for what was sent, by `count_sent`.
+    """The synthesis of one answer. It is charged for the text that was sent, by `count_sent`.
 
     There are no events of its texts: those of the session have them.
     """
@@ -32,9 +31,10 @@ class HeldSpeech:
     _workspace_id: int
     payer: Operation
     _stack: AsyncExitStack  # of the charges
-    made: int = 0  # characters, of all texts so far
+    made: int = 0  # characters, of all texts that were spoken
     sent: int = 0
-    _charges: list[Charge] = field(default_factory=list)
+    _units: int = 0  # of the text that is spoken
+    charges: list[Charge] = field(default_factory=list)
 
     @property
     def pipeline(self) -> SpeechPipeline:
@@ -51,10 +51,10 @@ class HeldSpeech:
     @asynccontextmanager
     async def pay(
         self, workspace_id: int, operation: Operation, plan: SpeechPlan
-    ) -> AsyncIterator["HeldText"]:
+    ) -> AsyncIterator["HeldSpeech"]:
         """Holds more where the answer is longer than what is held."""
-        units = self.characters(plan)
-        missing = self.made + units - sum(charge.units for charge in self._charges)
+        self._units = self.characters(plan)
+        missing = self.made + self._units - sum(charge.units for charge in self.charges)
         if missing > HELD_CHARACTERS:
             await self.hold(missing)
         elif missing > 0:
@@ -62,46 +62,30 @@ class HeldSpeech:
                 await self.hold(HELD_CHARACTERS)
             except InsufficientCredit:
                 await self.hold(missing)
-        share = partial(self._synthesis.characters_up_to, plan)
-        yield HeldText(self, self.made, units, share)
+        yield self
+
+    async def count(self, chunk: SpokenChunk) -> None:
+        """Does nothing: the pace of the playback decides what is sent."""
+
+    def take(self, chunk: SpokenChunk) -> None:
+        """Does nothing either."""
+
+    async def complete(self) -> None:
+        self.made += self._units
 
     async def hold(self, characters: int) -> None:
         """Raises InsufficientCredit or DatabaseUnavailable."""
         charge = await self._synthesis.billing.hold(
             self._workspace_id, "tts", characters, self.payer
         )
-        self._charges.append(await self._stack.enter_async_context(charge))
+        self.charges.append(await self._stack.enter_async_context(charge))
 
     def count_sent(self, characters: int) -> None:
-        """The listener has been sent speech up to that many of the characters made."""
+        """The listener has been sent so many of the characters."""
         self.sent = left = characters
-        for charge in self._charges:
+        for charge in self.charges:
             charge.used = min(left, charge.units)
             left -= charge.used
-
-    async def capture(self) -> None:
-        """Charges for what was sent."""
-        for charge in self._charges:
-            await charge.capture_delivered(charge.used)
-
-
-@dataclass(slots=True)
-class HeldText:
-    """One text of the answer while it is spoken."""
-
-    speech: HeldSpeech
-    before: int  # characters of the texts before it
-    units: int  # that it costs
-    share: Callable[[SpokenChunk], int]  # of the units, up to the end of a chunk
-
-    async def count(self, chunk: SpokenChunk) -> None:
-        self.speech.made = max(self.speech.made, self.before + self.share(chunk))
-
-    def take(self, chunk: SpokenChunk) -> None:
-        """Does nothing: the pace of the playback decides what was sent."""
-
-    async def complete(self) -> None:
-        self.speech.made = self.before + self.units
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,4 +110,5 @@ async def hold_speech(
         await held.hold(HELD_CHARACTERS)
         yield held
         held.count_sent(held.made)  # with the silence at the end of a text
-        await held.capture()
+        for charge in held.charges:
+            await charge.capture_delivered(charge.used)

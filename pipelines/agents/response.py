@@ -39,6 +39,7 @@ class AnswerText:
     """A delta of the text: of the transcript, when it is spoken, as its audio begins."""
 
     text: str
+    characters: int = 0  # of the speech that cost something, up to here
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,6 @@ class AnswerAudio:
     data: bytes
     duration_s: float
     words: tuple[TimedWord, ...] = ()
-    characters: int = 0  # of the answer that cost something, up to here
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,7 @@ class Answer:
         self._listens = asyncio.Event()  # the voice does not work: it waits for text, or to be sent
         self._listens.set()
         self._spoken = 0  # characters
+        self._shown = 0  # of these or, without a voice, of the text: what was sent
         self._grown = asyncio.Event()  # the text, or its end came
         self._sent = asyncio.Event()
         self._is_read = False
@@ -104,8 +105,9 @@ class Answer:
         return self._credit.sent if self._credit else 0
 
     async def pieces(self) -> AsyncGenerator[AnswerPiece, None]:
-        """The answer at the pace of its playback; closing it stops the work, and charges for what
-        was generated and taken. Raises EngineError, PipelineError or DatabaseError."""
+        """The answer at the pace of its playback; its end, or closing it, charges for what was
+        generated, or what was taken if the service stops, and for the speech that was taken.
+        Raises EngineError, PipelineError or DatabaseError."""
         self._tasks.start(self._read(), "read the answer")
         try:
             while (piece := await self._pieces.get()) is not None:
@@ -115,9 +117,13 @@ class Answer:
                     await self._playback.wait_for_turn()
                     self._playback.count(piece.duration_s)
                     self._sent.set()
+                elif isinstance(piece, AnswerText):
+                    self._shown += len(piece.text)
+                    self._completion.deliver(self._shown)
                     if self._credit is not None:
                         self._credit.count_sent(piece.characters)
                 yield piece
+            self._completion.deliver(math.inf)
         finally:
             try:
                 await self._tasks.close()
@@ -130,7 +136,7 @@ class Answer:
         clock = asyncio.get_running_loop().time
         asked_at = clock()
         letters = 0
-        async with aclosing(self._completion.deltas()) as deltas:
+        async with aclosing(self._completion.deltas(is_paced=True)) as deltas:
             async for delta in deltas:
                 self.usage = delta.usage or self.usage
                 self.finish_reason = delta.finish_reason or self.finish_reason
@@ -142,14 +148,19 @@ class Answer:
                     letters += spoken_length(delta.text)
                     if letters > self._most_letters and self._splitter.drop_unfinished():
                         self.finish_reason = "length"
-                        break
+                        await self._completion.stop()
                 for call in delta.tool_calls:
                     self._pieces.put_nowait(AnswerCall(call))
-                if self._is_slow and clock() - asked_at > AT_ONCE_S:
+                if self.finish_reason is not None:
+                    self._end_text()
+                elif self._is_slow and clock() - asked_at > AT_ONCE_S:
                     await asyncio.sleep(0)  # the voice takes what it can
                     if not self._listens.is_set() and await self._completion.pause():
                         await self._listens.wait()
                 asked_at = clock()
+        self._end_text()
+
+    def _end_text(self) -> None:
         self._is_read = True
         self._grown.set()
         if self._voice is None:
@@ -184,6 +195,7 @@ class Answer:
         """The transcript is shown with the audio of its words: a client that is interrupted has
         little more than it heard. `in_parts` where the speech would run dry before all is made."""
         begins, shown = self._spoken, 0  # characters: of the answer before, of this piece
+        paid = self._credit.made if self._credit else 0
         clock = asyncio.get_running_loop().time
         works_since, made_s = clock(), self._made_s
         self._spoken += len(text)
@@ -196,19 +208,20 @@ class Answer:
                     await self._sent.wait()
                     self._listens.clear()
                 works_since += clock() - before
-                if chunk.words is None:  # an engine without word times
-                    shown = self._show(text, shown, len(text))
-                elif chunk.words:
-                    shown = self._show(text, shown, chunk.words[-1].text_end - begins)
+                end = len(text) if chunk.words is None else 0  # an engine without word times
+                if chunk.words:
+                    end = chunk.words[-1].text_end - begins
+                cost = paid + math.ceil(end * voice.charged / len(text))
+                shown = self._show(text, shown, end, cost)
                 self._put_audio(chunk.data, chunk.words or ())
-        self._show(text, shown, len(text))
+        self._show(text, shown, len(text), self._credit.made if self._credit else 0)
         if self._made_s > made_s:
             self._slowness = (clock() - works_since) / (self._made_s - made_s)
 
-    def _show(self, text: str, start: int, end: int) -> int:
+    def _show(self, text: str, start: int, end: int, characters: int) -> int:
         """Returns the end."""
         if end > start:
-            self._pieces.put_nowait(AnswerText(text[start:end]))
+            self._pieces.put_nowait(AnswerText(text[start:end], characters))
         return max(start, end)
 
     def _put_audio(self, data: bytes, words: tuple[TimedWord, ...]) -> None:
@@ -218,8 +231,7 @@ class Answer:
             duration_s = len(part) / self._bytes_per_s
             self._made_s += duration_s
             first_words = words if not start else ()
-            made = self._credit.made if self._credit else 0
-            self._pieces.put_nowait(AnswerAudio(part, duration_s, first_words, made))
+            self._pieces.put_nowait(AnswerAudio(part, duration_s, first_words))
 
     def _failed(self, task: asyncio.Task[Any], error: BaseException) -> None:
         self._pieces.put_nowait(error if isinstance(error, Exception) else RuntimeError())

@@ -61,6 +61,11 @@ class AudioMeter:
         """Audio that is not charged for, since the service failed on it."""
         self._free_ms += milliseconds
 
+    def cut(self, seconds: float) -> None:
+        """The end of the audio, whose text was not sent: it is free if the service stops."""
+        if self._billing.is_stopping:
+            self.forgive(round(seconds * 1000))
+
     async def settle(self, *events: NewEvent) -> None:
         """Charges for the processed audio, and adds the events; once.
 

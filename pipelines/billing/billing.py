@@ -52,8 +52,8 @@ class Charge:
     After the work, `capture` or `capture_delivered` charges for it. A failure of the service in the
     block releases the hold, records the event that `failed` makes of it, and is waited for. What
     fails by the caller's own act, such as the deletion of the voice that is speaking, is charged
-    for `used`; so is what the service stops, unless the answer `is_whole`, and a caller that
-    disconnects (CancelledError, GeneratorExit, `leave`), in the background. A caller that has
+    for `used`; so is a caller that disconnects (CancelledError, GeneratorExit, `leave`), in the
+    background. What the service stops is charged for what was `delivered`. A caller that has
     received nothing of what was `made` is charged for that once it has left so often in an hour.
     Otherwise the hold is released. A charge is settled once; later calls do nothing. Until then its
     hold is renewed.
@@ -65,9 +65,9 @@ class Charge:
     units: int  # at most so many can be captured
     operation: str  # the same in every entry of the ledger
     _failed: FailureEvent | None = None
-    used: int = 0  # units that the caller has received so far
+    used: int = 0  # units that the caller pays for when it leaves now
+    delivered: int | None = None  # of these, when the service stops; None: all
     made: int = 0  # units of work so far, for an answer that is sent when it is whole
-    is_whole: bool = False  # the answer, of which nothing is delivered before its end
     is_settled: bool = False  # or it will be, in the background
     _is_paid: bool = False  # an earlier run of the same request was charged
     _may_be_charged: bool = False  # or a capture was not confirmed, and may have happened
@@ -119,8 +119,8 @@ class Charge:
         background."""
         if self.is_settled:
             return
-        if self.used > 0:
-            self._settle_later(self._capture(self.used))
+        if self._due > 0:
+            self._settle_later(self._capture(self._due))
         elif self.made > 0:
             self.is_settled = True
             self._billing.settle_abandoned(self, self._release, self._capture(self.made))
@@ -145,18 +145,23 @@ class Charge:
     ) -> None:
         if error is not None and not isinstance(error, Exception):
             self.leave()
-        elif error and self.used > 0 and self._is_due(error):
-            await self.capture_delivered(self.used)
+        elif error and self._due > 0 and self._is_due(error):
+            await self.capture_delivered(self._due)
         elif error and self.made > 0 and public_error(error)[0] not in SERVICE_FAULTS:
             self.leave()
         else:
             event = self._failed(error, self.operation) if error and self._failed else None
             await self.release(*([] if event is None else [event]))
 
+    @property
+    def _due(self) -> int:
+        """Units to charge for work that ends before its time."""
+        is_cut = self._billing.is_stopping and self.delivered is not None
+        return min(self.used, self.delivered or 0) if is_cut else self.used
+
     def _is_due(self, error: Exception) -> bool:
         """Whether what was delivered before a failure is charged."""
-        is_stop = isinstance(error, EngineStopped) and not self.is_whole
-        return is_stop or public_error(error)[0] not in SERVICE_FAULTS
+        return isinstance(error, EngineStopped) or public_error(error)[0] not in SERVICE_FAULTS
 
     def _settle_later(self, work: Settlement, *events: NewEvent) -> None:
         self.is_settled = True
@@ -195,7 +200,7 @@ class Billing:
     _open: WeakSet[Charge] = field(default_factory=WeakSet)
     _turns: AccountTurns = field(default_factory=AccountTurns)
     _renewing: asyncio.Task[None] | None = None
-    is_stopping: bool = False  # whole answers that are left then are free
+    is_stopping: bool = False  # only what was delivered is charged then
 
     def cost(self, service: Service, units: int) -> int:
         """Micro-USD. Units are characters, milliseconds of audio, tokens or voices."""

@@ -99,6 +99,7 @@ class Completion:
     usage: TokenUsage | None = None  # so far
     _before_pause: TokenUsage | None = None
     _pieces: list[GenerationDelta] = field(default_factory=list)  # that were taken
+    _characters: int = 0  # of their text
 
     def __post_init__(self) -> None:
         request = self._request
@@ -110,14 +111,17 @@ class Completion:
         self.marks = request.marks
         self._count(self._first)
 
-    async def deltas(self, *, is_whole: bool = False) -> AsyncGenerator[GenerationDelta, None]:
+    async def deltas(
+        self, *, is_whole: bool = False, is_paced: bool = False
+    ) -> AsyncGenerator[GenerationDelta, None]:
         """The pieces; the turn is saved before the last one, so that it can be continued at once.
 
-        The caller delivers each, or the answer when it `is_whole`.
+        The caller delivers each at once, or the answer when it `is_whole`. Of one that `is_paced`
+        it calls `deliver`; the generator then stays open after the last piece, until it is closed.
         Closing this generator stops the model, saves the answer so far and charges for it. A failed
         answer is not charged. Raises EngineError or DatabaseUnavailable.
         """
-        self._charge.is_whole = is_whole
+        self._charge.delivered = 0 if is_whole or is_paced else None
         try:
             async with self._charge:
                 async for delta in self._all():
@@ -125,12 +129,22 @@ class Completion:
                         ends = delta.finish_reason is not None
                         delta = replace(delta, text=self._redactor.push(delta.text, ends=ends))
                     self._pieces.append(delta)
+                    self._characters += len(delta.text)
                     self._count(delta)
-                    if delta.finish_reason is not None:
+                    if delta.finish_reason is not None and not is_paced:
                         await self._end()
                     yield delta
+                if is_paced and self.answer.finish_reason is not None:
+                    await asyncio.Event().wait()
         finally:
             await self.aclose()
+
+    def deliver(self, characters: float) -> None:
+        """So many characters of the text so far are sent."""
+        if self.usage is not None:
+            share = min(characters / max(self._characters, 1), 1.0)
+            tokens = round(self.usage.completion_tokens * share)
+            self._charge.delivered = self.usage.prompt_tokens + tokens
 
     @property
     def answer(self) -> GenerationDelta:
@@ -157,6 +171,11 @@ class Completion:
         await self._rest.aclose()
         self._rest = self._resume(said.text, self.usage.completion_tokens)  # begins when read
         return True
+
+    async def stop(self) -> None:
+        """Ends the answer with the delta that was taken last."""
+        self._pieces.append(GenerationDelta(finish_reason="length"))
+        await self._rest.aclose()
 
     def _count(self, delta: GenerationDelta) -> None:
         if delta.usage is not None:

@@ -96,6 +96,11 @@ class LiveSession:
             pipeline.transcriber, self._limits, self._tasks, options, pipeline.usual_languages
         )
 
+    def unheard_s(self, accepted_s: float) -> float:
+        """Of so many seconds of audio, those whose text has not been emitted."""
+        done = self._position if self._utterance is None else self._utterance.speech_start
+        return max(accepted_s - done / STT_SAMPLE_RATE, 0.0) + self._backlog_s
+
     @property
     def silent_to_s(self) -> float:
         """Without an open utterance: before here no other can begin."""

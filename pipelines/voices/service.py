@@ -60,7 +60,7 @@ LEAST_SHARE = 0.05  # of the price, for a voice that is deleted once a job has b
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
 REPORT_URL_TTL_S = 3600.0
 MOST_RECORDINGS = 30  # of a voice with its versions
-LEAST_FAILURES = 3  # of fits in a day, on plans with fewer voices
+FAILED_IN, LEAST_FAILURES = timedelta(days=1), 3  # on plans with fewer voices
 NO_REPORT = "there is no report of this voice"
 NOT_FOUND = "the workspace has no voice of that id; GET /voices lists them"
 
@@ -268,15 +268,12 @@ class CustomVoices:
         workspace = session.get(Workspace, workspace_id)
         if earlier is None:
             self.check_plan(session, workspace)
-        since = utc_now() - timedelta(days=1)
-        failed = recent_details(session, workspace_id, "voice.failed", since)
+        failed = recent_details(session, workspace_id, "voice.failed", utc_now() - FAILED_IN)
         count = sum(one.get("error", "internal_error") not in SERVICE_FAULTS for one in failed)
         plan = "" if workspace is None else workspace.plan
         if count >= max(LEAST_FAILURES, self._plans.limits_of(plan).custom_voices):
-            raise PlanRequired(
-                f"{count} voices of the workspace failed within a day, as many as its plan allows; "
-                "try again tomorrow, or subscribe to a larger plan"
-            )
+            message = f"{count} voices failed within a day, as many as the plan allows to"
+            raise PlanRequired(f"{message}; try again tomorrow, or subscribe to a larger plan")
         if ledger.credit_of(session, workspace_id) < (cost := self.billing.cost("voice", 1)):
             raise self.billing.refusal("voice", cost)
 

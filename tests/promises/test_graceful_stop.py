@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,22 +16,29 @@ import httpx
 import pytest
 import yaml
 from sqlmodel import Session, func, select
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from benchmarks.service import Service, running_service, upgrade_plan
 from configs.environment import sqlite_url
 from db.billing.tables import CreditHold, LedgerEntry
 from db.chats import ChatEntry
 from db.database import make_engine
+from pipelines.agents.response import INSTRUCTIONS
+from tests.api.openai.realtime.client import RealtimeClient
 from tests.deployments.gateway.socket_client import speaking
 from tests.engines import ECHO, FOLDER
+from tests.engines.echo import _WORD
 from tests.patience import PATIENCE_S
 from tests.promises.conftest import config_without_weights
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
 WORD_S = 0.1  # of the chat model
-LEFT_S = (5, 25, 90)
+LEFT_S = (5, 30, 90)
+HEAD_S = 4  # of work before the stop
 DRAIN_S = 30
+SENTENCE, SENTENCE_S = "Said with this calm tone that goes into your end. ", 3.2
 STOPPED_WITHIN_S = 60.0
 
 
@@ -68,8 +76,13 @@ class Answer:
         return bool(self.lines) and "error" in self.lines[-1] and bool(self.lines[-1]["error"])
 
 
+def count(left_s: int) -> int:
+    """The words of an answer that takes so long after the stop."""
+    return round((left_s + HEAD_S) / WORD_S)
+
+
 async def chat(http: httpx.AsyncClient, left_s: int) -> Answer:
-    words = " ".join(f"w{number}" for number in range(round(left_s / WORD_S)))
+    words = " ".join(f"w{number}" for number in range(count(left_s)))
     body = {"messages": [{"role": "user", "content": words}], "stream": True}
     answer = Answer("chat", left_s, [], ended=False)
     try:
@@ -104,7 +117,7 @@ async def speech(http: httpx.AsyncClient, left_s: int) -> Answer:
 
 
 async def whole(http: httpx.AsyncClient, left_s: int) -> Answer:
-    words = " ".join(f"w{number}" for number in range(round(left_s / WORD_S)))
+    words = " ".join(f"w{number}" for number in range(count(left_s)))
     body = {"messages": [{"role": "user", "content": words}], "stream": False, "save_chat": False}
     answer = Answer("whole", left_s, [], ended=False)
     try:
@@ -126,6 +139,33 @@ async def socket(service: Service, voice_id: str, left_s: int) -> Answer:
         if "flush_completed" not in answer.lines[-1]:
             answer.lines.append(message)
     return answer
+
+
+def spoken_text(left_s: int) -> str:
+    return SENTENCE * round((left_s + HEAD_S) / SENTENCE_S)
+
+
+async def agent(service: Service, left_s: int) -> Answer:
+    answer = Answer("agent", left_s, [], ended=False, status=200)
+    url = f"{service.url.replace('http', 'ws', 1)}/openai/v1/realtime"
+    headers = {"Authorization": f"Bearer {service.key}"}
+    async with connect(url, additional_headers=headers, max_queue=None) as socket:
+        client = RealtimeClient(socket)
+        await client.write(spoken_text(left_s))
+        options = {"output_modalities": ["audio"], "max_output_tokens": 4000}
+        await client.send("response.create", response=options)
+        with suppress(ConnectionClosed):
+            while True:
+                answer.lines.append(await client.receive())
+        answer.ended = socket.close_code == 1001 and answer.lines[-1]["type"] == "error"
+    if any(line["type"] == "response.done" for line in answer.lines):
+        del answer.lines[-1]
+    return answer
+
+
+def transcript(answer: Answer) -> str:
+    kind = "response.output_audio_transcript.delta"
+    return "".join(line["delta"] for line in answer.lines if line["type"] == kind)
 
 
 def received(answer: Answer) -> int:
@@ -150,8 +190,9 @@ async def test_a_stop_ends_each_request_and_charges_what_was_delivered(
         works += [whole(http, 5), whole(http, 90), whole(http, 90)]
         works += [speech(http, 5), speech(http, 90)]
         works += [socket(service, voice, 5), socket(service, voice, 90)]
+        works += [agent(service, left_s) for left_s in LEFT_S]
         tasks = [asyncio.create_task(work) for work in works]
-        await asyncio.sleep(4)
+        await asyncio.sleep(HEAD_S)
         began = time.monotonic()
         os.kill(service.pid, signal.SIGTERM)
         if again:
@@ -175,12 +216,17 @@ async def test_a_stop_ends_each_request_and_charges_what_was_delivered(
     assert holds == 0
     for answer in answers:
         assert answer.ended, answer
-        assert answer.failed == (answer.left_s > DRAIN_S), answer
+        if answer.left_s != DRAIN_S:  # which may just end in time
+            assert answer.failed == (answer.left_s > DRAIN_S), answer
         assert answer.status == (503 if answer.name == "whole" and answer.failed else 200)
     chats = [answer for answer in answers if answer.name == "chat"]
-    paid = [round(answer.left_s / WORD_S) + received(answer) for answer in chats]
+    paid = [count(answer.left_s) + received(answer) for answer in chats]
     wholes = [answer for answer in answers if answer.name == "whole" and not answer.failed]
-    paid += [2 * round(answer.left_s / WORD_S) for answer in wholes]
+    paid += [2 * count(answer.left_s) for answer in wholes]
+    for answer in (answer for answer in answers if answer.name == "agent"):
+        prompt, said = INSTRUCTIONS + " " + spoken_text(answer.left_s), transcript(answer)
+        paid.append(len(_WORD.findall(prompt)) + len(said.split()))
+        units["tts"].remove(len(said))
     assert units["chat"] == sorted(paid)
     texts = [len(speech_text(left_s)) for left_s in (5, 5, 90, 90)]
     assert units["tts"][:2] == texts[:2] and len(units["tts"]) == 4

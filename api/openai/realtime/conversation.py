@@ -116,7 +116,7 @@ class RealtimeConversation:
 
     @property
     def is_busy(self) -> bool:
-        return self._active is not None
+        return bool(self._responses or self._is_pending or self._input.unheard_s)
 
     async def opened(self) -> None:
         try:

@@ -76,7 +76,6 @@ class InputListener(SocketListener):
         self._host = host
         self.turns = UserTurns(host, TurnOptions())
         self._settings: InputAudio | None = None
-        self._live_from_s = 0.0  # position of its first audio in the session
         self._uncommitted_s = 0.0
         self._idle: asyncio.TimerHandle | None = None
 
@@ -94,7 +93,7 @@ class InputListener(SocketListener):
         has_changed = (settings, wants_logprobs) != before
         if has_changed:
             options = await self._options_of(settings, wants_logprobs)
-            self._live_from_s = self.input.received_s
+            self.live_from_s = self.input.received_s
         turns.options = TurnOptions(
             creates_response=detection is not None
             and detection.create_response
@@ -102,7 +101,7 @@ class InputListener(SocketListener):
             interrupts=detection is not None and detection.interrupt_response,
             transcribes=wanted is not None,
             wants_logprobs=wants_logprobs,
-            from_s=self._live_from_s,
+            from_s=self.live_from_s,
         )
         if has_changed:
             await self._stop_listening()
@@ -201,6 +200,7 @@ class InputListener(SocketListener):
 
     async def close(self) -> None:
         self._stop_idle()
+        self.input.meter.cut(self.unheard_s)
         await self._stop_listening()
         await self.input.meter.settle()
 
@@ -253,4 +253,4 @@ class InputListener(SocketListener):
             self._idle = None
 
     def _ms(self, at_s: float) -> int:
-        return round((self._live_from_s + at_s) * 1000)
+        return round((self.live_from_s + at_s) * 1000)

@@ -26,6 +26,7 @@ from pipelines.stt.session import LiveSession
 from telemetry.tracing import request_id
 
 Data = TypeVar("Data", str, bytes)
+HELD_BACK_S = 0.1  # of audio at most, by resamplers, frames and noise reduction
 
 
 class SocketListener(ABC):
@@ -41,6 +42,7 @@ class SocketListener(ABC):
         self.input = AudioInput(socket, speech.billing, speech.live_transcription.limits)
         self.options = SessionOptions()
         self.heard_s = 0.0  # of audio that was processed
+        self.live_from_s = 0.0  # position of the first audio of `live` in the session
         self.committed: set[int] = set()  # sentence_ids of utterances that the client ended
         self.live: LiveSession | None = None  # from `start` on
         self.listening: asyncio.Task[None] | None = None
@@ -51,6 +53,13 @@ class SocketListener(ABC):
         self.granted_speakers: bool | list[str] = False  # that a client secret's maker chose
         self._emitting: asyncio.Task[None] | None = None
         self._order = asyncio.Lock()  # events come from several tasks
+
+    @property
+    def unheard_s(self) -> float:
+        """Seconds of accepted audio whose text was not sent."""
+        accepted_s = self.input.received_s - self.live_from_s
+        seconds = 0.0 if self.live is None else self.live.unheard_s(accepted_s)
+        return seconds if seconds > HELD_BACK_S else 0.0
 
     @abstractmethod
     async def emit(self, event: LiveEvent) -> None:
@@ -132,6 +141,7 @@ class SocketListener(ABC):
 
     async def close(self) -> None:
         """Stops the work, and charges for it; without effect when it has ended."""
+        self.input.meter.cut(self.unheard_s)
         if self._emitting is not None:
             self._emitting.cancel()
         try:
@@ -198,6 +208,10 @@ class ListeningConversation(Conversation):
 
     async def summarise(self) -> None:
         """Sends the last event."""
+
+    @property
+    def is_busy(self) -> bool:
+        return any(one.unheard_s for one in self.listeners)
 
     async def opened(self) -> None:
         self.expect_message()

@@ -32,7 +32,16 @@ from tests.api.leaving.stopped import (
     StoppedSite,
     words,
 )
-from tests.api.leaving.work import REQUESTS, SOCKETS, TEXT, Begin, Work, messages, speech_file
+from tests.api.leaving.work import (
+    REQUESTS,
+    SOCKETS,
+    TEXT,
+    Begin,
+    Work,
+    messages,
+    pcm,
+    speech_file,
+)
 from tests.api.local_server import local_settings
 from tests.api.money import Books
 from tests.api.replaced import with_listening
@@ -114,7 +123,11 @@ SPEECH_SOCKETS: dict[str, Begin] = {
 CHATS = [path for path, work in REQUESTS.items() if work.is_streamed and work.service == "chat"]
 FILES = [path for path, work in REQUESTS.items() if work.is_streamed and work.service == "stt"]
 EXPLAIN = "/tts/explain"  # which is free
-LIVE_S = 30.0  # of audio that each sends
+# Seconds of audio that each socket sends: two sentences, and the pause between them.
+SENTENCES_S, PAUSE_S = (8.0, 19.0), 3.0
+SENT_S = (PAUSE_S, SENTENCES_S[0] + PAUSE_S, sum(SENTENCES_S) + PAUSE_S)  # by sentences with a text
+ROUNDED_S = 0.5  # of frames, and of the silence that belongs to a sentence
+FINAL = {"EndOfTurn", "committed_transcript"}  # kinds of messages
 MOST_WORDS = 700  # of an answer that was cut
 WHOLE = [path for path, work in REQUESTS.items() if not (work.is_streamed or path == EXPLAIN)]
 
@@ -260,9 +273,25 @@ async def test_an_upload_that_a_stop_cuts_is_refused_and_free(stopped: StoppedSi
     client.close()
 
 
+def is_final(message: dict[str, Any]) -> bool:
+    """Whether it has the text of a whole sentence, in any dialect."""
+    kinds = (message.get("event"), message.get("message_type"))
+    if not (message.get("is_final") or message.get("end_of_turn") or FINAL.intersection(kinds)):
+        return False
+    if "channel" in message:
+        (message,) = message["channel"]["alternatives"]
+    return bool(message.get("text") or message.get("transcript"))
+
+
 async def test_cut_answers_and_transcripts_cost_what_was_sent(
-    stopped: StoppedSite, working: list[asyncio.Task[None]], tmp_path: Path
+    stopped: StoppedSite,
+    working: list[asyncio.Task[None]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    first, second = map(pcm, SENTENCES_S)
+    spoken = first + bytes(round(PAUSE_S * 16_000) * 2) + second
+    monkeypatch.setattr("tests.api.leaving.work.pcm", lambda _: spoken)
     path = tmp_path / "talk.wav"
     path.write_bytes(speech_file())
     pipeline = stopped.server.services.speech.transcription.pipeline
@@ -283,7 +312,10 @@ async def test_cut_answers_and_transcripts_cost_what_was_sent(
     assert len(stopped.clients) == len(FILES + CHATS) + len(LIVE)
     for client in stopped.clients:
         if client.path in LIVE:
-            expected = {"stt": round(LIVE_S * 1000)}
+            finals = sum(map(is_final, client.messages))
+            charged_s = charged[client.key_id]["stt"] / 1000
+            assert abs(charged_s - SENT_S[finals]) < ROUNDED_S, (client.path, finals, charged_s)
+            continue
         elif client.path in FILES:
             texts = [one for one in client.messages if one["type"] == "transcript.text.delta"]
             expected = {"stt": ends_ms[len(texts) - 1]}

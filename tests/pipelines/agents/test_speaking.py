@@ -106,6 +106,7 @@ async def test_a_voice_that_would_run_dry_is_given_its_next_sentence_in_parts(
     asked: list[tuple[str, bool]] = []
 
     class Voice:
+        charged = 0
         voice = SimpleNamespace(
             voice=SimpleNamespace(language="en"), model=SimpleNamespace(real_time_factor=0.0)
         )
@@ -121,10 +122,12 @@ async def test_a_voice_that_would_run_dry_is_given_its_next_sentence_in_parts(
     class Completion:
         model = "model"
 
-        async def deltas(self) -> AsyncGenerator[GenerationDelta, None]:
+        async def deltas(self, *, is_paced: bool) -> AsyncGenerator[GenerationDelta, None]:
             yield GenerationDelta(ANSWER[:18])
             await asyncio.sleep(0.05)
             yield GenerationDelta(ANSWER[18:])
+
+        def deliver(self, characters: float) -> None: ...
 
         async def aclose(self) -> None: ...
 
@@ -144,6 +147,7 @@ async def test_the_language_model_pauses_while_a_slow_voice_works(real_time_fact
     works = False
 
     class Voice:
+        charged = 0
         voice = SimpleNamespace(
             voice=SimpleNamespace(language="en"),
             model=SimpleNamespace(real_time_factor=real_time_factor),
@@ -162,7 +166,7 @@ async def test_the_language_model_pauses_while_a_slow_voice_works(real_time_fact
         model = "model"
         pauses = 0
 
-        async def deltas(self) -> AsyncGenerator[GenerationDelta, None]:
+        async def deltas(self, *, is_paced: bool) -> AsyncGenerator[GenerationDelta, None]:
             for word in ANSWER.split(" "):
                 await asyncio.sleep(0.02)
                 if works:
@@ -172,6 +176,8 @@ async def test_the_language_model_pauses_while_a_slow_voice_works(real_time_fact
         async def pause(self) -> bool:
             self.pauses += 1
             return True
+
+        def deliver(self, characters: float) -> None: ...
 
         async def aclose(self) -> None: ...
 

@@ -104,7 +104,7 @@ async def test_voices_that_fail_are_free_and_so_many_a_day(
         await fail(error)
     answer = await ask()
     assert (answer.status_code, answer.json()["error"]) == (403, "plan_required")
-    assert f"{LEAST_FAILURES} voices of the workspace failed" in answer.json()["message"]
+    assert f"{LEAST_FAILURES} voices failed within a day" in answer.json()["message"]
     assert await books.charged("voice") == charged
     await client.post("/billing/subscribe", headers=auth, json={"plan_id": "starter"})
     await fail("voice_unlike")
