@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 import jiwer
+import numpy as np
 from faster_whisper.audio import decode_audio
 
 from benchmarks.hardware import hardware
@@ -152,7 +153,7 @@ def _engine(store: WeightStore, name: str) -> TTSEngine:
 
 
 def _recorded(path: Path) -> Pcm:
-    return decode_audio(str(path), LISTENING_HZ)[: LONGEST_S * LISTENING_HZ]
+    return np.asarray(decode_audio(str(path), LISTENING_HZ), np.float32)[: LONGEST_S * LISTENING_HZ]
 
 
 def _read(results: Path) -> dict[tuple[str, str], dict[str, str]]:

@@ -22,7 +22,9 @@ _SOUNDS = re.compile("|".join(sorted(_CONSONANTS | _VOWELS, key=len, reverse=Tru
 _WORD = re.compile(rf"(?<![{LATIN}])(?![A-Z]{{2,}}\b)[{LATIN}]+")  # no acronym
 _LETTER = re.compile("[\u0900-\u0963\u0966-\u0d7f]")
 _VIRAMA = "\u094d"  # no vowel follows
-_DEVANAGARI, _TAMIL, _SINHALA, _BLOCK = 0x900, 0xB80, 0xD80, 0x80
+_NASAL = re.compile(f"[नम]{_VIRAMA}(?=[क-झट-धप-भशस])")  # written as a dot in most scripts
+_DEVANAGARI, _BENGALI, _TAMIL, _MALAYALAM, _SINHALA = 0x900, 0x980, 0xB80, 0xD00, 0xD80
+_BLOCK = 0x80  # letters
 _BLOCKS = {
     code: first
     for first, last, codes in SCRIPTS
@@ -52,7 +54,8 @@ def _written(word: str, block: int, respelled: Mapping[str, str]) -> str:
         else:
             letters += _SIGNS[sound] if is_open else _VOWELS[sound]
         is_open = sound in _CONSONANTS
-    return letters + _VIRAMA * (is_open and block >= _TAMIL)
+    letters += _VIRAMA * (is_open and block >= _TAMIL)
+    return letters if block in (_BENGALI, _TAMIL, _MALAYALAM) else _NASAL.sub("ं", letters)
 
 
 @lru_cache(maxsize=1024)

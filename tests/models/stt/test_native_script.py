@@ -110,15 +110,15 @@ def test_letters_of_other_scripts_are_left_out(language: str, heard: str, writte
     ("language", "heard", "written"),
     [
         ("bn", "Amora Kaal Shokali Kolkata Jab.", "আমরা কাল শকালি কল্কাতা জাব."),
-        ("kn", "Namage batti ishta", "ನಮಗೇ ಬತ್ತಿ ಇಶ್ತ"),
+        ("kn", "Namage batti ishta", "ನಮಗೆ ಬತ್ತಿ ಇಶ್ತ"),
         ("hi", "Mera naam Rahul", "मेरा नाम रहुल"),
-        ("ta", "Kaapi venum", "காபி வேநும்"),
+        ("ta", "Kaapi venum", "காபி வெநும்"),
         ("pa", "UPI kya hai", "UPI ਕ੍ਯਾ ਹੈ"),
         ("ru", "Privet", "Privet"),
         ("ml", "இன்னு காலா വസ്ത", "ഇന്നു കാലാ വസ്ത"),
         ("hi", "ਮੇਰਾ ਨਾਮ। क़लम", "मेरा नाम। क़लम"),
         ("ta", "ಕಾಗದ", "காகத"),
-        ("te", "இருju vatha bagundi", "ఇరుజు వత బగున్ది"),
+        ("te", "இருju vatha bagundi", "ఇరుజు వత బగుంది"),
     ],
 )
 def test_speech_of_india_by_its_sound_is_written_in_its_script(

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,16 @@ async def transcribe(
 
 def silence(seconds: float) -> np.ndarray:
     return np.zeros(int(16_000 * seconds), np.float32)
+
+
+async def test_a_language_is_graded_by_the_character_errors_of_the_model(
+    pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber
+) -> None:
+    errors = (("de", 20.0), ("es", 20.1), ("hi", 50.0), ("pl", 50.1))
+    transcriber.info = replace(transcriber.info, character_errors=errors)
+    grades = {one.names.code: one.grade for one in await pipeline.languages()}
+    expected = {"de": "good", "es": "fair", "hi": "fair", "pl": "weak"}
+    assert grades == {code: expected.get(code) for code in transcriber.info.languages}
 
 
 async def test_silence_gives_an_empty_transcript(
