@@ -24,10 +24,9 @@ from pipelines.stt.committed import CommittedText
 from pipelines.stt.endpointing import LikelyEnd, TurnPolicy, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE
 from pipelines.stt.formatting import TranscriptStyle
-from pipelines.stt.heard_language import with_language
+from pipelines.stt.heard_language import SessionLanguage, with_language
 from pipelines.stt.live_speakers import SpeakerOptions, UtteranceVoices
 from pipelines.stt.prompts import usable_prompt
-from pipelines.stt.session_language import SessionLanguage
 from pipelines.tasks import TaskSet
 from pipelines.text.redaction import Redaction
 from pipelines.text.usual_language import UsualLanguages
