@@ -31,7 +31,7 @@ from models.stt.base import STT_SAMPLE_RATE, Transcript
 from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.languages import DOUBTFUL, LEAST, chosen
 from models.weights.store import WeightStore
-from pipelines.stt.session_language import SessionLanguage
+from pipelines.stt.heard_language import SessionLanguage
 
 TURNS = Path(__file__).with_name("short_turns.yaml")
 SENTENCES = Path(__file__).parents[1] / "sentences.yaml"

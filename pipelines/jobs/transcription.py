@@ -21,7 +21,7 @@ from pipelines.jobs.queue import JobQueue
 from pipelines.stt.diarization import SpeakerLabels, SpeakerVoice
 from pipelines.stt.file import FileRequest, FileTranscript, TranscriptionPipeline, confidence_of
 from pipelines.stt.formatting import separator_of
-from pipelines.stt.language import SessionLanguage
+from pipelines.stt.heard_language import SessionLanguage
 
 CUT_S = 30  # at the end of a window, in which it is cut where it is quietest
 QUIET_S = 0.3

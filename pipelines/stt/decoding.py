@@ -24,7 +24,7 @@ from pipelines.stt.committed import CommittedText
 from pipelines.stt.endpointing import LikelyEnd, TurnPolicy, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE
 from pipelines.stt.formatting import TranscriptStyle
-from pipelines.stt.language import SessionLanguage, with_language
+from pipelines.stt.heard_language import SessionLanguage, with_language
 from pipelines.stt.live_speakers import SpeakerOptions, UtteranceVoices
 from pipelines.stt.prompts import usable_prompt
 from pipelines.tasks import TaskSet

@@ -50,7 +50,7 @@ from pipelines.stt.diarization import (
     voice_windows,
 )
 from pipelines.stt.formatting import TranscriptStyle, formatted, separator_of
-from pipelines.stt.language import SessionLanguage, with_language
+from pipelines.stt.heard_language import SessionLanguage, with_language
 from pipelines.stt.prompts import usable_prompt
 from pipelines.tasks import iterate_in_thread
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
@@ -58,7 +58,8 @@ from pipelines.text.redaction import Redaction, Redactor
 from pipelines.text.usual_language import UsualLanguages
 
 CLIP_S = 2.0, 10.05  # of a known speaker: the least, and the most with the padding of encoders
-FIRST_SEGMENTS = 4  # the longest of these shows the language of a file
+FIRST_SEGMENTS = 4  # the first of these that is long enough, or the longest, shows the language
+ENOUGH_SAMPLES = 4 * STT_SAMPLE_RATE
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
@@ -336,14 +337,17 @@ class _FileDecoding:
     async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, Transcript], None]:
         """A transcript for each segment in order.
 
-        Where the language is not given, the longest of the first segments is heard first: it shows
-        the language that a short one leaves open.
+        Where the language is not given, a long one of the first segments is heard before the
+        others: it shows the language that a short one leaves open.
         """
         language = self.recording.request.language
         segments, heard = list(self.speech), dict[SpeechSegment, Transcript]()
         urgency = FINAL if len(segments) == 1 else FILE
         if language is None and segments:
-            first = max(segments[:FIRST_SEGMENTS], key=lambda one: one.end - one.start)
+            first = max(
+                segments[:FIRST_SEGMENTS],
+                key=lambda segment: min(segment.end - segment.start, ENOUGH_SAMPLES),
+            )
             heard[first] = await self._transcribe(first, None, urgency)
             found = heard[first].language
             if heard[first].segments and self.recording.profile.terms.get(found):
@@ -372,30 +376,25 @@ class _FileDecoding:
         prompt = await asyncio.to_thread(usable_prompt, request.prompt, expected)
         pcm = self.pcm[segment.start : segment.end]
         seconds = len(pcm) / STT_SAMPLE_RATE
-        prior = self.session.prior(seconds)
-        heard = self.transcriber.transcribe(
-            TranscriptionRequest(
-                pcm=pcm,
-                language=language,
-                prior=prior,
-                languages=() if language else request.languages,
-                options=DecodingOptions(
-                    beam_size=profile.beam_size,
-                    initial_prompt=" ".join(filter(None, (terms, prompt))) or None,
-                    terms=request.keyterms,
-                    words=request.words or request.speakers or request.multichannel,
-                    translate=request.translate,
-                ),
-                urgency=urgency,
-                owner=self.recording.owner,
-                # The order of the words of a translation is not that of the speech.
-                speech=() if request.translate else self.speech[segment],
-                voice_windows=voice_windows(self.speech[segment]) if request.speakers else (),
-            )
+        asked = TranscriptionRequest(
+            pcm=pcm,
+            language=language,
+            prior=self.session.prior(seconds),
+            languages=() if language else request.languages,
+            options=DecodingOptions(
+                beam_size=profile.beam_size,
+                initial_prompt=" ".join(filter(None, (terms, prompt))) or None,
+                terms=request.keyterms,
+                words=request.words or request.speakers or request.multichannel,
+                translate=request.translate,
+            ),
+            urgency=urgency,
+            owner=self.recording.owner,
+            # The order of the words of a translation is not that of the speech.
+            speech=() if request.translate else self.speech[segment],
+            voice_windows=voice_windows(self.speech[segment]) if request.speakers else (),
         )
-        transcript = await with_language(
-            heard, max(prior, key=lambda one: prior[one], default=None)
-        )
+        transcript = await with_language(self.transcriber.transcribe(asked), asked.expected)
         if transcript.segments:
             self.session.note(transcript, seconds)
         return transcript

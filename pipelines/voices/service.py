@@ -42,7 +42,7 @@ from pipelines.errors import (
 from pipelines.jobs.leases import HOLD
 from pipelines.ports import STTModel
 from pipelines.storage.files import Files, keep_files
-from pipelines.stt.language import with_language
+from pipelines.stt.heard_language import with_language
 from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
 from pipelines.tts.voices import STILL_MADE, ReadyCustomVoices, VoiceDirectory, key_of, parse_id

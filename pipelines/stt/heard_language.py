@@ -1,9 +1,10 @@
-"""The language of speech: of a session or a file, and of a transcript without one.
+"""The language of what is heard: one belief for a session or a file, which each utterance changes,
+and the language of a transcript whose engine does not say it, from its text.
 
-The language of a session is one belief, which each utterance changes: a hidden Markov model whose
-states are the languages (Rabiner, "A Tutorial on Hidden Markov Models and Selected Applications in
-Speech Recognition", 1989). Its speaker seldom changes the language, and the recogniser's
-probabilities are evidence, of little weight where there is little speech.
+The belief is a hidden Markov model whose states are the languages (Rabiner, "A Tutorial on Hidden
+Markov Models and Selected Applications in Speech Recognition", 1989): speakers seldom change the
+language, and the recogniser's probabilities are evidence, of little weight where there is little
+speech.
 """
 
 import asyncio
@@ -15,7 +16,6 @@ from models.stt.base import Transcript
 from pipelines.text.language_detection import detect_language, paragraph_language
 
 BY_TEXT = 0.9  # the probability of a language that only the text shows
-
 # Log odds that one language has of another at most, so that a change needs no more evidence than
 # this, after an hour as after a sentence.
 MOST = 5.0
@@ -25,6 +25,20 @@ LEAST_PROBABILITY = 1e-4  # of a language; the recogniser's smaller ones are noi
 # Seconds of audio, with the silence around the speech, that have no weight, and full weight.
 NO_EVIDENCE_S, FULL_EVIDENCE_S = 0.6, 2.4
 LEAST_WEIGHT = 0.1
+
+
+async def with_language(heard: Awaitable[Transcript], expected: str | None) -> Transcript:
+    """The transcript in one of its candidates, if it has some: in the `expected` one, that of the
+    utterance before, unless the text is clearly in another."""
+    transcript = await heard
+    if not transcript.candidates:
+        return transcript
+    text, offered = " ".join(one.text for one in transcript.segments), set(transcript.candidates)
+    if expected in offered:
+        language = await asyncio.to_thread(paragraph_language, text, offered, expected)
+    else:
+        language = await asyncio.to_thread(detect_language, text, offered)
+    return replace(transcript, language=language, candidates=(), scores={language: BY_TEXT})
 
 
 class SessionLanguage:
@@ -66,17 +80,3 @@ def _log(scores: Mapping[str, float], language: str) -> float:
 def _weight(seconds: float) -> float:
     share = (seconds - NO_EVIDENCE_S) / (FULL_EVIDENCE_S - NO_EVIDENCE_S)
     return min(1.0, max(LEAST_WEIGHT, share))
-
-
-async def with_language(heard: Awaitable[Transcript], expected: str | None) -> Transcript:
-    """The transcript in one of its candidates, if it has some: in the `expected` one, that of the
-    utterance before, unless the text is clearly in another."""
-    transcript = await heard
-    if not transcript.candidates:
-        return transcript
-    text, offered = " ".join(one.text for one in transcript.segments), set(transcript.candidates)
-    if expected in offered:
-        language = await asyncio.to_thread(paragraph_language, text, offered, expected)
-    else:
-        language = await asyncio.to_thread(detect_language, text, offered)
-    return replace(transcript, language=language, candidates=(), scores={language: BY_TEXT})
