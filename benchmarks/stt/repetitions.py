@@ -1,4 +1,4 @@
-"""Whether words that are said 2 to 15 times stay in transcripts, and sounds without speech stay out.
+"""Whether words said 2 to 15 times stay in transcripts, and sounds without speech stay out.
 
 `python -m benchmarks.stt.repetitions` lets six voices of the service repeat 20 words, alone or
 within a sentence, and compares how often a transcript has the word; then it transcribes 200 sounds
@@ -115,7 +115,9 @@ def cases(half: str) -> list[Case]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, default=weights_dir() / "benchmarks/repeats")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=weights_dir() / "benchmarks/repeats"
+    )
     parser.add_argument("--half", choices=("tuned", "held_out"), default="held_out")
     parser.add_argument("--label", default="now", help="of the results, which are kept under it")
     parser.add_argument("--limit", type=int, default=120, help="at most so many repetitions")

@@ -48,7 +48,6 @@ class DecodingJob:
     language: str = ""
     probability: float = 1.0
     times: bool = False  # decoded with time tokens
-    no_repeat: int = 0  # tokens in a row that its text has only once; 0 for any
     is_again: bool = False  # after its prompt was tried
 
     @property
