@@ -95,7 +95,7 @@ class Case:
 
     def is_right(self, text: str) -> bool:
         """Whether the count is right within WITHIN, and what is said after it is there."""
-        ends = "and" not in self.form or "left" in text.lower()
+        ends = "and" not in self.form or " he " in text.lower()
         return abs(self.count_in(text) - self.count) <= WITHIN and ends
 
 

@@ -297,25 +297,25 @@ class WhisperEngine(STTEngine):
 
     def _counted(self, job: DecodingJob, decoding: Decoding) -> Transcript | None:
         """The text of speech that repeats words, each as often as it is said. None for any other,
-        and where the speech makes the words unlikely."""
+        and where the speech makes the words unlikely, also decoded alone."""
         request, is_spaced = job.request, job.language not in UNSPACED
         if not request.speech or job.interim or job.prompt:
             return None
         is_suspected = repetition.is_suspected(decoding.text, is_spaced=is_spaced)
         if not (is_suspected or self._guards.is_suspect(decoding)):
             return None
-        if self._guards.is_hallucination(self._shortened(job, decoding), request.options):
-            return None
+        shortened = self._shortened(job, decoding)
+        is_unlikely = self._guards.is_hallucination(shortened, request.options)
         words, ended = self._align_words(job, decoding), decoding.complete
         first, size, times = repetition.longest_run([word.word for word in words])
         onsets = repetition.onsets_s(request.pcm, words)
         if len(onsets) <= repetition.LEAST_TIMES:
             return None
-        if len(onsets) != times + 1 or not ended:
+        if is_unlikely or len(onsets) != times + 1 or not ended:
             after = first + size * times
             end_s = onsets[repetition.LEAST_TIMES]
             alone = self._first_words(job, onsets[0], end_s, is_within=first > 0)
-            if times:
+            if times and (alone or not is_unlikely):
                 words = (*words[:first], *(alone or words[first:after]), *words[after:])
             elif alone and onsets[0] * STT_SAMPLE_RATE < request.speech[0][0] + BEGINNING:
                 words, ended = alone, False
