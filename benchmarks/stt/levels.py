@@ -1,11 +1,11 @@
 """Word errors in recordings that are too quiet, clipped or offset, or whose channels do not agree,
 against those of the same recordings as they are.
 
-`python -m benchmarks.stt.levels [FOLDER]` takes the sentences of `benchmarks.stt.lost_speech`: those
-of `passages.yaml`, spoken by voices of the service, and the recordings of FOLDER. Half of them are
-for tuning (`--half tuned`). Each is changed in every way of CHANGES and transcribed as a file and,
-with `--live`, as a stream. Results lie in KEPT, so that an interrupted run goes on where it
-stopped; they are those of a `--label`.
+`python -m benchmarks.stt.levels [FOLDER]` takes the sentences of `benchmarks.stt.lost_speech`:
+those of `passages.yaml`, spoken by voices of the service, and the recordings of FOLDER. Half of
+them are for tuning (`--half tuned`). Each is changed in every way of CHANGES and transcribed as a
+file and, with `--live`, as a stream. Results lie in KEPT, so that an interrupted run goes on where
+it stopped; they are those of a `--label`.
 """
 
 import argparse

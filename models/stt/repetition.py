@@ -19,6 +19,8 @@ from models.audio import Pcm
 from models.mel import FRAME_SAMPLES, HOP_SAMPLES, MEL_SAMPLE_RATE, frames_of, mel_power
 from models.stt.base import Word
 
+AROUND_S = 3.0  # after a run: a decoder may hear its end as other words
+MISHEARD = 1.5  # times as many in the sound as in the text, where it does
 LEAST_TIMES = 3  # in a row, from which the sound is counted
 LONGEST_UNIT = 4  # words
 BANDS = 40
@@ -32,6 +34,14 @@ FASTER, SLOWER = 0.7, 1.45  # of the period
 # Similarities of the same word, measured on the tuned half of `benchmarks.stt.repetitions`: beside
 # it at least 0.4 where it changes gradually, and other words have up to 0.3.
 SIMILAR, ALIKE = 0.35, 0.6
+_LOOP = re.compile(r"([^\W\d]{2,12}?)\1{3,}")
+
+
+def is_suspected(text: str, *, is_spaced: bool) -> bool:
+    """Whether a text repeats words, or a part of a word that does not end."""
+    if longest_run(text.split() if is_spaced else text)[2]:
+        return True
+    return _LOOP.search(text.lower()) is not None
 
 
 def longest_run(words: Sequence[str]) -> tuple[int, int, int]:
@@ -51,20 +61,28 @@ def longest_run(words: Sequence[str]) -> tuple[int, int, int]:
     return best
 
 
-def onsets_s(pcm: Pcm, from_s: float = 0.0) -> list[float]:
-    """When each repetition of a sound begins that is repeated after `from_s`, and when the last one
-    ends, in seconds; empty without one."""
+def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
+    """When each repetition of a sound begins, and when the last one ends, in seconds; empty without
+    one. With the words of a text, near the longest run among them."""
+    first, size, times = longest_run([word.word for word in words])
+    after = first + size * times
+    from_s = words[first].start if first else 0.0
+    until_s = words[after - 1].end + AROUND_S if times and after < len(words) else np.inf
     padded = np.pad(pcm, FRAME_SAMPLES // 2)
     bands = mel_power(frames_of(padded), BANDS)
     power = bands.sum(axis=1)
     kept = np.flatnonzero(power > AUDIBLE * np.percentile(power, 95))
-    kept = kept[kept >= from_s * FRAMES_PER_S]
+    kept = kept[(kept >= from_s * FRAMES_PER_S) & (kept < until_s * FRAMES_PER_S)]
+    if len(kept) < LEAST_TIMES * SHORTEST_PERIOD:
+        return []
     likeness = _self_similarity(np.log(bands[kept] + 1e-10))
     period = _period(likeness)
     if period is None:
         return []
     places = _Pattern(likeness, power[kept], period).places()
     seconds = [float(kept[place]) / FRAMES_PER_S for place in places]
+    if first and seconds[0] > words[after - 1].end:
+        return []  # another one
     last = kept[places[-1] : places[-1] + 2 * period]
     quietest = _quietest(power[last], int(FASTER * period)) if len(last) > period else len(last) - 1
     return [*seconds, float(last[quietest]) / FRAMES_PER_S]
@@ -72,7 +90,7 @@ def onsets_s(pcm: Pcm, from_s: float = 0.0) -> list[float]:
 
 def recounted(words: Sequence[Word], onsets: Sequence[float]) -> tuple[Word, ...]:
     """The words, with the longest run among them as often as there are onsets; the last of those is
-    its end. What was written in its place is left out."""
+    its end. Words that were heard in its place are left out."""
     first, size, times = longest_run([word.word for word in words])
     after = first + size * times
     units = [words[at : at + size] for at in range(first, after, size)]
@@ -84,10 +102,11 @@ def recounted(words: Sequence[Word], onsets: Sequence[float]) -> tuple[Word, ...
             begin = start + (end - start) * number / size
             stop = start + (end - start) * (number + 1) / size
             said.append(replace(word, start=round(begin, 2), end=round(stop, 2)))
-    heard_s = 1.5 * onsets[-2] - 0.5 * onsets[-3]  # the middle of the last unit, if as long
-    rest = tuple(word for word in words[after:] if (word.start + word.end) / 2 > heard_s)
-    end = min([onsets[-1], *(word.start for word in rest)])
-    last = said[-1]
+    rest = tuple(words[after:])
+    if len(onsets) - 1 >= MISHEARD * times:
+        heard_s = 1.5 * onsets[-2] - 0.5 * onsets[-3]  # the middle of the last unit, if as long
+        rest = tuple(word for word in rest if (word.start + word.end) / 2 > heard_s)
+    last, end = said[-1], min([onsets[-1], *(word.start for word in rest)])
     mark = last.word if rest else last.word.rstrip(",、，")
     said[-1] = replace(last, word=mark, end=round(max(end, last.start), 2))
     return (*words[:first], *said, *rest)

@@ -21,7 +21,7 @@ OVER_NOISE = 4.0  # times, from which a frame is a sound
 NOISE_RISE = 10 ** (10 * 0.032 / 20)  # a frame: noise that grows is noise after some seconds
 FALL = 10 ** (-6 * 0.032 / 20)  # a frame: the level after a click, or of one who moves away
 OFFSET_SHARE = 0.03  # of a new frame in the mean
-SMALL_OFFSET = 1e-3  # which stays
+SMALL_OFFSET = 5e-3  # which stays in louder speech: frames cut the periods of a voice anywhere
 
 
 class Mixdown:
