@@ -167,7 +167,8 @@ class WyomingConversation(Conversation):
 
     @property
     def is_busy(self) -> bool:
-        tasks = (self._answering, self._command and self._command.listening)
+        listening = self._command.listening if self._command else None
+        tasks = (self._answering, listening)
         return self._texts.is_busy or not all(task is None or task.done() for task in tasks)
 
     async def receive_text(self, text: str) -> None:

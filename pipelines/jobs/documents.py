@@ -38,8 +38,16 @@ _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`{1,3})([^\n*_`]{1,500})\1(?!\w)
 # Without declarations of its own. It ends before the next `<`: many without an end take no longer.
 _DOCTYPE = re.compile(r"<!DOCTYPE[^\[<>]*>", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,32};")
-_NO_MEMBER = (KeyError, BadZipFile, RuntimeError, OSError, EOFError, zlib.error)
-_NO_MEMBER += (ValueError, OverflowError)  # a place outside of the file
+_NO_MEMBER: tuple[type[Exception], ...] = (
+    KeyError,
+    BadZipFile,
+    RuntimeError,
+    OSError,
+    EOFError,
+    zlib.error,
+    ValueError,  # a place outside of the file
+    OverflowError,
+)
 _HEADINGS = {"h1", "h2"}
 _BLOCKS = {"p", "div", "h3", "h4", "h5", "h6", "li", "blockquote", "section", "br", "tr"}
 _SILENT = {"head", "script", "style", "svg", "math", "nav", "template"}

@@ -14,6 +14,7 @@ from pipelines.stt.decoding import LiveUtterance, SessionOptions, UtteranceDecod
 from pipelines.stt.prompts import MOST_CHARACTERS, usable_prompt
 from pipelines.tasks import TaskSet
 from pipelines.text import language_detection
+from pipelines.text.usual_language import UsualLanguages
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber
 
@@ -66,7 +67,7 @@ async def test_the_prompt_of_live_speech_is_judged_beside_the_event_loop(
     usable_prompt.cache_clear()
     model, limits = FakeTranscriber(), load_yaml(ListeningConfig, "listening").limits
     options = SessionOptions(languages=("en",), initial_prompt=f"{NAMES}.")
-    decoder = UtteranceDecoder(model, limits, TaskSet(), options)
+    decoder = UtteranceDecoder(model, limits, TaskSet(), options, UsualLanguages())
     decoding = decoder.decode(np.zeros(STT_SAMPLE_RATE, np.float32), FINAL, LiveUtterance(1, 0))
     for _ in range(3):
         await asyncio.sleep(0.01)
