@@ -167,8 +167,7 @@ class WyomingConversation(Conversation):
 
     @property
     def is_busy(self) -> bool:
-        listening = self._command.listening if self._command else None
-        tasks = (self._answering, listening)
+        tasks = [self._answering, None if self._command is None else self._command.listening]
         return self._texts.is_busy or not all(task is None or task.done() for task in tasks)
 
     async def receive_text(self, text: str) -> None:
