@@ -1,4 +1,4 @@
-"""Classes of written forms of English and German that NeMo's grammars read, each by a few inputs."""
+"""Classes of written forms that NeMo's grammars or native speakers read, each by a few inputs."""
 
 import pytest
 
@@ -77,6 +77,34 @@ GERMAN = {
     "3 km3": "drei Kubikkilometer",
     "1,5 Millionen km": "eins Komma fünf Millionen Kilometer",
 }
+OTHERS = [
+    ("es", "A las 12 p. m.", "A las doce del mediodía."),
+    ("es", "A las 12:30 p. m. de hoy", "A las doce y media de la tarde de hoy"),
+    ("es", "1 000 €", "mil euros"),
+    ("es", "llame al 600 123 456", "llame al seis cero cero, uno dos tres, cuatro cinco seis"),
+    ("zh", "下午2:30", "下午两点三十分"),
+    ("zh", "12:02", "十二点零二分"),
+    ("zh", "¥2", "两元"),
+    ("ko", "010-1234-5678입니다", "영 일 영, 일 이 삼 사, 오 육 칠 팔입니다"),
+    ("pl", "Np. pies, tj. zwierzę", "Na przykład pies, to jest zwierzę"),
+    ("te", "₹500", "అయిదు వందల రూపాయలు"),
+    ("te", "₹2000", "రెండు వేల రూపాయలు"),
+    ("ta", "₹500", "500 ரூபாய்"),
+    ("gu", "98765 43210", "9 8 7 6 5, 4 3 2 1 0"),
+    ("mr", "डॉ. पाटील", "डॉक्टर पाटील"),
+    ("pa", "₹500", "500 ਰੁਪਏ"),
+    ("kn", "₹500", "ಐದು ನೂರು ರೂಪಾಯಿಗಳು"),
+    ("ml", "ഡോ. രവി", "ഡോക്ടർ രവി"),
+    ("en", "arr[12] is set", "arr twelve is set"),
+    ("en", "Paris[12] is big", "Paris is big"),
+]
+
+
+@pytest.mark.parametrize(("language", "written", "spoken"), OTHERS)
+def test_forms_of_other_languages_are_read_by_class(
+    language: str, written: str, spoken: str
+) -> None:
+    assert speak(written, language) == spoken
 
 
 @pytest.mark.parametrize(("written", "spoken"), ENGLISH.items())
