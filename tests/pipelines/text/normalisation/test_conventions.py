@@ -61,7 +61,7 @@ ENGLISH = {
     "src/main/java": "src slash main slash java",
     "and/or": "and/or",
     # Others
-    "12 Main St, Springfield, IL, 62701": "twelve Main Street, Springfield, Illinois six two seven zero one",
+    "Springfield, IL, 62701": "Springfield, Illinois six two seven zero one",
     "Well, OK.": "Well, OK.",
     "κ and Δt": "kappa and delta t",
     "Rs. 500": "five hundred rupees",
