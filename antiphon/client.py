@@ -286,8 +286,16 @@ class _Operations:
 
     _connect: Callable[..., Any]  # makes the client of httpx
 
-    def __init__(self, url: str | None = None, key: str | None = None, *, retries: int = 2) -> None:
-        """The address and the key are ANTIPHON_URL and ANTIPHON_KEY by default."""
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        retries: int = 2,
+        on_response: Callable[[httpx.Response], Any] | None = None,
+    ) -> None:
+        """The address and the key are ANTIPHON_URL and ANTIPHON_KEY by default. `on_response` gets
+        each response before its body, for headers such as `X-Unread`."""
         self.url = (url or os.environ.get("ANTIPHON_URL") or DEFAULT_URL).rstrip("/")
         self.key = key or os.environ.get("ANTIPHON_KEY")
         self.retries = retries  # of requests that the service could not take, or not answer
@@ -295,7 +303,11 @@ class _Operations:
         # A proxy of the environment would look for a service on its own machine.
         proxied = not is_local(self.url)
         self._http = self._connect(
-            base_url=self.url, headers=headers, timeout=TIMEOUT, trust_env=proxied
+            base_url=self.url,
+            headers=headers,
+            timeout=TIMEOUT,
+            trust_env=proxied,
+            event_hooks={"response": [on_response] if on_response else []},
         )
 
     request = operation(_request)

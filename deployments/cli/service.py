@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from socket import gaierror
@@ -82,8 +82,10 @@ class ServiceClient:
             end(f"{self.url} does not answer: {error or type(error).__name__}", UNREACHABLE)
 
     @contextmanager
-    def client(self) -> Iterator[Antiphon]:
-        with self.failures(), Antiphon(self.url, self.key) as client:
+    def client(
+        self, on_response: Callable[[httpx.Response], Any] | None = None
+    ) -> Iterator[Antiphon]:
+        with self.failures(), Antiphon(self.url, self.key, on_response=on_response) as client:
             yield client
 
     def ask(self, method: str, path: str, **options: Any) -> Any:

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import unquote
 
 import click
+import httpx
 
 from antiphon import AsyncAntiphon
 from antiphon.client import Request, as_text, given
@@ -76,11 +78,19 @@ def speech_of(
 ) -> Iterator[bytes]:
     """Yield the speech of each piece. A file that cannot be written is no failure of the service,
     so the caller writes."""
-    with service.client() as client:
+    with service.client(warn_of_silence) as client:
         for number, piece in enumerate(pieces, start=1):
             if len(pieces) > 1 and sys.stderr.isatty():
                 click.echo(f"\r{number} of {len(pieces)}", nl=False, err=True)
             yield from client.stream_speech(piece, **options)
+
+
+def warn_of_silence(answer: httpx.Response) -> None:
+    """Name on stderr the parts of the text that are not spoken."""
+    if unread := unquote(answer.headers.get("X-Unread", "")):
+        click.echo(f"Warning: no voice reads {unread}", err=True)
+    if dropped := answer.headers.get("Warning", "").partition('"')[2].rstrip('"'):
+        click.echo(f"Warning: {dropped}", err=True)
 
 
 def complete_wav(file: Path) -> None:

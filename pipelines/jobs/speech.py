@@ -29,7 +29,7 @@ from pipelines.jobs.documents import Book
 from pipelines.jobs.leases import until_available
 from pipelines.jobs.queue import JobQueue
 from pipelines.text.spoken_length import most_spoken
-from pipelines.tts.cues import uncut
+from pipelines.tts.cues import dropped_cues, uncut
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPlan
 from pipelines.tts.reading import SpeechRequest, is_ssml
@@ -71,6 +71,16 @@ class SpeechTask:
                     block += f"\n\n{part}" if block else part
             yield number, block
 
+    def requests(self) -> Iterator[tuple[int, SpeechRequest]]:
+        """The number of a chapter and a block of it, with the manner that cues before it set."""
+        manner, chapter = dict[str, str](), 0
+        for number, text in self.blocks():
+            manner = manner if number == chapter else {}
+            chapter = number
+            yield number, replace(self.request, text=text, manner=dict(manner))
+            if not is_ssml(text):
+                dropped_cues(text, free=self.request.free_cues, manner=manner)
+
 
 def _uncut_parts(parts: re.Pattern[str], paragraph: str) -> Iterator[str]:
     """The parts of a paragraph, none of which ends inside a cue."""
@@ -93,16 +103,17 @@ async def speak(
 
     Raises LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`.
     """
-    blocks, count = [*task.blocks()], synthesis.billing.speech_characters
-    await jobs.hold(job, sum(count(len(text), most_spoken(text)) for _, text in blocks))
+    blocks, count = [*task.requests()], synthesis.billing.speech_characters
+    texts = [request.text for _, request in blocks]
+    await jobs.hold(job, sum(count(len(text), most_spoken(text)) for text in texts))
     kept = await jobs.files(job, "result")
     if not kept:
-        for _, text in blocks:
+        for _, request in blocks:
             with suppress(NothingToSpeak):
-                await until_available(partial(_plan, task, text, synthesis))
+                await until_available(partial(_plan, request, synthesis))
     began = time.monotonic()
-    for number, (_, text) in enumerate(blocks[len(kept) :], start=len(kept) + 1):
-        call = partial(_spoken, task, text, synthesis)
+    for number, (_, request) in enumerate(blocks[len(kept) :], start=len(kept) + 1):
+        call = partial(_spoken, task, request, synthesis)
         data, seconds, units = await until_available(call)
         progress = number / (len(blocks) + 1)
         await jobs.keep(job, "result", number, data, seconds, units, progress)
@@ -123,12 +134,12 @@ async def speak(
 
 
 async def _spoken(
-    task: SpeechTask, text: str, synthesis: PaidSynthesis
+    task: SpeechTask, request: SpeechRequest, synthesis: PaidSynthesis
 ) -> tuple[bytes, float, int]:
     """The speech of a block, its seconds and the characters that it costs."""
     writer = FileWriter(cast(OutputFormat, _CODECS[task.output_format]))
     try:
-        plan = await _plan(task, text, synthesis)
+        plan = await _plan(request, synthesis)
         await synthesis.pipeline.speak(plan, writer.add)
     except NothingToSpeak:  # such as a line of asterisks, or letters that the voice cannot read
         return b"", 0.0, 0
@@ -136,8 +147,7 @@ async def _spoken(
     return data, await asyncio.to_thread(_seconds_of, data), synthesis.characters(plan)
 
 
-async def _plan(task: SpeechTask, text: str, synthesis: PaidSynthesis) -> SpeechPlan:
-    request = replace(task.request, text=text)
+async def _plan(request: SpeechRequest, synthesis: PaidSynthesis) -> SpeechPlan:
     try:
         return await synthesis.pipeline.plan(request)
     except NotFound:  # a dictionary was deleted, which must not make the job free

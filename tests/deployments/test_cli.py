@@ -89,6 +89,10 @@ def test_a_text_is_spoken_into_a_file_whose_name_gives_the_format(
         shell.output("speak", "Good morning.", "-o", str(tmp_path / name), "--format", form)
     with wave.open(str(tmp_path / "plain")) as spoken:
         assert spoken.getnframes() == len(spoken.readframes(10**7)) // 2
+    silent = shell.run("speak", "Hello Привет [laughs] there.", "-o", str(tmp_path / "b.mp3"))
+    warned = silent.stderr.decode()
+    assert silent.returncode == 0 and "Warning: no voice reads Привет" in warned
+    assert "Warning: not followed: [laughs]" in warned
     piped = shell.run("speak", "-o", "-", "--format", "wav", given=b"From a pipe.")
     assert piped.stdout.startswith(b"RIFF") and piped.returncode == 0
 

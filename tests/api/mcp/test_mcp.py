@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from base64 import b64decode, b64encode
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from pipelines.tts.voices import AvailableVoice
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
 from tests.api.native.jobs.doing import recording
+from tests.pipelines.tts.engine_texts import record_engine_texts
 from tests.pipelines.webhooks.receivers import Authority, receiver
 
 Headers = dict[str, str]
@@ -86,6 +88,15 @@ async def test_a_client_without_the_handshake_is_served_alike(
         client, {**headers, "Mcp-Method": "server/discover"}, "server/discover", {"_meta": META}
     )
     assert found.status_code == 200, found.text
+
+
+async def test_cues_of_vendors_are_not_spoken(
+    client: httpx.AsyncClient, auth: Headers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoken = record_engine_texts(monkeypatch)
+    result = await call(client, auth, "speak", text='One [laughs] two <break time="0.1s"/> three.')
+    assert not result["isError"]
+    assert re.findall(r"[a-z]+", " ".join(spoken).lower()) == ["one", "two", "three"]
 
 
 async def test_speech_is_an_audio_block_and_charged_by_its_characters(

@@ -170,6 +170,18 @@ def test_a_text_without_paragraphs_is_cut_in_blocks(text: str, first: str) -> No
         assert "".join(said.split()) == "".join(text.split())
 
 
+def test_speed_and_volume_of_cues_last_until_the_end_of_a_chapter() -> None:
+    text = '<speed ratio="1.5"/>' + "Some words. " * 20 + '<volume ratio="2"/>' + "More. " * 40
+    book = Book("b", (Chapter("one", text), Chapter("two", "Others.")))
+    task = speech_jobs.SpeechTask(book, SpeechRequest(text=""), "mp3", 100)
+    requests = [*task.requests()]
+    assert [(chapter, request.text) for chapter, request in requests] == [*task.blocks()]
+    manners = [request.manner for chapter, request in requests if chapter == 0]
+    assert manners[0] == {} and manners[1] == {"rate": "150%"}
+    assert manners[-1] == {"rate": "150%", "volume": "+6.0dB"}
+    assert requests[-1][1].manner == {}
+
+
 async def test_a_first_block_without_words_is_passed_over(
     client: httpx.AsyncClient, auth: Headers, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:

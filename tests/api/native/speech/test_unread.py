@@ -43,6 +43,7 @@ WORDS = (
     *("નમસ્તે", "ನಮಸ್ಕಾರ", "നമസ്കാരം", "ਪੰਜਾਬ", "Привет", "καλημέρα", "שלום", "สวัสดี", "서울"),
 )
 SENTENCES = [frame.format(word) for frame in FRAMES for word in WORDS]
+TEXT = "Hello Привет, мир! my friend."
 UNREAD = frozenset("".join(WORDS[-5:]) + "Мывидимздесь")
 
 
@@ -148,3 +149,44 @@ async def test_a_text_that_no_voice_reads_is_refused(
         body = {"model": "tts-1", "input": text, "voice": "alloy"}
         answer = await voiced.post("/openai/v1/audio/speech", json=body, headers=auth)
         assert answer.json()["error"]["code"] == "unsupported_language"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/speak", {"text": TEXT}),
+        ("/v1/text-to-speech/{voice}", {"text": TEXT}),
+        ("/v1/text-to-speech/{voice}/stream", {"text": TEXT}),
+        (
+            "/cartesia/tts/bytes",
+            {
+                "model_id": "sonic-3",
+                "transcript": TEXT,
+                "voice": {"mode": "id", "id": "{voice}"},
+                "output_format": {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 8000},
+            },
+        ),
+        ("/tts/v1/voice", {"text": TEXT, "voiceId": "{voice}", "modelId": "inworld-tts-1"}),
+    ],
+)
+async def test_dialects_name_unread_parts_in_the_header(
+    voiced: httpx.AsyncClient, auth: Headers, path: str, body: dict[str, Any]
+) -> None:
+    shown = await voiced.post("/tts/explain", json={"text": "Hello my friend."}, headers=auth)
+    filled = json.loads(json.dumps(body).replace("{voice}", shown.json()["voice_id"]))
+    path = path.replace("{voice}", shown.json()["voice_id"])
+    key = {"xi-api-key": auth["Authorization"].removeprefix("Bearer ")}
+    answer = await voiced.post(path, json=filled, headers={**auth, **key})
+    assert answer.status_code == 200, answer.text
+    assert unquote(answer.headers["X-Unread"]) == "Привет, мир"
+
+
+async def test_unread_parts_are_named_by_the_tool_of_mcp(
+    voiced: httpx.AsyncClient, auth: Headers
+) -> None:
+    headers = {**auth, "Accept": "application/json, text/event-stream"}
+    params = {"name": "speak", "arguments": {"text": TEXT}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    answer = await voiced.post("/mcp", json=message, headers=headers)
+    *_, about = answer.json()["result"]["content"]
+    assert "no voice reads Привет, мир" in about["text"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from math import ceil
@@ -20,6 +21,7 @@ from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer, plain, serve
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, tone, transcript
+from tests.pipelines.tts.engine_texts import record_engine_texts
 
 __all__ = ["plain"]  # a fixture
 LONG = "This is a rather long sentence that the agent says. " * 12
@@ -110,6 +112,15 @@ async def test_markup_and_emoji_are_neither_spoken_nor_in_the_transcript(
     async with session(server) as client:
         await client.say("**One** two `three` 😀.\n- Four *five*.\n---\nSix.")
         assert client.transcript().split() == ["One", "two", "three", ".", "Four", "five.", "Six."]
+
+
+async def test_cues_of_vendors_are_not_spoken(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoken = record_engine_texts(monkeypatch)
+    async with session(server) as client:
+        await client.say('One [laughs] two <emotion value="sad"/> <break time="0.1s"/> three.')
+    assert re.findall(r"[a-z]+", " ".join(spoken).lower()) == ["one", "two", "three"]
 
 
 @pytest.mark.parametrize(("options", "is_cut"), [({}, True), ({"max_output_tokens": 400}, False)])

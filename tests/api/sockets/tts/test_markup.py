@@ -114,3 +114,15 @@ async def test_inworlds_socket(shared_server: SocketServer, spoken: list[Synthes
         messages += result["status"]["message"]
     assert words(spoken) == WORDS
     assert all(cue in messages for cue in DROPPED)
+
+
+async def test_our_socket_names_what_no_voice_reads(
+    shared_server: SocketServer, spoken: list[SynthesisRequest]
+) -> None:
+    async with shared_server.tts() as client:
+        context_id = await client.create()
+        await client.send("send_text", context_id=context_id, text="Hello Привет, мир! my friend.")
+        await client.send("close_context", context_id=context_id)
+        events, _ = await client.receive_rest()
+    assert words(spoken) == "Hellomyfriend"
+    assert events[-1]["context_closed"]["unread"] == ["Привет, мир"]

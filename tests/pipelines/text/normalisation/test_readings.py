@@ -130,7 +130,8 @@ def test_any_text_is_read_as_any_kind(text: str, kind: str, language: str) -> No
         ("en", "at 2:30pm.", "at two thirty P M."),  # the end of a sentence
         ("en", "at 2 p.m. today", "at two P M today"),
         ("en", "9:30am-5pm", "nine thirty A M to five P M"),
-        ("en", "12:34:56", "twelve thirty-four and fifty-six seconds"),
+        ("en", "12:34:56", "twelve hours thirty-four minutes and fifty-six seconds"),
+        ("en", "at 12:34:56", "at twelve thirty-four and fifty-six seconds"),
         ("de", "um 14:30 am Bahnhof", "um vierzehn Uhr dreißig am Bahnhof"),
         ("de", "Zimmer 9 am Gang", "Zimmer neun am Gang"),
         ("de", "um 9am", "um neun Uhr A M"),

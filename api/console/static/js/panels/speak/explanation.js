@@ -17,6 +17,7 @@ export function explanationCard() {
     facts.textContent = [
       name(found.voice_id), t("explain.characters", { n: found.characters }), usd(found.price),
       t("explain.seconds", { n: number(found.estimated_seconds, 1) }),
+      ...(found.unread.length ? [t("speak.unread", { parts: found.unread.join(", ") })] : []),
     ].join(" · ");
     const isOther = (one) => one.voice_id !== found.voice_id || one.language !== found.language;
     list.replaceChildren(...found.sentences.map((one) => h("li",

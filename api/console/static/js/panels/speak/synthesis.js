@@ -48,7 +48,7 @@ export function messages({ text, voice, speed, pitch, pronunciations }) {
 export async function makeFile(wish, signal) {
   const spoken = await ask("/tts-synthesize", { method: "POST", json: body(wish), signal });
   const blob = new Blob([fromBase64(spoken.audio_base64)], { type: TYPES[wish.format] });
-  return { blob, words: spoken.words || [], seconds: spoken.duration_seconds, format: wish.format };
+  return { blob, words: spoken.words || [], seconds: spoken.duration_seconds, format: wish.format, unread: spoken.unread };
 }
 
 // Plays while it is made. `onbegin` gets the stream, `onwords` its words, `onfirst` the milliseconds
@@ -71,11 +71,13 @@ export async function speakLive(wish, { signal, onbegin, onwords, onfirst }) {
       onwords(words);
     }
   };
+  let unread = [];
+  const leave = (parts) => { unread = parts || unread; };
   const stop = () => stream?.stop();
   signal.addEventListener("abort", stop);
   try {
-    if (isSocket) await bySocket(wish, signal, hear, () => { asked = performance.now(); });
-    else await byAnswer(wish, signal, hear);
+    if (isSocket) await bySocket(wish, signal, hear, leave, () => { asked = performance.now(); });
+    else await byAnswer(wish, signal, hear, leave);
   } catch (error) {
     if (!signal.aborted) throw error;
   }
@@ -84,10 +86,10 @@ export async function speakLive(wish, { signal, onbegin, onwords, onfirst }) {
   signal.removeEventListener("abort", stop);
   await stream.close();
   const bytes = stream.pieces.reduce((sum, one) => sum + one.length, 0);
-  return { blob: wav(stream.pieces, stream.rate), words, seconds: bytes / 2 / stream.rate, format: "wav" };
+  return { blob: wav(stream.pieces, stream.rate), words, seconds: bytes / 2 / stream.rate, format: "wav", unread };
 }
 
-function bySocket(wish, signal, hear, onready) {
+function bySocket(wish, signal, hear, leave, onready) {
   const socket = openSocket("/ws/tts");
   const [create, ...rest] = messages(wish);
   const send = (message) => socket.send(JSON.stringify(message));
@@ -102,18 +104,21 @@ function bySocket(wish, signal, hear, onready) {
       rest.forEach(send);
     } else if (message.audio_chunk) {
       hear(fromBase64(message.audio_chunk.audioContent), message.audio_chunk.words, RATE);
+    } else if (message.context_closed) {
+      leave(message.context_closed.unread);
     }
   });
 }
 
 // The service chooses the voice by the language of the text.
-async function byAnswer(wish, signal, hear) {
+async function byAnswer(wish, signal, hear, leave) {
   const json = { ...body(wish), output_format: "pcm" };
   const answer = await call("/tts-stream", { method: "POST", json, signal });
   for await (const line of lines(answer)) {
     if (!line) continue;
-    const { type, result, message, error } = JSON.parse(line);
+    const { type, result, message, error, unread } = JSON.parse(line);
     if (type === "error") throw new ApiError(message, { code: error });
+    if (type === "complete") leave(unread);
     if (type === "chunk") hear(fromBase64(result.audioContent), result.words, result.sample_rate);
   }
 }

@@ -83,6 +83,7 @@ export default {
   "script.remove": "Remove the line",
   "script.over": "{n} characters: a script has at most {most}. Shorten it.",
 
+  "speak.unread": "No voice reads {parts}.",
   "explain.go": "Explain",
   "explain.title": "What would be spoken",
   "explain.characters": "{n} characters",

@@ -1,0 +1,117 @@
+"""Classes of written forms that NeMo's grammars or native speakers read, each by a few inputs."""
+
+import pytest
+
+from tests.pipelines.text.normalisation.score import speak
+
+ENGLISH = {
+    # Codes: three digits and more one by one after a letter, no units, and no ranges
+    "h264": "h two six four",
+    "abc1234": "abc one two three four",
+    "t2000": "t two thousand",
+    "COVID-19": "COVID nineteen",
+    "B747-400": "B seven four seven four hundred",
+    "12/345/67890": "twelve/three hundred and forty-five/six seven eight nine zero",
+    "4-4-2": "four four two",
+    "a#1": "a hash one",
+    "90210": "nine zero two one zero",
+    "card ending in 1234": "card ending in one two three four",
+    "There are 90210 of them": "There are ninety thousand two hundred and ten of them",
+    "1,000,000,000,000,000": "one quadrillion",
+    # Ranges with spaces
+    "2pm - 5pm": "two P M to five P M",
+    "10:00 - 12:30": "ten o'clock to twelve thirty",
+    "1995 - 1999": "nineteen ninety-five to nineteen ninety-nine",
+    "1980s - 90s": "nineteen eighties to nineties",
+    "2 - 3 kg": "two to three kilograms",
+    "$1.5M - $2M": "one point five million dollars to two million dollars",
+    "10-12 May": "the tenth to the twelfth of May",
+    "~$5": "approximately five dollars",
+    # Dates and times
+    "JAN 5, 2001": "January fifth, two thousand and one",
+    "jan-15-2020": "January fifteenth twenty twenty",
+    "11.17.05": "November seventeenth two thousand and five",
+    "300 B. C.": "three hundred B C.",
+    "02.30 a.m.": "two thirty A M.",
+    "1:02:03": "one hour two minutes and three seconds",
+    # Units in any case, of areas, after millions and fractions
+    "12 GHZ": "twelve gigahertz",
+    "2 °c": "two degrees Celsius",
+    "5 m² of floor": "five square meters of floor",
+    "4 cu ft": "four cubic feet",
+    "9.8 m/s2": "nine point eight meters per second squared",
+    "1.5 million km": "one point five million kilometers",
+    ".5kg": "point five kilograms",
+    "3 1/2 in": "three and one half inches",
+    "60 miles/hour": "sixty miles per hour",
+    "2 m x 8 m": "two meters by eight meters",
+    "5 in the box": "five in the box",
+    "48226 MI": "forty-eight thousand two hundred and twenty-six MI",
+    # Fractions and powers
+    "3/200": "three two hundredths",
+    "120/80": "one hundred and twenty over eighty",
+    "24/7": "twenty-four seven",
+    "5^3": "five cubed",
+    # Addresses of the internet: alone with the protocol, in a sentence without
+    "http://abc.de/x-y": "H T T P colon slash slash abc dot D E slash x dash y",
+    "see https://abc.de now": "see abc dot D E now",
+    "John.Smith@Example.co.uk": "John dot Smith at Example dot co dot U K",
+    "config.yaml and main.rs": "config dot yaml and main dot rs",
+    "the end.of it": "the end dot of it",
+    "src/main/java": "src slash main slash java",
+    "and/or": "and/or",
+    # Others
+    "Springfield, IL, 62701": "Springfield, Illinois six two seven zero one",
+    "Well, OK.": "Well, OK.",
+    "κ and Δt": "kappa and delta t",
+    "Rs. 500": "five hundred rupees",
+    "the 22th floor": "the twenty-second floor",
+}  # fmt: skip
+GERMAN = {
+    "€1,5 Milliarden": "eins Komma fünf Milliarden Euro",
+    "$2 Mio.": "zwei Millionen Dollar",
+    "5 chf": "fünf Franken",
+    "2 1/2 kg": "zweieinhalb Kilogramm",
+    "2010-04": "April zweitausendzehn",
+    "01:01:01 Uhr": "ein Uhr eine Minute und eine Sekunde",
+    "3 km3": "drei Kubikkilometer",
+    "1,5 Millionen km": "eins Komma fünf Millionen Kilometer",
+}
+OTHERS = [
+    ("es", "A las 12 p. m.", "A las doce del mediodía."),
+    ("es", "A las 12:30 p. m. de hoy", "A las doce y media de la tarde de hoy"),
+    ("es", "1 000 €", "mil euros"),
+    ("es", "llame al 600 123 456", "llame al seis cero cero, uno dos tres, cuatro cinco seis"),
+    ("zh", "下午2:30", "下午两点三十分"),
+    ("zh", "12:02", "十二点零二分"),
+    ("zh", "¥2", "两元"),
+    ("ko", "010-1234-5678입니다", "영 일 영, 일 이 삼 사, 오 육 칠 팔입니다"),
+    ("pl", "Np. pies, tj. zwierzę", "Na przykład pies, to jest zwierzę"),
+    ("te", "₹500", "అయిదు వందల రూపాయలు"),
+    ("te", "₹2000", "రెండు వేల రూపాయలు"),
+    ("ta", "₹500", "500 ரூபாய்"),
+    ("gu", "98765 43210", "9 8 7 6 5, 4 3 2 1 0"),
+    ("mr", "डॉ. पाटील", "डॉक्टर पाटील"),
+    ("pa", "₹500", "500 ਰੁਪਏ"),
+    ("kn", "₹500", "ಐದು ನೂರು ರೂಪಾಯಿಗಳು"),
+    ("ml", "ഡോ. രവി", "ഡോക്ടർ രവി"),
+    ("en", "arr[12] is set", "arr twelve is set"),
+    ("en", "Paris[12] is big", "Paris is big"),
+]
+
+
+@pytest.mark.parametrize(("language", "written", "spoken"), OTHERS)
+def test_forms_of_other_languages_are_read_by_class(
+    language: str, written: str, spoken: str
+) -> None:
+    assert speak(written, language) == spoken
+
+
+@pytest.mark.parametrize(("written", "spoken"), ENGLISH.items())
+def test_english_forms_are_read_by_class(written: str, spoken: str) -> None:
+    assert speak(written, "en") == spoken
+
+
+@pytest.mark.parametrize(("written", "spoken"), GERMAN.items())
+def test_german_forms_are_read_by_class(written: str, spoken: str) -> None:
+    assert speak(written, "de") == spoken
