@@ -329,7 +329,7 @@ class _FileDecoding:
         if language is None and segments:
             first = max(
                 segments[:FIRST_SEGMENTS],
-                key=lambda one: min((one.end - one.start) // STT_SAMPLE_RATE, ENOUGH_S),
+                key=lambda one: min(round((one.end - one.start) / STT_SAMPLE_RATE), ENOUGH_S),
             )
             heard[first] = await self._transcribe(first, None, urgency)
             found = heard[first].language

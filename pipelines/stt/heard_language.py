@@ -46,7 +46,7 @@ class SessionLanguage:
 
     def __init__(self, usual: str | None = None) -> None:
         """`usual` decides while nothing is certain: that of the request or the workspace."""
-        self._odds = {} if usual is None else {usual: USUAL}
+        self._odds: dict[str, float] = {} if usual is None else {usual: USUAL}
 
     @property
     def certain(self) -> str | None:
