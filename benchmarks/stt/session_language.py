@@ -14,7 +14,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
@@ -124,8 +124,7 @@ def clips(keep: Path) -> Iterator[Clip]:
             seconds = len(pcm) / STT_SAMPLE_RATE
             scores = scores_of(recogniser, padded(pcm, number))
             clip = Clip(kind, language, voice, text, seconds, scores)
-            fields = {name: getattr(clip, name) for name in Clip.__slots__}
-            print(json.dumps(fields, ensure_ascii=False), file=file, flush=True)
+            print(json.dumps(asdict(clip), ensure_ascii=False), file=file, flush=True)
             yield clip
 
 

@@ -59,7 +59,7 @@ from pipelines.text.usual_language import UsualLanguages
 
 CLIP_S = 2.0, 10.05  # of a known speaker: the least, and the most with the padding of encoders
 FIRST_SEGMENTS = 4  # the first of these that is long enough, or the longest, shows the language
-ENOUGH_SAMPLES = 4 * STT_SAMPLE_RATE
+ENOUGH_S = 4
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
@@ -346,12 +346,14 @@ class _FileDecoding:
         if language is None and segments:
             first = max(
                 segments[:FIRST_SEGMENTS],
-                key=lambda segment: min(segment.end - segment.start, ENOUGH_SAMPLES),
+                key=lambda one: min(round((one.end - one.start) / STT_SAMPLE_RATE), ENOUGH_S),
             )
             heard[first] = await self._transcribe(first, None, urgency)
             found = heard[first].language
             if heard[first].segments and self.recording.profile.terms.get(found):
                 heard[first] = await self._transcribe(first, found, urgency)
+            if first is segments[0]:  # its text is not held up by the others
+                yield segments.pop(0), heard[first]
         slots = asyncio.Semaphore(IN_FLIGHT)
 
         async def transcribe_in_turn(segment: SpeechSegment) -> Transcript:

@@ -18,7 +18,7 @@ from pipelines.text.language_detection import detect_language, paragraph_languag
 BY_TEXT = 0.9  # the probability of a language that only the text shows
 # Log odds that one language has of another at most, so that a change needs no more evidence than
 # this, after an hour as after a sentence.
-MOST = 5.0
+MOST = 4.5
 CERTAIN = 3.0  # log odds over the second from which a language is certain
 USUAL = 2.0  # log odds of the usual language before anything is heard
 LEAST_PROBABILITY = 1e-4  # of a language; the recogniser's smaller ones are noise
@@ -46,7 +46,7 @@ class SessionLanguage:
 
     def __init__(self, usual: str | None = None) -> None:
         """`usual` decides while nothing is certain: that of the request or the workspace."""
-        self._odds = {} if usual is None else {usual: USUAL}
+        self._odds: dict[str, float] = {} if usual is None else {usual: USUAL}
 
     @property
     def certain(self) -> str | None:

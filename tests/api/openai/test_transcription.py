@@ -89,7 +89,7 @@ class Translator(Listener):
         self.asked.append(request)
         words = (Word("good", 0.1, 0.3, 0.9), Word("morning", 0.3, 0.8, 0.9))
         segment = Segment("good morning", 0.1, 0.8, -0.1, 0.0, words)
-        return Transcript("ja", 0.9, (segment,))
+        return Transcript("ja", 0.9, (segment,), scores={"ja": 0.9})
 
 
 def client_with(services: Services, listener: Listener) -> httpx.AsyncClient:
@@ -420,7 +420,7 @@ async def test_a_translation_is_english_in_the_format_asked_for(
     assert text.text == plain.json()["text"] + "\n"
     assert srt.text.startswith("1\n00:00:0") and "good morning" in srt.text
     assert all(asked.options.translate and not asked.speech for asked in listener.asked)
-    assert listener.asked[1].language == "ja", "the language of the first segment"
+    assert listener.asked[1].expected == "ja", "the language of the first segment"
     assert listener.asked[0].options.initial_prompt == "A call."
     seconds = 4 * verbose.json()["duration"]
     assert (await books.charged("stt"))[0] == pytest.approx(seconds * 1000, abs=8)
