@@ -24,7 +24,8 @@ LOCK := $(PIN) --extra espeak pyproject.toml
 # (make bench-hostile ARGS=--all) or the GPU profile.
 UNUSUAL := realtime_soak busy_jobs voices-fitting tts-languages chat-gpu stt-gpu tts-gpu \
 	chat-agents chat-bfcl chat-drafts chat-ifeval chat-maskbench \
-	stt-diarization stt-jobs stt-known_speakers stt-levels stt-lost_speech stt-repetitions
+	stt-diarization stt-jobs stt-known_speakers stt-languages-scripts stt-languages-session \
+	stt-levels stt-lost_speech stt-repetitions
 BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 	benchmarks/%.py,%,$(shell grep -rl --include=*.py '__name__ == "__main__"' benchmarks))))
 

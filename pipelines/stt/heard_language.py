@@ -1,4 +1,4 @@
-"""The language of what is heard: one belief for a session or a file, which each utterance changes,
+"""The language of what is heard: the session language, one belief which each utterance changes,
 and the language of a transcript whose engine does not say it, from its text.
 
 The belief is a hidden Markov model whose states are the languages (Rabiner, "A Tutorial on Hidden

@@ -20,7 +20,7 @@ class WhisperGuards(ModelConfig):
     retry_logprob: float = Field(default=-1.0, le=0)  # less likely texts are decoded again
     compression_ratio_threshold: float = Field(default=2.4, gt=1)  # above it a text is repetitive
     retry_temperature: float = Field(default=0.0, ge=0)  # of the second decoding
-    # Percent of the characters of plain sentences, by language: `benchmarks.stt.scripts`.
+    # Percent of the characters of plain sentences, by language: `benchmarks.stt.languages.scripts`.
     character_errors: dict[str, float] = {}
 
 

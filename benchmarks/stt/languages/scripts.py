@@ -1,9 +1,10 @@
 """The characters that are recognised wrongly in each language, and those of another script.
 
-`python -m benchmarks.stt.scripts` has the default voice of each language, or espeak-ng where it has
-none, say the sentences of `sentences.yaml`, and transcribes each with whisper-base here and with
-faster-whisper. `--speech FOLDER` adds recordings: a line of its `speech.tsv` has a file, the code
-of a language and the text. `--results FILE` keeps each transcript, so that a run can be continued.
+`python -m benchmarks.stt.languages.scripts` has the default voice of each language, or espeak-ng
+where it has none, say the sentences of `sentences.yaml`, and transcribes each with whisper-base
+here and with faster-whisper. `--speech FOLDER` adds recordings: a line of its `speech.tsv` has a
+file, the code of a language and the text. `--results FILE` keeps each transcript, so that a run can
+be continued.
 Chinese is compared as pinyin, Japanese by its sounds. `character_errors` of `configs/stt` has the
 figures from which `GET /stt/languages` grades languages.
 """

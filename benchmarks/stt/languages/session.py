@@ -1,6 +1,6 @@
 """Whether short turns stay in the language of their session, and sentences in another change it.
 
-`python -m benchmarks.stt.session_language` speaks the answers, names and numbers of
+`python -m benchmarks.stt.languages.session` speaks the answers, names and numbers of
 `short_turns.yaml` and sentences with this service's voices in twelve languages, asks Whisper for
 the probabilities of their languages, once each, and keeps these in `--keep`, so that it can be
 interrupted. Sessions are then played with the service's own belief: a sentence in which it is
@@ -34,7 +34,7 @@ from models.weights.store import WeightStore
 from pipelines.stt.heard_language import SessionLanguage
 
 TURNS = Path(__file__).with_name("short_turns.yaml")
-SENTENCES = Path(__file__).parents[1] / "sentences.yaml"
+SENTENCES = Path(__file__).parents[2] / "sentences.yaml"
 VOICES = {
     "en": ("af_heart", "am_michael"),
     "de": ("de:im_nicola", "de:ff_siwis"),
