@@ -83,7 +83,7 @@ def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
     seconds = [float(kept[place]) / FRAMES_PER_S for place in places]
     if first and seconds[0] > words[after - 1].end:
         return []  # another one
-    last = kept[places[-1] : places[-1] + 2 * period]
+    last = kept[places[-1] : places[-1] + int(SLOWER * period)]
     quietest = _quietest(power[last], int(FASTER * period)) if len(last) > period else len(last) - 1
     return [*seconds, float(last[quietest]) / FRAMES_PER_S]
 
