@@ -53,7 +53,7 @@ def phonemizer_for(language: str, *, british: bool = False) -> Phonemizer:
     if language == "en":
         return _english(british)
     if language == "ar":
-        return partial(arabic_phonemes, foreign=_english(british))
+        return partial(_arabic, foreign=_english(british))
     if language == "zh":
         return partial(chinese_phonemes, foreign=_english(british))
     if language == "ja":
@@ -118,6 +118,11 @@ def _espeak(voice: str, text: str) -> str:
     for old, new in _TABLES.espeak.items():
         phonemes = phonemes.replace(old, new)
     return phonemes.translate(_NEAREST)
+
+
+def _arabic(text: str, foreign: Phonemizer) -> str:
+    """IPA without glottal stops, of which Kokoro makes a "t" (`ʔan` is heard as "tan")."""
+    return arabic_phonemes(text, foreign).replace("ʔ", "")
 
 
 _NOT_LATIN = re.compile(r"([\u0900-\u1cff\u3040-\ud7af]+)")  # Greek and Cyrillic are spelt
