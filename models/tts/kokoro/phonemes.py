@@ -53,7 +53,7 @@ def phonemizer_for(language: str, *, british: bool = False) -> Phonemizer:
     if language == "en":
         return _english(british)
     if language == "ar":
-        return partial(arabic_phonemes, foreign=_english(british))
+        return partial(_arabic, foreign=_english(british))
     if language == "zh":
         return partial(chinese_phonemes, foreign=_english(british))
     if language == "ja":
@@ -100,6 +100,11 @@ def _espeak(voice: str, text: str) -> str:
     for old, new in _TABLES.espeak.items():
         phonemes = phonemes.replace(old, new)
     return phonemes.translate(_NEAREST)
+
+
+def _arabic(text: str, foreign: Phonemizer) -> str:
+    """IPA without glottal stops, of which Kokoro makes a "t" (`ʔan` is heard as "tan")."""
+    return arabic_phonemes(text, foreign).replace("ʔ", "")
 
 
 _HAN = re.compile(r"([\u3400-\u9fff]+)")
