@@ -17,12 +17,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from benchmarks.hardware import hardware
@@ -132,7 +133,7 @@ def main() -> None:
     repeated = cases(arguments.half)[: arguments.limit]
     results = []
     for case in repeated:
-        result = listener.hear(case.name, lambda case=case: spoken(case, store, arguments.folder))
+        result = listener.hear(case.name, partial(spoken, case, store, arguments.folder))
         results.append((case, result))
     right = [case.is_right(result["text"], spelled=True) for case, result in results]
     spelled = sum(case.is_right(result["text"]) for case, result in results)
@@ -193,7 +194,7 @@ class Listener:
             kind = list(SOUNDS)[number % len(SOUNDS)]
             name = f"{kind}-{number}"
             if half_of(name) == half:
-                yield name, self.hear(name, lambda n=number, k=kind: sound(k, n))
+                yield name, self.hear(name, partial(sound, kind, number))
 
 
 @cache
@@ -213,7 +214,7 @@ def spoken(case: Case, store: WeightStore, folder: Path) -> Pcm:
         np.save(path, (np.clip(pcm, -1, 1) * 32767).astype(np.int16))
     pcm = np.pad(np.load(path).astype(np.float32) / 32768, STT_SAMPLE_RATE // 2)
     noise = np.random.default_rng(case.count).standard_normal(len(pcm), np.float32)
-    return pcm + ROOM_NOISE * noise
+    return np.asarray(pcm + ROOM_NOISE * noise, np.float32)
 
 
 def sound(kind: str, number: int) -> Pcm:
@@ -246,8 +247,9 @@ def _hum(samples: int, rng: np.random.Generator) -> Any:
 def _music(samples: int, rng: np.random.Generator) -> Any:
     """Plucked or held chords."""
     note = np.arange(int(rng.uniform(0.2, 1.0) * STT_SAMPLE_RATE)) / STT_SAMPLE_RATE
-    decay, notes = rng.uniform(0, 5), []
-    while sum(map(len, notes)) < samples:
+    decay = rng.uniform(0, 5)
+    notes: list[NDArray[np.float64]] = []
+    while sum(len(played) for played in notes) < samples:
         root = 110 * 2 ** (rng.integers(0, 25) / 12)
         chord = root * 2 ** (np.array([0, rng.choice([3, 4]), 7, 12]) / 12)
         tones = sum(np.sin(2 * np.pi * hz * k * note) / k**2 for hz in chord for k in (1, 2, 3))
@@ -257,8 +259,9 @@ def _music(samples: int, rng: np.random.Generator) -> Any:
 
 def _drums(samples: int, rng: np.random.Generator) -> Any:
     beat = int(rng.uniform(0.15, 0.6) * STT_SAMPLE_RATE)
-    time_s, track = np.arange(beat) / STT_SAMPLE_RATE, []
-    while sum(map(len, track)) < samples:
+    time_s = np.arange(beat) / STT_SAMPLE_RATE
+    track: list[NDArray[np.float64]] = []
+    while sum(len(strike) for strike in track) < samples:
         kick = np.sin(2 * np.pi * (50 + 100 * np.exp(-30 * time_s)) * time_s)
         snare = rng.standard_normal(beat)
         weight = rng.random()
@@ -275,7 +278,7 @@ def _vowels(samples: int, rng: np.random.Generator) -> Any:
     time_s = np.arange(samples) / STT_SAMPLE_RATE
     pitch_hz = rng.uniform(90, 240) * (1 + 0.1 * np.sin(2 * np.pi * rng.uniform(0.3, 1) * time_s))
     phase = 2 * np.pi * np.cumsum(pitch_hz) / STT_SAMPLE_RATE
-    voice = sum(np.sin(k * phase) / k for k in range(1, 20))
+    voice = np.sum([np.sin(k * phase) / k for k in range(1, 20)], axis=0)
     pieces, at = [], 0
     while at < samples:
         piece = voice[at : at + int(rng.uniform(0.1, 0.4) * STT_SAMPLE_RATE)]

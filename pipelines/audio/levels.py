@@ -35,7 +35,7 @@ class Mixdown:
         """float32 [channels, n] to float32 [n]."""
         channels, length = samples.shape
         if channels == 1 or not length:
-            return samples.mean(axis=0, dtype=np.float32)
+            return np.asarray(samples.mean(axis=0), np.float32)
         centred = samples - samples.mean(axis=1, keepdims=True)
         products = (centred @ centred.T).astype(np.float64)
         if self._products is not None:
@@ -75,7 +75,8 @@ class Leveller:
             gains[index] = TARGET / self._level if is_sound else 1.0
         if gains.max(initial=1.0) <= 1.0 and np.abs(offsets).max(initial=0.0) < SMALL_OFFSET:
             return frames
-        return np.clip((frames - offsets) * np.clip(gains, 1.0, MOST_GAIN), -1.0, 1.0)
+        levelled = (frames - offsets) * np.clip(gains, 1.0, MOST_GAIN)
+        return np.asarray(np.clip(levelled, -1.0, 1.0), np.float32)
 
 
 def levelled(pcm: Pcm) -> Pcm:

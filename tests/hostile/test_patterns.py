@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Iterator
 from itertools import permutations
-from re import _parser  # type: ignore[attr-defined]
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +17,8 @@ import api
 import configs
 import pipelines
 import telemetry
+
+_parser: Any = importlib.import_module("re._parser")
 
 SAMPLES = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a"}
 LENGTHS = (16, 24, 32, 40)

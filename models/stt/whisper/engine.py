@@ -320,7 +320,8 @@ class WhisperEngine(STTEngine):
             return None
         shortened = self._shortened(job, decoding)
         is_unlikely = self._guards.is_hallucination(shortened, request.options)
-        words, ended = self._align_words(job, decoding), decoding.complete
+        words: Sequence[Word] = self._align_words(job, decoding)
+        ended = decoding.complete
         first, size, times = repetition.longest_run([word.word for word in words])
         onsets = repetition.onsets_s(request.pcm, words)
         if len(onsets) <= repetition.LEAST_TIMES:
@@ -342,7 +343,7 @@ class WhisperEngine(STTEngine):
             end=words[-1].end,
             avg_logprob=decoding.avg_logprob,
             no_speech_prob=decoding.no_speech_prob,
-            words=words,
+            words=tuple(words),
         )
         whole = Transcript(job.language, job.probability, (segment,), scores=job.scores)
         at = round(onsets[-1] * STT_SAMPLE_RATE)

@@ -40,7 +40,7 @@ def test_a_repeated_word_is_counted_in_the_sound(
 @pytest.mark.parametrize("level", [0.01, 1.0])
 def test_pauses_and_levels_change_no_count(weights: WeightStore, level: float) -> None:
     rng, said = np.random.default_rng(2), speak("hello", weights)
-    pieces = [np.pad(said, (0, rng.integers(0, STT_SAMPLE_RATE))) for _ in range(9)]
+    pieces = [np.pad(said, (0, int(rng.integers(0, STT_SAMPLE_RATE)))) for _ in range(9)]
     assert len(onsets_s(level * np.concatenate(pieces))) - 1 == 9
 
 

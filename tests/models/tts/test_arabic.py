@@ -140,4 +140,6 @@ def test_word_times_have_the_places_of_the_words_that_were_written() -> None:
     request = SynthesisRequest(text, "ar:ff_siwis", "ar", timings=True)
     times = [time for chunk in engine.synthesize(request) for time in chunk.words]
     assert [text[time.text_start : time.text_end] for time in times] == text.split()
-    assert all(before.end <= after.end for before, after in zip(times, times[1:], strict=False))
+    assert all(
+        before.text_end <= after.text_start for before, after in zip(times, times[1:], strict=False)
+    )
