@@ -10,15 +10,27 @@ import pytest
 
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
-from models.audio import Pcm
+from models.audio import Pcm, resample
 from models.errors import EngineLost, UnsupportedLanguage
-from models.stt.base import FINAL, INTERIM, SPECULATIVE, Transcript, TranscriptionRequest
+from models.registry import STT, VAD
+from models.stt.base import (
+    FINAL,
+    INTERIM,
+    SPECULATIVE,
+    STT_SAMPLE_RATE,
+    Transcript,
+    TranscriptionRequest,
+)
+from models.tts.base import SynthesisRequest
 from pipelines.errors import InvalidRequest
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import SilenceTurns
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
 from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
 from pipelines.text.usual_language import UsualLanguages
+from tests.local_ports import LocalSTTModel
+from tests.models.configured import configured, described
+from tests.models.tts.loaded import loaded, speech
 from tests.pipelines.stt.listening_doubles import (
     FakeTranscriber,
     LoudnessVAD,
@@ -456,3 +468,32 @@ async def test_a_session_drops_audio_that_it_no_longer_needs(model: FakeTranscri
     async with listening(model) as live:
         await live.hear(quiet(5), loud(1), quiet(10))
         assert len(live.listener._frames._kept) * 512 < 16_000
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+async def test_short_turns_stay_in_the_language_of_the_sentence_before() -> None:
+    engine, _ = loaded("kokoro")
+    texts = "Caminamos junto al río hasta que oscureció.", "Lucía.", "Sí.", "Doce."
+    pipeline = LiveTranscriptionPipeline(
+        LocalSTTModel(*described(STT, "whisper_base")),
+        configured(VAD, "silero"),
+        load_yaml(ListeningConfig, "listening"),
+    )
+    events: list[LiveEvent] = []
+
+    async def emit(event: LiveEvent) -> None:
+        events.append(event)
+
+    session = LiveSession(pipeline, SessionOptions(), emit)
+    running = asyncio.create_task(session.run())
+    for text in texts:
+        pcm = speech(engine, SynthesisRequest(text=text, voice="ef_dora", language="es"))
+        heard = resample(pcm, engine.capabilities.sample_rate, STT_SAMPLE_RATE)
+        await session.accept_pcm(np.concatenate([quiet(0.5), heard, quiet(1)]))
+        await session._ended.join()
+    await session.finish()
+    running.cancel()
+    await session.close()
+    finals = [one for one in events if isinstance(one, LiveTranscript) and one.final and one.text]
+    assert len(finals) == len(texts) and {final.language for final in finals} == {"es"}
