@@ -19,12 +19,13 @@ from models.scripts import LATIN, SCRIPTS
 _TABLE = load_yaml(dict[str, dict[str, Any]], str(Path(__file__).with_name("indian_scripts.yaml")))
 _CONSONANTS, _VOWELS, _SIGNS = (_TABLE[kind] for kind in ("consonants", "vowels", "signs"))
 _SOUNDS = re.compile("|".join(sorted(_CONSONANTS | _VOWELS, key=len, reverse=True)))
-_WORD = re.compile(rf"(?<![{LATIN}])(?![A-Z]{{2,}}\b)[{LATIN}]+")  # no acronym
+_WORD = re.compile(f"[{LATIN}]+")
 _LETTER = re.compile("[\u0900-\u0963\u0966-\u0d7f]")
 _VIRAMA = "\u094d"  # no vowel follows
 _NASAL = re.compile(f"[नम]{_VIRAMA}(?=[क-झट-धप-भशस])")  # written as a dot in most scripts
 _DEVANAGARI, _BENGALI, _TAMIL, _MALAYALAM, _SINHALA = 0x900, 0x980, 0xB80, 0xD00, 0xD80
 _BLOCK = 0x80  # letters
+_SHORT = (0x0E, 0x12, 0x46, 0x4A)  # places of e and o
 _BLOCKS = {
     code: first
     for first, last, codes in SCRIPTS
@@ -34,11 +35,11 @@ _BLOCKS = {
 INDIAN = frozenset(_BLOCKS)
 
 
-def in_own_script(text: str, language: str, *, is_romanised: bool) -> str:
-    """The text with letters of a language of India only, and if it is romanised without Latin
-    words."""
+def in_own_script(text: str, language: str, *, is_by_sound: bool) -> str:
+    """The text with letters of a language of India only; if it is written by its sound, its Latin
+    words too."""
     block, respelled = _BLOCKS[language], _TABLE["respelled"].get(language, {})
-    if is_romanised:
+    if is_by_sound:
         text = _WORD.sub(lambda word: _written(word[0], block, respelled), text)
     return _LETTER.sub(lambda letter: _moved(letter[0], block), text)
 
@@ -61,12 +62,12 @@ def _written(word: str, block: int, respelled: Mapping[str, str]) -> str:
 @lru_cache(maxsize=1024)
 def _moved(letter: str, block: int) -> str:
     """The same letter of another block; a script without it has the one before it, as Tamil writes
-    k, kh, g and gh alike."""
+    k, kh, g and gh alike, and in place of a short vowel the one after it."""
     place = ord(letter) % _BLOCK
     if ord(letter) - place == block:
         return letter
     common = unicodedata.normalize("NFD", chr(_DEVANAGARI + place))[0]  # Tamil has two for n
     moved = block + ord(common) - _DEVANAGARI
     while unicodedata.category(chr(moved)) == "Cn":
-        moved -= 1
+        moved += 1 if moved % _BLOCK in _SHORT else -1
     return chr(moved)

@@ -13,7 +13,7 @@ from functools import cache
 
 from tokenizers import Tokenizer
 
-from models.scripts import ANYWHERE, LATIN, SCRIPTS, letters_of
+from models.scripts import ANYWHERE, SCRIPTS, letters_of
 from models.stt.whisper.indian_scripts import INDIAN, in_own_script
 
 # The vocabulary writes printable bytes as themselves, and others as letters from 256 on.
@@ -22,7 +22,6 @@ _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
 _BYTES = {chr(byte): byte for byte in _PRINTABLE}
 _BYTES |= {chr(256 + number): byte for number, byte in enumerate(_OTHERS)}
 
-_LATIN = re.compile(f"[{LATIN}]")
 _ALL_SCRIPTS = letters_of(frozenset(code for *_, codes in SCRIPTS for code in codes))
 _CHARACTERS = "".join(map(chr, [*range(0x80, 0xD800), *range(0xE000, 0x20000)]))
 _CONTINUING = bytes(range(0x80, 0xC0))  # of a character that an earlier token began
@@ -45,16 +44,19 @@ def foreign_letters(language: str) -> re.Pattern[str] | None:
 
 def writer_of(text: str, language: str) -> Callable[[str], str]:
     """Writes the words of a text in the scripts of its language: without the letters of others and,
-    if most of its letters are Latin, by their sound where that can be done."""
+    in India, without Latin ones if most letters of the text are not of the script."""
     foreign = foreign_letters(language)
     if foreign is None:
         return str
-    is_indian = language in INDIAN
-    is_romanised = 2 * len(_LATIN.findall(text)) > sum(map(str.isalpha, text))
+    own = re.compile(f"[{letters_of(frozenset({language}))}]")
+    others = sum(letter.isalpha() and own.match(letter) is None for letter in foreign.sub("", text))
+    is_by_sound = len(own.findall(text)) < others
 
     def write(words: str) -> str:
         words = re.sub(" {2,}", " ", foreign.sub("", words))
-        return in_own_script(words, language, is_romanised=is_romanised) if is_indian else words
+        if language not in INDIAN:
+            return words
+        return in_own_script(words, language, is_by_sound=is_by_sound)
 
     return write
 
