@@ -316,7 +316,7 @@ class WhisperEngine(STTEngine):
         if not request.speech or job.interim or job.prompt:
             return None
         is_suspected = repetition.is_suspected(decoding.text, is_spaced=is_spaced)
-        if not (is_suspected or self._guards.is_suspect(decoding)):
+        if not (is_suspected or self._guards.repeats(decoding)):
             return None
         shortened = self._shortened(job, decoding)
         is_unlikely = self._guards.is_hallucination(shortened, request.options)
@@ -335,6 +335,8 @@ class WhisperEngine(STTEngine):
             elif alone and onsets[0] * STT_SAMPLE_RATE < request.speech[0][0] + BEGINNING:
                 words, ended = alone, False
             else:
+                return None
+            if not repetition.longest_run([word.word for word in words])[2]:
                 return None
             words = repetition.recounted(words, onsets)
         segment = Segment(
