@@ -252,11 +252,7 @@ class WhisperEngine(STTEngine):
                 padding_s = self._config.retry_padding_s
                 job.states = self._window.encode(job.request.pcm, padding_s)
                 job.begin()
-                (retried,) = self._decode([job], self._config.retry_temperature)
-                # A text that is only doubtful is better than one that would be dropped.
-                runaway = self._guards.is_runaway(decoding)
-                if runaway or not self._guards.is_hallucination(retried, options):
-                    decoding = retried
+                (decoding,) = self._decode([job], self._config.retry_temperature)
             decoding = self._once(job, decoding)
         if not decoding.text or self._guards.is_hallucination(decoding, options):
             return self._without_prompt(job)

@@ -252,7 +252,8 @@ async def test_telephone_audio_is_taken_at_any_rate(
     stt_server: SocketServer, fake: FakeTranscriber, encoding: str, sound: bytes
 ) -> None:
     async with deepgram(stt_server, PATH, encoding=encoding, sample_rate=11_025) as client:
-        await client.socket.send(sound * 11_025)
+        opposite = bytes([sound[0] ^ 0x80])  # a square wave, since a constant is no sound
+        await client.socket.send(((sound * 20 + opposite * 20) * 276)[:11_025])
         await client.socket.send(b"")  # an older way to end a stream
         events, code, _ = await client.rest()
     assert [one["type"] for one in events] == ["Results", "Metadata"] and code == 1000
