@@ -2,6 +2,9 @@
 speech without an offset at a level that recognisers know. Causal, so that files and streams, cut
 into blocks anywhere, get the same."""
 
+from collections.abc import Iterator
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +25,11 @@ NOISE_RISE = 10 ** (10 * 0.032 / 20)  # a frame: noise that grows is noise after
 FALL = 10 ** (-6 * 0.032 / 20)  # a frame: the level after a click, or of one who moves away
 OFFSET_SHARE = 0.03  # of a new frame in the mean
 SMALL_OFFSET = 5e-3  # which stays in louder speech: frames cut the periods of a voice anywhere
+# Frames of sound before a stream has a gain: soft first ones were raised so much that Whisper heard
+# words in noise.
+FIRST_SOUNDS = 10
+
+Column: TypeAlias = NDArray[np.float32]  # [n, 1]
 
 
 class Mixdown:
@@ -59,9 +67,14 @@ class Leveller:
         self._offset: float | None = None
         self._noise = 1.0
         self._level = 0.0  # of the loudest frames; 0 before the first sound
+        self._sounds = 0  # frames
 
     def process(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [n, samples] to the same shape; the same array where nothing is to change."""
+        return _changed(frames, *self.track(frames))
+
+    def track(self, frames: NDArray[np.float32]) -> tuple[Column, Column]:
+        """The offset and the gain of each frame."""
         offsets, gains = np.zeros((2, len(frames), 1), np.float32)
         means, levels = frames.mean(axis=1).tolist(), frames.std(axis=1).tolist()
         for index, (mean, level) in enumerate(zip(means, levels, strict=True)):
@@ -70,23 +83,46 @@ class Leveller:
             self._noise = max(NOISE, min(level, self._noise * NOISE_RISE))
             if level > OVER_NOISE * self._noise:
                 self._level = max(level, self._level * FALL)
+                self._sounds += 1
             offsets[index] = self._offset
-            is_sound = self._level > OVER_NOISE * self._noise
-            gains[index] = TARGET / self._level if is_sound else 1.0
-        if gains.max(initial=1.0) <= 1.0 and np.abs(offsets).max(initial=0.0) < SMALL_OFFSET:
-            return frames
-        levelled = (frames - offsets) * np.clip(gains, 1.0, MOST_GAIN)
-        return np.asarray(np.clip(levelled, -1.0, 1.0), np.float32)
+            is_known = self._level > OVER_NOISE * self._noise and self._sounds >= FIRST_SOUNDS
+            gains[index] = _gain(self._level) if is_known else 1.0
+        return offsets, gains
 
 
 def levelled(pcm: Pcm) -> Pcm:
-    """A whole signal, float32 [n] at 16 kHz, through a `Leveller`; the same array where nothing is
-    to change: files are mapped, and a copy of an hour would be 230 MB."""
-    leveller, step, whole = Leveller(), BLOCK_FRAMES * FRAME_SAMPLES, pcm
+    """A whole signal, float32 [n] at 16 kHz, without offset and with one gain; the same array where
+    nothing is to change: files are mapped, and a copy of an hour would be 230 MB."""
+    levels = np.concatenate([np.zeros(0), *(frames.std(axis=1) for _, frames in _blocks(pcm))])
+    audible = levels[levels > NOISE]
+    sounds = audible[audible > OVER_NOISE * np.percentile(audible, 10)] if len(audible) else audible
+    gain = np.float32(_gain(float(np.percentile(sounds, 90))) if len(sounds) else 1.0)
+    leveller, whole = Leveller(), pcm
+    for at, frames in _blocks(pcm):
+        offsets, _ = leveller.track(frames)
+        if (changed := _changed(frames, offsets, gain)) is not frames:
+            whole = np.array(pcm) if whole is pcm else whole
+            rest = whole[at : at + frames.size]
+            rest[:] = changed.reshape(-1)[: len(rest)]
+    return whole
+
+
+def _gain(level: float) -> float:
+    return min(max(TARGET / level, 1.0), MOST_GAIN)
+
+
+def _blocks(pcm: Pcm) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """The first sample of each block and its frames, of which the last is filled up."""
+    step = BLOCK_FRAMES * FRAME_SAMPLES
     for at in range(0, len(pcm), step):
         block = pcm[at : at + step]
-        frames = np.pad(block, (0, -len(block) % FRAME_SAMPLES)).reshape(-1, FRAME_SAMPLES)
-        if (changed := leveller.process(frames)) is not frames:
-            whole = np.array(pcm) if whole is pcm else whole
-            whole[at : at + step] = changed.reshape(-1)[: len(block)]
-    return whole
+        whole = np.pad(block, (0, -len(block) % FRAME_SAMPLES), mode="edge")
+        yield at, whole.reshape(-1, FRAME_SAMPLES)
+
+
+def _changed(
+    frames: NDArray[np.float32], offsets: Column, gains: Column | np.float32
+) -> NDArray[np.float32]:
+    if np.max(gains, initial=1.0) <= 1.0 and np.abs(offsets).max(initial=0.0) < SMALL_OFFSET:
+        return frames
+    return np.asarray(np.clip((frames - offsets) * gains, -1.0, 1.0), np.float32)

@@ -90,7 +90,11 @@ async def test_erasing_an_account_removes_all_its_data_from_disk(
     settings: Settings,
     tmp_path: Path,
 ) -> None:
-    person = {"email": f"{CANARY}@example.com", "password": f"{CANARY} pass", "company": CANARY}
+    person = {
+        "email": f"{CANARY}@example.com",
+        "password": f"lantern gravel {CANARY}",
+        "company": CANARY,
+    }
     token = (await client.post("/auth/signup", json=person)).json()["token"]
     mine = {"Authorization": f"Bearer {token}"}
     workspace_id = int((await client.get("/auth/workspace", headers=mine)).json()["id"])

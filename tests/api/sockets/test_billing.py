@@ -113,7 +113,7 @@ async def test_a_flush_of_digits_costs_a_third_of_the_letters_that_it_is_spoken_
 ) -> None:
     async with stt_server.tts() as client:
         await client.create()
-        await client.speak("7777777")
+        await client.speak("7,777,777")
     said = "seven million seven hundred and seventy-seven thousand seven hundred and seventy-seven"
     assert await books.charged("tts") == (29, 29 * CHARACTER)
     assert len(said) / 3 == pytest.approx(29, abs=1)

@@ -66,7 +66,7 @@ def test_three_channels_of_which_one_is_inverted_are_mixed() -> None:
 @pytest.mark.parametrize("decibels", [-20, -30, -45, -55])
 def test_quiet_speech_gets_the_level_of_loud_speech(decibels: int) -> None:
     quiet = np.round(speech() * 10 ** (decibels / 20) * 32768) / 32768
-    assert loudest(levelled(quiet.astype(np.float32))) == pytest.approx(TARGET, rel=0.05)
+    assert TARGET / 2 < loudest(levelled(quiet.astype(np.float32))) < 2 * TARGET
 
 
 def test_speech_that_is_loud_enough_stays_as_it_is() -> None:
@@ -99,12 +99,16 @@ def test_an_offset_is_removed(gain: float) -> None:
 
 
 @pytest.mark.parametrize("frames", [1, 3, 40])
-def test_a_stream_is_levelled_as_the_whole_signal(frames: int) -> None:
+def test_blocks_of_a_stream_change_nothing(frames: int) -> None:
     pcm = 0.01 * speech() + np.float32(0.01)
-    pcm = pcm[: len(pcm) // FRAME_SAMPLES * FRAME_SAMPLES]
-    leveller, step = Leveller(), frames * FRAME_SAMPLES
-    blocks = [
-        leveller.process(pcm[at : at + step].reshape(-1, FRAME_SAMPLES)).reshape(-1)
-        for at in range(0, len(pcm), step)
-    ]
-    assert np.concatenate(blocks) == pytest.approx(levelled(pcm), abs=1e-6)
+    whole = pcm[: len(pcm) // FRAME_SAMPLES * FRAME_SAMPLES].reshape(-1, FRAME_SAMPLES)
+    leveller = Leveller()
+    blocks = [leveller.process(whole[at : at + frames]) for at in range(0, len(whole), frames)]
+    expected = Leveller().process(whole)
+    assert np.concatenate(blocks) == pytest.approx(expected, abs=1e-6)
+    assert TARGET / 2 < loudest(expected[-40:].reshape(-1)) < 2 * TARGET
+
+
+def test_soft_beginnings_are_not_raised_above_the_rest() -> None:
+    pcm = np.concatenate([0.002 * speech(), speech()])
+    assert levelled(pcm) is pcm

@@ -365,4 +365,5 @@ async def test_a_stream_that_is_left_costs_the_share_of_the_price_that_was_sent(
     await rest.aclose()
     units, _ = await books.charged("tts")
     assert 0 < units <= synthesis.characters(plan) / 2
-    assert units == pytest.approx(first.text_end * synthesis.characters(plan) / len(text), abs=1)
+    # At least the share of the text, and more where its beginning costs more letters.
+    assert units >= first.text_end * synthesis.characters(plan) / len(text) - 1

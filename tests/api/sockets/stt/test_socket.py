@@ -126,7 +126,8 @@ async def test_stop_returns_the_last_final_and_the_billing_summary(client: SttCl
 
 async def test_binary_frames_are_mulaw_telephony(client: SttClient) -> None:
     await client.start(continuous_mode=True)
-    data = QUIET_MULAW * 4000 + LOUD_MULAW * 8000 + QUIET_MULAW * 8000
+    loud = LOUD_MULAW * 20 + bytes([LOUD_MULAW[0] ^ 0x80]) * 20  # a constant is no sound
+    data = QUIET_MULAW * 4000 + loud * 200 + QUIET_MULAW * 8000
     for at in range(0, len(data), 480):
         await client.socket.send(data[at : at + 480])
     messages = await client.receive_until("transcription")
