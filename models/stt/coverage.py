@@ -46,11 +46,6 @@ def cut(request: TranscriptionRequest, at: int, language: str) -> list[Transcrip
     ]
 
 
-def has_speech(request: TranscriptionRequest) -> bool:
-    """Whether someone speaks in a request for as long as a part has to be."""
-    return sum(end - start for start, end in request.speech) > SHORTEST_S * STT_SAMPLE_RATE
-
-
 def join(whole: Transcript, parts: Sequence[Transcript], at: int) -> Transcript:
     """The transcript of a request that was cut at a sample."""
     first, second = (part.segments for part in parts)

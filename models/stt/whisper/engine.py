@@ -17,7 +17,7 @@ from faster_whisper.tokenizer import Tokenizer
 from faster_whisper.transcribe import get_suppressed_tokens
 
 from configs.schema.models.stt import WhisperConfig, WhisperGuards
-from models.stt import coverage, repetition
+from models.stt import coverage
 from models.stt.base import (
     INTERIM,
     SPECULATIVE,
@@ -46,7 +46,7 @@ from models.stt.whisper.job import CALL_TOKENS, SPARE_TOKENS, DecodingJob, with_
 from models.stt.whisper.native_script import ScriptTokens, foreign_letters, writer_of
 from models.weights.store import WeightStore
 
-BEGINNING = STT_SAMPLE_RATE // 2  # of speech, in which a repetition begins with it
+LOOP_TOKENS = 4  # in a row that come once in a text after which a loop is left
 MAX_TEXT = 224  # tokens: a half of the decoder's window, which the prompt leaves
 
 
@@ -233,8 +233,6 @@ class WhisperEngine(STTEngine):
 
     def _finish(self, job: DecodingJob, decoding: Decoding) -> Transcript:
         options = job.request.options
-        if (counted := self._counted(job, decoding)) is not None:
-            return counted
         if decoding.complete and not job.prompt:
             decoding = self._once(job, decoding)
         if self._guards.is_suspect(decoding):
@@ -305,77 +303,19 @@ class WhisperEngine(STTEngine):
         least = math.log(key_terms.SAID)
         return any(mean > least for (_, term), mean in zip(pieces, means, strict=True) if term)
 
-    def _counted(self, job: DecodingJob, decoding: Decoding) -> Transcript | None:
-        """The text of speech that repeats words, each as often as it is said. None for any other,
-        and where the speech makes the words unlikely, also decoded alone."""
-        request, is_spaced = job.request, job.language not in UNSPACED
-        if not request.speech or job.interim or job.prompt:
-            return None
-        is_suspected = repetition.is_suspected(decoding.text, is_spaced=is_spaced)
-        if not (is_suspected or self._guards.repeats(decoding)):
-            return None
-        shortened = self._shortened(job, decoding)
-        is_unlikely = self._guards.is_hallucination(shortened, request.options)
-        words: Sequence[Word] = self._align_words(job, decoding)
-        ended = decoding.complete
-        first, size, times = repetition.longest_run([word.word for word in words])
-        onsets = repetition.onsets_s(request.pcm, words)
-        if len(onsets) <= repetition.LEAST_TIMES:
-            return None
-        if is_unlikely or len(onsets) != times + 1 or not ended:
-            after = first + size * times
-            end_s = onsets[repetition.LEAST_TIMES]
-            alone = self._first_words(job, onsets[0], end_s, is_within=first > 0)
-            if times and (alone or not is_unlikely):
-                words = (*words[:first], *(alone or words[first:after]), *words[after:])
-            elif alone and onsets[0] * STT_SAMPLE_RATE < request.speech[0][0] + BEGINNING:
-                words, ended = alone, False
-            else:
-                return None
-            if not repetition.longest_run([word.word for word in words])[2]:
-                return None
-            words = repetition.recounted(words, onsets)
-        segment = Segment(
-            text=(" " if is_spaced else "").join(word.word for word in words),
-            start=words[0].start,
-            end=words[-1].end,
-            avg_logprob=decoding.avg_logprob,
-            no_speech_prob=decoding.no_speech_prob,
-            words=tuple(words),
-        )
-        whole = Transcript(job.language, job.probability, (segment,), scores=job.scores)
-        at = round(onsets[-1] * STT_SAMPLE_RATE)
-        rest = coverage.cut(request, at, job.language)[1]
-        if ended or not coverage.has_speech(rest) or not job.affords(rest.seconds):
-            return whole
-        return coverage.join(whole, [whole, *self._transcribe([rest])], at)
+    def _once(self, job: DecodingJob, decoding: Decoding) -> Decoding:
+        """The text; if it is repetitive, with each repetition only twice, if the speech makes that
+        likely. It stays whole if it ended by itself, as when a word is said twenty times.
 
-    def _first_words(
-        self, job: DecodingJob, start_s: float, end_s: float, *, is_within: bool
-    ) -> Sequence[Word]:
-        """The repeated words between two times, decoded alone: a loop may have others. Empty where
-        they are not repeated. Those within a sentence do not begin one."""
-        budget = job.request.budget
-        if budget.tokens < CALL_TOKENS or not budget.is_wanted():
-            return ()
-        first, end = round(start_s * STT_SAMPLE_RATE), round(end_s * STT_SAMPLE_RATE)
-        pcm = job.request.pcm[max(0, first - STT_SAMPLE_RATE // 10) : end]
-        part = replace(job.request, pcm=pcm, speech=((0, len(pcm)),), language=job.language)
-        words = words_of(self._hear([DecodingJob(part)]))
-        first, size, times = repetition.longest_run([word.word for word in words])
-        second = words[first + size : first + 2 * size]
-        units = words[first : first + size * times]
-        return [*second, *units[size:]] if is_within else units
-
-    def _shortened(self, job: DecodingJob, decoding: Decoding) -> Decoding:
-        """A repetitive text with each repetition only twice."""
+        The probabilities of repetitions say nothing: each makes the next more likely.
+        """
         tokenizer = self._tokenizer(job)
         said = [token for token in decoding.tokens if token < tokenizer.eot]
         tokens = without_repetitions(said) if self._guards.repeats(decoding) else said
         if len(tokens) == len(said):
             return decoding
         text = self._text(job, tokens)
-        return replace(
+        once = replace(
             decoding,
             tokens=tuple(tokens),
             text=text,
@@ -383,18 +323,21 @@ class WhisperEngine(STTEngine):
             compression_ratio=compression_ratio(text),
             complete=True,
         )
-
-    def _once(self, job: DecodingJob, decoding: Decoding) -> Decoding:
-        """The text; if it is repetitive, with each repetition only twice, if the speech makes that
-        likely. It stays whole if it ended by itself, as when a word is said twenty times.
-
-        The probabilities of repetitions say nothing: each makes the next more likely.
-        """
-        once = self._shortened(job, decoding)
-        if once is decoding or self._guards.is_hallucination(once, job.request.options):
+        if self._guards.is_hallucination(once, job.request.options):
             return decoding
         whole = replace(once, tokens=decoding.tokens, text=decoding.text)
-        return whole if decoding.complete else once
+        return whole if decoding.complete else self._behind_loop(job, once)
+
+    def _behind_loop(self, job: DecodingJob, once: Decoding) -> Decoding:
+        """The text with what is said after its repetition, which the decoder did not leave."""
+        budget = job.request.budget
+        if budget.tokens < SPARE_TOKENS or not budget.is_wanted():
+            return once
+        (ended,) = self._decode([replace(job, no_repeat=LOOP_TOKENS)])
+        lost = len(ended.text) < len(once.text)
+        if lost or self._guards.is_hallucination(ended, job.request.options):
+            return once
+        return replace(ended, complete=True)
 
     def _align_words(self, job: DecodingJob, decoding: Decoding) -> tuple[Word, ...]:
         """The time of each word, from the decoder's attention."""
@@ -481,7 +424,7 @@ class WhisperEngine(STTEngine):
             return_scores=True,
             return_no_speech_prob=True,
             suppress_blank=True,
-            no_repeat_ngram_size=prompts.NO_REPEAT if jobs[0].prompt else 0,
+            no_repeat_ngram_size=jobs[0].no_repeat or (prompts.NO_REPEAT if jobs[0].prompt else 0),
             suppress_tokens=[
                 *get_suppressed_tokens(self._tokenizer(jobs[0]), [-1]),
                 *self._scripts.forbidden(jobs[0].written_in),

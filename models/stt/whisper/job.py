@@ -49,6 +49,7 @@ class DecodingJob:
     probability: float = 1.0
     scores: dict[str, float] = field(default_factory=dict)  # of languages, if they were detected
     times: bool = False  # decoded with time tokens
+    no_repeat: int = 0  # tokens in a row that its text has only once; 0 for any
     is_again: bool = False  # after its prompt was tried
 
     @property

@@ -53,7 +53,8 @@ def test_the_bound_of_words_is_close_to_their_characters() -> None:
 
 
 def test_a_text_of_digits_is_counted_with_the_letters_of_its_words() -> None:
-    assert list(spoken_lengths("7777777", "en")) == [86]
+    assert list(spoken_lengths("7,777,777", "en")) == [86]
+    assert list(spoken_lengths("7777777", "en")) == [41]  # alone, digit by digit
     assert sum(spoken_lengths("777777777777777 " * 10, "en")) > 11 * 160
 
 
