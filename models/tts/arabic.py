@@ -72,8 +72,10 @@ def with_vowels(text: str) -> str:
     """
     if not _ARABIC.search(text):
         return text
-    session, indices, marks_of_class = _network()
     plain = text.replace(TATWEEL, "")
+    if not plain:
+        return plain
+    session, indices, marks_of_class = _network()
     decomposed = _ARABIC.sub(lambda letter: unicodedata.normalize("NFD", letter[0]), plain)
     spelled = _SPELLED.findall(decomposed)
     codes = [indices.get(letter, UNKNOWN) for letter, _ in spelled]
