@@ -86,6 +86,10 @@ def test_only_marks_are_added(text: str) -> None:
     assert phonemizer_for("ar")(text) is not None
 
 
+def test_a_text_of_tatweel_alone_has_no_sound() -> None:
+    assert with_vowels("\u0640\u0640") == "" and phonemizer_for("ar")("\u0640") == ""
+
+
 @pytest.mark.parametrize("text", ["Hello.", "नमस्ते", "", "5 + 5", "café", "\u064e"])
 def test_text_of_other_scripts_is_unchanged(text: str) -> None:
     assert with_vowels(text) == text
