@@ -7,7 +7,7 @@ from pipelines.text.segmentation import clean
 # No model may hold up the process: each rule reads a place a bounded number of times.
 _RULES = (
     (re.compile(r"```[\w+-]*"), ""),  # fences of code
-    (re.compile(r"!?\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)"), r"\1"),  # links and images
+    (re.compile(r"!?\[([^\[\]\n]{0,500})\]\([^)\n]{0,2000}\)"), r"\1"),  # links and images
     (re.compile(r"^[ \t]*+(?:[-*_=] *+){3,}+$", re.MULTILINE), ""),  # rules between parts
     (re.compile(r"^[ \t|]*+(?:[-:]{3,}+[ |]*+)++$", re.MULTILINE), ""),  # below a table's head
     (re.compile(r"^[ \t]*(?:#{1,6}|[-*+•>])[ \t]+", re.MULTILINE), ""),
