@@ -43,7 +43,8 @@ class Mixdown:
         """float32 [channels, n] to float32 [n]."""
         channels, length = samples.shape
         if channels == 1 or not length:
-            return np.asarray(samples.mean(axis=0), np.float32)
+            first: Pcm = samples[0]
+            return first
         centred = samples - samples.mean(axis=1, keepdims=True)
         products = (centred @ centred.T).astype(np.float64)
         if self._products is not None:
