@@ -174,7 +174,7 @@ async def realtime(socket: ClientConnection, voice: str) -> None:
 
 
 async def native(socket: ClientConnection, voice: str) -> None:
-    await socket.send(json.dumps({"type": "start"}))
+    await socket.send(json.dumps({"type": "start", "config": {"continuous_mode": True}}))
     data = pcm(30.0)
     for at in range(0, len(data), 16_000):
         piece = b64encode(data[at : at + 16_000]).decode()
