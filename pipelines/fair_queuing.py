@@ -141,6 +141,7 @@ class FairSlots:
         self._without: list[tuple[float, int, Owner]] = []
         self._numbers: dict[Owner, int] = {}
         self._number = 0
+        self._asked = 0  # holders that were asked to leave, and have not yet
 
     @property
     def taken(self) -> int:
@@ -160,15 +161,30 @@ class FairSlots:
         finally:
             leave()
 
-    async def take(self, owner: Owner) -> Callable[[], None]:
-        """Waits for a slot; returns the function that gives it back, once. Raises Overloaded."""
+    def asks_to_leave(self, owner: Owner, running_s: float, turn_s: float) -> bool:
+        """Whether the owner's work, which has had its slot for `running_s`, is to leave it soon.
+
+        It is when another owner waits without a slot and has used less, by a turn, and nobody was
+        asked to leave for that one before.
+        """
+        waiting = self._first_without()
+        if waiting is None or running_s < turn_s or len(self._numbers) <= self._asked:
+            return False
+        if self._shares.used_s(owner) + running_s < self._shares.used_s(waiting) + turn_s:
+            return False
+        self._asked += 1
+        return True
+
+    async def take(self, owner: Owner, *, is_first: bool = False) -> Callable[[], None]:
+        """Waits for a slot, before all other work of the owner if `is_first`; returns the function
+        that gives it back, once. Raises Overloaded."""
         if not self._waiting.number and self._free:  # without a queue, as nearly always
             if self._shares.next((owner,), self._free, self._slots) is not None:
                 self._free -= 1
                 self._shares.take(owner)
                 return self._until_left(owner)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(owner, turn)
+        self._waiting.add(owner, turn, is_first=is_first)
         self._line_up(owner)
         self._fill()
         if self._waiting.number > self._max_waiting:
@@ -203,13 +219,19 @@ class FairSlots:
 
     def _next(self) -> Owner | None:
         """The owner whose turn it is; None when none may take a slot."""
+        if (first := self._first_without()) is not None:
+            return first  # comes before all that have a slot
+        ready = [one for one in self._shares.holders if one in self._waiting]
+        return self._shares.next(ready, self._free, self._slots)
+
+    def _first_without(self) -> Owner | None:
+        """The owner with the least use of those that wait and have no slot."""
         while self._without:
             _, number, owner = self._without[0]
             if self._numbers.get(owner) == number:
-                return owner  # comes before all that have a slot
+                return owner
             heapq.heappop(self._without)
-        ready = [one for one in self._shares.holders if one in self._waiting]
-        return self._shares.next(ready, self._free, self._slots)
+        return None
 
     def _line_up(self, owner: Owner) -> None:
         """To be called when the owner begins to wait, or has given back its last slot."""
@@ -229,6 +251,7 @@ class FairSlots:
 
     def _leave(self, owner: Owner, used_s: float) -> None:
         self._free += 1
+        self._asked = max(0, self._asked - 1)
         self._shares.leave(owner, used_s)
         self._line_up(owner)
         self._fill()
@@ -264,9 +287,10 @@ class _Queues:
         compared = list(islice(owners, COMPARED))
         return max([preferred, *compared] if preferred in owners else compared, key=used_s)
 
-    def add(self, owner: Owner, turn: "asyncio.Future[None]") -> None:
+    def add(self, owner: Owner, turn: "asyncio.Future[None]", *, is_first: bool) -> None:
         turns = self._turns.setdefault(owner, OrderedDict())
         turns[turn] = None
+        turns.move_to_end(turn, last=not is_first)
         self._resize(owner, len(turns) - 1, len(turns))
 
     def remove(self, owner: Owner, turn: "asyncio.Future[None]") -> None:

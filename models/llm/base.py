@@ -61,6 +61,13 @@ class GenerationRequest:
     is_spoken: bool = False  # speech waits for its first words: they are sent as they come
     begun: str = ""  # the text of an answer that was paused, which goes on after it
 
+    def after(self, text: str, tokens: int) -> "GenerationRequest":
+        """The rest of an answer whose first `tokens` are `text`."""
+        sampling = self.sampling
+        if sampling.max_tokens is not None:
+            sampling = replace(sampling, max_tokens=max(1, sampling.max_tokens - tokens))
+        return replace(self, begun=self.begun + text, sampling=sampling)
+
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:

@@ -178,11 +178,7 @@ class LlamaCppEngine(ChatEngine):
         Calls that obey their grammar; words where there is no such function, without the tools,
         since a model that sees them would call it again.
         """
-        sampling = request.sampling
-        if sampling.max_tokens is not None:
-            left = max(1, sampling.max_tokens - used.completion_tokens)
-            sampling = replace(sampling, max_tokens=left)
-        rest = replace(request, begun=request.begun + text, sampling=sampling)
+        rest = request.after(text, used.completion_tokens)
         if name in (tool["function"]["name"] for tool in request.tools):
             rest = replace(rest, tool_choice="required")
         else:

@@ -5,8 +5,8 @@ X-SAMPA: J. C. Wells, "Computer-coding the IPA" (1995). PLS: Pronunciation Lexic
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 from xml.etree import ElementTree
 
@@ -73,38 +73,60 @@ class Pronunciation(BaseModel):
         return self
 
 
+@dataclass(slots=True)
+class _Node:
+    """What may follow some words, and the entries of just these, by language."""
+
+    following: "dict[str, _Node]" = field(default_factory=dict)
+    entries: dict[str | None, tuple[int, Pronunciation]] = field(default_factory=dict)
+
+
 class Lexicon:
     """Finds the entries of dictionaries in texts: whole words, the longest first."""
 
     def __init__(self, entries: Iterable[Pronunciation]) -> None:
         """An entry comes before others of the same words that follow."""
-        # By whether case counts, the words and the language.
-        self._entries: dict[tuple[object, ...], tuple[int, Pronunciation]] = {}
-        self._lengths: defaultdict[str, set[int]] = defaultdict(set)  # by first word, folded
+        # Tries: a search reads each word at most as often as the longest entry has words, 100.
+        self._exact = _Node()
+        self._folded = _Node()
         for number, entry in enumerate(entries):
-            words = _TOKEN.findall(entry.grapheme)
-            folded = [word.casefold() for word in words]
-            form = tuple(words if entry.case_sensitive else folded)
-            key = entry.case_sensitive, form, entry.language
-            self._entries.setdefault(key, (number, entry))
-            self._lengths[folded[0]].add(len(words))
+            node = self._exact if entry.case_sensitive else self._folded
+            for word in _TOKEN.findall(entry.grapheme):
+                form = word if entry.case_sensitive else word.casefold()
+                node = node.following.setdefault(form, _Node())
+            node.entries.setdefault(entry.language, (number, entry))
 
     def find(self, text: str, language: str) -> Iterator[tuple[int, int, Pronunciation]]:
         """The start and end of each word that has an entry in that language, and the entry."""
         tokens = list(_TOKEN.finditer(text))
         words = [token[0] for token in tokens]
-        folded, index = [word.casefold() for word in words], 0
+        folded = [word.casefold() for word in words]
+        index = 0
         while index < len(tokens):
-            for length in sorted(self._lengths.get(folded[index], ()), reverse=True):
-                end = index + length
-                forms = (True, tuple(words[index:end])), (False, tuple(folded[index:end]))
-                keys = [(*form, one) for form in forms for one in (language, None)]
-                if found := [self._entries[key] for key in keys if key in self._entries]:
-                    entry = min(found, key=lambda one: one[0])[1]
-                    yield tokens[index].start(), tokens[end - 1].end(), entry
-                    index = end - 1
-                    break
-            index += 1
+            end = index + 1
+            if (found := self._longest(words, folded, index, language)) is not None:
+                end, entry = found
+                yield tokens[index].start(), tokens[end - 1].end(), entry
+            index = end
+
+    def _longest(
+        self, words: Sequence[str], folded: Sequence[str], start: int, language: str
+    ) -> tuple[int, Pronunciation] | None:
+        """The longest entry that begins at the word `start`, and the word behind it."""
+        longest = None
+        exact: _Node | None = self._exact
+        any_case: _Node | None = self._folded
+        for index in range(start, len(words)):
+            exact = exact and exact.following.get(words[index])
+            any_case = any_case and any_case.following.get(folded[index])
+            nodes = [node for node in (exact, any_case) if node is not None]
+            if not nodes:
+                break
+            entries = [node.entries.get(one) for node in nodes for one in (language, None)]
+            if found := [numbered for numbered in entries if numbered is not None]:
+                _, entry = min(found, key=lambda numbered: numbered[0])
+                longest = index + 1, entry
+        return longest
 
 
 def read_pls(text: str) -> list[Pronunciation]:

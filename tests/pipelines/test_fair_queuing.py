@@ -170,3 +170,36 @@ async def test_cancelled_work_frees_its_slot_or_its_place() -> None:
     await work.start("c")
     assert work.began[-1] == "c"
     assert work.slots._free == 0
+
+
+async def test_one_holder_is_asked_to_leave_for_each_owner_who_waits_without_a_slot() -> None:
+    work = Work(2)
+    await work.start(*"abab")
+    asks = work.slots.asks_to_leave
+    assert not asks("a", 9.0, 5.0)  # both who wait have a slot
+    await work.start("c")
+    assert not asks("a", 4.0, 5.0)  # its turn lasts
+    assert asks("a", 5.0, 5.0) and not asks("b", 5.0, 5.0)
+    await work.end(0, after_s=5.0)
+    assert "".join(work.began) == "abc"
+    # `a` waits without a slot, and has used 5 s.
+    assert not asks("b", 9.0, 5.0) and asks("b", 10.0, 5.0)
+    await work.start("d", "e")
+    assert [asks("b", 10.0, 5.0) for _ in range(3)] == [True, True, False]
+    for number in range(7):
+        await work.end(number)
+
+
+async def test_what_goes_on_comes_before_all_other_work_of_its_owner() -> None:
+    work = Work(1)
+    await work.start(*"abb")
+    turn = asyncio.create_task(work.slots.take("b", is_first=True))
+    await settle()
+    await work.end(0)
+    leave = await turn
+    assert "".join(work.began) == "a"
+    leave()
+    await settle()
+    assert "".join(work.began) == "ab"
+    for number in (1, 2):
+        await work.end(number)

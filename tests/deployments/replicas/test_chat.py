@@ -4,13 +4,20 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from deployments.replicas import chat
 from deployments.replicas.chat import ChatDeployment
 from models.errors import EngineOverloaded
-from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest
+from models.llm.base import (
+    ChatMessage,
+    GenerationDelta,
+    GenerationRequest,
+    SamplingOptions,
+    TokenUsage,
+)
 from telemetry.metrics import REGISTRY
 from tests.engines import ECHO, ECHO_SLOW
 from tests.patience import PATIENCE_S
@@ -56,6 +63,79 @@ async def test_an_answer_that_its_reader_does_not_take_frees_its_slot(
         await ask(replica, "other", [])
     for answer in stalled:
         await answer.aclose()
+
+
+STORY = " ".join(f"w{number}" for number in range(120))
+
+
+async def read_whole(replica: ChatDeployment, request: GenerationRequest) -> GenerationDelta:
+    return GenerationDelta.joined([delta async for delta in replica.generate(request)])
+
+
+@pytest.fixture
+async def slow_replica(monkeypatch: pytest.MonkeyPatch) -> ChatDeployment:
+    """With two slots, and answers of which each piece is a turn."""
+    monkeypatch.setattr(chat, "TURN_S", 0.0)
+    made = ChatDeployment()
+    await made.reconfigure({"model": ECHO_SLOW})
+    engine = made.engine()
+    engine.capabilities = replace(engine.capabilities, max_concurrency=2)
+    return made
+
+
+async def begin_stories(
+    replica: ChatDeployment, story: GenerationRequest
+) -> list[asyncio.Task[GenerationDelta]]:
+    """Long answers of two tenants, who have all slots, and one more that waits."""
+    owners = ("a", "b", "a")
+    asked = [
+        asyncio.create_task(read_whole(replica, replace(story, owner=owner))) for owner in owners
+    ]
+    async with asyncio.timeout(PATIENCE_S):
+        while replica._slots_of(replica.engine()).taken < 2:
+            await asyncio.sleep(0.001)
+    return asked
+
+
+@pytest.mark.parametrize("most", [None, 90])
+async def test_long_answers_give_way_to_a_tenant_who_has_none(
+    slow_replica: ChatDeployment, most: int | None
+) -> None:
+    story = GenerationRequest((ChatMessage("user", STORY),), SamplingOptions(max_tokens=most))
+    short = GenerationRequest((ChatMessage("user", "a word"),), owner="c")
+    async with asyncio.timeout(PATIENCE_S):
+        asked = await begin_stories(slow_replica, story)
+        gave_way = REGISTRY.get_sample_value("antiphon_chat_gave_way_total") or 0.0
+        assert (await read_whole(slow_replica, short)).text == "a word"
+        assert not any(task.done() for task in asked)
+        whole = await asyncio.gather(*asked)
+    words = 120 if most is None else most
+    for answer in whole:
+        assert answer.text == " ".join(STORY.split()[:words])
+        assert answer.usage == TokenUsage(120, words)
+        assert answer.finish_reason == ("stop" if most is None else "length")
+    assert (REGISTRY.get_sample_value("antiphon_chat_gave_way_total") or 0.0) > gave_way
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"is_spoken": True},
+        {"response_format": {"type": "json_object"}},
+        {"sampling": SamplingOptions(max_tokens=16)},
+    ],
+    ids=str,
+)
+async def test_what_cannot_be_continued_well_is_not_paused(
+    slow_replica: ChatDeployment, change: dict[str, Any]
+) -> None:
+    story = replace(GenerationRequest((ChatMessage("user", STORY),)), **change)
+    short = GenerationRequest((ChatMessage("user", "a word"),), owner="c")
+    async with asyncio.timeout(PATIENCE_S):
+        asked = await begin_stories(slow_replica, story)
+        await read_whole(slow_replica, short)
+        assert any(task.done() for task in asked)
+        await asyncio.gather(*asked)
 
 
 async def test_an_answer_that_is_resumed_is_counted_once(replica: ChatDeployment) -> None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from configs.schema.voices import VoiceRef, VoicesConfig
 from models.audio import Pcm
@@ -286,12 +288,43 @@ async def test_a_plain_text_is_not_read_in_another_way() -> None:
 @pytest.mark.slow
 def test_words_are_found_in_linear_time_whatever_the_dictionary_has() -> None:
     alike = [{"grapheme": "a " * n + "b", "alias": "c"} for n in range(1, 49)]
-    alike += [{"grapheme": "a", "alias": str(n), "language": "xx"} for n in range(950)]
+    alike += [{"grapheme": "a " * n, "alias": str(n), "language": "xx"} for n in range(1, 51)]
     lexicon = Lexicon(Pronunciation(**one) for one in alike)  # type: ignore[arg-type]
     found: list[object] = []
-    # About 45 are measured.
-    assert cpu_units(lambda: found.extend(lexicon.find("a " * 25_000, "en"))) < 200
+    # About 28 are measured.
+    assert cpu_units(lambda: found.extend(lexicon.find("a " * 25_000, "en"))) < 120
     assert found == []
+
+
+SAID = st.lists(st.sampled_from(["a", "A", "b", "c-"]), min_size=1, max_size=3).map(" ".join)
+
+
+@given(
+    graphemes=st.lists(st.tuples(SAID, st.booleans(), st.sampled_from([None, "en", "de"]))),
+    text=st.lists(st.sampled_from(["a", "A", "b", "c", "-"]), max_size=12).map(" ".join),
+)
+def test_entries_are_found_as_a_search_of_all_of_them_would(
+    graphemes: list[tuple[str, bool, str | None]], text: str
+) -> None:
+    entries = [
+        Pronunciation(grapheme=said, alias=str(number), case_sensitive=exact, language=language)
+        for number, (said, exact, language) in enumerate(graphemes)
+    ]
+    words = text.split()
+    expected: list[str | None] = []
+    at = 0
+    while at < len(words):
+        fits = []
+        for number, one in enumerate(entries):
+            form = one.grapheme.replace("-", " -").split()
+            there = words[at : at + len(form)]
+            folded = [word.casefold() for word in there] == [word.casefold() for word in form]
+            if one.language != "de" and (there == form or (folded and not one.case_sensitive)):
+                fits.append((-len(form), number, one.alias))
+        length, _, alias = min(fits, default=(-1, 0, None))
+        expected += [alias] if fits else []
+        at -= length
+    assert [entry.alias for _, _, entry in Lexicon(entries).find(text, "en")] == expected
 
 
 def test_the_first_of_several_entries_counts_and_the_longest_words() -> None:

@@ -1,0 +1,59 @@
+"""Answers of a chat model that are written in turns: between them another tenant has the slot."""
+
+from dataclasses import replace
+
+from models.llm.base import GenerationDelta, GenerationRequest, TokenUsage
+
+# The model reads the prompt and the text so far again after a pause: 200 tokens take 1 to 2 s on
+# two cores (1.5 billion parameters).
+TURN_S = 5.0
+ALMOST_DONE = 16  # tokens, for which a pause would last longer than the rest of the answer
+
+
+class AnswerInTurns:
+    """What there is of an answer, and the request for the rest of it."""
+
+    def __init__(self, request: GenerationRequest) -> None:
+        self.rest = request
+        self.is_complete = False
+        self._request = request
+        self._texts: list[str] = []
+        self._usage: TokenUsage | None = None
+        self._earlier: TokenUsage | None = None  # of the turns that have ended
+        # Neither a grammar nor calls nor thoughts are continued, and speech must not fall silent.
+        self._is_divisible = not (request.response_format or request.is_spoken)
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """That of all turns: the prompt counts once."""
+        return self._usage
+
+    def add(self, delta: GenerationDelta) -> GenerationDelta:
+        """Notes a piece of this turn; returns it as a piece of the answer."""
+        self._texts.append(delta.text)
+        if delta.tool_calls or delta.reasoning:
+            self._is_divisible = False
+        if delta.finish_reason is not None:
+            self.is_complete = True
+        if delta.usage is None:
+            return delta
+        self._usage = delta.usage
+        if self._earlier is not None:
+            tokens = self._earlier.completion_tokens + delta.usage.completion_tokens
+            self._usage = replace(self._earlier, completion_tokens=tokens)
+        return replace(delta, usage=self._usage)
+
+    def may_pause_after(self, delta: GenerationDelta) -> bool:
+        """Whether the rest can be written later."""
+        if self.is_complete or not self._is_divisible:
+            return False
+        if self._usage is None or delta.usage is None or not delta.text:
+            return False  # it is not known how many tokens the text has
+        most = self._request.sampling.max_tokens
+        return most is None or most - self._usage.completion_tokens > ALMOST_DONE
+
+    def pause(self) -> None:
+        """Ends a turn."""
+        assert self._usage is not None
+        self._earlier = self._usage
+        self.rest = self._request.after("".join(self._texts), self._usage.completion_tokens)
