@@ -164,8 +164,8 @@ class FairSlots:
     def asks_to_leave(self, owner: Owner, running_s: float, turn_s: float) -> bool:
         """Whether the owner's work, which has had its slot for `running_s`, is to leave it soon.
 
-        It is when another owner waits without a slot and has used less, by a turn, and nobody was
-        asked to leave for that one before.
+        It is when another owner waits without a slot and has used less, by a turn, and no holder
+        was asked to leave for that one before.
         """
         waiting = self._first_without()
         if waiting is None or running_s < turn_s or len(self._numbers) <= self._asked:

@@ -45,6 +45,8 @@ class Dictionary:
         for word in (*self._folded, *self._plurals, *map(_fold, self._names)):
             lengths.setdefault(word[0], set()).add(len(word))
         self._lengths = {first: sorted(of, reverse=True) for first, of in lengths.items()}
+        firsts = "".join(map(re.escape, lengths))
+        self._begins = re.compile(f"[{firsts}]") if firsts else None
         self.reach = max((of[0] for of in self._lengths.values()), default=-2) + 2
         """How many characters before the end of a growing text may still become a match."""
 
@@ -88,11 +90,14 @@ class Dictionary:
         keeps: bool = False,
     ) -> Iterator[tuple[int, int]]:
         """The terms that begin in `text[start:end]` between `held`; `keeps`: and other words."""
+        if self._begins is None:
+            return
         folded = _fold(text[start:])
         end = len(text) if end is None else end
         at = start
         for most, after in [*((span.start, span.end) for span in held), (len(text), len(text))]:
-            while at < min(most, end):
+            while first := self._begins.search(folded, at - start, max(min(most, end) - start, 0)):
+                at = start + first.start()
                 length = self._match(text, folded, start, at, most, keeps)
                 if length:
                     yield at, at + length
