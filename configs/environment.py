@@ -24,6 +24,8 @@ _MEMORY = (  # files of a group: of v2, and of v1
 _CPU_MAX = _CGROUPS / "cpu.max"
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _DATABASES = ("sqlite", "postgres", "postgresql", "postgresql+psycopg")
+# Of models, and of all that works on whole files: below what answers requests and live audio.
+MODEL_NICENESS = 10
 DASHBOARD_PORT = 8265  # the default of Ray's dashboard
 
 

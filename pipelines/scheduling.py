@@ -7,6 +7,7 @@ to a number, whenever a request arrives or ends.
 
 import heapq
 import itertools
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -77,15 +78,19 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
         max_concurrency: Callable[[], int] | None = None,
         is_empty: Callable[[Any], bool] = lambda _: False,
         clock: Callable[[], float] = time.monotonic,
+        niceness: int = 0,
     ) -> None:
-        """`max_concurrency` returns how many of the threads may work at once; all by default."""
+        """`max_concurrency` returns how many of the threads may work at once; all by default.
+
+        `niceness` is added to that of the process.
+        """
         super().__init__(max_concurrency or (lambda: threads), clock)
         self.is_empty = is_empty
         self._waiting: dict[str, list[_ScheduledStep]] = {}  # heaps by owner
         self._shares = FairShares(contended_s=CONTENDED_S, clock=clock)
         self._count = itertools.count()
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._threads = ThreadPoolExecutor(threads, name, os.nice, (niceness,))
 
     def executor(self, deadline_s: float = 0.0, owner: str = "") -> "RequestExecutor":
         """The executor of one request, whose listener hears an underrun in `deadline_s` seconds."""

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 from yaml import YAMLError
 
+from configs.environment import MODEL_NICENESS
 from configs.load import explain
 from configs.schema.serve import AUTO, CanaryConfig, ModelUserConfig
 from configs.settings import weights_dir
@@ -36,7 +37,6 @@ logger = logging.getLogger(__name__)
 ItemT = TypeVar("ItemT")
 Rehearsal = Callable[[Loaded[ModelT], Loaded[ModelT]], Awaitable[None]]
 
-NICENESS = 10
 TRIALS_S = 2.0  # between two trials of an engine that failed
 
 
@@ -57,7 +57,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         tracing.start_tracing()
         # Measured under overload: with lower priority of model replicas, the gateway on the same
         # cores refuses in 77 instead of 132 ms (p99), and as many requests are served.
-        os.nice(NICENESS)  # of this thread and those that it starts
+        os.nice(MODEL_NICENESS)  # of this thread and those that it starts
         self._kind, self._rehearse = kind, rehearse
         self._loaded: Loaded[ModelT] | None = None
         self._canary: Canary[ModelT] | None = None

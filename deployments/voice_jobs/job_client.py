@@ -16,7 +16,7 @@ from uuid import UUID
 import ray
 from sqlalchemy.engine import make_url
 
-from configs.environment import bypass_proxies
+from configs.environment import MODEL_NICENESS, bypass_proxies
 from configs.settings import PROJECT_DIR, Settings, own_catalogue
 from db.jobs.jobs import Job
 from db.voices.voices import Voice
@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "clone-"
 MODELS_APP = "ANTIPHON_MODELS_APP"  # environment variable of a job: the application of models
-NICENESS = 10  # of the job itself, as of model replicas; its workers have lower priority
 PATIENCE = {
     "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
     "RAY_grpc_client_keepalive_timeout_ms": "120000",
@@ -124,7 +123,7 @@ class VoiceJobClient:
         program = shlex.join([python, "-m", self._module, *arguments])
         await self._call(
             "submit_job",
-            entrypoint=f"exec nice -n {NICENESS} {program}",  # no shell, which would get signals
+            entrypoint=f"exec nice -n {MODEL_NICENESS} {program}",  # no shell, which would get signals
             submission_id=job.id,
             metadata={"service": self._service, "voice": str(job.voice_id), "lease": job.lease},
             runtime_env={

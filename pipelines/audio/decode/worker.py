@@ -32,6 +32,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from configs.environment import MODEL_NICENESS
 from models.audio import Pcm, StreamResampler, float_to_pcm16
 from pipelines.audio.decode import sandbox
 from pipelines.audio.levels import Mixdown
@@ -400,6 +401,8 @@ def _decode_in_child(job: dict[str, Any], reply: int, source: int, target: int, 
     os.dup2(1, 0)  # which standard output has led to nowhere
     for first, last in pairwise((2, *sorted((reply, source, target, end)), sandbox.OPEN_FILES)):
         os.closerange(first + 1, last)
+    if "channels" not in job:  # a whole file, and not live audio
+        os.nice(MODEL_NICENESS)
     with open(source, "rb") as received, open(target, "wb") as pcm:
         most = int((job["max_seconds"] + 1) * job["sample_rate"]) * 4
         sandbox.confine(round(MAX_CPU_S * _scale(job["max_seconds"])), most)

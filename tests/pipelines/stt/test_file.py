@@ -1,6 +1,7 @@
 """Transcription of files by the scripted engine."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.signal import butter, sosfiltfilt
 
+from configs.environment import MODEL_NICENESS
 from configs.schema.transcription import DecodingProfile, load_profiles
 from models.base import ModelInfo
 from models.errors import EngineLost
@@ -92,6 +94,27 @@ def transcriber(weights: WeightStore) -> RecordingTranscriber:
 @pytest.fixture
 def pipeline(decoder: AudioDecoder, transcriber: RecordingTranscriber) -> TranscriptionPipeline:
     return TranscriptionPipeline(transcriber, decoder, LoudnessVAD(), load_profiles())
+
+
+class PriorityVAD(LoudnessVAD):
+    """Notes the niceness of the thread in which it works."""
+
+    def __init__(self) -> None:
+        self.seen = set[int]()
+
+    def batches(self, pcm: np.ndarray) -> Iterator[Probabilities]:
+        self.seen.add(os.getpriority(os.PRIO_PROCESS, 0))
+        return super().batches(pcm)
+
+
+async def test_files_are_prepared_at_a_lower_priority_than_requests_are_answered(
+    decoder: AudioDecoder, transcriber: RecordingTranscriber, tmp_path: Path
+) -> None:
+    vad = PriorityVAD()
+    pipeline = TranscriptionPipeline(transcriber, decoder, vad, load_profiles())
+    await transcribe(pipeline, write(tmp_path / "0", tone(1)), FileRequest())
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert vad.seen == {min(own + MODEL_NICENESS, 19)}
 
 
 def write(path: Path, *pieces: np.ndarray) -> Path:

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import av
 import numpy as np
 import pytest
 
+from configs.environment import MODEL_NICENESS
 from models.audio import AudioChunk, Pcm
 from pipelines.audio.decode import decoder as decoder_module
 from pipelines.audio.decode.decoder import AudioDecoder
@@ -100,6 +102,29 @@ async def test_a_file_whose_worker_is_killed_meanwhile_is_decoded_from_its_start
     audio = await work
     assert audio.duration_s == pytest.approx(300)
     assert np.abs(audio.pcm - tone(300)).max() < 1e-3
+
+
+async def test_files_are_decoded_at_a_lower_priority_than_requests_are_answered(
+    decoder: AudioDecoder, tmp_path: Path
+) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(encode("flac", tone(600)))
+    process = await decoder._process.start()
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    work = asyncio.create_task(decoder.decode(path))
+    seen = set[int]()
+    async with asyncio.timeout(PATIENCE_S):
+        while not work.done():
+            with suppress(OSError):  # it has ended
+                seen |= {
+                    os.getpriority(os.PRIO_PROCESS, int(one))
+                    for one in children.read_text().split()
+                }
+            await asyncio.sleep(0.001)
+    await work
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert min(own + MODEL_NICENESS, 19) in seen
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == own
 
 
 async def test_a_decoder_that_does_not_start_is_not_blamed_on_the_file(
