@@ -12,17 +12,19 @@ from models.llm.base import GenerationRequest
 # About 250 tokens: 2 s on two cores, in which no other prompt would begin and no other stream get
 # more than a token a batch.
 LONG_CHARS = 1000
-NEW_S = 2.0  # for which the streams of other tenants are not disturbed
+NEW_S = 2.0  # from its prompt on, for which a stream of another tenant is new
 # A long prompt pauses for as many times the work of long prompts, its own and of those before it
-# that were cancelled: clients that left after 2 s kept the chat of another waiting for 18 s.
+# that were cancelled, for a new stream, and for as long as that work for one that is older. Clients
+# that left after 2 s kept the chat of another waiting for 18 s without the first; without the
+# second, on busy cores, each token of a chat waited for a batch of 4 s.
 PAUSES = 2.0
-MOST_OWED_S = 5.0
+MOST_OWED_S = 10.0
 _POLL_S = 0.02
 
 
 class PromptQueue:
     """Long prompts are processed one at a time, of tenants in turn, and pause between two batches
-    while a stream of another tenant is new.
+    while there is a stream of another tenant.
 
     Without it, eight prompts of 870 tokens of one tenant kept the next one waiting for a minute.
     """
@@ -56,19 +58,17 @@ class PromptQueue:
         self._owed_s = min(self._owed_s + PAUSES * worked_s, MOST_OWED_S)
 
     def owes(self, owner: str) -> bool:
-        """Whether a prompt of another tenant is processed, or was within NEW_S, and is owed a pause
-        of the owner's; in any thread."""
-        since = time.monotonic() - NEW_S
-        streams = list(self._streams)
-        others = any(one.owner != owner and one.processed_at > since for one in streams)
-        return others and self._owed_s > 0
+        """Whether a stream of another tenant is owed a pause of the owner's; in any thread."""
+        return self._owed_s > 0 and any(one.owner != owner for one in list(self._streams))
 
     async def pause(self, owner: str) -> None:
         """Waits for the streams of other tenants."""
         while self.owes(owner):
             began = time.monotonic()
             await asyncio.sleep(_POLL_S)
-            self._owed_s -= time.monotonic() - began
+            since = began - NEW_S
+            is_new = any(one.owner != owner and one.processed_at > since for one in self._streams)
+            self._owed_s -= (time.monotonic() - began) * (1.0 if is_new else PAUSES)
         self._owed_s = 0.0
 
 
