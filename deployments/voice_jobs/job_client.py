@@ -123,7 +123,8 @@ class VoiceJobClient:
         program = shlex.join([python, "-m", self._module, *arguments])
         await self._call(
             "submit_job",
-            entrypoint=f"exec nice -n {MODEL_NICENESS} {program}",  # no shell, which would get signals
+            # No shell, which would get signals.
+            entrypoint=f"exec nice -n {MODEL_NICENESS} {program}",
             submission_id=job.id,
             metadata={"service": self._service, "voice": str(job.voice_id), "lease": job.lease},
             runtime_env={
