@@ -12,12 +12,15 @@ import logging
 import os
 import re
 import shlex
+import socket
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from zlib import crc32
 
 import httpx
@@ -33,6 +36,7 @@ from deployments.release import release
 Config = dict[str, Any]  # the content of `serve_config.yaml`
 
 OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is hardly used
+DASHBOARD_S = 30.0
 # A path of a local socket has 107 bytes at most: that of Ray's adds 68 to RAY_TMPDIR, with
 # "/ray/session_2026-01-31_12-00-00_123456_1234567/sockets/plasma_store". Ray joins paths by colons,
 # and begins the shell's line of a worker with that of Python unquoted (`RuntimeEnvContext`).
@@ -158,7 +162,21 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
         return start(num_cpus, attempts - 1)
     if host is not None:
         publish_release(release())
-    return f"http://{context.dashboard_url}"
+    url = f"http://{context.dashboard_url}"
+    _wait_for_dashboard(url)
+    return url
+
+
+def _wait_for_dashboard(url: str) -> None:
+    """Where the tables of Ray's GCS are in Redis, Ray names the dashboard of an earlier start
+    before that of this one listens."""
+    address = urlsplit(url)
+    until = time.monotonic() + DASHBOARD_S
+    while time.monotonic() < until:  # then the first request says what is wrong
+        with suppress(OSError):
+            socket.create_connection((address.hostname, address.port), timeout=1.0).close()
+            return
+        time.sleep(0.1)
 
 
 def read_config(path: Path) -> Config:
