@@ -167,8 +167,10 @@ class FairSlots:
         It is when another owner waits without a slot and has used less, by a turn, and no holder
         was asked to leave for that one before.
         """
+        if running_s < turn_s or len(self._numbers) <= self._asked:
+            return False
         waiting = self._first_without()
-        if waiting is None or running_s < turn_s or len(self._numbers) <= self._asked:
+        if waiting is None:
             return False
         if self._shares.used_s(owner) + running_s < self._shares.used_s(waiting) + turn_s:
             return False

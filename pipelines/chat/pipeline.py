@@ -442,13 +442,11 @@ async def _resumed(
     model: ChatModel, request: GenerationRequest, begun: str, made: int
 ) -> AsyncGenerator[GenerationDelta, None]:
     """The rest of an answer that was paused after `made` tokens. Raises EngineError."""
-    sampling = request.sampling
-    if sampling.max_tokens is not None:
-        if made >= sampling.max_tokens:
-            yield GenerationDelta(finish_reason="length", usage=TokenUsage(0, 0))
-            return
-        sampling = replace(sampling, max_tokens=sampling.max_tokens - made)
-    rest = replace(request, begun=begun, sampling=sampling, is_speculative=False)
+    most = request.sampling.max_tokens
+    if most is not None and made >= most:
+        yield GenerationDelta(finish_reason="length", usage=TokenUsage(0, 0))
+        return
+    rest = replace(request.after(begun, made), is_speculative=False)
     try:
         async with aclosing(model.generate(rest)) as deltas:
             async for delta in deltas:

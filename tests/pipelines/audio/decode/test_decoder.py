@@ -31,6 +31,11 @@ async def decoder() -> AsyncIterator[AudioDecoder]:
         yield made
 
 
+def children_of(process: asyncio.subprocess.Process) -> Path:
+    """The file with the numbers of the processes that it has forked."""
+    return Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+
 def pitch_hz(pcm: Pcm, rate: int) -> float:
     return float(np.argmax(np.abs(np.fft.rfft(pcm))) * rate / len(pcm))
 
@@ -93,7 +98,7 @@ async def test_a_file_whose_worker_is_killed_meanwhile_is_decoded_from_its_start
     path = tmp_path / "0"
     path.write_bytes(encode("flac", tone(300)))
     process = await decoder._process.start()
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    children = children_of(process)
     work = asyncio.create_task(decoder.decode(path))
     async with asyncio.timeout(PATIENCE_S):
         while not children.read_text() and not work.done():
@@ -110,7 +115,7 @@ async def test_files_are_decoded_at_a_lower_priority_than_requests_are_answered(
     path = tmp_path / "0"
     path.write_bytes(encode("flac", tone(600)))
     process = await decoder._process.start()
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    children = children_of(process)
     work = asyncio.create_task(decoder.decode(path))
     seen = set[int]()
     async with asyncio.timeout(PATIENCE_S):
@@ -205,7 +210,7 @@ async def test_a_cancelled_decoding_ends_its_child_and_no_other(
     path.write_bytes(encode("flac", tone(60)))
     process = await decoder._process.start()
     work = [asyncio.create_task(decoder.decode(path, owner=number)) for number in range(2)]
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    children = children_of(process)
     async with asyncio.timeout(PATIENCE_S):
         while len(children.read_text().split()) < 2 and not work[0].done():
             await asyncio.sleep(0)
