@@ -4,6 +4,7 @@ the first token of a continued long chat.
 
     python -m benchmarks.chat.speed                              # serves the application itself
     python -m benchmarks.chat.speed --base-url http://127.0.0.1:8000 --key sk_...
+    python -m benchmarks.chat.speed --model llm/qwen2_5_coder_1_5b --tokens 64 --rounds 3 --idle
 
 Each round measures bare llama.cpp and HTTP on the same prompts, in random order; speeds and first
 tokens are medians of the rounds, and ratios the medians of those within a round, since the speed of
@@ -41,8 +42,6 @@ from models.registry import CHAT, load_model
 from models.runtimes.openmp import AdaptiveBarriers
 from models.weights.store import WeightStore
 from tests.api.chat_server import serve_chat
-
-MODEL = "llm/smollm2"
 
 
 @dataclass(frozen=True)
@@ -95,9 +94,9 @@ def long_chat(number: int) -> Chat:
     return [f"{number}. {filler}" if i < 8 else f"And then, {number}?" for i in range(9)]
 
 
-def serve_bare(connection: Connection, defaults: bool) -> None:
+def serve_bare(connection: Connection, model: str, defaults: bool) -> None:
     """Runs in a process of its own: receives (chats, tokens) and sends their Speed."""
-    config = load_yaml(TypeAdapter(ChatConfig), MODEL)
+    config = load_yaml(TypeAdapter(ChatConfig), model)
     assert isinstance(config, LlamaCppConfig)
     if defaults:
         config = config.model_copy(update={"cache_type": "f16", "batch_tokens": 2048})
@@ -136,9 +135,9 @@ def serve_bare(connection: Connection, defaults: bool) -> None:
         connection.send(measure(ask, *job))
 
 
-def serve_http(connection: Connection) -> None:
+def serve_http(connection: Connection, model: str) -> None:
     """Runs in a process of its own: serves the application over the engine."""
-    engine, info = load_model(CHAT, MODEL, WeightStore(weights_dir()))
+    engine, info = load_model(CHAT, model, WeightStore(weights_dir()))
     with tempfile.TemporaryDirectory() as folder, serve_chat(Path(folder), engine, info) as server:
         connection.send((server.url, server.token))
         connection.recv()
@@ -193,22 +192,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--base-url", help="of a running service; else one is started")
     parser.add_argument("--key", help="an API key of that service")
+    parser.add_argument("--model", default="llm/smollm2", help="its configuration")
+    parser.add_argument("--idle", action="store_true", help="leave out the runs with a busy core")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--firsts", type=int, default=15, help="number of first tokens measured")
     options = parser.parse_args()
 
-    bare, _ = start(serve_bare, False)
-    defaults, _ = start(serve_bare, True)
+    bare, _ = start(serve_bare, options.model, False)
+    defaults, _ = start(serve_bare, options.model, True)
     stop_http: Connection | None = None
     url, key = options.base_url, options.key
     if not url:
-        stop_http, (url, key) = start(serve_http)
+        stop_http, (url, key) = start(serve_http, options.model)
     ask = ask_over_http(url, key)
 
     print(hardware())
-    print(versions("xllamacpp"), f"· {MODEL} · {options.tokens} tokens · {options.rounds} rounds")
+    print(
+        versions("xllamacpp"),
+        f"· {options.model} · {options.tokens} tokens · {options.rounds} rounds",
+    )
 
     def ask_bare(chats: list[Chat], tokens: int, worker: Connection = bare) -> Speed:
         worker.send((chats, tokens))
@@ -243,7 +247,7 @@ def main() -> None:
 
     for one in (partial(ask_bare, worker=defaults), ask_bare, partial(measure, ask)):
         one(chats_of(90, 8), 8)  # then all slots hold the system prompt
-    for is_busy in (False, True):
+    for is_busy in (False,) if options.idle else (False, True):
         busy = multiprocessing.get_context("spawn").Process(target=keep_busy, daemon=True)
         if is_busy:
             busy.start()
