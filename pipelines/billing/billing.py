@@ -114,6 +114,14 @@ class Charge:
         except DatabaseUnavailable:
             self._settle_later(self._release, *events)
 
+    def progress(self, units: int, *, is_sent: bool = True) -> None:
+        """The caller pays for that many `units` when it leaves from here on; of those that are not
+        sent, as the answer is sent whole, once it has left too often."""
+        if is_sent:
+            self.used = max(self.used, min(units, self.units))
+        else:
+            self.made = max(self.made, units)
+
     def leave(self) -> None:
         """The caller has disconnected: charges for `used`, or perhaps for what was `made`, in the
         background."""
