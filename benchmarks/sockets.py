@@ -31,7 +31,7 @@ from benchmarks.service import (
 )
 from benchmarks.tts.client import SocketError, socket_url, tts_socket
 from models.audio import AudioChunk, pcm16_to_float
-from pipelines.audio.encode.encoder import G711Encoder
+from pipelines.audio.encode.formats import open_encoder
 
 IDLE_EACH = 250  # sockets of each kind, TTS and STT
 IDLE_TARGET_BYTES = 400e6
@@ -219,7 +219,7 @@ def spoken(service: Service) -> bytes:
     with wave.open(io.BytesIO(base64.b64decode(answer.json()["audio_base64"]))) as file:
         pcm = pcm16_to_float(file.readframes(file.getnframes()))
         sample_rate = file.getframerate()
-    encoder = G711Encoder(8000, "mulaw")
+    encoder = open_encoder("mulaw", 8000)
     return b"".join([*encoder.encode(AudioChunk(pcm, sample_rate)), *encoder.flush()])
 
 

@@ -50,10 +50,10 @@ def deploy_config(
     config: Config, settings: Settings, dashboard: str, *, only_check: bool = False
 ) -> None:
     """Does the same with what was read, or runs. Raises ValueError."""
-    if problems := model_problems(resolved(config)):
-        raise ValueError("\n".join(problems))
     running = cluster.applications(dashboard)
     config = resolved(config, running)
+    if problems := model_problems(config):
+        raise ValueError("\n".join(problems))
     try_again(running, config, (ask(f"{local_url(settings)}/readyz") or (0, {}))[1])
     changes, swapped = differences(running, config)
     replaces = any(".user_config" not in path for path in changed_options(running, config))

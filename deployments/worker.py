@@ -21,8 +21,8 @@ class Worker:
     is idempotent. One process for all three, since none has much to do: each process of Ray takes
     90 MB and a hundredth of a core."""
 
-    job = "deployments.voice_jobs.job"  # the program of a voice's job
-    long_job = "deployments.voice_jobs.long_job"  # that of a job of a workspace
+    job = "deployments.leased_work.job"  # the program of a voice's job
+    long_job = "deployments.leased_work.long_job"  # that of a job of a workspace
 
     async def __init__(self, args: WorkerArgs) -> None:  # type: ignore[misc]  # Serve awaits it
         """Migrates the database and checks its secrets. Raises SettingsError."""
@@ -35,8 +35,8 @@ class Worker:
         from configs.settings import load_settings
         from db.service import service_id
         from deployments.agreement import open_database
-        from deployments.voice_jobs.job_client import MODELS_APP, VoiceJobClient, places
-        from deployments.voice_jobs.watch import Watch
+        from deployments.leased_work.job_client import MODELS_APP, LeasedJobClient, places
+        from deployments.leased_work.watch import Watch
         from pipelines.jobs.fetching import Fetcher, Fetches
         from pipelines.jobs.jobs import Jobs
         from pipelines.maintenance.housekeeping import Housekeeper
@@ -63,10 +63,10 @@ class Worker:
         service = await self._database.read(service_id)
         cluster = ray.get_runtime_context().gcs_address
         variables = {**places(settings), MODELS_APP: args.models_app}
-        jobs = VoiceJobClient(service, self.job, cluster, variables)
+        jobs = LeasedJobClient(service, self.job, cluster, variables)
         voice_work = load_yaml(CustomVoicesConfig, "custom_voices").work
         job_queue = Jobs.of(settings, self._database, encryption)
-        long_jobs = VoiceJobClient(service, self.long_job, cluster, variables, "long-")
+        long_jobs = LeasedJobClient(service, self.long_job, cluster, variables, "long-")
         job_work = load_yaml(JobsConfig, "jobs")
         gauges = (metrics.jobs_unfinished, metrics.job_still_seconds)
         self._watches = (

@@ -26,8 +26,8 @@ from benchmarks.hardware import hardware
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
 from configs.settings import weights_dir
+from deployments.leased_work.long_job import own_model
 from deployments.replicas.stt import STTDeployment
-from deployments.voice_jobs.long_job import own_model
 from models.audio import AudioChunk
 from models.base import ModelInfo
 from models.registry import STT, VAD, load, load_model

@@ -161,17 +161,28 @@ def count_free(session: Session, of: type[W], now: datetime, work: WorkConfig) -
 
 def row_under(session: Session, of: type[W], row_id: UUID, lease: str) -> W | None:
     """The row, if it is claimed under that lease, which may have expired."""
-    query = select(of).where(of.id == row_id, of.lease == lease, col(of.status).in_(IN_WORK))
-    return session.exec(query).one_or_none()
+    return session.exec(select(of).where(_under_lease(of, row_id, lease))).one_or_none()
+
+
+def _under_lease(of: type[W], row_id: UUID, lease: str | None) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        col(of.id) == row_id, col(of.lease) == (lease or ""), col(of.status).in_(IN_WORK)
+    )
+
+
+def renew_lease(session: Session, claimed: W, news: dict[str, Any]) -> bool:
+    """Writes these columns; False when deleted, finished, or claimed under another lease."""
+    of = type(claimed)
+    is_it = _under_lease(of, claimed.id, claimed.lease)
+    return change_rows(session, update(of).where(is_it).values(news)) > 0
 
 
 def leased_row(session: Session, claimed: W) -> W | None:
     """The row, locked; None when deleted, finished, or claimed under another lease."""
-    assert claimed.lease, "what is claimed has one"
     lock_workspace(session, claimed.workspace_id, shared=True)
     of = type(claimed)
-    query = select(of).where(of.id == claimed.id, of.lease == claimed.lease)
-    return session.exec(query.where(col(of.status).in_(IN_WORK)).with_for_update()).one_or_none()
+    query = select(of).where(_under_lease(of, claimed.id, claimed.lease))
+    return session.exec(query.with_for_update()).one_or_none()
 
 
 def hopeless_rows(

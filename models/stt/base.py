@@ -17,6 +17,8 @@ MIN_SAMPLES = STT_SAMPLE_RATE // 50  # 20 ms; shorter audio has no speech
 MAX_REQUEST_S = 30
 UNSPACED = ("zh", "ja", "th", "lo", "my", "yue")  # languages without spaces between words
 
+LEAST_PROBABILITY = 1e-4  # of a language; a recogniser's smaller ones are noise
+
 # Priorities of a request; the smallest is scheduled first, and waiting raises it.
 FINAL = 0  # a client waits for this text
 SPECULATIVE = 1  # becomes a final if the utterance has ended

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from models.audio import Pcm
 from models.errors import WeightsMissing
@@ -72,17 +72,11 @@ class Moonshine:
             if latest == END:
                 return tokens
             if latest >= FIRST_TEXT:
-                tokens.append(
-                    HeardToken(self._pieces.get(latest, b""), _logprob(logits[0, -1], latest))
-                )
+                logprob = float(log_softmax(logits[0, -1])[latest])
+                tokens.append(HeardToken(self._pieces.get(latest, b""), logprob))
         text = b"".join(token.piece for token in tokens).decode(errors="replace")
         is_endless = compression_ratio(text) > REPETITIVE
         return [] if is_endless else tokens
-
-
-def _logprob(logits: NDArray[np.float32], chosen: int) -> float:
-    highest = logits.max()
-    return float(logits[chosen] - highest - np.log(np.exp(logits - highest).sum()))
 
 
 def _pieces(tokenizer: Path) -> dict[int, bytes]:

@@ -151,20 +151,19 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
             said = []
         # Its words may lack the marks that the text has, and are not always as many.
         words = answer.words or []
-        is_timed = len(words) == len(said)
+        spans: list[tuple[float | None, float | None]]
+        spans = [(word.start, word.end) for word in words]
+        if len(spans) != len(said):
+            spans = [(None, None)] * len(said)
         tokens = [
-            HeardToken(f" {word}".encode(), logprob, *(_span(words[at]) if is_timed else ()))
-            for at, word in enumerate(said)
+            HeardToken(f" {word}".encode(), logprob, start_s, end_s)
+            for word, (start_s, end_s) in zip(said, spans, strict=True)
         ]
         transcript = transcript_of(tokens, request, self.capabilities.languages)
         language = _code(answer.language or "")
         if language in self.capabilities.languages and not request.language:
             transcript = Transcript(language, 1.0, transcript.segments, scores={language: 1.0})
         return transcript
-
-
-def _span(word: _Word) -> tuple[float, float]:
-    return word.start, word.end
 
 
 @cache

@@ -11,50 +11,40 @@ from dataclasses import dataclass, field
 from pipelines.billing.billing import Charge
 from pipelines.billing.operation import Operation
 from pipelines.errors import InsufficientCredit
-from pipelines.tts.paid import PaidSynthesis
-from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
+from pipelines.tts.paid import PaidSpeech, PaidSynthesis
+from pipelines.tts.pipeline import SpeechPlan
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import ContextVoice
-from pipelines.tts.shaping import SpokenChunk
 
 HELD_CHARACTERS = 1000  # some 70 s of speech; few answers have more
 
 
 @dataclass(eq=False, repr=False)
-class HeldSpeech:
+class HeldSpeech(PaidSynthesis):
     """The synthesis of one answer. It is charged for the text that was sent, by `count_sent`.
 
-    There are no events of its texts: those of the session have them.
+    Its texts are not charged by themselves, and have no events: those of the session have them.
     """
 
-    _synthesis: PaidSynthesis
-    _workspace_id: int
+    workspace_id: int
     payer: Operation
     _stack: AsyncExitStack  # of the charges
     made: int = 0  # characters, of all texts that were spoken
     sent: int = 0
-    _units: int = 0  # of the text that is spoken
     charges: list[Charge] = field(default_factory=list)
-
-    @property
-    def pipeline(self) -> SpeechPipeline:
-        return self._synthesis.pipeline
 
     async def plan(
         self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
     ) -> SpeechPlan:
         return await self.pipeline.plan(request, early_start=early_start)
 
-    def characters(self, plan: SpeechPlan) -> int:
-        return self._synthesis.characters(plan)
-
     @asynccontextmanager
     async def pay(
         self, workspace_id: int, operation: Operation, plan: SpeechPlan
-    ) -> AsyncIterator["HeldSpeech"]:
+    ) -> AsyncIterator[PaidSpeech]:
         """Holds more where the answer is longer than what is held."""
-        self._units = self.characters(plan)
-        missing = self.made + self._units - sum(charge.units for charge in self.charges)
+        units = self.characters(plan)
+        missing = self.made + units - sum(charge.units for charge in self.charges)
         if missing > HELD_CHARACTERS:
             await self.hold(missing)
         elif missing > 0:
@@ -62,29 +52,20 @@ class HeldSpeech:
                 await self.hold(HELD_CHARACTERS)
             except InsufficientCredit:
                 await self.hold(missing)
-        yield self
-
-    async def count(self, chunk: SpokenChunk) -> None:
-        """Does nothing: the pace of the playback decides what is sent."""
-
-    def take(self, chunk: SpokenChunk) -> None:
-        """Does nothing either."""
-
-    async def complete(self) -> None:
-        self.made += self._units
+        free = await self.billing.hold(workspace_id, "tts", 0, operation)
+        yield PaidSpeech(free, self, plan)
+        self.made += units
 
     async def hold(self, characters: int) -> None:
         """Raises InsufficientCredit or DatabaseUnavailable."""
-        charge = await self._synthesis.billing.hold(
-            self._workspace_id, "tts", characters, self.payer
-        )
+        charge = await self.billing.hold(self.workspace_id, "tts", characters, self.payer)
         self.charges.append(await self._stack.enter_async_context(charge))
 
     def count_sent(self, characters: int) -> None:
         """The listener has been sent so many of the characters."""
         self.sent = left = characters
         for charge in self.charges:
-            charge.used = min(left, charge.units)
+            charge.progress(left)
             left -= charge.used
 
 
@@ -106,7 +87,7 @@ async def hold_speech(
     Raises InsufficientCredit or DatabaseUnavailable before the answer begins.
     """
     async with AsyncExitStack() as charges:
-        held = HeldSpeech(synthesis, workspace_id, payer, charges)
+        held = HeldSpeech(**vars(synthesis), workspace_id=workspace_id, payer=payer, _stack=charges)
         await held.hold(HELD_CHARACTERS)
         yield held
         held.count_sent(held.made)  # with the silence at the end of a text

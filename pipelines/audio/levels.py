@@ -72,23 +72,27 @@ class Leveller:
 
     def process(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [n, samples] to the same shape; the same array where nothing is to change."""
-        return _changed(frames, *self.track(frames))
+        return _changed(frames, self.offsets(frames), self._gains(frames))
 
-    def track(self, frames: NDArray[np.float32]) -> tuple[Column, Column]:
-        """The offset and the gain of each frame."""
-        offsets, gains = np.zeros((2, len(frames), 1), np.float32)
-        means, levels = frames.mean(axis=1).tolist(), frames.std(axis=1).tolist()
-        for index, (mean, level) in enumerate(zip(means, levels, strict=True)):
+    def offsets(self, frames: NDArray[np.float32]) -> Column:
+        """The offset at each frame."""
+        offsets = np.zeros((len(frames), 1), np.float32)
+        for index, mean in enumerate(frames.mean(axis=1).tolist()):
             before = mean if self._offset is None else self._offset
             self._offset = before + OFFSET_SHARE * (mean - before)
+            offsets[index] = self._offset
+        return offsets
+
+    def _gains(self, frames: NDArray[np.float32]) -> Column:
+        gains = np.ones((len(frames), 1), np.float32)
+        for index, level in enumerate(frames.std(axis=1).tolist()):
             self._noise = max(NOISE, min(level, self._noise * NOISE_RISE))
             if level > OVER_NOISE * self._noise:
                 self._level = max(level, self._level * FALL)
                 self._sounds += 1
-            offsets[index] = self._offset
-            is_known = self._level > OVER_NOISE * self._noise and self._sounds >= FIRST_SOUNDS
-            gains[index] = _gain(self._level) if is_known else 1.0
-        return offsets, gains
+            if self._level > OVER_NOISE * self._noise and self._sounds >= FIRST_SOUNDS:
+                gains[index] = _gain(self._level)
+        return gains
 
 
 def levelled(pcm: Pcm) -> Pcm:
@@ -100,8 +104,7 @@ def levelled(pcm: Pcm) -> Pcm:
     gain = np.float32(_gain(float(np.percentile(sounds, 90))) if len(sounds) else 1.0)
     leveller, whole = Leveller(), pcm
     for at, frames in _blocks(pcm):
-        offsets, _ = leveller.track(frames)
-        if (changed := _changed(frames, offsets, gain)) is not frames:
+        if (changed := _changed(frames, leveller.offsets(frames), gain)) is not frames:
             whole = np.array(pcm) if whole is pcm else whole
             rest = whole[at : at + frames.size]
             rest[:] = changed.reshape(-1)[: len(rest)]

@@ -114,6 +114,14 @@ class Charge:
         except DatabaseUnavailable:
             self._settle_later(self._release, *events)
 
+    def progress(self, units: int, *, is_sent: bool = True) -> None:
+        """The caller pays for that many `units` when it leaves from here on; of those that are not
+        sent, as the answer is sent whole, once it has left too often."""
+        if is_sent:
+            self.used = max(self.used, min(units, self.units))
+        else:
+            self.made = max(self.made, units)
+
     def leave(self) -> None:
         """The caller has disconnected: charges for `used`, or perhaps for what was `made`, in the
         background."""
@@ -145,9 +153,11 @@ class Charge:
     ) -> None:
         if error is not None and not isinstance(error, Exception):
             self.leave()
-        elif error and self._due > 0 and self._is_due(error):
+            return
+        is_own_act = error is not None and public_error(error)[0] not in SERVICE_FAULTS
+        if self._due > 0 and (is_own_act or isinstance(error, EngineStopped)):
             await self.capture_delivered(self._due)
-        elif error and self.made > 0 and public_error(error)[0] not in SERVICE_FAULTS:
+        elif self.made > 0 and is_own_act:
             self.leave()
         else:
             event = self._failed(error, self.operation) if error and self._failed else None
@@ -158,10 +168,6 @@ class Charge:
         """Units to charge for work that ends before its time."""
         is_cut = self._billing.is_stopping and self.delivered is not None
         return min(self.used, self.delivered or 0) if is_cut else self.used
-
-    def _is_due(self, error: Exception) -> bool:
-        """Whether what was delivered before a failure is charged."""
-        return isinstance(error, EngineStopped) or public_error(error)[0] not in SERVICE_FAULTS
 
     def _settle_later(self, work: Settlement, *events: NewEvent) -> None:
         self.is_settled = True
@@ -331,13 +337,32 @@ class Billing:
     ) -> None:
         """As `settle`, in the background, with retries while the database is down; the first
         attempt is the one that is `running`, if there is one."""
-        self._tasks.start(self._settle_with_retries(charge, work, events, running))
+        attempts = chain(
+            [] if running is None else [running],
+            (self._settle(charge, work, events) for _ in count()),
+        )
+
+        async def settle() -> None:
+            try:
+                await retry(lambda: next(attempts), DatabaseUnavailable, within_s=SETTLE_WITHIN_S)
+            except DatabaseUnavailable:
+                # The hold expires; the ledger has the operation.
+                logger.error("settlement_given_up", extra={"operation": charge.operation})
+            except Exception:  # this task has no caller that could report it
+                logger.exception("settlement_failed", extra={"operation": charge.operation})
+
+        self._tasks.start(settle())
 
     def settle_abandoned(self, charge: Charge, free: Settlement, paid: Settlement) -> None:
         """`free` or `paid` in the background, by how often the callers of the workspace left work
         of which they received nothing. A client that is lost pays for nothing; one that hangs up
         before each answer would have the models for nothing."""
-        self._tasks.start(self._settle_abandoned(charge, free, paid))
+
+        async def settle() -> None:
+            is_free = await self.count_abandoned(charge.workspace_id, charge.service)
+            self.settle_later(charge, free if is_free else paid)
+
+        self._tasks.start(settle())
 
     @asynccontextmanager
     async def counted_failure(
@@ -373,10 +398,6 @@ class Billing:
         is_free = (await self._limits.hit(key, limit, HOUR_S)).allowed
         metrics.hangups.labels(service, "free" if is_free else "charged").inc()
         return is_free
-
-    async def _settle_abandoned(self, charge: Charge, free: Settlement, paid: Settlement) -> None:
-        is_free = await self.count_abandoned(charge.workspace_id, charge.service)
-        await self._settle_with_retries(charge, free if is_free else paid, (), None)
 
     async def _renew(self) -> bool:
         """Extends the holds of the open charges; False when there is none."""
@@ -429,25 +450,6 @@ class Billing:
                 settled = await run
         metrics.charged_micro_usd.labels(charge.service).inc(settled.charged)
         return settled.charged
-
-    async def _settle_with_retries(
-        self,
-        charge: Charge,
-        work: Settlement,
-        events: tuple[NewEvent, ...],
-        running: Awaitable[int] | None,
-    ) -> None:
-        attempts = chain(
-            [] if running is None else [running],
-            (self._settle(charge, work, events) for _ in count()),
-        )
-        try:
-            await retry(lambda: next(attempts), DatabaseUnavailable, within_s=SETTLE_WITHIN_S)
-        except DatabaseUnavailable:
-            # The hold expires; the ledger has the operation.
-            logger.error("settlement_given_up", extra={"operation": charge.operation})
-        except Exception:  # this task has no caller that could report it
-            logger.exception("settlement_failed", extra={"operation": charge.operation})
 
 
 async def _release_after(holding: asyncio.Task[bool], charge: Charge) -> None:

@@ -99,7 +99,11 @@ def _shorter(text: str, start: int, end: int, most: int) -> Iterator[Passage]:
         yield Passage(start, end, True)
         return
     flat = flattened(text[start:end])
-    ends = [start + stop for _, stop in english_sentences(flat) if _may_cut(flat, stop)]
+    ends = [
+        start + stop
+        for _, stop in english_sentences(flat)
+        if flat[stop : stop + 1].isspace() or flat[stop - 1 : stop] in "。！？"
+    ]
     at = start
     while end - at > most:
         fitting = [stop for stop in ends if at < stop <= at + most]
@@ -122,7 +126,3 @@ def flattened(text: str) -> str:
 def english_sentences(text: str) -> list[tuple[int, int]]:
     """The spans of the sentences of a piece of prose; a line break ends none."""
     return sentence_spans(flattened(text), "en")
-
-
-def _may_cut(text: str, at: int) -> bool:
-    return text[at : at + 1].isspace() or text[at - 1 : at] in "。！？"

@@ -67,8 +67,8 @@ class Patterns:
         groups = {**words.groups, "adjective": "|".join(words.adjectives)}
         self._rules = [
             (
-                re.compile(rf"(?<![\w'’])(?:{_filled(pattern.find, groups)})", re.I | re.M),
-                re.compile(rf"(?:{_filled(pattern.unless, groups) or _NOTHING}) *$", re.I),
+                re.compile(rf"(?<![\w'’])(?:{filled(pattern.find, groups)})", re.I | re.M),
+                re.compile(rf"(?:{filled(pattern.unless, groups) or _NOTHING}) *$", re.I),
                 pattern,
             )
             for pattern in patterns
@@ -94,7 +94,8 @@ class _NoForm(Exception):
     """A word has no such inflected form, so the pattern does not apply."""
 
 
-def _filled(pattern: str, groups: Mapping[str, str]) -> str:
+def filled(pattern: str, groups: Mapping[str, str]) -> str:
+    """The pattern with a group in place of each name in braces."""
     return re.sub(r"\{([a-z_]+)\}", lambda name: groups[name.group(1)], pattern)
 
 

@@ -2,32 +2,17 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from configs.load import load_yaml
 from pipelines.correction.edits import Edit
 from pipelines.correction.passages import english_sentences
+from pipelines.correction.patterns import filled
 from pipelines.correction.protection import protected_spans
 
-_CLAUSE = re.compile(
-    r"\b(?:i|you|he|she|it|we|they|is|are|was|were|am|have|has|had|do|does|did|will|would|can|could"
-    r"|should|must|may|might|let's|please|thank|thanks|\w+n't|\w+'(?:s|re|m|ll|ve|d))\b",
-    re.I,
-)
-_AUXILIARY = (
-    "is|are|was|were|am|do|does|did|can|could|will|would|should|shall|may|have|has|had|isn't|aren't"
-    "|wasn't|weren't|don't|doesn't|didn't|can't|couldn't|won't|wouldn't|shouldn't|haven't|hasn't"
-)
-_SUBJECT = (
-    "i|you|he|she|it|we|they|this|that|these|those|there|the|my|your|his|her|our|their"
-    "|(?:any|some|every)(?:one|body)|any|all"
-)
-_QUESTION = re.compile(
-    r"(?:^|^(?:hello|hi|hey|and|but|so|ok|okay|well|sorry|please|excuse me)\b[\w ]{0,30}, ?)"
-    rf"(?:(?:{_AUXILIARY}) (?:{_SUBJECT})\b"
-    rf"|(?:what|when|where|who|why|how|which)(?:'s|'re| (?:{_AUXILIARY})\b)"
-    r"|how (?:many|much|long|often|far|old|big|about)\b|what about\b|why not\b"
-    rf"|(?:what|which|whose) \w+ (?:{_AUXILIARY}) (?:{_SUBJECT})\b)",
-    re.I,
-)
+_PATTERNS = load_yaml(dict[str, str], str(Path(__file__).with_name("style.yaml")))
+_CLAUSE = re.compile(_PATTERNS["clause"], re.I)
+_QUESTION = re.compile(filled(_PATTERNS["question"], _PATTERNS), re.I)
 _ITEM = re.compile(r"\s*(?:[#>*•–—|-]|\d+[.)]|[A-Za-z][.)]\s)")
 _ENDS = re.compile(r"[\w)\"'”’%]$")
 _LEAST_WORDS = 3  # fewer are a title, a name or an answer

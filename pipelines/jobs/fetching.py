@@ -72,7 +72,10 @@ class Fetcher:
             await self._tasks.close()
 
     async def _start_waiting(self) -> None:
-        while (is_free := len(self._turns) < self._config.fetches_at_once) or self._is_over():
+        while True:
+            is_free = len(self._turns) < self._config.fetches_at_once
+            if not is_free and min(self._turns.values()) > time.monotonic():
+                return  # no turn is over
             if (claimed := await self._jobs.claim()) is None:
                 return
             if not is_free and self._turns:
@@ -84,10 +87,6 @@ class Fetcher:
             fetch = self._tasks.start(self.fetch(claimed))
             self._turns[fetch] = time.monotonic() + max(self._config.turn_s, tried_s)
             fetch.add_done_callback(lambda task: self._turns.pop(task, None))
-
-    def _is_over(self) -> bool:
-        """Whether a turn is over."""
-        return min(self._turns.values()) <= time.monotonic()
 
     async def fetch(self, claimed: Job) -> None:
         """Queues the job of the recording, or fails it; on a failure of the service, or when it is

@@ -82,20 +82,17 @@ class LeasedQueue(ABC, Generic[W]):
 
         The row was deleted or finished, or claimed by another process.
         """
-
         assert claimed.lease, "what is claimed has one"
         row = await self.claimed(claimed.id, claimed.lease)
         if row is None or not self._has_news(row, progress, remaining_s):
             return row is not None
-
-        def renew(_: Session, row: W) -> None:
-            row.lease_until = utc_now() + timedelta(seconds=self._work.lease_s)
-            if progress is not None and progress > row.progress:
-                row.progress, row.tried_since = min(1.0, progress), None
-            if remaining_s is not None:
-                row.estimated_completion = utc_now() + timedelta(seconds=remaining_s)
-
-        return await self._change(claimed, renew)
+        now = utc_now()
+        news: dict[str, Any] = {"lease_until": now + timedelta(seconds=self._work.lease_s)}
+        if progress is not None and progress > row.progress:
+            news |= {"progress": min(1.0, progress), "tried_since": None}
+        if remaining_s is not None:
+            news["estimated_completion"] = now + timedelta(seconds=remaining_s)
+        return await self._database.run(queue.renew_lease, claimed, news)
 
     def _has_news(self, row: W, progress: float | None, remaining_s: float | None) -> bool:
         """Whether there is something to store: each write locks out others, for as long as the

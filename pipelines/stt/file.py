@@ -217,7 +217,7 @@ class TranscriptionPipeline:
         """With the model's codes of languages. Raises InvalidRequest or EngineError."""
         language, languages = request.language, request.languages
         if language is not None or languages:
-            known = await self._known()
+            known = (await self._transcriber.describe()).languages
             language = None if language is None else known_language(language, known, "language")
             languages = tuple(known_language(one, known, "languages") for one in languages)
         return replace(request, language=language, languages=languages)
@@ -233,9 +233,6 @@ class TranscriptionPipeline:
                 if isinstance(item, FileTranscript):
                     return item
         raise AssertionError("the last item is the transcript")
-
-    async def _known(self) -> tuple[str, ...]:
-        return (await self._transcriber.describe()).languages
 
     async def stream(
         self, recording: DecodedRecording

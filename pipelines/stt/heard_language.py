@@ -9,10 +9,10 @@ speech.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import replace
 
-from models.stt.base import Transcript
+from models.stt.base import LEAST_PROBABILITY, Transcript
 from pipelines.text.language_detection import detect_language, paragraph_language
 
 BY_TEXT = 0.9  # the probability of a language that only the text shows
@@ -21,7 +21,6 @@ BY_TEXT = 0.9  # the probability of a language that only the text shows
 MOST = 4.5
 CERTAIN = 3.0  # log odds over the second from which a language is certain
 USUAL = 2.0  # log odds of the usual language before anything is heard
-LEAST_PROBABILITY = 1e-4  # of a language; the recogniser's smaller ones are noise
 # Seconds of audio, with the silence around the speech, that have no weight, and full weight.
 NO_EVIDENCE_S, FULL_EVIDENCE_S = 0.6, 2.4
 LEAST_WEIGHT = 0.1
@@ -66,15 +65,12 @@ class SessionLanguage:
             return
         weight = _weight(seconds)
         odds = {
-            language: self._odds.get(language, 0.0) + weight * _log(transcript.scores, language)
+            language: self._odds.get(language, 0.0)
+            + weight * math.log(max(transcript.scores.get(language, 0.0), LEAST_PROBABILITY))
             for language in {*self._odds, *transcript.scores}
         }
         least = max(max(odds.values()) - MOST, weight * math.log(LEAST_PROBABILITY))
         self._odds = {language: one - least for language, one in odds.items() if one > least}
-
-
-def _log(scores: Mapping[str, float], language: str) -> float:
-    return math.log(max(scores.get(language, 0.0), LEAST_PROBABILITY))
 
 
 def _weight(seconds: float) -> float:

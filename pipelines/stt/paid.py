@@ -92,7 +92,7 @@ class PaidTranscription:
             async with aclosing(self.pipeline.stream(recording)) as heard:
                 async for item in heard:
                     if isinstance(item, HeardText):
-                        charge.used = min(_milliseconds(item.end_s), charge.units)
+                        charge.progress(_milliseconds(item.end_s))
                     else:
                         await charge.capture_delivered(charge.units, _completed(charge, item))
                     yield item
@@ -140,7 +140,8 @@ class PaidTranscription:
                 operation,
                 failed=failed,
             )
-        charge.made = charge.units  # it is decoded, and worked on for some seconds
+        # It is decoded, and worked on for some seconds.
+        charge.progress(charge.units, is_sent=False)
         return charge
 
 

@@ -94,18 +94,16 @@ class TurnJudge:
     async def _ask(self, pcm: Pcm) -> float | None:
         """The probability that the turn is complete; None when it went on meanwhile, or the turn
         detector failed: then only silence ends the turn."""
+        detector = self._turn_detector
+        assert detector is not None, "semantic turns need a turn detector"
         async with self._asking:
             if self._question is not asyncio.current_task():
                 return None
             try:
-                return await asyncio.to_thread(self._completeness, pcm)
+                return await asyncio.to_thread(lambda: detector().completeness(pcm))
             except EngineError as error:
                 logger.error("turn_detection_failed", extra={"code": error.code})
                 return None
-
-    def _completeness(self, pcm: Pcm) -> float:
-        assert self._turn_detector is not None, "semantic turns need a turn detector"
-        return self._turn_detector().completeness(pcm)
 
 
 def open_endpointer(

@@ -106,7 +106,7 @@ def paragraph_language(text: str, offered: Set[str], expected: str) -> str:
         return expected
     if script != _LATIN:
         return detect_language(sample, offered)
-    if any(_script_of(ord(letter)) == _expected_script(expected) for letter in sample):
+    if any(script_languages(letter) == _expected_script(expected) for letter in sample):
         return expected
     if sum(map(str.isalpha, sample)) < _LETTERS_OF_SCRIPT:
         return expected
@@ -118,11 +118,6 @@ def shares_script(language: str, other: str) -> bool:
     """Whether a voice of `other` reads the letters of `language`."""
     script = _expected_script(language)
     return script == _LATIN or other in script
-
-
-def script_languages(letter: str) -> tuple[str, ...]:
-    """The languages of the script of a letter that is not Latin."""
-    return _script_of(ord(letter))
 
 
 @lru_cache(maxsize=256)
@@ -170,7 +165,7 @@ def _script_languages(text: str) -> tuple[str, ...] | None:
 
     Latin words among those of another script are names and terms, unless more are common ones.
     """
-    counts = Counter(_script_of(ord(character)) for character in text if character.isalpha())
+    counts = Counter(script_languages(character) for character in text if character.isalpha())
     scripts = [script for script, _ in counts.most_common(2)]
     if len(scripts) > 1 and scripts[0] == _LATIN:
         other, common = scripts[1], _evidence(text)
@@ -181,9 +176,10 @@ def _script_languages(text: str) -> tuple[str, ...] | None:
 
 
 @lru_cache(maxsize=4096)
-def _script_of(code_point: int) -> tuple[str, ...]:
+def script_languages(letter: str) -> tuple[str, ...]:
+    """The languages of the script of a letter."""
     for first, last, languages in SCRIPTS:
-        if first <= code_point <= last:
+        if first <= ord(letter) <= last:
             return languages
     return _LATIN
 

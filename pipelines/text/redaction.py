@@ -67,13 +67,13 @@ class Redaction:
     language: str = ""  # ISO 639-1, of the numbers in words; detected by default
 
 
+@dataclass(eq=False, repr=False)
 class Redactor:
     """Masks texts of which each continues the one before: a number may be announced there."""
 
-    def __init__(self, redaction: Redaction) -> None:
-        self.redaction = redaction
-        self._before = ""  # the end of the texts so far
-        self._held = ""
+    redaction: Redaction
+    _before: str = ""  # the end of the texts so far
+    _held: str = ""
 
     def take(
         self, text: str, separator: str = "", *, grows: bool = False, keeps: bool = True

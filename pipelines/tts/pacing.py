@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 
@@ -222,23 +222,22 @@ class EngineAudio:
     is_end: bool  # of the text chunk
 
 
+@dataclass(eq=False, repr=False)
 class InFlightChunk:
     """One text chunk with the engine; its audio waits here for that of the chunks before it."""
 
-    def __init__(
-        self,
-        text_chunk: TextChunk,
-        model: TTSModel,
-        request: SynthesisRequest,
-        load_pack: LoadPack | None = None,
-    ) -> None:
-        """`load_pack` gives the voice pack of the request to an engine that does not have it."""
-        self.heard = asyncio.Event()  # the client has taken its first audio, or it has none
-        self.buffered_s = 0.0  # audio that has arrived and was not pulled
-        self.is_drained = False
-        self._text_chunk = text_chunk
-        self._parts: asyncio.Queue[AudioChunk | None] = asyncio.Queue()
-        self.task = asyncio.create_task(self._synthesize(model, request, load_pack))
+    _text_chunk: TextChunk
+    _model: TTSModel
+    _request: SynthesisRequest
+    _load_pack: LoadPack | None = None  # the voice pack, for an engine that does not have it
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the client has taken its first audio, or it has none."""
+    buffered_s: float = 0.0  # audio that has arrived and was not pulled
+    is_drained: bool = False
+    _parts: asyncio.Queue[AudioChunk | None] = field(default_factory=asyncio.Queue)
+
+    def __post_init__(self) -> None:
+        self.task = asyncio.create_task(self._synthesize())
 
     async def pull(self) -> EngineAudio:
         """Waits for audio. Raises EngineError."""
@@ -255,27 +254,26 @@ class InFlightChunk:
         self.buffered_s -= sum(one.duration_s for one in parts)
         return EngineAudio(self._text_chunk, parts, self.is_drained)
 
-    async def _synthesize(
-        self, model: TTSModel, request: SynthesisRequest, load_pack: LoadPack | None
-    ) -> None:
+    async def _synthesize(self) -> None:
         try:
             try:
-                await self._receive(model, request)
+                await self._receive(self._request)
             except PackMissing:
-                if request.pack is None or load_pack is None:
+                if self._request.pack is None or self._load_pack is None:
                     raise
-                pack = replace(request.pack, data=await load_pack())
-                await self._receive(model, replace(request, pack=pack))
+                pack = replace(self._request.pack, data=await self._load_pack())
+                await self._receive(replace(self._request, pack=pack))
         finally:
             self._parts.put_nowait(None)
 
-    async def _receive(self, model: TTSModel, request: SynthesisRequest) -> None:
-        async with aclosing(model.synthesize(request)) as parts:
+    async def _receive(self, request: SynthesisRequest) -> None:
+        async with aclosing(self._model.synthesize(request)) as parts:
             async for part in parts:
                 self.buffered_s += part.duration_s
                 self._parts.put_nowait(part)
 
 
+@dataclass(eq=False, repr=False)
 class PrefetchWindow:
     """Keeps at most IN_FLIGHT chunks of one text in the engine, and returns their audio in order.
 
@@ -283,26 +281,17 @@ class PrefetchWindow:
     one before was taken: so it delays no first audio, and is ready when that one ends.
     """
 
-    def __init__(
-        self,
-        first: TextChunk,
-        read_next: Callable[[], Awaitable[TextChunk | None]],
-        start: Callable[[TextChunk, float], InFlightChunk],
-        admit: Admit,
-    ) -> None:
-        """Starts `first`; `aclose` ends all chunks.
+    _first: TextChunk
+    _read_next: Callable[[], Awaitable[TextChunk | None]]
+    _start: Callable[[TextChunk, float], InFlightChunk]  # also gets the seconds of buffered audio
+    _admit: Admit  # is awaited before each start; its result is called when a chunk is synthesised
+    _started: asyncio.Queue[InFlightChunk | None] = field(default_factory=asyncio.Queue)
+    _places: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, IN_FLIGHT))
+    _in_flight: set[InFlightChunk] = field(default_factory=set)
+    _current: InFlightChunk | None = None
 
-        `start` also gets the seconds of audio buffered here; `admit` is awaited before each start,
-        and its result is called when the chunk is synthesised.
-        """
-        self._read_next = read_next
-        self._start = start
-        self._admit = admit
-        self._started: asyncio.Queue[InFlightChunk | None] = asyncio.Queue()
-        self._places = asyncio.Semaphore(IN_FLIGHT)
-        self._in_flight: set[InFlightChunk] = set()
-        self._current: InFlightChunk | None = None
-        self._starting = asyncio.create_task(self._start_all(first))
+    def __post_init__(self) -> None:
+        self._starting = asyncio.create_task(self._start_all())
 
     async def pull(self, *, is_heard: bool) -> EngineAudio | None:
         """The next audio, None after the last; `is_heard`: audio of the current chunk was taken.
@@ -329,8 +318,8 @@ class PrefetchWindow:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _start_all(self, first: TextChunk) -> None:
-        text_chunk: TextChunk | None = first
+    async def _start_all(self) -> None:
+        text_chunk: TextChunk | None = self._first
         try:
             while text_chunk is not None:
                 await self._places.acquire()

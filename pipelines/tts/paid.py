@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from db.errors import DatabaseError
 from db.webhooks import NewEvent
@@ -28,39 +28,7 @@ COPY_S = 3600.0  # a longer stream gets no copy, which is on disk until its end:
 URL_LASTS_S = 24 * 3600.0
 
 
-class SpeechPayment(Protocol):
-    """The charge of one text while it is spoken."""
-
-    async def count(self, chunk: SpokenChunk) -> None:
-        """Call it for each chunk as it is made."""
-
-    def take(self, chunk: SpokenChunk) -> None:
-        """Call it just before each piece of the chunk is sent, but not for an answer sent whole."""
-
-    async def complete(self) -> None:
-        """The whole text was spoken."""
-
-
-class ChargedSynthesis(Protocol):
-    """Synthesis that charges for each text, or of which the price is held already."""
-
-    @property
-    def pipeline(self) -> SpeechPipeline: ...
-
-    async def plan(
-        self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
-    ) -> SpeechPlan: ...
-
-    def characters(self, plan: SpeechPlan) -> int:
-        """How many are charged."""
-
-    def pay(
-        self, workspace_id: int, operation: Operation, plan: SpeechPlan
-    ) -> AbstractAsyncContextManager[SpeechPayment]:
-        """Raises InsufficientCredit or DatabaseUnavailable."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, repr=False)
 class PaidSynthesis:
     """Charges a workspace for its characters, and writes the events `tts.completed` and
     `tts.failed`."""
@@ -86,7 +54,7 @@ class PaidSynthesis:
         Failures of the service are not charged; a client that disconnects, or deletes the voice, is
         charged for the audio so far. Raises InsufficientCredit or DatabaseUnavailable.
         """
-        text, voice_id = plan.request.text, plan.voice.voice.voice_id
+        voice_id = plan.voice.voice.voice_id
         keeps_copy = await self.events.wants(workspace_id, "tts.completed")
         charge = await self.billing.hold(
             workspace_id,
@@ -95,26 +63,15 @@ class PaidSynthesis:
             operation,
             failed=partial(failure_event, "tts.failed", voice_id=voice_id),
         )
-        copy = FileWriter(COPY_FORMAT) if keeps_copy else None
         async with charge:
-            share = partial(self.characters_up_to, plan)
-            yield PaidSpeech(charge, self.files, text, voice_id, share, copy)
+            copy = FileWriter(COPY_FORMAT) if keeps_copy else None
+            yield PaidSpeech(charge, self, plan, copy)
 
     def characters(self, plan: SpeechPlan) -> int:
         """How many are charged: those of the text without markup, or what it is spoken with where
         that is more."""
         typed = sum(len(passage.text) for passage in plan.passages)
         return self.billing.speech_characters(typed, plan.letters)
-
-    def characters_up_to(self, plan: SpeechPlan, chunk: SpokenChunk) -> int:
-        """How many are charged up to the end of a chunk: the share of the characters before it, or
-        its letters where they cost more. A text may begin with what costs most, and end with markup
-        that is never spoken."""
-        units, typed = self.characters(plan), plan.typed_up_to(chunk.text_end)
-        share = -(-typed * units // sum(len(passage.text) for passage in plan.passages))
-        heard = min(self.billing.speech_characters(0, chunk.letters), units)
-        # Cleaning may remove most of a long text: a chunk costs one character at least.
-        return max(share, heard, 1)
 
     async def speak_file(
         self,
@@ -130,7 +87,7 @@ class PaidSynthesis:
         """
         writer = FileWriter(output_format)
         async with self.pay(workspace_id, operation, plan) as paid:
-            words = await self.pipeline.speak(plan, writer.add, paid.count_made)
+            words = await self.pipeline.speak(plan, writer.add, paid.count_whole)
             file = await asyncio.to_thread(writer.finish)
             if file.file.size > most_bytes:
                 size = f"{file.file.size / 2**20:.1f} MB of {output_format}"
@@ -163,40 +120,49 @@ class PaidSynthesis:
             async with aclosing(self.pipeline.stream(plan)) as chunks:
                 async for chunk in chunks:
                     await paid.count(chunk)
-                    paid.take(chunk)
+                    paid.count_sent(chunk)
                     yield chunk
             await paid.complete()
 
 
 @dataclass(slots=True)
 class PaidSpeech:
-    """The charge of one text while it is spoken."""
+    """One text while it is spoken, and its charge."""
 
-    charge: Charge  # its units are the characters of the whole text
-    files: Files
-    text: str
-    voice_id: str
-    share: Callable[[SpokenChunk], int]  # of the units, up to the end of a chunk
-    copy: FileWriter | None  # stored if a webhook subscribes to `tts.completed`
+    charge: Charge
+    synthesis: PaidSynthesis
+    plan: SpeechPlan
+    copy: FileWriter | None = None  # stored if a webhook subscribes to `tts.completed`
     spoken_s: float = 0.0  # audio that was counted
     is_copied: bool = True  # all of that audio, if there is a copy
 
     async def count(self, chunk: SpokenChunk) -> None:
-        """Call it for each chunk as it is made."""
-        self.count_made(chunk)
+        """Counts a chunk as it is made."""
+        self.count_whole(chunk)
         self.spoken_s += chunk.audio.duration_s
         self.is_copied = self.is_copied and self.spoken_s <= COPY_S
         if self.copy is not None and self.is_copied:
             with self._copying():
                 await asyncio.to_thread(self.copy.add, chunk.audio)
 
-    def take(self, chunk: SpokenChunk) -> None:
-        """Charges up to the end of the sentence from here on, also if the client then leaves."""
-        self.charge.used = max(self.charge.used, self.share(chunk))
+    def count_whole(self, chunk: SpokenChunk) -> None:
+        """Counts a chunk of an answer that is sent as a whole."""
+        self.charge.progress(self._units_up_to(chunk), is_sent=False)
 
-    def count_made(self, chunk: SpokenChunk) -> None:
-        """Call it for a chunk of a file that is given to `complete`."""
-        self.charge.made = max(self.charge.made, self.share(chunk))
+    def count_sent(self, chunk: SpokenChunk) -> None:
+        """Counts a chunk of which the next piece is sent now."""
+        self.charge.progress(self._units_up_to(chunk))
+
+    def _units_up_to(self, chunk: SpokenChunk) -> int:
+        """The characters that are charged up to the end of a chunk: the share of those typed before
+        it, or its letters where they cost more. A text may begin with what costs most, and end with
+        markup that is never spoken."""
+        units, passages = self.charge.units, self.plan.passages
+        typed = self.plan.typed_up_to(chunk.text_end)
+        share = -(-typed * units // sum(len(passage.text) for passage in passages))
+        spoken = self.synthesis.billing.speech_characters(0, chunk.letters)
+        # Cleaning may remove most of a long text: a chunk costs one character at least.
+        return max(share, min(spoken, units), 1)
 
     async def complete(self, file: EncodedAudio | None = None) -> None:
         """Charges for the whole text, and writes `tts.completed` with a link to the audio.
@@ -213,8 +179,8 @@ class PaidSpeech:
             url = None if file is None else await self._store(file)
             data: dict[str, Any] = {
                 "id": self.charge.operation,
-                "text": self.text,
-                "voice_id": self.voice_id,
+                "text": self.plan.request.text,
+                "voice_id": self.plan.voice.voice.voice_id,
                 "audio_url": url,
                 "duration": round(file.duration_s if file else self.spoken_s, 6),
             }
@@ -231,13 +197,11 @@ class PaidSpeech:
 
     async def _store(self, file: EncodedAudio) -> str | None:
         """A signed URL; None when the file cannot be stored, which does not fail the request."""
-        workspace_id = self.charge.workspace_id
+        files, workspace_id = self.synthesis.files, self.charge.workspace_id
         media_type = CODECS[file.output_format].media_type
         try:
-            file_id = await self.files.put(
-                workspace_id, "speech", media_type, file.file, URL_LASTS_S
-            )
+            file_id = await files.put(workspace_id, "speech", media_type, file.file, URL_LASTS_S)
         except (StorageLimit, StorageUnavailable, DatabaseError):
             logger.warning("speech_not_kept", exc_info=True)
             return None
-        return self.files.url(file_id, workspace_id, URL_LASTS_S)
+        return files.url(file_id, workspace_id, URL_LASTS_S)

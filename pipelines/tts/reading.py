@@ -207,30 +207,26 @@ def _tokens(
     return list(plain_tokens(text, free=free_cues, manner=manner)), ""
 
 
+@dataclass(eq=False, repr=False)
 class PassageReader:
     """Reads tokens, once."""
 
-    def __init__(
-        self,
-        request: SpeechRequest,
-        usual: AvailableVoice,
-        voices: Mapping[str, AvailableVoice],
-        default: Callable[[str], AvailableVoice],
-        lexicon: Lexicon | None = None,
-        scripts: Callable[[str, SpokenPassage], Runs] | None = None,
-    ) -> None:
-        """`voices` has those that are named, `default` gives that of a language. Without `scripts`
-        a voice is given all letters."""
-        self._request, self._voices, self._default = request, voices, default
-        self._lexicon = lexicon
-        self._scripts = scripts
-        self.unread: list[str] = []  # what no voice reads, and is left out
-        self._style = SpokenPassage(usual, "", request.speed, request.pitch)
-        self._open: list[SpokenPassage] = []  # the styles around the elements that are open
-        self._inside: Token | None = None  # the element that has only text
-        self._passages: list[SpokenPassage] = []
-        self._gap_s = 0.0
-        self._pause_s: float | None = None
+    _request: SpeechRequest
+    _usual: AvailableVoice
+    _voices: Mapping[str, AvailableVoice]  # that are named
+    _default: Callable[[str], AvailableVoice]  # the voice of a language
+    _lexicon: Lexicon | None = None
+    _scripts: Callable[[str, SpokenPassage], Runs] | None = None  # else a voice gets all letters
+    unread: list[str] = field(default_factory=list)  # what no voice reads, and is left out
+    _open: list[SpokenPassage] = field(default_factory=list)  # the styles around open elements
+    _inside: Token | None = None  # the element that has only text
+    _passages: list[SpokenPassage] = field(default_factory=list)
+    _gap_s: float = 0.0
+    _pause_s: float | None = None
+
+    def __post_init__(self) -> None:
+        request = self._request
+        self._style = SpokenPassage(self._usual, "", request.speed, request.pitch)
 
     def read(self, tokens: Sequence[Token]) -> tuple[SpokenPassage, ...]:
         """A pause at the end is a passage without text. Raises InvalidRequest."""

@@ -16,7 +16,7 @@ from pipelines.billing.operation import Operation
 from pipelines.errors import NothingToSpeak, UnreadableText
 from pipelines.text.surrogates import join_halves
 from pipelines.tts.cues import dropped_cues, uncut
-from pipelines.tts.paid import ChargedSynthesis
+from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SENTENCE_END, SpeechRequest, is_ssml
 from pipelines.tts.shaping import StreamEnhancer, TimedWord
 from pipelines.tts.voices import AvailableVoice
@@ -55,7 +55,7 @@ class EncodedChunk:
 class ContextVoice:
     """Synthesises texts one after another with a charge each; loudness and encoder carry over."""
 
-    _synthesis: ChargedSynthesis
+    _synthesis: PaidSynthesis
     _workspace_id: int
     voice: AvailableVoice
     _style: SpeechRequest  # the options of each text
@@ -144,7 +144,7 @@ class ContextVoice:
                     for part in cut(audio, MESSAGE_S):
                         for encoded in await self._encode(part):
                             if not self.is_whole:
-                                paid.take(chunk)
+                                paid.count_sent(chunk)
                             yield encoded
             for encoded in self._flush():
                 yield encoded

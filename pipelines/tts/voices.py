@@ -43,17 +43,17 @@ class ReadyCustomVoice:
     pack_digest: str
 
 
+@dataclass(eq=False, repr=False)
 class ReadyCustomVoices:
     """Caches ready voices, and their packs for engines, for REMEMBERED_S."""
 
-    def __init__(
-        self, database: Database, files: Files, speakers: Mapping[str, TTSModel] | None = None
-    ) -> None:
-        """Packs of deleted voices are dropped from the caches of `speakers`."""
-        self._database = database
-        self._files = files
-        self._speakers = speakers or {}
-        self._tasks = TaskSet()
+    _database: Database
+    _files: Files
+    _speakers: Mapping[str, TTSModel] = field(default_factory=dict)
+    """Their caches drop packs of deleted voices."""
+    _tasks: TaskSet = field(default_factory=TaskSet)
+
+    def __post_init__(self) -> None:
         self._voices: TtlCache[tuple[int, str], ReadyCustomVoice | None] = TtlCache(
             lambda voice: REMEMBERED_S if voice else 0.0, MAX_REMEMBERED
         )

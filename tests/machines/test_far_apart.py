@@ -37,7 +37,7 @@ async def test_two_hundred_milliseconds_and_ninety_seconds_apart(
     second.environment |= wrong_clock
     config = yaml.safe_load(site.config.read_text())
     (worker,) = [app for app in config["applications"] if app["name"] == "worker"]
-    worker["import_path"] = "tests.deployments.voice_jobs.slow_voices:build_worker"
+    worker["import_path"] = "tests.deployments.leased_work.slow_voices:build_worker"
     site.config.write_text(yaml.safe_dump(config))
     key = await asyncio.to_thread(site.start)
     _, clock = second.said("-c", "import time; print(time.time())")

@@ -17,8 +17,8 @@ from sqlmodel import Session, update
 from configs.settings import PROJECT_DIR
 from db.database import utc_now
 from db.voices.voices import Voice
-from tests.deployments.voice_jobs.slow_voices import notes
-from tests.deployments.voice_jobs.voice_backend import Watched, backend_in, events
+from tests.deployments.leased_work.slow_voices import notes
+from tests.deployments.leased_work.voice_backend import Watched, backend_in, events
 from tests.pipelines.voices.test_queue import PLANS
 from tests.processes import children
 from tests.promises.conftest import config_without_weights
@@ -32,7 +32,7 @@ async def service(folder: Path) -> AsyncIterator[subprocess.Popen[bytes]]:
     """As `make run` starts it, with voice jobs that need no weights."""
     config = config_without_weights()
     (worker,) = [app for app in config["applications"] if app["name"] == "worker"]
-    worker["import_path"] = "tests.deployments.voice_jobs.slow_voices:build_worker"
+    worker["import_path"] = "tests.deployments.leased_work.slow_voices:build_worker"
     file = folder / "serve.yaml"
     file.write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "deployments.main", "--config", str(file), "--num-cpus", "2"]

@@ -27,9 +27,9 @@ from benchmarks.stt.back_channels import NOISE, said
 from configs.settings import weights_dir
 from models.audio import Pcm
 from models.registry import STT, TTS, load_model
-from models.stt.base import STT_SAMPLE_RATE, Transcript
+from models.stt.base import LEAST_PROBABILITY, STT_SAMPLE_RATE, Transcript
 from models.stt.whisper.engine import WhisperEngine
-from models.stt.whisper.languages import DOUBTFUL, LEAST, chosen
+from models.stt.whisper.languages import DOUBTFUL, chosen
 from models.weights.store import WeightStore
 from pipelines.stt.heard_language import SessionLanguage
 
@@ -83,7 +83,7 @@ class Clip:
             best, probability = chosen(scores, prior, known)
             if probability >= DOUBTFUL:
                 break
-        likely = {code: score for code, score in scores.items() if score > LEAST}
+        likely = {code: score for code, score in scores.items() if score > LEAST_PROBABILITY}
         session.note(Transcript(best, probability, scores=likely), seconds)
         return best
 
@@ -139,7 +139,9 @@ def scores_of(recogniser: WhisperEngine, pcm: Pcm) -> list[Scores]:
     states = recogniser._window.encode(pcm)
     for part in (states, recogniser._window.fill(states)):
         ranking = recogniser._model.detect_language(recogniser._view([part]))[0]
-        found.append({token[2:-2]: round(share, 5) for token, share in ranking if share > LEAST})
+        found.append(
+            {token[2:-2]: round(share, 5) for token, share in ranking if share > LEAST_PROBABILITY}
+        )
         if max(found[-1].values(), default=0.0) >= DOUBTFUL:
             break
     return found

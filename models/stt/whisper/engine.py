@@ -20,6 +20,7 @@ from configs.schema.models.stt import WhisperConfig, WhisperGuards
 from models.stt import coverage
 from models.stt.base import (
     INTERIM,
+    LEAST_PROBABILITY,
     SPECULATIVE,
     STT_SAMPLE_RATE,
     UNSPACED,
@@ -192,12 +193,13 @@ class WhisperEngine(STTEngine):
         return transcripts
 
     def _encode(self, requests: Sequence[TranscriptionRequest]) -> list[States]:
-        """One by one: a batch takes CTranslate2 as long."""
-        return [self._window.encode(request.pcm, self._padding_s(request)) for request in requests]
-
-    def _padding_s(self, request: TranscriptionRequest) -> float | None:
-        """Interims get the minimum of silence: they may be less accurate."""
-        return self._shortest_padding_s if request.urgency == INTERIM else None
+        """One by one: a batch takes CTranslate2 as long. Interims get the minimum of silence: they
+        may be less accurate."""
+        shortest_s = self._shortest_padding_s
+        return [
+            self._window.encode(one.pcm, shortest_s if one.urgency == INTERIM else None)
+            for one in requests
+        ]
 
     def _stack(self, jobs: Sequence[DecodingJob]) -> ctranslate2.StorageView:
         """The input of the decoder, [jobs, n, width]: speech, then silence."""
@@ -227,7 +229,7 @@ class WhisperEngine(STTEngine):
         allowed = job.request.languages or self.capabilities.languages
         job.language, job.probability = languages.chosen(scores, job.request.prior, allowed)
         job.scores = {
-            code: scores[code] for code in allowed if scores.get(code, 0) > languages.LEAST
+            code: scores[code] for code in allowed if scores.get(code, 0) > LEAST_PROBABILITY
         }
         return job.probability
 
@@ -314,7 +316,7 @@ class WhisperEngine(STTEngine):
         tokens = without_repetitions(said) if self._guards.repeats(decoding) else said
         if len(tokens) == len(said):
             return decoding
-        text = self._text(job, tokens)
+        text = decoding.write(tokenizer.decode(tokens)).strip()
         once = replace(
             decoding,
             tokens=tuple(tokens),
@@ -348,9 +350,8 @@ class WhisperEngine(STTEngine):
         frames = max(2, int(duration_s * MEL_FRAMES_PER_S))
         states = self._view([job.states])
         alignment = self._whisper.find_alignment(tokenizer, [text], states, frames)[0]
-        write = writer_of(tokenizer.decode(text), job.written_in)
         for timing in alignment:
-            timing["word"] = write(timing["word"])
+            timing["word"] = decoding.write(timing["word"])
         return words_from(alignment, duration_s, is_spaced=job.language not in UNSPACED)
 
     def _logprobs(self, job: DecodingJob, tokens: Sequence[int]) -> list[float]:
@@ -434,7 +435,9 @@ class WhisperEngine(STTEngine):
         decodings = []
         for job, limit, result in zip(jobs, limits, results, strict=True):
             tokens = tuple(result.sequences_ids[0])
-            text = self._text(job, tokens)
+            whole = self._tokenizer(job).decode(list(tokens))
+            write = writer_of(whole, job.written_in)
+            text = write(whole).strip()
             job.request.budget.tokens -= CALL_TOKENS + len(tokens)
             decodings.append(
                 Decoding(
@@ -445,13 +448,10 @@ class WhisperEngine(STTEngine):
                     no_speech_prob=result.no_speech_prob,
                     compression_ratio=compression_ratio(text) if text else 0.0,
                     complete=len(tokens) < min(limit, longest),
+                    write=write,
                 )
             )
         return decodings
-
-    def _text(self, job: DecodingJob, tokens: Sequence[int]) -> str:
-        text = self._tokenizer(job).decode(list(tokens))
-        return writer_of(text, job.written_in)(text).strip()
 
     def _prompt(self, job: DecodingJob) -> list[int]:
         tokenizer = self._tokenizer(job)

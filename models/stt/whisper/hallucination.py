@@ -4,7 +4,7 @@ Compression ratio, log probability and no-speech probability are the measures of
 decoding loop (Radford et al., 2022, section 4.5); the thresholds were measured here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from models.stt.base import DecodingOptions
@@ -25,6 +25,7 @@ class Decoding:
     no_speech_prob: float
     compression_ratio: float
     complete: bool  # ended by itself, not by the token limit
+    write: Callable[[str], str] = str  # a part of the text in the scripts of its language
 
 
 def without_repetitions(tokens: Sequence[int]) -> list[int]:

@@ -28,8 +28,8 @@ _BLOCK = 0x80  # letters
 _SHORT = (0x0E, 0x12, 0x46, 0x4A)  # places of e and o
 _BLOCKS = {
     code: first
-    for first, last, codes in SCRIPTS
-    if _DEVANAGARI <= first < last < _SINHALA
+    for first, _, codes in SCRIPTS
+    if first in range(_DEVANAGARI, _SINHALA)
     for code in codes
 }
 INDIAN = frozenset(_BLOCKS)

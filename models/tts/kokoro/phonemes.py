@@ -5,7 +5,7 @@ MeCab, each mora to IPA.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
@@ -52,12 +52,8 @@ def phonemizer_for(language: str, *, british: bool = False) -> Phonemizer:
     """
     if language == "en":
         return _english(british)
-    if language == "ar":
-        return partial(_arabic, foreign=_english(british))
-    if language == "zh":
-        return partial(chinese_phonemes, foreign=_english(british))
-    if language == "ja":
-        return partial(japanese_phonemes, foreign=_english(british))
+    if language in _WITH_FOREIGN_WORDS:
+        return partial(_WITH_FOREIGN_WORDS[language], foreign=_english(british))
     voice = ESPEAK_VOICES.get(language, language)
     try:
         espeak_library().phonemes("", voice)
@@ -90,11 +86,6 @@ def _english(british: bool) -> Phonemizer:
     return EnglishPhonemizer(G2P(british=british))
 
 
-def _spaced(ipa: str) -> str:
-    """With single spaces, and none before punctuation."""
-    return re.sub(r"\s+([,.!?:;])", r"\1", " ".join(ipa.split()))
-
-
 def _espeak(voice: str, text: str) -> str:
     phonemes = espeak_library().phonemes(text, voice, tie=True)
     for old, new in _TABLES.espeak.items():
@@ -110,6 +101,7 @@ def _arabic(text: str, foreign: Phonemizer) -> str:
 _HAN = re.compile(r"([\u3400-\u9fff]+)")
 # With the lone Greek letters of mathematics.
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f\u0370-\u03ff][A-Za-z\u00c0-\u024f\u0370-\u03ff' -]*")
+_MORA = re.compile("|".join(sorted(map(re.escape, _TABLES.morae), key=len, reverse=True)))
 _CHINESE_PUNCTUATION = str.maketrans(_TABLES.chinese_punctuation)
 
 
@@ -126,7 +118,8 @@ def chinese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
         readings = iter(lazy_pinyin(stretch, style=Style.TONE3, neutral_tone_with_five=True))
         words = ("".join(_syllable(next(readings)) for _ in word) for word in seg.cut(stretch))
         spoken.append(" ".join(words))
-    return _spaced("".join(spoken))
+    ipa = " ".join("".join(spoken).split())
+    return re.sub(r" ([,.!?:;])", r"\1", ipa)
 
 
 @cache
@@ -154,24 +147,13 @@ def japanese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
             spoken += mark
         else:
             latin = surface.isalpha() and surface < "\u0250"
-            sounds = foreign(surface) if latin else "".join(_mora_phonemes(_reading(word)))
+            morae = () if latin else _MORA.findall(_reading(word))
+            sounds = foreign(surface) if latin else "".join(map(_TABLES.morae.__getitem__, morae))
             glued = kind[0] == "助動詞" or kind[1] in ("接続助詞", "接尾", "非自立")
             if not spoken or spoken.endswith(("“", "(")) or sounds[:1] in ("ː", "ʔ", "ɴ", ""):
                 glued = True
             spoken += sounds if glued else " " + sounds
     return spoken.strip()
-
-
-def _mora_phonemes(katakana: str) -> Iterator[str]:
-    at = 0
-    while at < len(katakana):
-        pair = katakana[at : at + 2]
-        if len(pair) == 2 and pair in _TABLES.morae:
-            yield _TABLES.morae[pair]
-            at += 2
-        else:
-            yield _TABLES.morae.get(katakana[at], "")
-            at += 1
 
 
 def _reading(word: Any) -> str:
@@ -189,3 +171,10 @@ def _tagger() -> Any:
     import ipadic
 
     return fugashi.GenericTagger(ipadic.MECAB_ARGS)
+
+
+_WITH_FOREIGN_WORDS: dict[str, Callable[..., str]] = {
+    "ar": _arabic,
+    "zh": chinese_phonemes,
+    "ja": japanese_phonemes,
+}

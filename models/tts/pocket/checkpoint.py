@@ -23,6 +23,7 @@ from transformers import (
 )
 from transformers.convert_slow_tokenizer import SpmConverter, import_protobuf
 
+from configs.load import load_yaml
 from models.errors import WeightsCorrupt
 
 Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
@@ -33,43 +34,7 @@ HEAD = 64  # size of a head of attention, in all of Kyutai's checkpoints
 NO_TEXT = (2, 3)  # the types of pieces such as "<unk>" and "</s>"
 PLACES = 4  # tokens after those of text: a voice's frame, speech's, and what begins both
 
-_LAYER = (
-    (r"\.self_attn\.out_proj\.", ".self_attn.o_proj."),
-    (r"\.norm1\.", ".input_layernorm."),
-    (r"\.norm2\.", ".post_attention_layernorm."),
-    (r"\.linear([12])\.", r".mlp.fc\1."),
-    (r"\.layer_scale_1\.", ".self_attn_layer_scale."),
-    (r"\.layer_scale_2\.", ".mlp_layer_scale."),
-)
-_SPEECH = (
-    *_LAYER,
-    (r"^transformer\.", "model."),
-    (r"^out_norm\.", "model.norm."),
-    (r"^out_eos\.", "eos_head."),
-    (r"^input_linear\.", "model.audio_latent_proj."),
-    (r"^speaker_proj_weight$", "model.audio_prompt_proj.weight"),
-    (r"^bos_emb$", "model.bos_latent"),
-    (r"^emb_(mean|std)$", r"latent_\1"),
-    (r"^flow_net\.", "flow_head."),
-    (r"\.time_embed\.", ".timestep_embeddings."),
-    (r"\.cond_embed\.", ".cond_proj."),
-    (r"\.res_blocks\.", ".layers."),
-    (r"\.in_ln\.", ".norm."),
-    (r"\.mlp\.0\.", ".fc1."),
-    (r"\.mlp\.2\.", ".fc2."),
-    (r"\.mlp\.3\.alpha$", ".norm.weight"),
-    (r"\.adaLN_modulation\.1\.", ".adaln_proj."),
-    (r"\.final_layer\.linear\.", ".final_layer.proj."),
-)
-_CODEC = (
-    *_LAYER,
-    (r"^(en|de)coder\.model\.", r"\1coder.\1coder_seanet.layers."),
-    (r"^(en|de)coder_transformer\.transformer\.", r"\1coder.\1coder_transformer."),
-    (r"^downsample\.conv\.", "encoder.downsample."),
-    (r"^upsample\.convtr\.", "decoder.upsample."),
-    (r"\.convtr\.", ".conv."),
-    (r"^quantizer\.output_proj\.", "latent_proj."),
-)
+_NAMES = load_yaml(dict[str, dict[str, str]], str(Path(__file__).with_name("names.yaml")))
 
 
 def read_networks(file: Path) -> tuple[Any, Any]:
@@ -82,10 +47,10 @@ def read_networks(file: Path) -> tuple[Any, Any]:
         empty = torch.zeros(PLACES - 2, embeddings.shape[1])
         embeddings = torch.cat([embeddings, empty, start, empty[:1]])
         config = _speech_config(speech, len(embeddings))
-        weights = _renamed(speech, _SPEECH) | {"model.embed_tokens.weight": embeddings}
+        weights = _renamed(speech, "speech") | {"model.embed_tokens.weight": embeddings}
         return (
             _loaded(PocketTTSForConditionalGeneration, config, weights),
-            _loaded(PocketTTSAudioTokenizerModel, _codec_config(codec), _renamed(codec, _CODEC)),
+            _loaded(PocketTTSAudioTokenizerModel, _codec_config(codec), _renamed(codec, "codec")),
         )
     except (LookupError, RuntimeError, ValueError) as error:
         raise WeightsCorrupt(f"{file.name!r} is no checkpoint of Pocket TTS: {error!r}") from error
@@ -136,12 +101,10 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     }
 
 
-def _renamed(
-    tensors: Mapping[str, Tensor], names: tuple[tuple[str, str], ...]
-) -> dict[str, Tensor]:
-    renamed = dict[str, Tensor]()
+def _renamed(tensors: Mapping[str, Tensor], network: str) -> dict[str, Tensor]:
+    renamed, names = dict[str, Tensor](), _NAMES["layer"] | _NAMES[network]
     for name, tensor in tensors.items():
-        for pattern, replacement in names:
+        for pattern, replacement in names.items():
             name = re.sub(pattern, replacement, name)
         *before, end = name.split(".in_proj.")
         if not before:

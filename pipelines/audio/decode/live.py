@@ -4,6 +4,7 @@ its own, which ends with the stream (`worker.LiveWire` is its side of the socket
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.decoder import AudioDecoder, head_bytes, sniff
@@ -21,23 +22,19 @@ Samples = tuple[int, bytes]
 """A channel, and its linear 16-bit samples at STT_SAMPLE_RATE."""
 
 
+@dataclass(eq=False, repr=False)
 class LiveDecoder:
     """One stream. After an error there is no more of it."""
 
-    def __init__(
-        self, decoder: AudioDecoder, owner: Owner, channels: int = 1, *, packets: bool = False
-    ) -> None:
-        """`packets` are Opus without a container, one in each call; otherwise the first bytes
-        determine the format. One channel is the mean of all."""
-        self._decoder = decoder
-        self._owner = owner
-        self._channels = channels
-        self._format = "opus" if packets else ""
-        self._head = b""
-        self._silent_bytes = 0
-        self._leave: Callable[[], None] | None = None
-        self._wire: socket.socket | None = None
-        self._work: asyncio.Task[None] | None = None
+    _decoder: AudioDecoder
+    _owner: Owner
+    _channels: int = 1  # one is the mean of all
+    packets: bool = False  # of Opus without a container, one in each call
+    _head: bytes = b""  # by which the format is determined otherwise
+    _silent_bytes: int = 0
+    _leave: Callable[[], None] | None = None
+    _wire: socket.socket | None = None
+    _work: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Takes a place until `close`. Raises Overloaded."""
@@ -48,12 +45,12 @@ class LiveDecoder:
 
         A frame of the codec may be held back, and ten of FLAC.
         """
-        if self._format == "opus" and len(data) > MESSAGE_BYTES:
+        if self.packets and len(data) > MESSAGE_BYTES:
             raise InvalidAudio("a message is longer than a packet of Opus; send one in each")
         if self._work is None:
             self._head = data = self._head + data
             least = MP4_HEAD_BYTES if data[4:8] == b"ftyp" else head_bytes(data)
-            if not self._format and len(data) < least:
+            if not self.packets and len(data) < least:
                 return
             await self._begin()
             self._head = b""
@@ -96,7 +93,7 @@ class LiveDecoder:
 
     async def _begin(self) -> None:
         job = {
-            "format": self._format or sniff(self._head),
+            "format": "opus" if self.packets else sniff(self._head),
             "sample_rate": STT_SAMPLE_RATE,
             "max_seconds": MAX_LIVE_S,
             "channels": self._channels,

@@ -7,7 +7,7 @@ Ogg and FLAC, RIFF INFO in WAV, which has a comment only. Bare samples have no t
 import io
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -15,7 +15,7 @@ import av
 import numpy as np
 
 from configs.settings import BRAND
-from models.audio import AudioChunk, G711Law, Pcm, StreamResampler, encode_g711, float_to_pcm16
+from models.audio import AudioChunk, Pcm, StreamResampler, float_to_pcm16
 from pipelines.audio.id3 import id3_length
 from pipelines.temporary_files import TemporaryFile
 
@@ -121,42 +121,30 @@ class AudioEncoder(ABC):
         """Messages of `pcm`, float32 [n] at the one rate; with `last` all that is held back."""
 
 
-class PcmEncoder(AudioEncoder):
-    """Little-endian int16 samples, with a WAV header on each message or on the first of a flush."""
+class SampleEncoder(AudioEncoder):
+    """Bare samples as `convert` writes them, by default little-endian int16; these may have a WAV
+    header on each message, or on the first of a flush."""
 
     def __init__(
-        self, sample_rate: int, wav_header_on: Literal["none", "first", "each"] = "none"
+        self,
+        sample_rate: int,
+        convert: Callable[[Pcm], bytes] = float_to_pcm16,
+        *,
+        wav_header_on: Literal["none", "first", "each"] = "none",
     ) -> None:
         super().__init__(sample_rate)
+        self._convert = convert
         self._header_on = wav_header_on
         self._begun = False
 
     def _write(self, pcm: Pcm, *, last: bool) -> list[bytes]:
-        data = float_to_pcm16(pcm)
+        data = self._convert(pcm)
         if data and self._header_on == "each":
             data = wav_header(self._rate, len(data)) + data
         elif data and self._header_on == "first" and not self._begun:
             data = wav_header(self._rate) + data
         self._begun = (self._begun or bool(data)) and not last
         return [data] if data else []
-
-
-class FloatEncoder(AudioEncoder):
-    """Little-endian float32 samples."""
-
-    def _write(self, pcm: Pcm, *, last: bool) -> list[bytes]:
-        return [pcm.astype("<f4").tobytes()] if len(pcm) else []
-
-
-class G711Encoder(AudioEncoder):
-    """G.711, a byte a sample."""
-
-    def __init__(self, sample_rate: int, law: G711Law) -> None:
-        super().__init__(sample_rate)
-        self._law = law
-
-    def _write(self, pcm: Pcm, *, last: bool) -> list[bytes]:
-        return [encode_g711(pcm, self._law)] if len(pcm) else []
 
 
 def wav_header(sample_rate: int, data_bytes: int = _UNKNOWN_BYTES) -> bytes:

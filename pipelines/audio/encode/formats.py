@@ -1,15 +1,15 @@
 """Every output format by name, and the encoder that writes it."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal, cast
 
+from models.audio import encode_g711
 from pipelines.audio.encode.encoder import (
     AudioEncoder,
     FileEncoder,
     FileFormat,
-    FloatEncoder,
-    G711Encoder,
-    PcmEncoder,
+    SampleEncoder,
 )
 from pipelines.audio.encode.ogg_opus import OpusMessageEncoder
 
@@ -43,15 +43,15 @@ def open_encoder(
     """
     match encoder_format:
         case "pcm":
-            return PcmEncoder(sample_rate)
+            return SampleEncoder(sample_rate)
         case "pcm_float":
-            return FloatEncoder(sample_rate)
+            return SampleEncoder(sample_rate, lambda pcm: pcm.astype("<f4").tobytes())
         case "wav_stream":
-            return PcmEncoder(sample_rate, wav_header_on="first")
+            return SampleEncoder(sample_rate, wav_header_on="first")
         case "wav_messages":
-            return PcmEncoder(sample_rate, wav_header_on="each")
+            return SampleEncoder(sample_rate, wav_header_on="each")
         case "mulaw" | "alaw":
-            return G711Encoder(sample_rate, encoder_format)
+            return SampleEncoder(sample_rate, partial(encode_g711, law=encoder_format))
         case "opus_messages":
             return OpusMessageEncoder(sample_rate)
         case _:

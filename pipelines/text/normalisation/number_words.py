@@ -9,6 +9,7 @@ import unicodedata
 from decimal import Decimal
 from functools import lru_cache
 from itertools import product
+from pathlib import Path
 from typing import Literal
 
 from babel import Locale, UnknownLocaleError
@@ -17,6 +18,7 @@ from babel.numbers import format_decimal, get_currency_name
 from babel.units import format_unit
 from num2words import CONVERTER_CLASSES, num2words
 
+from configs.load import load_yaml
 from configs.schema.languages import language_words
 from configs.schema.readings import Numerals, readings
 
@@ -28,18 +30,8 @@ LONGEST_AMOUNT = 24  # digits before the point: the precision of decimals is 28
 _NUM2WORDS_NAMES = {"pt": "pt_BR"}
 _CURRENCY_TABLES = frozenset({"en", "fr", "de", "it", "nl", "pl", "ru"})
 
-# CLDR units that people write after a number; their abbreviations are the CLDR's own.
-_UNITS = (
-    "length-kilometer length-meter length-centimeter length-millimeter length-mile length-foot "
-    "mass-kilogram mass-gram mass-milligram mass-pound mass-ounce mass-tonne volume-liter "
-    "volume-milliliter speed-kilometer-per-hour speed-meter-per-second speed-mile-per-hour "
-    "temperature-celsius temperature-fahrenheit area-square-meter area-square-kilometer "
-    "digital-kilobyte digital-megabyte digital-gigabyte digital-terabyte frequency-hertz "
-    "frequency-kilohertz frequency-megahertz frequency-gigahertz power-watt power-kilowatt "
-    "energy-kilowatt-hour electric-volt duration-hour duration-minute duration-second "
-    "duration-millisecond angle-degree concentr-percent graphics-pixel"
-).split()
-_IN_CAPITALS = frozenset("kg km cm mm mg ml lb lbs oz ft mph km/h km² m² sec min hrs".split())
+_TABLE = load_yaml(dict[str, str], str(Path(__file__).with_name("units.yaml")))
+_UNITS, _IN_CAPITALS = _TABLE["units"].split(), frozenset(_TABLE["in_capitals"].split())
 _ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 _WIDTHS: tuple[Literal["short", "narrow"], ...] = ("short", "narrow")
 _NUMBER_IN_PATTERN = re.compile(r"[\d\u0660-\u0669\u0966-\u096f]+")

@@ -7,7 +7,7 @@ is the voice pack (`models.tts.voice_prompt`); an engine that reads the words ge
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,19 +97,16 @@ class PromptOutcome:
         return self.similarity + CLARITY * (self.confidence - (self.error_rate or 0.0))
 
 
+@dataclass(eq=False, repr=False)
 class PromptFit:
     """Deterministic, whatever the order of the outcomes."""
 
+    target: PromptTarget
+    _trials: list[PromptTrial]
+    _config: PromptConfig
+    _outcomes: list[PromptOutcome] = field(default_factory=list)
     preview: Preview | None = None  # its one round is short
     replaced: bytes | None = None  # among the candidates, by its recording
-
-    def __init__(
-        self, target: PromptTarget, trials: list[PromptTrial], config: PromptConfig
-    ) -> None:
-        self.target = target
-        self._trials = trials
-        self._config = config
-        self._outcomes: list[PromptOutcome] = []
 
     @classmethod
     def begin(

@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
-from pipelines.audio.encode.encoder import G711Encoder
+from pipelines.audio.encode.formats import open_encoder
 from tests.deployments.conftest import TestCluster, gateway_app, until_ready
 from tests.deployments.gateway.socket_client import (
     Client,
@@ -96,7 +96,7 @@ def utterance(weights: WeightStore) -> bytes:
     """Speech as mu-law at 8 kHz, as a telephone sends it."""
     engine, info = load_model(TTS, "tts/hibari", weights)
     request = SynthesisRequest("Please call me back tomorrow.", info.voices[0].key, "en")
-    encoder = G711Encoder(8000, "mulaw")
+    encoder = open_encoder("mulaw", 8000)
     parts = [part for chunk in engine.synthesize(request) for part in encoder.encode(chunk)]
     return b"".join([*parts, *encoder.flush()])
 

@@ -6,23 +6,28 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from configs.load import load_yaml
+from configs.schema.platform import PlansConfig
 from configs.schema.voices import VoiceRef, VoicesConfig
 from models.audio import AudioChunk, Pcm, WordTime
 from models.errors import EngineLost, UnknownVoice
 from models.tts.base import SynthesisRequest
 from pipelines.audio.effects import SeamTrimmer, silence
 from pipelines.audio.encode.formats import open_encoder
+from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidRequest
 from pipelines.text.alignment import SourceWord
 from pipelines.tts import shaping
 from pipelines.tts.pacing import FIRST_DEADLINE_S, PlaybackClock
+from pipelines.tts.paid import PaidSpeech, PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import ContextVoice
@@ -159,33 +164,24 @@ async def test_each_chunk_is_requested_before_the_audio_of_the_previous_one_ends
 
 
 async def test_a_flush_is_due_before_the_speech_of_the_last_one_has_been_heard() -> None:
-    class Payment:
-        async def count(self, chunk: SpokenChunk) -> None: ...
-        def take(self, chunk: SpokenChunk) -> None: ...
-        async def complete(self) -> None: ...
-
-    class Free:
-        def __init__(self, speech: SpeechPipeline) -> None:
-            self.pipeline = speech
-
+    class Free(PaidSynthesis):
         async def plan(
             self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
         ) -> SpeechPlan:
             return await self.pipeline.plan(request, early_start=early_start)
 
-        def characters(self, plan: SpeechPlan) -> int:
-            return 0
-
         @asynccontextmanager
         async def pay(
             self, workspace_id: int, operation: Operation, plan: SpeechPlan
-        ) -> AsyncIterator[Payment]:
-            yield Payment()
+        ) -> AsyncIterator[PaidSpeech]:
+            yield PaidSpeech(await self.billing.hold(workspace_id, "tts", 0, operation), self, plan)
 
+    nothing: Any = None  # no text is charged, and there are no events
+    billing = Billing(nothing, load_yaml(PlansConfig, "plans").prices, nothing)
     speaker = VoicedSpeaker()
     speech = pipeline(speaker)
     context = ContextVoice(
-        Free(speech),
+        Free(speech, billing, nothing, nothing),
         1,
         (await speech.plan(SpeechRequest("Yes."))).voice,
         SpeechRequest(""),

@@ -11,7 +11,7 @@ AUTOGROUP = Path("/proc/self/autogroup")
 LOWER = """
 import os
 from pathlib import Path
-from deployments.voice_jobs.evaluators import lower_priority
+from deployments.leased_work.evaluators import lower_priority
 lower_priority(12)
 is_leader = os.getsid(0) == os.getpid() == os.getpgrp()
 group = Path("/proc/self/autogroup").read_text()

@@ -17,8 +17,8 @@ from configs.load import load_yaml
 from configs.schema.serve import WorkerArgs
 from configs.schema.voices import CustomVoicesConfig
 from db.voices.voices import Voice
-from deployments.voice_jobs.job import run, work
-from deployments.voice_jobs.makers import Maker
+from deployments.leased_work.job import run, work
+from deployments.leased_work.makers import Maker
 from deployments.worker import Worker
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
 from pipelines.voices.report import FailedFit, FittedVoice, VoiceReport
@@ -79,8 +79,6 @@ class SlowTrials:
 class SlowMaker(Maker):
     """The voice maker of the jobs in these tests."""
 
-    most_workers = 2
-    model = "tone"
     engine = "tests.engines.tone:ToneEngine"  # by its name in configurations
 
     def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> Any:
@@ -109,7 +107,7 @@ def notes(folder: Path, what: str) -> list[tuple[Any, int]]:
 
 
 class SlowWorker(Worker):
-    job = "tests.deployments.voice_jobs.slow_voices"
+    job = "tests.deployments.leased_work.slow_voices"
 
 
 def build_worker(args: WorkerArgs) -> Application:
@@ -119,9 +117,11 @@ def build_worker(args: WorkerArgs) -> Application:
 
 if __name__ == "__main__":
     # Imported by its real name and not __main__, since objects are pickled for other processes.
-    from tests.deployments.voice_jobs import slow_voices
+    from tests.deployments.leased_work import slow_voices
+
+    config = load_yaml(CustomVoicesConfig, "custom_voices")
 
     async def slowly(claimed: Voice) -> Maker:
-        return slow_voices.SlowMaker(load_yaml(CustomVoicesConfig, "custom_voices"))
+        return slow_voices.SlowMaker(config, model="tone", most_workers=2)
 
     run(partial(work, slowly))

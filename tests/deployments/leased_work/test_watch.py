@@ -17,21 +17,21 @@ from configs.settings import load_settings
 from db.database import utc_now
 from db.jobs.jobs import Job
 from db.voices.voices import Voice
-from deployments.voice_jobs import watch as watch_module
-from deployments.voice_jobs.job_client import (
+from deployments.leased_work import watch as watch_module
+from deployments.leased_work.job_client import (
     Ending,
     JobState,
     JobsUnavailable,
-    VoiceJob,
-    VoiceJobClient,
+    LeasedJob,
+    LeasedJobClient,
     places,
     unsent,
 )
-from deployments.voice_jobs.watch import STALLED_S, StallMonitor, Watch
+from deployments.leased_work.watch import STALLED_S, StallMonitor, Watch
 from pipelines.voices.queue import VoiceQueue
 from pipelines.voices.service import LEAST_SHARE
 from telemetry.metrics import REGISTRY
-from tests.deployments.voice_jobs.voice_backend import local_backend
+from tests.deployments.leased_work.voice_backend import local_backend
 from tests.patience import PATIENCE_S
 from tests.pipelines.voices.test_queue import CONFIG, MADE, PLANS, VoiceBackend
 
@@ -47,35 +47,35 @@ async def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         yield backend
 
 
-class FakeJobs(VoiceJobClient):
+class FakeJobs(LeasedJobClient):
     """Fake jobs, whose states the test sets."""
 
     def __init__(self) -> None:
-        self.states: dict[VoiceJob, JobState | Ending] = {}
+        self.states: dict[LeasedJob, JobState | Ending] = {}
         self.claims: list[Voice] = []
-        self.stopped: list[VoiceJob] = []
+        self.stopped: list[LeasedJob] = []
         self.broken = False
 
-    async def submit(self, claimed: Voice | Job) -> VoiceJob:
+    async def submit(self, claimed: Voice | Job) -> LeasedJob:
         assert isinstance(claimed, Voice)
         if self.broken:
             raise JobsUnavailable("the dashboard is away")
-        job = VoiceJob(f"clone-{claimed.id}-{claimed.attempt}", claimed.id, claimed.lease or "")
+        job = LeasedJob(f"clone-{claimed.id}-{claimed.attempt}", claimed.id, claimed.lease or "")
         self.claims.append(claimed)
         self.states[job] = "running"
         return job
 
-    async def known(self) -> list[tuple[VoiceJob, bool]]:
+    async def known(self) -> list[tuple[LeasedJob, bool]]:
         if self.broken:
             raise JobsUnavailable("the dashboard is away")
         return [(job, state not in LASTING) for job, state in self.states.items()]
 
-    async def state(self, job: VoiceJob) -> JobState | Ending:
+    async def state(self, job: LeasedJob) -> JobState | Ending:
         if job not in self.states:
             raise JobsUnavailable("no such job")
         return self.states[job]
 
-    async def stop(self, job: VoiceJob) -> None:
+    async def stop(self, job: LeasedJob) -> None:
         self.stopped.append(job)
         self.states[job] = "stopped"
 
@@ -414,7 +414,7 @@ def test_the_job_stalled_longest_is_counted_and_logged(caplog: pytest.LogCapture
     now = 0.0
     monitor = StallMonitor(lambda: now)
     assert monitor.stalled_s() == 0
-    slow, quick = (VoiceJob(name, uuid4(), "lease") for name in ("slow", "quick"))
+    slow, quick = (LeasedJob(name, uuid4(), "lease") for name in ("slow", "quick"))
     for now in range(0, 310, 10):
         monitor.observe(slow, 0.0, "starting")
         monitor.observe(quick, now / 1000, "running")

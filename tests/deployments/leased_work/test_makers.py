@@ -7,8 +7,8 @@ import pytest
 
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig
-from deployments.voice_jobs import makers
-from deployments.voice_jobs.makers import FitMaker, PromptMaker, maker_for
+from deployments.leased_work import makers
+from deployments.leased_work.makers import FitMaker, PromptMaker, maker_for
 from models.base import ModelInfo
 
 SHIPPED = load_yaml(CustomVoicesConfig, "custom_voices")

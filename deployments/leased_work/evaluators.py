@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from ray.actor import ActorHandle
 
-from deployments.voice_jobs.makers import Maker
+from deployments.leased_work.makers import Maker
 from models.memory import give_back
 from pipelines.tasks import TaskSet
 from telemetry.logs import setup_logs

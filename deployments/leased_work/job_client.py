@@ -84,11 +84,11 @@ class JobsUnavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceJob:
+class LeasedJob:
     """The job of one attempt to build a voice, or to do a job of a workspace."""
 
     id: str
-    voice_id: UUID  # or that of the job
+    row_id: UUID
     lease: str
 
 
@@ -103,7 +103,7 @@ def ending_of(info: Any) -> Ending:
 
 
 @dataclass(eq=False, repr=False)
-class VoiceJobClient:
+class LeasedJobClient:
     """The jobs of one service. Blocks in threads; every method raises JobsUnavailable."""
 
     _service: str  # its id among services on the cluster
@@ -112,12 +112,12 @@ class VoiceJobClient:
     _variables: dict[str, str]  # which the dashboard shows
     _prefix: str = PREFIX  # of the ids of its jobs
 
-    async def submit(self, claimed: Voice | Job) -> VoiceJob:
+    async def submit(self, claimed: Voice | Job) -> LeasedJob:
         """The job's id contains the lease, since attempt numbers repeat after a release."""
         assert claimed.lease, "what is claimed has one"
         name = f"{self._prefix}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
-        job = VoiceJob(name, claimed.id, claimed.lease)
-        arguments = [str(job.voice_id), job.lease, self._cluster]
+        job = LeasedJob(name, claimed.id, claimed.lease)
+        arguments = [str(job.row_id), job.lease, self._cluster]
         # Another machine, on which Ray may start it, has the same paths, but other links to them.
         python = sys.executable.replace(sys.prefix, os.path.realpath(sys.prefix), 1)
         program = shlex.join([python, "-m", self._module, *arguments])
@@ -126,7 +126,7 @@ class VoiceJobClient:
             # No shell, which would get signals.
             entrypoint=f"exec nice -n {MODEL_NICENESS} {program}",
             submission_id=job.id,
-            metadata={"service": self._service, "voice": str(job.voice_id), "lease": job.lease},
+            metadata={"service": self._service, "voice": str(job.row_id), "lease": job.lease},
             runtime_env={
                 "working_dir": str(PROJECT_DIR),
                 "excludes": [*unsent(PROJECT_DIR), "__pycache__"],
@@ -135,18 +135,18 @@ class VoiceJobClient:
         )
         return job
 
-    async def known(self) -> list[tuple[VoiceJob, bool]]:
+    async def known(self) -> list[tuple[LeasedJob, bool]]:
         """The service's jobs in Ray's list, of any process, and whether each has ended."""
         found = []
         for listed in await self._call("list_jobs"):
             metadata = listed.metadata or {}  # other jobs have none, or another service
             is_ours = metadata.get("service") == self._service
             if is_ours and (listed.submission_id or "").startswith(self._prefix):
-                job = VoiceJob(listed.submission_id, UUID(metadata["voice"]), metadata["lease"])
+                job = LeasedJob(listed.submission_id, UUID(metadata["voice"]), metadata["lease"])
                 found.append((job, listed.status.is_terminal()))
         return found
 
-    async def state(self, job: VoiceJob) -> JobState | Ending:
+    async def state(self, job: LeasedJob) -> JobState | Ending:
         """The state, or how the job ended."""
         info = await self._call("get_job_info", job.id)
         if info.status.is_terminal():
@@ -170,7 +170,7 @@ class VoiceJobClient:
             raise JobsUnavailable(f"nodes: {error}") from error
         return {node["NodeID"] for node in nodes if node["Alive"]}
 
-    async def stop(self, job: VoiceJob) -> None:
+    async def stop(self, job: LeasedJob) -> None:
         """Sends SIGTERM; Ray kills it 3 s later."""
         await self._call("stop_job", job.id)
 

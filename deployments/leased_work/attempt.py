@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from configs.schema.voices import VoiceWorkConfig
 from db.voices.voices import Voice
-from deployments.voice_jobs.makers import AnyFit
+from deployments.leased_work.makers import AnyFit
 from pipelines.errors import MAY_PASS, InvalidAudio, NotFound
 from pipelines.jobs.leases import until_available
 from pipelines.voices.queue import VoiceQueue

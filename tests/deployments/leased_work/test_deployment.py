@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from pipelines.voices.service import LEAST_SHARE
 from tests.deployments.conftest import TestCluster, actor_pid, worker_app
-from tests.deployments.voice_jobs.slow_voices import GENERATIONS, TRIALS, notes
-from tests.deployments.voice_jobs.voice_backend import Watched, backend_in, events
+from tests.deployments.leased_work.slow_voices import GENERATIONS, TRIALS, notes
+from tests.deployments.leased_work.voice_backend import Watched, backend_in, events
 from tests.patience import PATIENCE_S
 from tests.pipelines.voices.test_queue import PLANS, VoiceBackend
 
@@ -45,7 +45,7 @@ async def backend(
     """A workspace in the database of a running Worker."""
     folder: Path = tmp_path_factory.mktemp("voices")
     backend = backend_in(folder)
-    program = "tests.deployments.voice_jobs.slow_voices:build_worker"
+    program = "tests.deployments.leased_work.slow_voices:build_worker"
     environment = {"ANTIPHON_DATA": str(folder)}
     app = worker_app(environment, program, stop_s=25)
     async with ray_cluster.with_app(app):

@@ -12,14 +12,14 @@ from sqlmodel import Session, update
 
 from db.errors import DatabaseUnavailable
 from db.voices.voices import Voice
-from deployments.voice_jobs import attempt as attempt_module
-from deployments.voice_jobs.attempt import AttemptResult, FitAttempt, Forecast
-from deployments.voice_jobs.evaluators import evaluators_for, run_shared
+from deployments.leased_work import attempt as attempt_module
+from deployments.leased_work.attempt import AttemptResult, FitAttempt, Forecast
+from deployments.leased_work.evaluators import evaluators_for, run_shared
 from pipelines.errors import InvalidAudio, VoiceNotFound
 from pipelines.jobs import leases
 from pipelines.voices.service import LEAST_SHARE
-from tests.deployments.voice_jobs.slow_voices import SlowFit
-from tests.deployments.voice_jobs.voice_backend import local_backend
+from tests.deployments.leased_work.slow_voices import SlowFit
+from tests.deployments.leased_work.voice_backend import local_backend
 from tests.patience import PATIENCE_S
 from tests.pipelines.voices.test_queue import CONFIG, PLANS, VoiceBackend
 

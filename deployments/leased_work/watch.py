@@ -14,7 +14,7 @@ from configs.schema.jobs import WorkConfig
 from db.database import utc_now
 from db.errors import DatabaseUnavailable
 from db.jobs.queue import pause_after
-from deployments.voice_jobs.job_client import JobsUnavailable, VoiceJob, VoiceJobClient
+from deployments.leased_work.job_client import JobsUnavailable, LeasedJob, LeasedJobClient
 from pipelines.jobs.leases import LeasedQueue
 from telemetry import metrics
 
@@ -35,15 +35,15 @@ HANGS_S = 2 * 3600.0  # without progress, after which the job is stopped and beg
 STALLED_S = 240.0  # without progress: the job hangs, or the cluster has no free resources
 
 
+@dataclass(eq=False, repr=False)
 class StallMonitor:
     """Logs jobs without progress."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._progress: dict[VoiceJob, tuple[float, float]] = {}  # progress, and since when
-        self._logged: set[VoiceJob] = set()
+    _clock: Callable[[], float] = time.monotonic
+    _progress: dict[LeasedJob, tuple[float, float]] = field(default_factory=dict)  # and since when
+    _logged: set[LeasedJob] = field(default_factory=set)
 
-    def observe(self, job: VoiceJob, progress: float, state: str) -> float:
+    def observe(self, job: LeasedJob, progress: float, state: str) -> float:
         """Returns the seconds without progress; logs once after STALLED_S."""
         now = self._clock()
         last, since = self._progress.setdefault(job, (progress, now))
@@ -57,7 +57,7 @@ class StallMonitor:
             logger.warning("job_stands_still", extra=details)
         return now - self._progress[job][1]
 
-    def forget(self, job: VoiceJob) -> None:
+    def forget(self, job: LeasedJob) -> None:
         self._progress.pop(job, None)
         self._logged.discard(job)
 
@@ -80,12 +80,12 @@ class Watch:
     """
 
     _queue: LeasedQueue[Any]
-    _jobs: VoiceJobClient
+    _jobs: LeasedJobClient
     _work: WorkConfig
     _unfinished: Gauge = metrics.voices_unfinished
     _still: Gauge = metrics.voice_still_seconds
     _kind: str = "voice"  # label of the metric of attempts
-    _following: dict[VoiceJob, asyncio.Task[None]] = field(default_factory=dict)
+    _following: dict[LeasedJob, asyncio.Task[None]] = field(default_factory=dict)
     _stalls: StallMonitor = field(default_factory=StallMonitor)
     _refused_since: float | None = None  # since when Ray refuses jobs
     _knows_jobs: bool = False  # whether the jobs of earlier processes are listed
@@ -106,7 +106,9 @@ class Watch:
                     logger.warning("jobs_unavailable", extra={"reason": str(error)})
                     self._refused_since = self._refused_since or time.monotonic()
                     pause_s = PAUSE_S
-                self._still.set(self._stalled_s())
+                since = time.monotonic() if self._refused_since is None else self._refused_since
+                refused_s = time.monotonic() - since
+                self._still.set(max(refused_s, self._stalls.stalled_s()))
                 await asyncio.sleep(pause_s)
         finally:
             for task in self._following.values():
@@ -128,7 +130,7 @@ class Watch:
         held, free = await self._queue.held(), await self._queue.count_free()
         if not self._knows_jobs:
             for job, has_ended in await self._jobs.known():
-                if not has_ended or (job.voice_id, job.lease) in held:
+                if not has_ended or (job.row_id, job.lease) in held:
                     self._follow(job)
             self._knows_jobs = True
         self._unfinished.labels("waiting").set(free)
@@ -148,28 +150,23 @@ class Watch:
             logger.info("job_submitted", extra={"job": job.id, "attempt": claimed.attempt})
             self._follow(job)
 
-    def _stalled_s(self) -> float:
-        """The longest time without progress of a job, or of Ray's refusals of jobs."""
-        refused_s = 0.0 if self._refused_since is None else time.monotonic() - self._refused_since
-        return max(refused_s, self._stalls.stalled_s())
-
-    def _follow(self, job: VoiceJob) -> None:
+    def _follow(self, job: LeasedJob) -> None:
         task = asyncio.create_task(self._watch(job), name=job.id)
         self._following[job] = task
         task.add_done_callback(lambda _: self._forget(job))
 
-    def _forget(self, job: VoiceJob) -> None:
+    def _forget(self, job: LeasedJob) -> None:
         self._following.pop(job, None)
         self._stalls.forget(job)
 
-    async def _watch(self, job: VoiceJob) -> None:
+    async def _watch(self, job: LeasedJob) -> None:
         """Returns when the job has ended or lost its voice."""
         give_up_at = time.monotonic() + START_S
         while True:
             await asyncio.sleep(FOLLOW_S)
             is_held = True
             try:
-                claimed = await self._queue.claimed(job.voice_id, job.lease)
+                claimed = await self._queue.claimed(job.row_id, job.lease)
                 is_held = claimed is not None and claimed.lease_until > utc_now()
                 state = await self._jobs.state(job)
                 if state not in ("starting", "running"):
@@ -192,14 +189,14 @@ class Watch:
                 if not is_held:  # a running job notices it by itself
                     return
 
-    async def _end_attempt(self, job: VoiceJob, ending: str) -> None:
+    async def _end_attempt(self, job: LeasedJob, ending: str) -> None:
         """Makes the voice available again if the job did not finish it, or fails it after the last
         attempt that died.
 
         At once after a stop and the first QUICK_ATTEMPTS, else after a pause, so that an outage of
         a minute does not use up all attempts, and what takes its machine down does so rarely.
         """
-        claimed = await self._queue.claimed(job.voice_id, job.lease)
+        claimed = await self._queue.claimed(job.row_id, job.lease)
         if claimed is None:
             return
         died = ending in COUNTED
@@ -214,7 +211,7 @@ class Watch:
         if is_last:
             await self._queue.fail_hopeless()
 
-    async def _end(self, job: VoiceJob) -> None:
+    async def _end(self, job: LeasedJob) -> None:
         """Stops a job that lost its lease, unless it ends by itself within GRACE_S."""
         deadline = time.monotonic() + GRACE_S
         while await self._jobs.state(job) in ("starting", "running"):

@@ -18,10 +18,10 @@ from configs.settings import load_settings
 from db.billing import ledger
 from db.database import Database
 from db.errors import DatabaseError
-from deployments.voice_jobs import job as program
-from deployments.voice_jobs import watch as watch_module
-from deployments.voice_jobs.job_client import WAITS, VoiceJobClient
-from deployments.voice_jobs.watch import Watch
+from deployments.leased_work import job as program
+from deployments.leased_work import watch as watch_module
+from deployments.leased_work.job_client import WAITS, LeasedJobClient
+from deployments.leased_work.watch import Watch
 from models.errors import EngineError
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.operation import Operation
@@ -115,7 +115,7 @@ async def test_a_job_that_always_kills_its_process_fails_and_costs_nothing(
     work = load_yaml(JobsConfig, "jobs").model_copy(update={"lease_s": 1, "most_attempts": 4})
     monkeypatch.setattr(queue, "_work", work)
     address = ray.get_runtime_context().gcs_address
-    jobs = VoiceJobClient("a service", __name__, address, {})
+    jobs = LeasedJobClient("a service", __name__, address, {})
     for name in ("LOOK_S", "FOLLOW_S"):
         monkeypatch.setattr(watch_module, name, 0.2)
     watching = asyncio.create_task(Watch(queue, jobs, work).run())

@@ -1,4 +1,4 @@
-"""The Ray job that builds a voice: python -m deployments.voice_jobs.job VOICE LEASE CLUSTER
+"""The Ray job that builds a voice: python -m deployments.leased_work.job VOICE LEASE CLUSTER
 
 The voice is claimed under LEASE, which this process renews from its start, and the watch of the
 worker where this one gets no core for long. The exit status is 0 when the voice needs no further
@@ -27,15 +27,15 @@ from configs.settings import load_settings
 from db.voices.voices import Voice
 from deployments.agreement import open_database
 from deployments.gateway.handles import ModelDirectory
-from deployments.voice_jobs.attempt import FitAttempt, RunTrials
-from deployments.voice_jobs.evaluators import (
+from deployments.leased_work.attempt import FitAttempt, RunTrials
+from deployments.leased_work.evaluators import (
     JOB_SHARE,
     Evaluators,
     evaluators_for,
     lower_priority,
 )
-from deployments.voice_jobs.job_client import MODELS_APP, WAITS
-from deployments.voice_jobs.makers import Maker, maker_for
+from deployments.leased_work.job_client import MODELS_APP, WAITS
+from deployments.leased_work.makers import Maker, maker_for
 from models.errors import EngineLost
 from pipelines.errors import may_pass
 from pipelines.storage.encryption import Encryption

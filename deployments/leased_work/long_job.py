@@ -1,9 +1,9 @@
-"""The Ray job that does a job of a workspace: python -m deployments.voice_jobs.long_job JOB LEASE
+"""The Ray job that does a job of a workspace: python -m deployments.leased_work.long_job JOB LEASE
 CLUSTER
 
 All of the process runs only on otherwise idle cores, with models of its own: the replicas that
 serve requests do none of its work. Only models on a GPU, where there is no such priority, are
-shared with them. The exit status is that of `deployments.voice_jobs.job`.
+shared with them. The exit status is that of `deployments.leased_work.job`.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from configs.settings import load_settings
 from deployments.agreement import open_database
 from deployments.gateway.handles import ModelDirectory
 from deployments.gateway.services import gateway_services
+from deployments.leased_work.evaluators import JOB_SHARE, lower_priority
+from deployments.leased_work.job import run, until_stopped
+from deployments.leased_work.job_client import MODELS_APP
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.stt import STTDeployment
 from deployments.replicas.tts import TTSDeployment
-from deployments.voice_jobs.evaluators import JOB_SHARE, lower_priority
-from deployments.voice_jobs.job import run, until_stopped
-from deployments.voice_jobs.job_client import MODELS_APP
 from models.base import ModelInfo
 from models.memory import give_back
 from pipelines.jobs.runner import JobRunner

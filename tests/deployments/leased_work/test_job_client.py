@@ -1,4 +1,4 @@
-"""VoiceJobClient on a cluster shared with other services, over a fake of Ray's job client."""
+"""LeasedJobClient on a cluster shared with other services, over a fake of Ray's job client."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import ray
 from ray.job_submission import JobStatus
 
 from db.voices.voices import Voice
-from deployments.voice_jobs.job_client import WAITS, VoiceJob, VoiceJobClient
+from deployments.leased_work.job_client import WAITS, LeasedJob, LeasedJobClient
 from tests.db.voices.test_voices import new_voice
 from tests.servers import UNUSABLE_PROXIES
 
@@ -42,8 +42,8 @@ class FakeClient:
         return self.jobs
 
 
-def jobs_of(service: str, client: FakeClient) -> VoiceJobClient:
-    jobs = VoiceJobClient(service, "some.program", "127.0.0.1:6379", {})
+def jobs_of(service: str, client: FakeClient) -> LeasedJobClient:
+    jobs = LeasedJobClient(service, "some.program", "127.0.0.1:6379", {})
     jobs.__dict__["_client"] = cast(Any, client)  # in place of the cached one
     return jobs
 
@@ -62,7 +62,7 @@ async def test_two_services_on_one_cluster_list_only_their_own_jobs() -> None:
     assert await ours.known() == [(job, False)]
     assert await others.known() == [(theirs, False)]
     assert await jobs_of("ours", client).known() == [(job, False)]  # after a restart
-    assert isinstance(job, VoiceJob) and job.id != theirs.id
+    assert isinstance(job, LeasedJob) and job.id != theirs.id
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_jobs_are_listed_past_a_proxy_of_the_environment(
     with HTTPServer(("127.0.0.1", 0), Dashboard) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("RAY_API_SERVER_ADDRESS", f"http://127.0.0.1:{server.server_port}")
-        jobs = VoiceJobClient("ours", "some.program", "127.0.0.1:6379", {})
+        jobs = LeasedJobClient("ours", "some.program", "127.0.0.1:6379", {})
         assert await jobs.known() == []
         server.shutdown()
     assert os.environ["no_proxy"] == "intranet.example,127.0.0.1"

@@ -30,27 +30,15 @@ class Maker(ABC):
     """One method of building voices. Sent between processes; loads engines when needed."""
 
     config: CustomVoicesConfig
-
-    @property
-    @abstractmethod
-    def model(self) -> str:
-        """The path under configs/ of the engine that the voice is built for."""
+    model: str  # the path under configs/ of the engine that the voice is built for
+    most_workers: int = 1  # that are useful at once
+    gpus: float = 0.0  # the share of a GPU for each worker
 
     @property
     def engine(self) -> str:
         """The name of that engine."""
         engine: str = TTS.read(self.model).engine
         return engine
-
-    @property
-    def most_workers(self) -> int:
-        """The maximum of workers that are useful at once."""
-        return 1
-
-    @property
-    def gpus(self) -> float:
-        """The share of a GPU per worker."""
-        return 0.0
 
     @abstractmethod
     def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> AnyFit:
@@ -69,25 +57,24 @@ def maker_for(language: str, deployed: Iterable[ModelInfo]) -> Maker:
     """The method for a voice of that language by `configs/custom_voices.yaml`, where those models
     are deployed. Raises ValidationError."""
     config = load_yaml(CustomVoicesConfig, "custom_voices")
+    prompt, fit = config.prompt, FitMaker(config, config.work.model, config.work.most_workers)
     if config.method == "fit":
-        return FitMaker(config)
-    engine = TTS.read(config.prompt.model).engine
+        return fit
+    engine = TTS.read(prompt.model).engine
     model = next((one for one in deployed if one.engine == engine), None)
     if config.method == "auto" and (model is None or language not in model.languages):
-        return FitMaker(config)
-    return PromptMaker(config, model)
+        return fit
+    takes_gpu = prompt.judge and (model is None or model.device != "cpu")
+    return PromptMaker(
+        config,
+        prompt.model,
+        gpus=prompt.gpus if takes_gpu else 0.0,
+        transcribed=model is None or model.pack == "transcribed recording",
+    )
 
 
 class FitMaker(Maker):
     """Searches for a style vector of the engine."""
-
-    @property
-    def model(self) -> str:
-        return self.config.work.model
-
-    @property
-    def most_workers(self) -> int:
-        return self.config.work.most_workers
 
     def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> "Fit":
         """Every attempt has the same seed, so that a resumed one has the same result."""
@@ -116,16 +103,7 @@ class FitMaker(Maker):
 class PromptMaker(Maker):
     """Selects the recording that a cloning engine uses."""
 
-    deployed: ModelInfo | None  # the engine; None if it is not
-
-    @property
-    def model(self) -> str:
-        return self.config.prompt.model
-
-    @property
-    def gpus(self) -> float:
-        has_none = self.deployed is not None and self.deployed.device == "cpu"
-        return self.config.prompt.gpus if self.config.prompt.judge and not has_none else 0.0
+    transcribed: bool = True  # whether the engine reads the words of the recording
 
     def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> "PromptFit":
         from pipelines.voices.fitting.prompt import PromptFit
@@ -138,7 +116,7 @@ class PromptMaker(Maker):
             prompt,
             vad,
             self.load_encoder(),
-            transcribed=self.deployed is None or self.deployed.pack == "transcribed recording",
+            transcribed=self.transcribed,
         )
 
     def trials(self, target: "PromptTarget") -> "PromptTrials":
