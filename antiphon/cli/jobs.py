@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from antiphon.cli.service import ServiceClient, end, pass_service
 from antiphon.client import Request, given
-from deployments.cli.service import ServiceClient, end, pass_service
 
 POLL_S = 2.0
 TRANSCRIPTS = {".txt": "text", ".srt": "srt", ".vtt": "vtt", ".docx": "docx", ".json": "json"}

@@ -13,8 +13,8 @@ import click
 import httpx
 
 from antiphon import ServiceError
+from antiphon.cli.service import ServiceClient, end, pass_service, store, table
 from antiphon.client import Request, given
-from deployments.cli.service import ServiceClient, end, pass_service, store, table
 
 FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
 POLL_S = 2.0

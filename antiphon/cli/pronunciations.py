@@ -9,9 +9,9 @@ from typing import IO, Any
 
 import click
 
+from antiphon.cli.service import ServiceClient, current_service, end, pass_service
 from antiphon.client import given
 from antiphon.live import SSML
-from deployments.cli.service import ServiceClient, end, pass_service
 
 PATH = "/pronunciations"
 OPTIONS = (
@@ -32,7 +32,7 @@ def takes_text(command: Callable[..., None]) -> Callable[..., None]:
             text = (file or sys.stdin).read()
         if not text.strip():
             raise click.UsageError("there is no text to speak")
-        service = click.get_current_context().ensure_object(ServiceClient)
+        service = current_service()
         if ssml and not SSML.match(text):
             text, service.added = f"<speak>{text}</speak>", len("<speak>")
         options["pronunciations"] = [find(service, one) for one in options["pronunciations"]]

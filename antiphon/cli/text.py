@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from antiphon.cli.service import ServiceClient, pass_service
 from antiphon.client import given
-from deployments.cli.service import ServiceClient, pass_service
 
 COMPLETIONS = "/v1/chat/completions"
 

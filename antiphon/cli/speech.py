@@ -14,11 +14,11 @@ import click
 import httpx
 
 from antiphon import AsyncAntiphon
+from antiphon.cli.pronunciations import takes_text
+from antiphon.cli.service import ServiceClient, end, pass_service
+from antiphon.cli.sound import player_input, recorded_blocks
 from antiphon.client import Request, as_text, given
 from antiphon.live import SSML
-from deployments.cli.pronunciations import takes_text
-from deployments.cli.service import ServiceClient, end, pass_service
-from deployments.cli.sound import player_input, recorded_blocks
 
 INTERIM_MS = 500
 MOST_CHARACTERS = 4_000  # of one request

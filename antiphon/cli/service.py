@@ -7,9 +7,10 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from socket import gaierror
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 import httpx
@@ -20,6 +21,7 @@ from antiphon.client import DEFAULT_URL
 
 NETWORK = (ConnectionError, TimeoutError, gaierror)  # of sockets; no other OSError is the service's
 REFUSED, UNREACHABLE = 3, 4  # exit statuses; 1 is any other failure, 2 wrong arguments
+T = TypeVar("T")
 
 
 def config_file() -> Path:
@@ -119,4 +121,19 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
     )
 
 
-pass_service = click.make_pass_decorator(ServiceClient)
+def current_service() -> ServiceClient:
+    """The service that the options of the program name. Raises UsageError."""
+    program = click.get_current_context().find_root()
+    program.obj = program.obj or ServiceClient(**program.params)
+    service: ServiceClient = program.obj
+    return service
+
+
+def pass_service(command: Callable[..., T]) -> Callable[..., T]:
+    """Gives the service to a command as its first argument."""
+
+    @wraps(command)
+    def run(**options: Any) -> T:
+        return command(current_service(), **options)
+
+    return run
