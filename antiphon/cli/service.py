@@ -55,12 +55,12 @@ class ServiceClient:
     added = 0  # characters before the user's text in its first line: places in it are without them
 
     def __init__(self, url: str | None, key: str | None, as_json: bool) -> None:
-        known = stored() if url is None or key is None else {}
-        self.url = (url or known.get("url") or DEFAULT_URL).rstrip("/")
+        login = stored() if url is None or key is None else {}
+        self.url = (url or login.get("url") or DEFAULT_URL).rstrip("/")
         if not self.url.startswith(("http://", "https://")):
             raise click.UsageError(f"--url: {self.url} has to begin with http:// or https://")
         # A key is sent to no other service than the one that gave it.
-        self.key = key or (known.get("key") if known.get("url") in (None, self.url) else None)
+        self.key = key or (login.get("key") if login.get("url") in (None, self.url) else None)
         self.as_json = as_json
 
     @contextmanager
@@ -95,16 +95,16 @@ class ServiceClient:
         with self.client() as client:
             return client.request(method, path, **options)
 
-    def show(self, found: Any, *lines: str) -> None:
+    def show(self, answer: Any, *lines: str) -> None:
         """The whole answer with `--json`, or lines for people."""
         if self.as_json:
-            click.echo(json.dumps(found, ensure_ascii=False))
+            click.echo(json.dumps(answer, ensure_ascii=False))
         else:
             click.echo("\n".join(lines))
 
-    def show_rows(self, found: Any, heads: str, rows: Iterable[tuple[str, ...]]) -> None:
+    def show_rows(self, answer: Any, heads: str, rows: Iterable[tuple[str, ...]]) -> None:
         """The same, the lines as a table with heads such as "ID, NAME"."""
-        self.show(found, table([tuple(heads.split(", ")), *rows]))
+        self.show(answer, table([tuple(heads.split(", ")), *rows]))
 
 
 def end(message: str, status: int) -> NoReturn:

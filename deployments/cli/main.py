@@ -1,7 +1,6 @@
 """`antiphon`, the command line of this machine: beside the users' commands those for operators."""
 
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,17 @@ OPERATORS, COMMANDS = load_yaml(
 )
 
 
-def _runs(module: str, name: str, before: tuple[str, ...]) -> Callable[[tuple[str, ...]], None]:
+def _add_program(
+    group: click.Group, name: str, module: str, purpose: str, before: tuple[str, ...]
+) -> None:
+    """Adds a command that runs a module, whose arguments are `before` and those of the command."""
+
+    @group.command(
+        name,
+        short_help=f"Operators: {purpose}.",
+        context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    )
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def run(arguments: tuple[str, ...]) -> None:
         program = {"models.weights.__main__": "antiphon weights"}.get(module)
         sys.argv = [program or ("antiphon" if before else f"antiphon {name}"), *before, *arguments]
@@ -31,30 +40,14 @@ def _runs(module: str, name: str, before: tuple[str, ...]) -> Callable[[tuple[st
                 raise SystemExit(status)
         raise SystemExit(import_module(module).main())  # a status, or None
 
-    return run
-
-
-def _forward(
-    group: click.Group, name: str, module: str, about: str, before: tuple[str, ...]
-) -> None:
-    group.add_command(
-        click.Command(
-            name,
-            callback=_runs(module, name, before),
-            params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
-            context_settings={"ignore_unknown_options": True, "help_option_names": []},
-            short_help=f"Operators: {about}.",
-        )
-    )
-
 
 antiphon.add_command(models)
 for path, (source, purpose, *first) in OPERATORS.items():
     where, _, each = path.rpartition(" ")
     group = {"keys": keys, "models": models}.get(where, antiphon)
-    _forward(group, each, source, purpose, tuple(first))
+    _add_program(group, each, source, purpose, tuple(first))
 for each, (purpose, _) in COMMANDS.items():
-    _forward(antiphon, each, "deployments.operator", purpose, (each,))
+    _add_program(antiphon, each, "deployments.operator", purpose, (each,))
 
 
 def main() -> None:
