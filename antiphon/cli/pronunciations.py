@@ -62,7 +62,7 @@ def explain(service: ServiceClient, /, **asked: Any) -> None:
     antiphon explain "It costs $5 on 3/4/2025."
     """
     explained = service.ask("POST", "/tts/explain", json=given(**asked))
-    lines = []
+    lines: list[str] = []
     for sentence in explained["sentences"]:
         lines += filter(None, (sentence["text"], sentence["phonemes"]))
     price = f"{explained['characters']} characters, {explained['price']:.6f} USD"
