@@ -3,7 +3,6 @@
 import time
 import uuid
 from base64 import b64encode
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,10 +11,17 @@ from fastapi import Query
 from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
-from api.dialects.outputs import AudioWriter, ForeignVoice, SpeechOutput, stream_speech, voice_for
+from api.dialects.outputs import (
+    AudioWriter,
+    ForeignVoice,
+    SpeechOutput,
+    columns,
+    stream_speech,
+    voice_for,
+)
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket, short_token
 from api.http.bodies import RequestModel
-from api.http.errors import CODED, ApiError, ErrorDialect, to_api_error
+from api.http.errors import CODED, ApiError, ErrorDialect, InvalidField, to_api_error
 from api.http.routing import OperationDep, PlatformDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import EventStream, event_frame
 from api.http.uploads import BINARY
@@ -31,7 +37,13 @@ from pipelines.billing.operation import Operation
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import ContextFault, ContextVoice, EncodedChunk, SpeakingContext
+from pipelines.tts.session import (
+    ContextFault,
+    ContextVoice,
+    ContextWire,
+    EncodedChunk,
+    SpeakingContext,
+)
 from pipelines.tts.voices import AvailableVoice
 from telemetry.tracing import request_id
 
@@ -101,7 +113,7 @@ class CartesiaSpeech(LenientModel):
         """Raises ApiError, EngineError, PipelineError or DatabaseError."""
         given, wanted, foreign = self.output_format, self.voice.id, None
         if is_raw and given.container != "raw":
-            raise ApiError("validation_error", "output_format.container: must be raw here")
+            raise InvalidField("output_format.container", "must be raw here")
         make_encoder = given.output.opener(given.sample_rate, given.bit_rate)
         if (gender := NAMES.stock.get(wanted)) is not None:
             language = (self.language or self.locale or "en").partition("-")[0]
@@ -120,7 +132,7 @@ class CartesiaSpeech(LenientModel):
         return ContextVoice(*about, slow_encoder=slow, operation=operation)
 
 
-class CartesiaWire:
+class CartesiaWire(ContextWire):
     """The events of one context. After an error, or when the client cancelled it, there are no
     more: its client would give them to another context."""
 
@@ -141,12 +153,9 @@ class CartesiaWire:
         about: Json = {"flush_id": self._flush_id}
         timed = {"step_time": round((self._since - since) * 1000, 3), **about}
         made = [self.event("chunk", data=b64encode(chunk.data).decode("ascii"), **timed)]
-        if words := [one for one in chunk.words or () if not one.mark]:
-            times = {
-                "words": [one.word for one in words],
-                "start": [round(one.start_s, 3) for one in words],
-                "end": [round(one.end_s, 3) for one in words],
-            }
+        words = [(one.word, one.start_s, one.end_s) for one in chunk.words or () if not one.mark]
+        if words:
+            times = columns(words, "words", "start", "end")
             made.append(self.event("timestamps", word_timestamps=times, **about))
         return made
 
@@ -161,9 +170,6 @@ class CartesiaWire:
         """No words are held back."""
         if self._has_failed and self.context is not None:
             self.context.cancel()
-
-    def warned(self, dropped: Sequence[str]) -> None:
-        """No event of Cartesia's names them."""
 
     def flushed(self, *, is_automatic: bool) -> str | None:
         if is_automatic:

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from api.dialects.outputs import ForeignVoice
 from api.dialects.requests import DialectQuery, check_model
 from api.http.bodies import KeyTerms
-from api.http.errors import ApiError, ErrorDialect
+from api.http.errors import ApiError, ErrorDialect, InvalidField
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from configs.schema.redaction import Kind
@@ -43,6 +43,7 @@ class DeepgramNames(StrictModel):
     recognisers: str
     profiles: dict[str, ProfileName]
     redactions: dict[str, tuple[Kind, ...]]
+    errors: dict[int, str]
 
 
 _NAMES = load_yaml(DeepgramNames, str(Path(__file__).with_name("names.yaml")))
@@ -236,8 +237,7 @@ def redaction_of(wanted: list[str]) -> Redaction | None:
     """Raises ApiError(validation_error) for an unknown kind."""
     if unknown := [one for one in wanted if one.lower() not in _NAMES.redactions]:
         known = ", ".join(_NAMES.redactions)
-        message = f"redact: {unknown[0][:40]!r} is not supported; {known} are"
-        raise ApiError("validation_error", message, param="redact")
+        raise InvalidField("redact", f"{unknown[0][:40]!r} is not supported; {known} are")
     kinds = frozenset(kind for one in wanted for kind in _NAMES.redactions[one.lower()])
     return Redaction(kinds) if kinds else None
 
@@ -263,7 +263,7 @@ def described(model: ModelInfo) -> dict[str, str]:
 
 def deepgram_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
     fields = {
-        "err_code": _CODES.get(error.status, error.code.upper()),
+        "err_code": _NAMES.errors.get(error.status, error.code.upper()),
         "err_msg": error.message,
         "request_id": request_id,
     }
@@ -274,11 +274,3 @@ def deepgram_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], di
 DEEPGRAM_ERRORS = ErrorDialect(
     ("/v1/listen", "/v2/listen", "/v1/speak", "/v1/auth/", "/v1/projects"), deepgram_error
 )
-_CODES = {
-    400: "Bad Request",
-    401: "INVALID_AUTH",
-    403: "INSUFFICIENT_PERMISSIONS",
-    429: "TOO_MANY_REQUESTS",
-    500: "INTERNAL_SERVER_ERROR",
-    503: "SERVICE_UNAVAILABLE",
-}

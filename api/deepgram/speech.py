@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from starlette.responses import Response
 
 from api.deepgram.options import BEARER_OR_TOKEN, DEFAULT_VOICE, foreign_voice, uuid_of
-from api.dialects.outputs import BytesWriter, SpeechOutput, voice_for
+from api.dialects.outputs import BytesWriter, SpeechOutput, audio_answers, voice_for
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket
 from api.http.bodies import RequestModel
 from api.http.errors import CODED, to_api_error
@@ -93,18 +93,7 @@ class DeepgramText(RequestModel):
 @router.post(
     "/v1/speak",
     summary="Speak a text, for Deepgram's clients",
-    response_class=Response,
-    responses={
-        200: {
-            "description": "The streamed file",
-            "content": {
-                one.media_type: {
-                    "schema": {"type": "string", "contentMediaType": "application/octet-stream"}
-                }
-                for one in FORMATS.values()
-            },
-        }
-    },
+    **audio_answers((one.media_type for one in FORMATS.values()), "The streamed file"),
 )
 async def speak(
     body: DeepgramText,

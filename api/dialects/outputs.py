@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from api.http.errors import ApiError, to_api_error
+from starlette.responses import Response
+
+from api.http.errors import ApiError, InvalidField, to_api_error
 from api.http.ignored_fields import name_unread
 from api.http.streaming import CutShort, FrameWriter, StreamedResponse, encode_frames
 from models.base import VoiceGender
@@ -83,15 +86,12 @@ class SpeechOutput:
         """Opens encoders. Raises ApiError(validation_error) for what the format does not have."""
         rate = sample_rate or self.rates[0]
         if rate not in self.rates:
-            _refuse("sample_rate", f"may be {', '.join(map(str, self.rates))} in this format")
+            rates = ", ".join(map(str, self.rates))
+            raise InvalidField("sample_rate", f"may be {rates} in this format")
         if bit_rate is not None and bit_rate not in self.bit_rates:
             some = f"may be {self.bit_rates[0]} to {self.bit_rates[-1]}" if self.bit_rates else ""
-            _refuse("bit_rate", some or "this format has none")
+            raise InvalidField("bit_rate", some or "this format has none")
         return partial(open_encoder, self.encoder, rate, bit_rate)
-
-
-def _refuse(field: str, text: str) -> None:
-    raise ApiError("validation_error", f"{field}: {text}", param=field)
 
 
 class BytesWriter:
@@ -169,6 +169,15 @@ def nothing_spoken() -> ApiError:
     return ApiError("validation_error", message, param="text")
 
 
+def audio_answers(media_types: Iterable[str], description: str | None = None) -> dict[str, Any]:
+    """Documents a route whose answer is audio of one of the media types, for its decorator."""
+    audio = {"schema": {"type": "string", "contentMediaType": "application/octet-stream"}}
+    answer: dict[str, Any] = {"content": dict.fromkeys(media_types, audio)}
+    if description is not None:
+        answer["description"] = description
+    return {"response_class": Response, "responses": {200: answer}}
+
+
 def letters_of(words: Iterable[TimedWord], space: str = " ", from_s: float = 0.0) -> list[Letter]:
     """The letters of a word share its time, which counts from `from_s`; a `space` without any
     follows."""
@@ -182,3 +191,12 @@ def letters_of(words: Iterable[TimedWord], space: str = " ", from_s: float = 0.0
             letters.append((letter, start_s + step * place, start_s + step * (place + 1)))
         letters += [(space, end_s, end_s)] if space else []
     return letters
+
+
+def columns(spans: Sequence[Letter], text: str, start: str, end: str) -> dict[str, Any]:
+    """Letters or words as three lists, under the names of a dialect; times in seconds."""
+    return {
+        text: [letter for letter, _, _ in spans],
+        start: [round(start_s, 3) for _, start_s, _ in spans],
+        end: [round(end_s, 3) for _, _, end_s in spans],
+    }

@@ -17,7 +17,7 @@ from api.dialects.requests import DialectQuery
 from api.elevenlabs.options import ALWAYS, KEY_HEADER, SCHEMES, find_voice
 from api.elevenlabs.speech import VoicePath
 from api.http.bodies import OneLine, RequestModel
-from api.http.errors import ApiError
+from api.http.errors import ApiError, InvalidField
 from api.http.routing import (
     InfrastructureDep,
     PlatformDep,
@@ -179,9 +179,7 @@ class DictionaryRule(LenientModel):
         try:
             return validated(Pronunciation, {"grapheme": self.string_to_replace, **fields})
         except ApiError as error:
-            place = f"rules.{number}"
-            message = f"{place}: {error.message}"
-            raise ApiError("validation_error", message, param=place) from None
+            raise InvalidField(f"rules.{number}", error.message) from None
 
 
 class DictionaryRules(RequestModel):
@@ -223,7 +221,7 @@ async def add_from_file(request: Request, principal: PrincipalDep, speech: Speec
     try:
         entries = await to_thread.run_sync(read_pls, data.decode())
     except UnicodeDecodeError:
-        raise ApiError("validation_error", "file: is not UTF-8", param="file") from None
+        raise InvalidField("file", "is not UTF-8") from None
     return _shown(await speech.dictionaries.save(principal.workspace_id, name, entries), "")
 
 

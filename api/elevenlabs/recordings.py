@@ -17,7 +17,7 @@ from pydantic import Field, Json, field_validator
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket, fetched
 from api.elevenlabs.options import SCHEMES
 from api.http.bodies import KeyTerms, Switch
-from api.http.errors import ApiError, to_api_error
+from api.http.errors import InvalidField, to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import MultipartForm, UploadLimits, form_schema, receive_form, validated
@@ -127,8 +127,7 @@ async def _recording(
             await asyncio.to_thread(_wrap, path)
         yield path
     elif form.files:
-        message = "source_url: send a file or an address, not both"
-        raise ApiError("validation_error", message, param="source_url")
+        raise InvalidField("source_url", "send a file or an address, not both")
     else:
         async with fetched(request, speech, url) as path:
             yield path

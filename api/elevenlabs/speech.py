@@ -12,6 +12,8 @@ from starlette.responses import Response
 from api.dialects.outputs import (
     AudioWriter,
     Letter,
+    audio_answers,
+    columns,
     letters_of,
     nothing_spoken,
     speak_whole,
@@ -32,11 +34,7 @@ router = make_router("ElevenLabs' dialect", scope="tts", visitors=True, schemes=
 
 PATH = "/v1/text-to-speech/{voice_id}"
 VoicePath = Annotated[str, Path(max_length=200, description="A voice of here, or ElevenLabs'.")]
-AUDIO = {"type": "string", "contentMediaType": "application/octet-stream"}
-STREAMED: Any = {
-    "response_class": Response,
-    "responses": {200: {"content": {one: {"schema": AUDIO} for one in options.MEDIA_TYPES}}},
-}
+STREAMED = audio_answers(options.MEDIA_TYPES)
 
 
 class ElevenLabsText(options.ElevenLabsVoicing):
@@ -71,15 +69,10 @@ class OpenedSpeech:
         return separator_of(self.voice.voice.voice.language)
 
 
-@dataclass(frozen=True)
-class OpenSpeech:
-    """A dependency that gives it; `whole` is for an answer that is sent at its end."""
+def opens(*, timings: bool = False, whole: bool = False) -> Any:
+    """A dependency that gives an OpenedSpeech; `whole` is for an answer that is sent at its end."""
 
-    timings: bool = False
-    whole: bool = False
-
-    async def __call__(
-        self,
+    async def open_speech(
         voice_id: VoicePath,
         body: ElevenLabsText,
         principal: PrincipalDep,
@@ -91,15 +84,23 @@ class OpenSpeech:
         async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=voice_id):
             directory, language = synthesis.pipeline.directory, body.language_code
             voice = await options.find_voice(voice_id, directory, workspace_id, language, body.text)
-        style, name = body.style(timings=self.timings), query.output_format
-        to_speak = synthesis, workspace_id, operation
-        made = options.open_voice(voice, style, name, *to_speak, whole=self.whole)
-        return OpenedSpeech(made, body.text, query.media_type)
+        opened = options.open_voice(
+            voice=voice,
+            style=body.style(timings=timings),
+            output_format=query.output_format,
+            synthesis=synthesis,
+            workspace_id=workspace_id,
+            operation=operation,
+            whole=whole,
+        )
+        return OpenedSpeech(opened, body.text, query.media_type)
+
+    return Depends(open_speech)
 
 
 @router.post(f"{PATH}/stream", summary="The same", **STREAMED)
 @router.post(PATH, summary="Speak a text, for ElevenLabs' clients", **STREAMED)
-async def speak(opened: Annotated[OpenedSpeech, Depends(OpenSpeech())]) -> Response:
+async def speak(opened: Annotated[OpenedSpeech, opens()]) -> Response:
     """The first audio is sent before the second sentence is synthesised."""
     return await _stream(opened, AudioWriter(), opened.media_type)
 
@@ -110,7 +111,7 @@ async def speak(opened: Annotated[OpenedSpeech, Depends(OpenSpeech())]) -> Respo
     responses=NdjsonStream.documented(TimedAudio, "One JSON object a line"),
 )
 async def stream_with_timestamps(
-    opened: Annotated[OpenedSpeech, Depends(OpenSpeech(timings=True))],
+    opened: Annotated[OpenedSpeech, opens(timings=True)],
 ) -> Response:
     """The times count from the start of the speech. A failure is the last line, with `detail`."""
     return await _stream(opened, TimedWriter(opened.space))
@@ -122,7 +123,7 @@ async def stream_with_timestamps(
     response_model=TimedAudio,
 )
 async def speak_with_timestamps(
-    opened: Annotated[OpenedSpeech, Depends(OpenSpeech(timings=True, whole=True))],
+    opened: Annotated[OpenedSpeech, opens(timings=True, whole=True)],
 ) -> Response:
     """The whole text as one file. The work stops if the client disconnects."""
     file = TemporaryFile()
@@ -170,10 +171,5 @@ class TimedWriter(AudioWriter):
 
 def alignment(letters: Sequence[Letter]) -> dict[str, Any] | None:
     """As responses of HTTP have it; None without letters."""
-    if not letters:
-        return None
-    return {
-        "characters": [letter for letter, _, _ in letters],
-        "character_start_times_seconds": [round(start, 3) for _, start, _ in letters],
-        "character_end_times_seconds": [round(end, 3) for _, _, end in letters],
-    }
+    times = "character_start_times_seconds", "character_end_times_seconds"
+    return columns(letters, "characters", *times) if letters else None

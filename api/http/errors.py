@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Match
 
+from configs.load import load_yaml
 from db.errors import DatabaseError
 from models.errors import EngineError
 from pipelines.errors import INTERNAL_MESSAGE, PipelineError, public_error
@@ -22,25 +23,12 @@ from telemetry.tracing import request_id
 
 logger = logging.getLogger(__name__)
 
-_CODES = {
-    400: "invalid_json unsupported_media_type validation_error invalid_file_count file_too_large "
-    "audio_too_long invalid_audio voice_not_ready context_length_exceeded email_taken invalid_url "
-    "idempotency_mismatch unsupported_language",
-    401: "unauthorized",
-    403: "insufficient_credit plan_required storage_limit insufficient_scope sign_up_closed "
-    "invalid_invite plan_change_refused",
-    404: "not_found voice_not_found model_not_found chat_not_found plan_not_found",
-    405: "method_not_allowed",
-    408: "request_timeout",
-    409: "idempotency_conflict",
-    414: "url_too_long",
-    416: "range_not_satisfiable",
-    429: "rate_limited concurrency_limit",
-    431: "headers_too_large",
-    500: "internal_error",
-    503: "overloaded unavailable",
+_CODES = str(Path(__file__).with_name("error_codes.yaml"))
+STATUS_OF_CODE = {
+    code: status
+    for status, codes in load_yaml(dict[int, tuple[str, ...]], _CODES).items()
+    for code in codes
 }
-STATUS_OF_CODE = {code: status for status, codes in _CODES.items() for code in codes.split()}
 RETRY_AFTER_S = 1
 CLIENT_LEFT = 499  # for the log only: the client has disconnected
 OPENAI_PREFIX = "/openai/"
@@ -72,6 +60,13 @@ class ApiError(PipelineError):
         self.message = message
         self.param = param
         self.headers = dict(headers or {})
+
+
+class InvalidField(ApiError):
+    """A fault of one field, with whose name the message begins."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__("validation_error", f"{field}: {text}", param=field)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pydantic_core import PydanticUndefined
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.http.errors import ApiError
+from api.http.errors import InvalidField
 
 IGNORED = "ignored_fields"  # key in the scope's state: the names, in order
 HEADER = "X-Ignored-Fields"
@@ -45,7 +45,7 @@ def note_ignored(request: Request, names: Iterable[str]) -> None:
         if refuses is None:  # once: a header of 64 KiB takes 7 ms, and a body has 10,000 names
             refuses = is_strict(request)
         if refuses:
-            raise ApiError("validation_error", f"{shown}: no field has this name", param=shown)
+            raise InvalidField(shown, "no field has this name")
         if shown in noted:
             continue
         taken = sum(len(one) + len(_SEPARATE) for one in noted)

@@ -23,7 +23,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from api.http.bodies import BodySpace, RequestModel, Take, body_chunks, declared_bytes
-from api.http.errors import CLOSE, ApiError, first_fault
+from api.http.errors import CLOSE, ApiError, InvalidField, first_fault
 from api.http.ignored_fields import form_fields, note_ignored
 from api.http.limits import take_place
 from api.http.turns import turn_of
@@ -125,8 +125,7 @@ class MultipartForm:
         for file in self.files:
             if file.field == name:
                 return file
-        message = f"{name}: a file is required in this field"
-        raise ApiError("validation_error", message, param=name)
+        raise InvalidField(name, "a file is required in this field")
 
 
 def validated(shape: type[Fields], values: Mapping[str, Any]) -> Fields:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
-from api.dialects.outputs import Letter, letters_of
+from api.dialects.outputs import Letter, columns, letters_of
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
 from api.sockets.kernel.conversation import ClientFault, checked, json_text
@@ -31,7 +31,7 @@ from pipelines.billing.operation import Operation
 from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import ContextVoice, EncodedChunk
+from pipelines.tts.session import ContextVoice, ContextWire, EncodedChunk
 from pipelines.tts.shaping import TimedWord
 
 InworldEncoding = Literal["LINEAR16", "PCM", "WAV", "MP3", "OGG_OPUS", "FLAC", "MULAW"]
@@ -264,24 +264,20 @@ class Alignment:
             return None
         if self._by_letter:
             letters = letters_of(words, from_s=self._began_s)
-            return {"characterAlignment": _columns("character", letters)}
+            return {"characterAlignment": _alignment("character", letters)}
         spans = [
             (word.word, word.start_s - self._began_s, word.end_s - self._began_s)
             for word in words
             if not word.mark
         ]
-        return {"wordAlignment": _columns("word", spans)}
+        return {"wordAlignment": _alignment("word", spans)}
 
 
-def _columns(name: str, spans: Sequence[Letter]) -> dict[str, Any]:
-    return {
-        f"{name}s": [text for text, _, _ in spans],
-        f"{name}StartTimeSeconds": [round(start, 3) for _, start, _ in spans],
-        f"{name}EndTimeSeconds": [round(end, 3) for _, _, end in spans],
-    }
+def _alignment(name: str, spans: Sequence[Letter]) -> dict[str, Any]:
+    return columns(spans, f"{name}s", f"{name}StartTimeSeconds", f"{name}EndTimeSeconds")
 
 
-class InworldWire:
+class InworldWire(ContextWire):
     def __init__(self, context_id: str, create: Create) -> None:
         self._context_id = context_id
         self._alignment = Alignment(create)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from starlette.requests import Request
 
 from api.http.bodies import Id, RequestModel, Shown
-from api.http.errors import ApiError
+from api.http.errors import InvalidField
 from api.http.routing import InfrastructureDep, PlatformDep, PrincipalDep, make_router
 from db.billing.ledger import DayOfUsage
 from db.database import utc_now
@@ -186,12 +186,11 @@ async def list_usage(
 ) -> Usage:
     today = utc_now().date()
     if first is not None and first > (last or today):
-        raise ApiError("validation_error", "from: must not be after `to`", param="from")
+        raise InvalidField("from", "must not be after `to`")
     last = min(last or today, today)
     first = first or last - timedelta(days=DAYS_BY_DEFAULT - 1)
     if (last - first).days >= MAX_DAYS:
-        message = f"from: at most {MAX_DAYS} days are shown"
-        raise ApiError("validation_error", message, param="from")
+        raise InvalidField("from", f"at most {MAX_DAYS} days are shown")
     days = await platform.billing.usage(principal.workspace_id, first, last, by_key=by == "key")
     credit = await platform.billing.credit(principal.workspace_id)
     used, limit = await infrastructure.files.use_and_limit(principal.workspace_id)

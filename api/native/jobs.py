@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
 from api.http.bodies import Done, Id, OneLine, Page, PageQuery, Shown, Switch, rounded
-from api.http.errors import ApiError
+from api.http.errors import InvalidField
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
 from api.native.speech import Ratio
@@ -121,8 +121,8 @@ async def transcribe_long(
         fields = validated(TranscriptionJobFields, form.with_lists(LISTS))
         upload = form.file("audio") if form.files else None
         if (upload is not None) + bool(fields.url) + (fields.parts is not None) != 1:
-            reason = "audio: send the recording, its url, or the number of parts that will follow"
-            raise ApiError("validation_error", reason, param="audio")
+            reason = "send the recording, its url, or the number of parts that will follow"
+            raise InvalidField("audio", reason)
         if fields.url:
             speech.check_url(fields.url)
         asked = await speech.transcription.pipeline.resolve(fields.to_request())
@@ -180,7 +180,7 @@ async def read_transcript(
         return Response(await to_thread.run_sync(to_docx, transcript), media_type=MEDIA_TYPE)
     has_words = bool(transcript.words)
     if query.format in ("srt", "vtt") and transcript.segments and not has_words:
-        raise ApiError("validation_error", "format: the job has no timestamps", param="format")
+        raise InvalidField("format", "the job has no timestamps")
     return await to_thread.run_sync(answer, query.format, has_words, transcript)
 
 

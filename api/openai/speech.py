@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
-from api.dialects.outputs import BytesWriter
+from api.dialects.outputs import BytesWriter, audio_answers
 from api.http.bodies import RequestModel
 from api.http.ignored_fields import name_unread
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
@@ -108,22 +108,17 @@ class EventWriter(BytesWriter):
         return error_frame(error)
 
 
-_BINARY = {"schema": {"type": "string", "contentMediaType": "application/octet-stream"}}
+DOCUMENTED = audio_answers(
+    MEDIA_TYPES.values(), "The streamed file, or its chunks as server-sent events"
+)
+# Without a schema, which would be taken for that of an event.
+DOCUMENTED["responses"][200]["content"]["text/event-stream"] = {}
 
 
 @router.post(
     "/openai/v1/audio/speech",
     summary="Speak a text, for OpenAI's clients",
-    response_class=Response,
-    responses={
-        200: {
-            "description": "The streamed file, or its chunks as server-sent events",
-            "content": {
-                "text/event-stream": {},  # a schema would be taken for that of an event
-                **dict.fromkeys(MEDIA_TYPES.values(), _BINARY),
-            },
-        }
-    },
+    **DOCUMENTED,
 )
 async def create_speech(
     body: OpenAISpeechBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, StringConstraints, model_validator
 from starlette.responses import Response
 
 from api.http.bodies import KeyTerms, OneLine, RedactFields, Switch
-from api.http.errors import ApiError
+from api.http.errors import ApiError, InvalidField
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import EventStream, encode_frames, error_frame, event_frame, while_connected
 from api.http.uploads import UploadLimits, form_schema, plain_name, receive_form, validated
@@ -187,8 +187,8 @@ async def _known(
     """The speakers of the clips, of whom nothing is stored. Raises ApiError that names the field,
     Overloaded or EngineError."""
     if len(clips) != len(names) or len(set(map(str.casefold, names))) != len(names):
-        message = f"known_speaker_names: give a name of its own for each of {REFERENCES}"
-        raise ApiError("validation_error", message, param="known_speaker_names")
+        message = f"give a name of its own for each of {REFERENCES}"
+        raise InvalidField("known_speaker_names", message)
     if not clips:
         return ()
     encoder, known = (await speakers.options(principal, False)).encoder, []
@@ -197,8 +197,7 @@ async def _known(
             await to_thread.run_sync(_decode_url, path)
             known.append(await pipeline.known_speaker(name, path, encoder, principal.workspace_id))
         except (ValueError, InvalidAudio, AudioTooLong, FileTooLarge) as error:
-            message = f"{REFERENCES}: {error}"
-            raise ApiError("validation_error", message, param=REFERENCES) from None
+            raise InvalidField(REFERENCES, str(error)) from None
     return tuple(known)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import NamedTuple
 
+from antiphon.cli.service import table
 from benchmarks.compare.measure import Figures
-from deployments.cli.service import table
 
 BAR_HEIGHT, BAR_WIDTH, NAME_WIDTH, HEAD_HEIGHT = 22, 320, 180, 44
 COLOURS = ("#3b6ea5", "#c7762e", "#4f8f5b", "#8a5aa8", "#a8474b", "#6b7280")

@@ -9,11 +9,11 @@ from typing import Any, get_args
 
 import click
 
+from antiphon.cli.service import ServiceClient, pass_service
 from configs.load import CONFIGS_DIR, explain, load_yaml
 from configs.schema.catalogue import Catalogue
 from configs.schema.serve import ModelUserConfig
 from configs.settings import load_settings, own_catalogue, weights_dir
-from deployments.cli.service import ServiceClient, pass_service
 from models.errors import EngineError
 from models.weights.__main__ import main as fetch_weights
 from models.weights.cleaning import delete, leftovers, size_bytes

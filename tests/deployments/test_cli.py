@@ -17,11 +17,11 @@ import httpx
 import numpy as np
 import pytest
 
+from antiphon.cli.service import config_file, store
+from antiphon.cli.sound import PLAYERS, RECORDERS
 from configs.environment import sqlite_url
 from configs.settings import PROJECT_DIR
 from deployments.cli.main import COMMANDS
-from deployments.cli.service import config_file, store
-from deployments.cli.sound import PLAYERS, RECORDERS
 from deployments.operator import _parser
 from models.audio import float_to_pcm16, resample
 from tests.api.local_server import Server, local_settings, serve_local, serve_services

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import Field
 
 from api.http.bodies import MAX_JSON_BYTES, RequestModel, parse_json
-from api.http.errors import ApiError, openai_error, to_api_error
+from api.http.errors import ApiError, InvalidField, openai_error, to_api_error
 from api.http.uploads import validated
 from api.native.chat.completions import collect, to_chat_request
 from api.native.chat.schemas import ChatCompletionBody
@@ -68,10 +68,9 @@ async def answer_line(
         custom_id = _custom_id(parsed)
         asked = validated(BatchLine, parsed)
         if asked.url != endpoint:
-            message = f"url: the batch is one of {endpoint}"
-            raise ApiError("validation_error", message, param="url")
+            raise InvalidField("url", f"the batch is one of {endpoint}")
         if asked.body.get("stream"):
-            raise ApiError("validation_error", "stream: a line is answered whole", param="stream")
+            raise InvalidField("stream", "a line is answered whole")
         body = await ENDPOINTS[endpoint](chat, asked.body, workspace_id, operation)
     except Exception as error:  # of any layer: a line that cannot be answered is one of the result
         shown = to_api_error(error)
@@ -91,7 +90,7 @@ async def _complete(
 ) -> dict[str, Any]:
     began, asked = time.monotonic(), validated(ChatCompletionBody, body)
     if asked.messages is None:
-        raise ApiError("validation_error", "messages: a line has messages", param="messages")
+        raise InvalidField("messages", "a line has messages")
     request = to_chat_request(asked, workspace_id, operation, saves=False)
     return await collect(await chat.completions.start(request), began)
 

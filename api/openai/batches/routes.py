@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from api.http.bodies import RequestModel
-from api.http.errors import ApiError
+from api.http.errors import ApiError, InvalidField
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import StreamedResponse
 from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
@@ -136,8 +136,7 @@ async def upload_file(
         upload = form.file("file")
         lines = await to_thread.run_sync(count_lines, upload.path, CONFIG.batch_lines)
         if not 1 <= lines <= CONFIG.batch_lines:
-            message = f"file: 1 to {CONFIG.batch_lines} lines are allowed"
-            raise ApiError("validation_error", message, param="file")
+            raise InvalidField("file", f"1 to {CONFIG.batch_lines} lines are allowed")
         await to_thread.run_sync(check_ids, upload.path)
         await check()
         task = BatchTask(upload.size_bytes, datetime.now(UTC))
@@ -200,7 +199,7 @@ async def create_batch(body: BatchBody, principal: PrincipalDep, speech: SpeechD
     """While the machine is otherwise idle; each line is charged as a request of its own."""
     job, task, kind = await _file(speech.jobs, principal, body.input_file_id, "input_file_id")
     if kind != "part":
-        raise ApiError("validation_error", "input_file_id: is a result", param="input_file_id")
+        raise InvalidField("input_file_id", "is a result")
     task = replace(task, endpoint=body.endpoint, metadata=body.metadata or {})
     begun = await speech.jobs.begin_batch(principal, job.id, TASK.dump_json(task))
     return _shown(begun, task, 0)

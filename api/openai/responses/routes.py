@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from api.http.errors import ApiError
+from api.http.errors import ApiError, InvalidField
 from api.http.routing import ChatDep, OperationDep, PrincipalDep, make_router
 from api.http.streaming import EventStream
 from api.openai.responses.answer import ResponseObject, ResponseWriter
@@ -74,7 +74,7 @@ async def begin(
     answers = await chat.history.answers(workspace_id, referenced(body.input))
     messages = to_messages(body.input, answers)
     if not messages:
-        raise ApiError("validation_error", "input: there is nothing to answer", param="input")
+        raise InvalidField("input", "there is nothing to answer")
     own = [ChatMessage("system", body.instructions)] if body.instructions else []
     shown = body.shown()
     asked = ChatRequest(

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import IO
 
 import click
+import yaml
 
-from configs.load import load_yaml
-from deployments.cli.service import end
+from antiphon.cli.service import end
 
-PLAYERS, RECORDERS = load_yaml(list[dict[str, str]], str(Path(__file__).with_name("programs.yaml")))
+_PROGRAMS = Path(__file__).with_name("programs.yaml").read_text(encoding="utf-8")
+PLAYERS: dict[str, str]
+RECORDERS: dict[str, str]
+PLAYERS, RECORDERS = yaml.safe_load(_PROGRAMS)
 # ffplay ends with status 0 when it has no device to play on.
 NO_DEVICE = "Failed to open file"
 

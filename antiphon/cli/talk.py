@@ -10,11 +10,11 @@ from typing import Any
 import click
 from websockets.asyncio.client import ClientConnection
 
+from antiphon.cli.service import ServiceClient, end, pass_service
+from antiphon.cli.sound import SoundProgram, player, recorder
+from antiphon.cli.speech import blocks
 from antiphon.client import given
 from antiphon.live import Address, opened
-from deployments.cli.service import ServiceClient, end, pass_service
-from deployments.cli.sound import SoundProgram, player, recorder
-from deployments.cli.speech import blocks
 
 RATE = 24_000  # Hz, of the session in both directions
 SILENCE = bytes(2 * RATE)  # a second, which ends the last turn of stdin

@@ -7,9 +7,10 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from socket import gaierror
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 import httpx
@@ -20,6 +21,7 @@ from antiphon.client import DEFAULT_URL
 
 NETWORK = (ConnectionError, TimeoutError, gaierror)  # of sockets; no other OSError is the service's
 REFUSED, UNREACHABLE = 3, 4  # exit statuses; 1 is any other failure, 2 wrong arguments
+T = TypeVar("T")
 
 
 def config_file() -> Path:
@@ -53,12 +55,12 @@ class ServiceClient:
     added = 0  # characters before the user's text in its first line: places in it are without them
 
     def __init__(self, url: str | None, key: str | None, as_json: bool) -> None:
-        known = stored() if url is None or key is None else {}
-        self.url = (url or known.get("url") or DEFAULT_URL).rstrip("/")
+        login = stored() if url is None or key is None else {}
+        self.url = (url or login.get("url") or DEFAULT_URL).rstrip("/")
         if not self.url.startswith(("http://", "https://")):
             raise click.UsageError(f"--url: {self.url} has to begin with http:// or https://")
         # A key is sent to no other service than the one that gave it.
-        self.key = key or (known.get("key") if known.get("url") in (None, self.url) else None)
+        self.key = key or (login.get("key") if login.get("url") in (None, self.url) else None)
         self.as_json = as_json
 
     @contextmanager
@@ -93,16 +95,16 @@ class ServiceClient:
         with self.client() as client:
             return client.request(method, path, **options)
 
-    def show(self, found: Any, *lines: str) -> None:
+    def show(self, answer: Any, *lines: str) -> None:
         """The whole answer with `--json`, or lines for people."""
         if self.as_json:
-            click.echo(json.dumps(found, ensure_ascii=False))
+            click.echo(json.dumps(answer, ensure_ascii=False))
         else:
             click.echo("\n".join(lines))
 
-    def show_rows(self, found: Any, heads: str, rows: Iterable[tuple[str, ...]]) -> None:
+    def show_rows(self, answer: Any, heads: str, rows: Iterable[tuple[str, ...]]) -> None:
         """The same, the lines as a table with heads such as "ID, NAME"."""
-        self.show(found, table([tuple(heads.split(", ")), *rows]))
+        self.show(answer, table([tuple(heads.split(", ")), *rows]))
 
 
 def end(message: str, status: int) -> NoReturn:
@@ -119,4 +121,19 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
     )
 
 
-pass_service = click.make_pass_decorator(ServiceClient)
+def current_service() -> ServiceClient:
+    """The service that the options of the program name. Raises UsageError."""
+    program = click.get_current_context().find_root()
+    program.obj = program.obj or ServiceClient(**program.params)
+    service: ServiceClient = program.obj
+    return service
+
+
+def pass_service(command: Callable[..., T]) -> Callable[..., T]:
+    """Gives the service to a command as its first argument."""
+
+    @wraps(command)
+    def run(**options: Any) -> T:
+        return command(current_service(), **options)
+
+    return run

@@ -13,8 +13,8 @@ import click
 import httpx
 
 from antiphon import ServiceError
+from antiphon.cli.service import ServiceClient, end, pass_service, store, table
 from antiphon.client import Request, given
-from deployments.cli.service import ServiceClient, end, pass_service, store, table
 
 FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
 POLL_S = 2.0
@@ -38,9 +38,9 @@ def login(service: ServiceClient, email: str | None, sign_up: bool) -> None:
         path = "/auth/signup" if sign_up else "/auth/login"
         session = service.ask("POST", path, json={"email": email, "password": password})
         service.key = session["token"]
-        made = service.ask("POST", "/developer/api", json={"name": "Command line"})
+        created = service.ask("POST", "/developer/api", json={"name": "Command line"})
         service.ask("POST", "/auth/logout")
-        service.key = made["key"]
+        service.key = created["key"]
     plan = service.ask("GET", "/plans")
     store(service.url, service.key or "")
     service.show(plan, f"The key for {service.url} is stored.")
@@ -56,14 +56,14 @@ def voices() -> None:
 @pass_service
 def list_voices(service: ServiceClient, language: str | None) -> None:
     """List the voices that can be named."""
-    found = service.ask("GET", "/default-voices")
+    voices = service.ask("GET", "/default-voices")
     rows = []
-    for voice in found["data"]:
+    for voice in voices["data"]:
         labels = voice["labels"]
         if language in (None, labels["language"]):
             cells = (voice["name"], labels["language_name"], labels["gender"], labels["accent"])
             rows.append((*(cell or "" for cell in cells), voice["model"], voice["voice_id"]))
-    service.show_rows(found, "NAME, LANGUAGE, GENDER, ACCENT, MODEL, ID", rows)
+    service.show_rows(voices, "NAME, LANGUAGE, GENDER, ACCENT, MODEL, ID", rows)
 
 
 @voices.command("add")
@@ -111,8 +111,8 @@ def create_key(
     until = expires.replace(tzinfo=UTC).isoformat() if expires else None
     named = ",".join(scopes).split(",") if scopes else None
     body = given(name=name, scopes=named, expires_at=until)
-    made = service.ask("POST", "/developer/api", json=body)
-    service.show(made, made["key"])
+    created = service.ask("POST", "/developer/api", json=body)
+    service.show(created, created["key"])
 
 
 @click.command()
@@ -125,23 +125,26 @@ def usage(
 ) -> None:
     """Show usage and cost by day, and the credit that is left."""
     days = {"from": since, "to": until}
-    asked = {name: f"{moment:%Y-%m-%d}" for name, moment in days.items() if moment}
-    found = service.ask("GET", "/billing/usage", params=asked | ({"by": "key"} if by_key else {}))
+    query = {name: f"{moment:%Y-%m-%d}" for name, moment in days.items() if moment}
+    if by_key:
+        query["by"] = "key"
+    usage = service.ask("GET", "/billing/usage", params=query)
     names = key_names(service) if by_key else {}
     rows = [("DAY", "WORK", "AMOUNT", "REQUESTS", "USD", *("KEY", "NAME") * by_key)]
-    for day in found["usage"]:
+    for day in usage["usage"]:
         what = (day["date"], day["kind"], f"{day['units']:g} {day['unit']}")
         key = (day["key_id"] or "none", names.get(day["key_id"], "")) * by_key
         rows.append((*what, str(day["requests"]), f"{day['cost']:.6f}", *key))
-    total = f"{found['total_cost']:.6f} USD; {found['credit_balance']:.6f} USD of credit are left"
-    used, limit = (found["storage"][name] / 1e9 for name in ("used", "limit"))
-    service.show(found, table(rows), total, f"{used:.3f} of {limit:g} GB of storage are in use")
+    total = f"{usage['total_cost']:.6f} USD; {usage['credit_balance']:.6f} USD of credit are left"
+    used, limit = (usage["storage"][name] / 1e9 for name in ("used", "limit"))
+    service.show(usage, table(rows), total, f"{used:.3f} of {limit:g} GB of storage are in use")
 
 
 def key_names(service: ServiceClient) -> dict[str, str]:
     """By id; none where this key may not list them."""
     with service.client() as client, suppress(ServiceError):
-        return {one["id"]: one["name"] for one in client.request("GET", "/developer/api")["keys"]}
+        listed = client.request("GET", "/developer/api")
+        return {key["id"]: key["name"] for key in listed["keys"]}
     return {}
 
 
@@ -162,8 +165,8 @@ def add_webhook(
     secret that signs them, this once."""
     secret = secret or f"whsec_{b64encode(os.urandom(24)).decode()}"
     body = {"url": url, "events": list(events), "secret": secret}
-    made = service.ask("POST", "/webhooks", json=body)
-    service.show({**made, "secret": secret}, made["id"], secret)
+    webhook = service.ask("POST", "/webhooks", json=body)
+    service.show({**webhook, "secret": secret}, webhook["id"], secret)
 
 
 def _cell(value: Any) -> str:
@@ -177,28 +180,32 @@ def _cell(value: Any) -> str:
 def add_request(group: Any, name: str, spec: dict[str, Any]) -> None:
     """A command of `requests.yaml`, which says what is in a `spec`."""
     method, path = spec["ask"].split()
-    body, options, upload = (spec.get(one, ()) for one in ("body", "options", "upload"))
+    body, options, upload = (spec.get(name, ()) for name in ("body", "options", "upload"))
 
     @pass_service
-    def run(service: ServiceClient, /, files: tuple[Path, ...] = (), **told: Any) -> None:
-        sent = given(**{one: told[one] for one in (*body, *options)}) | spec.get("fixed", {})
+    def run(service: ServiceClient, /, files: tuple[Path, ...] = (), **values: Any) -> None:
+        sent = given(**{field: values[field] for field in (*body, *options)}) | spec.get(
+            "fixed", {}
+        )
         uploads = [(upload, (file.name, file.read_bytes())) for file in files]
         parts = {"data": sent, "files": uploads} if files else {"json": sent} if sent else {}
-        if target := told.get("target"):
-            asked = Request(method, path.format(**told), {"json": sent}, httpx.Response.read)
+        if target := values.get("target"):
+            request = Request(method, path.format(**values), {"json": sent}, httpx.Response.read)
             with service.client() as client:
-                answer = client.send(asked)
+                answer = client.send(request)
             target.write(answer)  # which opens it: a failure leaves the file that is there
             return
-        found = service.ask(method, path.format(**told), **parts)
+        answer = service.ask(method, path.format(**values), **parts)
         if columns := spec.get("columns"):
-            rows = [tuple(_cell(row[one]) for one in columns.values()) for row in found[spec["of"]]]
-            return service.show(found, table([tuple(columns), *rows]))
+            fields = columns.values()
+            rows = [tuple(_cell(row[field]) for field in fields) for row in answer[spec["of"]]]
+            return service.show(answer, table([tuple(columns), *rows]))
         service.as_json |= "say" not in spec
-        service.show(found, spec.get("say", "").format(**found))
+        service.show(answer, spec.get("say", "").format(**answer))
 
-    params: list[Any] = [click.Argument([one]) for one in (*re.findall(r"{(\w+)}", path), *body)]
-    params += [click.Option([f"--{one}"], help=about) for one, about in dict(options).items()]
+    arguments = (*re.findall(r"{(\w+)}", path), *body)
+    params: list[Any] = [click.Argument([argument]) for argument in arguments]
+    params += [click.Option([f"--{option}"], help=about) for option, about in dict(options).items()]
     if upload:
         params.append(click.Argument(["files"], nargs=-1, required=True, type=FILES))
     if spec.get("saves"):

@@ -9,9 +9,9 @@ from typing import IO, Any
 
 import click
 
+from antiphon.cli.service import ServiceClient, current_service, end, pass_service
 from antiphon.client import given
 from antiphon.live import SSML
-from deployments.cli.service import ServiceClient, end, pass_service
 
 PATH = "/pronunciations"
 OPTIONS = (
@@ -32,10 +32,10 @@ def takes_text(command: Callable[..., None]) -> Callable[..., None]:
             text = (file or sys.stdin).read()
         if not text.strip():
             raise click.UsageError("there is no text to speak")
-        service = click.get_current_context().ensure_object(ServiceClient)
+        service = current_service()
         if ssml and not SSML.match(text):
             text, service.added = f"<speak>{text}</speak>", len("<speak>")
-        options["pronunciations"] = [find(service, one) for one in options["pronunciations"]]
+        options["pronunciations"] = [find(service, name) for name in options["pronunciations"]]
         command(text=text, **options)
 
     for option in reversed(OPTIONS):
@@ -61,10 +61,12 @@ def explain(service: ServiceClient, /, **asked: Any) -> None:
     \b
     antiphon explain "It costs $5 on 3/4/2025."
     """
-    found = service.ask("POST", "/tts/explain", json=given(**asked))
-    lines = [line for one in found["sentences"] for line in (one["text"], one["phonemes"]) if line]
-    price = f"{found['characters']} characters, {found['price']:.6f} USD"
-    service.show(found, *lines, f"{price}, about {found['estimated_seconds']:g} s")
+    explained = service.ask("POST", "/tts/explain", json=given(**asked))
+    lines: list[str] = []
+    for sentence in explained["sentences"]:
+        lines += filter(None, (sentence["text"], sentence["phonemes"]))
+    price = f"{explained['characters']} characters, {explained['price']:.6f} USD"
+    service.show(explained, *lines, f"{price}, about {explained['estimated_seconds']:g} s")
 
 
 @click.group()
@@ -82,11 +84,13 @@ def create(service: ServiceClient, name: str, entries: tuple[str, ...]) -> None:
     \b
     antiphon pronunciations create Products "Nginx=engine X" "SQL=/ˈsiːkwəl/"
     """
-    made = []
-    for word, _, said in (one.partition("=") for one in entries):
-        ipa = re.fullmatch("/(.+)/", said)
-        made.append({"grapheme": word, "phoneme": ipa and ipa[1], "alias": None if ipa else said})
-    save(service, {"name": name, "entries": made})
+    parsed = []
+    for entry in entries:
+        word, _, reading = entry.partition("=")
+        ipa = re.fullmatch("/(.+)/", reading)
+        alias = None if ipa else reading
+        parsed.append({"grapheme": word, "phoneme": ipa and ipa[1], "alias": alias})
+    save(service, {"name": name, "entries": parsed})
 
 
 @pronunciations.command("import")
@@ -99,10 +103,11 @@ def import_dictionary(service: ServiceClient, file: Path, name: str | None) -> N
 
 
 def save(service: ServiceClient, body: dict[str, Any]) -> None:
-    ids = {one["name"]: f"/{one['id']}" for one in service.ask("GET", PATH)["data"]}
-    path = ids.get(body["name"], "")
-    made = service.ask("PUT" if path else "POST", PATH + path, json=body)
-    service.show(made, f"{made['name']}, version {made['version']}: {made['size']} entries")
+    dictionaries = service.ask("GET", PATH)["data"]
+    paths = {dictionary["name"]: f"/{dictionary['id']}" for dictionary in dictionaries}
+    path = paths.get(body["name"], "")
+    saved = service.ask("PUT" if path else "POST", PATH + path, json=body)
+    service.show(saved, f"{saved['name']}, version {saved['version']}: {saved['size']} entries")
 
 
 @pronunciations.command("export")
@@ -111,9 +116,9 @@ def save(service: ServiceClient, body: dict[str, Any]) -> None:
 @pass_service
 def export(service: ServiceClient, named: str, version: int | None) -> None:
     """Print a dictionary as PLS 1.0."""
-    found = find(service, named)
+    dictionary_id = find(service, named)
     with service.client() as client:
-        click.echo(client.export_dictionary(found, version=version))
+        click.echo(client.export_dictionary(dictionary_id, version=version))
 
 
 @pronunciations.command("delete")

@@ -14,11 +14,11 @@ import click
 import httpx
 
 from antiphon import AsyncAntiphon
+from antiphon.cli.pronunciations import takes_text
+from antiphon.cli.service import ServiceClient, end, pass_service
+from antiphon.cli.sound import player_input, recorded_blocks
 from antiphon.client import Request, as_text, given
 from antiphon.live import SSML
-from deployments.cli.pronunciations import takes_text
-from deployments.cli.service import ServiceClient, end, pass_service
-from deployments.cli.sound import player_input, recorded_blocks
 
 INTERIM_MS = 500
 MOST_CHARACTERS = 4_000  # of one request
@@ -160,7 +160,7 @@ def listen(
             text = client.send(Request("POST", path, sent, as_text))
         if is_told and not service.as_json:
             turns = json.loads(text)["utterances"]
-            text = "\n".join(f"{one['speaker']}: {one['text']}" for one in turns)
+            text = "\n".join(f"{turn['speaker']}: {turn['text']}" for turn in turns)
         if write:
             target = file.with_suffix({"text": ".txt"}.get(form, f".{form}"))
             target.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
@@ -176,8 +176,7 @@ async def listen_live(service: ServiceClient, raw: bool, options: dict[str, Any]
     languages = [options["language"]] if options["language"] else None
     with service.failures():
         async with AsyncAntiphon(service.url, service.key) as client:
-            heard = client.listen(blocks(raw), languages=languages, **config)
-            async for event in heard:
+            async for event in client.listen(blocks(raw), languages=languages, **config):
                 if event["type"] == "connected":
                     click.echo("Listening; Ctrl-C ends it.", err=True)
                 elif event["type"] == "error":

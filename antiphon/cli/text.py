@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from antiphon.cli.service import ServiceClient, pass_service
 from antiphon.client import given
-from deployments.cli.service import ServiceClient, pass_service
 
 COMPLETIONS = "/v1/chat/completions"
 
@@ -94,8 +94,8 @@ def correct(
         lines = difflib.unified_diff(
             text.splitlines(), corrected.splitlines(), name, name, lineterm="", n=1
         )
-        shown = [click.style(line, fg={"+": "green", "-": "red"}.get(line[0])) for line in lines]
-        service.show(answer, *shown)
-        sys.exit(1 if shown else 0)
+        changes = [click.style(line, fg={"+": "green", "-": "red"}.get(line[0])) for line in lines]
+        service.show(answer, *changes)
+        sys.exit(1 if changes else 0)
     else:
         service.show(answer, corrected)

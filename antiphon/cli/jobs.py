@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from antiphon.cli.service import ServiceClient, end, pass_service
 from antiphon.client import Request, given
-from deployments.cli.service import ServiceClient, end, pass_service
 
 POLL_S = 2.0
 TRANSCRIPTS = {".txt": "text", ".srt": "srt", ".vtt": "vtt", ".docx": "docx", ".json": "json"}
@@ -37,16 +37,16 @@ def job(
     kind, field = ("transcriptions", "audio") if form else ("speech", "document")
     with service.client() as client, file.open("rb") as upload:
         files = {field: (file.name, upload.read())}
-        made = client.request("POST", f"/jobs/{kind}", data=fields, files=files)
-        while made["status"] not in ("completed", "failed"):
+        created = client.request("POST", f"/jobs/{kind}", data=fields, files=files)
+        while created["status"] not in ("completed", "failed"):
             if sys.stderr.isatty():
-                click.echo(f"\r{made['progress']:.0%}", nl=False, err=True)
+                click.echo(f"\r{created['progress']:.0%}", nl=False, err=True)
             time.sleep(POLL_S)
-            made = client.request("GET", f"/jobs/{made['id']}")
-        if made["status"] == "failed":
-            end(str(made["message"]), 1)
-        path = f"/jobs/{made['id']}/transcript?format={form}"
+            created = client.request("GET", f"/jobs/{created['id']}")
+        if created["status"] == "failed":
+            end(str(created["message"]), 1)
+        path = f"/jobs/{created['id']}/transcript?format={form}"
         if form is None:  # at the address of the service as it is known here
-            path = f"/files/{made['audio_url'].partition('/files/')[2]}"
+            path = f"/files/{created['audio_url'].partition('/files/')[2]}"
         output.write_bytes(client.send(Request("GET", path, {}, lambda answer: answer.content)))
-    service.show(made, f"{output}: {made['duration']:.0f} s of audio; job {made['id']}")
+    service.show(created, f"{output}: {created['duration']:.0f} s of audio; job {created['id']}")
