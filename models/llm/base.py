@@ -52,6 +52,7 @@ class GenerationRequest:
     tools: tuple[dict[str, Any], ...] = ()  # OpenAI's shape
     tool_choice: ToolChoice = "auto"
     called_tool: str | None = None  # the only tool that may be called; the prompt lists all tools
+    first_tool: str | None = None  # called first, where the model must call; any may follow
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None  # OpenAI's shape, without {"type": "text"}
     owner: str = ""  # the tenant: prompt caches are never shared between owners

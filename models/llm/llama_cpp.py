@@ -180,7 +180,7 @@ class LlamaCppEngine(ChatEngine):
         """
         rest = request.after(text, used.completion_tokens)
         if name in (tool["function"]["name"] for tool in request.tools):
-            rest = replace(rest, tool_choice="required")
+            rest = replace(rest, tool_choice="required", first_tool=name)
         else:
             rest = replace(rest, tools=(), tool_choice="none")
         async with aclosing(self.generate(rest)) as deltas:
