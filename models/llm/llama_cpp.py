@@ -180,8 +180,8 @@ class LlamaCppEngine(ChatEngine):
         """
         rest = request.after(text, used.completion_tokens)
         words = replace(rest, tools=(), tool_choice="none")
-        calls = replace(rest, tool_choice="required", first_tool=name)
-        if name not in (tool["function"]["name"] for tool in request.tools):
+        calls = replace(rest, tool_choice="required", first_tool=name or None)
+        if name and name not in (tool["function"]["name"] for tool in request.tools):
             others = self.generate(words)
         elif name in (called for called, _ in request.answered_calls()):
             others = self._calls_or_words(calls, words)
