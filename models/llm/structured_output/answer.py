@@ -136,10 +136,12 @@ def _compile(request: GenerationRequest, bounds: Bounds, build: GrammarBuilder) 
     }
     mark, newline = build.text(MARK), build.text("\n")
     # The marker of the first call is derived before this node.
-    call = build.nonterminal()  # a rule: llama.cpp bounds what it repeats by its expanded size
-    build.define(call, build.choice(*named.values()))
+    call = build.choice(*named.values())
     first = named.get(request.first_tool or "", call)
-    several = build.sequence(first, build.repeat(build.sequence(newline, mark, call), 0, most - 1))
+    more = build.sequence(newline, mark, call)
+    # Named twice it is a rule, by whose name llama.cpp repeats it: it bounds what else it repeats.
+    others = build.sequence(more, build.repeat(more, 0, max(most - 2, 0)))
+    several = build.sequence(first, build.repeat(others, 0, min(most - 1, 1)))
     root = build.sequence(mark, several)
     if form is not None and is_json_or_calls(request):
         with at_place(SCHEMA):
