@@ -1,4 +1,5 @@
-"""Ten tasks of agents with tools, each in LangChain, openai-agents and pydantic-ai.
+"""Ten tasks of agents with tools, each in LangChain, openai-agents and pydantic-ai, and ten others
+of the same kinds, by which no prompt was chosen (`--half held_out`).
 
     python -m venv agents
     agents/bin/pip install langchain langchain-openai openai-agents 'pydantic-ai-slim[openai]'
@@ -22,6 +23,9 @@ MOST_TURNS = 6  # of the model in one task
 WEATHER = {"paris": 18, "rome": 27, "oslo": 9}  # degrees Celsius
 EUROS = 0.9  # for a dollar
 
+PRICES = {"nokia": 4, "siemens": 190}  # euros of a share
+KILOMETRES = 1.6  # for a mile
+
 Call = tuple[str, dict[str, Any]]
 
 
@@ -30,6 +34,15 @@ class World:
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
+
+    def names(self) -> list[str]:
+        """The tools that were called, in order."""
+        return [name for name, _ in self.calls]
+
+
+class Shop(World):
+    def __init__(self) -> None:
+        super().__init__()
         self.orders = {"A17": "processing", "B42": "shipped"}
 
     def get_weather(self, city: str) -> str:
@@ -74,9 +87,59 @@ class World:
         self.calls.append(("book_table", {"name": name, "people": people, "time": time}))
         return f"A table for {people} is booked at {time} in the name of {name}."
 
-    def names(self) -> list[str]:
-        """The tools that were called, in order."""
-        return [name for name, _ in self.calls]
+
+class Office(World):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rooms = {"oak": "free", "elm": "taken"}
+
+    def get_share_price(self, company: str) -> str:
+        """Get the current price of a share of a company."""
+        self.calls.append(("get_share_price", {"company": company}))
+        price = PRICES.get(company.casefold())
+        return f"{price} euros" if price else f"No price for {company}."
+
+    def multiply(self, a: float, b: float) -> float:
+        """Multiply two numbers."""
+        self.calls.append(("multiply", {"a": a, "b": b}))
+        return a * b
+
+    def convert_length(self, value: float, source: str, target: str) -> str:
+        """Convert a length from one unit to another (units: mi, km)."""
+        self.calls.append(("convert_length", {"source": source, "target": target}))
+        factors = {"mi": KILOMETRES, "km": 1 / KILOMETRES}
+        factor = factors.get(source.casefold()) if source != target else 1.0
+        return f"{value * factor:.1f} {target}" if factor else "These units are not supported."
+
+    def check_room(self, room: str) -> str:
+        """Tell whether a meeting room is free, by its name."""
+        self.calls.append(("check_room", {"room": room}))
+        state = self.rooms.get(room.casefold())
+        return f"The room {room} is {state}." if state else f"There is no room {room}."
+
+    def reserve_room(self, room: str) -> str:
+        """Reserve a meeting room by its name. Rooms that are taken cannot be reserved."""
+        self.calls.append(("reserve_room", {"room": room}))
+        if self.rooms.get(room.casefold()) != "free":
+            return f"The room {room} cannot be reserved."
+        self.rooms[room.casefold()] = "reserved"
+        return f"The room {room} is reserved for you."
+
+    def switch_light(self, place: str, on: bool) -> str:
+        """Switch a light on or off."""
+        self.calls.append(("switch_light", {"place": place.casefold(), "on": on}))
+        return f"The light in the {place} is {'on' if on else 'off'}."
+
+    def find_book(self, title: str) -> str:
+        """Find out on which shelf of the library a book is."""
+        self.calls.append(("find_book", {"title": title}))
+        return f"There is no book {title}."
+
+    def add_event(self, title: str, day: str, time: str) -> str:
+        """Add an event to the calendar."""
+        event = {"title": title.casefold(), "day": day, "time": time}
+        self.calls.append(("add_event", event))
+        return f"{title} is in the calendar on {day} at {time}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +154,18 @@ class Task:
     name: str
     ask: str
     tools: tuple[str, ...]
-    is_right: Callable[[World, str], bool]  # of the last answer
+    is_right: Callable[[Any, str], bool]  # of the world, and of the last answer
 
 
 def has(text: str, pattern: str) -> bool:
     return re.search(pattern, text.replace(",", ""), re.IGNORECASE) is not None
 
 
-def asks_for_the_order(world: World, text: str) -> bool:
-    return not world.calls and has(text, r"\?|please|need|provide") and has(text, "order")
+def asks_for(world: World, text: str, thing: str) -> bool:
+    return not world.calls and has(text, r"\?|please|need|provide") and has(text, thing)
 
 
-TASKS = (
+TUNED = (
     Task(
         "weather of a city",
         "What is the weather in Paris?",
@@ -137,7 +200,7 @@ TASKS = (
         "ask for a missing argument",
         "Please cancel my order.",
         ("get_order", "cancel_order"),
-        asks_for_the_order,
+        lambda world, text: asks_for(world, text, "order"),
     ),
     Task(
         "choose one tool of four",
@@ -173,6 +236,85 @@ TASKS = (
         ),
     ),
 )
+HELD_OUT = (
+    Task(
+        "price of a share",
+        "How much does a share of Nokia cost?",
+        ("get_share_price", "add_event"),
+        lambda world, text: set(world.names()) == {"get_share_price"} and has(text, r"\b4\b"),
+    ),
+    Task(
+        "product of two numbers",
+        "How much is 364 times 27?",
+        ("multiply", "check_room"),
+        lambda world, text: has(text, r"\b9828\b"),
+    ),
+    Task(
+        "check a room, then reserve it",
+        "Check the meeting room Oak. If it is free, reserve it.",
+        ("check_room", "reserve_room"),
+        lambda world, text: world.rooms["oak"] == "reserved" and has(text, "reserved"),
+    ),
+    Task(
+        "convert a length, then multiply",
+        "Convert 10 miles to kilometers, then multiply that by 3. How many kilometers is it?",
+        ("convert_length", "multiply"),
+        lambda world, text: "convert_length" in world.names() and has(text, r"\b48\b"),
+    ),
+    Task(
+        "fact that needs no tool",
+        "Which planet is closest to the sun?",
+        ("get_share_price", "check_room"),
+        lambda world, text: not world.calls and has(text, "mercury"),
+    ),
+    Task(
+        "ask for a missing name",
+        "Please reserve a meeting room for me.",
+        ("check_room", "reserve_room"),
+        lambda world, text: asks_for(world, text, "room"),
+    ),
+    Task(
+        "choose one device of four",
+        "Turn off the light in the kitchen.",
+        ("find_book", "switch_light", "get_share_price", "multiply"),
+        lambda world, text: (
+            world.calls == [("switch_light", {"place": "kitchen", "on": False})]
+            and has(text, "light")
+        ),
+    ),
+    Task(
+        "compare two shares",
+        "Which share costs more now, Nokia or Siemens?",
+        ("get_share_price", "multiply"),
+        lambda world, text: (
+            world.names() == ["get_share_price"] * 2
+            and has(text, "siemens")
+            and not has(text, r"nokia (share )?(costs|is) more")
+        ),
+    ),
+    Task(
+        "say that a book is unknown",
+        "On which shelf is the book Winter Harbour?",
+        ("find_book", "add_event"),
+        lambda world, text: (
+            set(world.names()) == {"find_book"} and has(text, r"\bno\b|\bnot\b|n['’]t")
+        ),
+    ),
+    Task(
+        "fill in an event",
+        "Add the event Dentist to my calendar, on Friday at 9:15.",
+        ("add_event", "find_book"),
+        lambda world, text: (
+            len(world.calls) == 1
+            and set(world.calls[0][1].values()) <= {"dentist", "Friday", "9:15", "09:15"}
+            and has(text, "dentist")
+        ),
+    ),
+)
+HALVES: dict[str, tuple[type[World], tuple[Task, ...]]] = {
+    "tuned": (Shop, TUNED),
+    "held_out": (Office, HELD_OUT),
+}
 
 
 def with_langchain(server: Server, task: Task, tools: Sequence[Any]) -> str:
@@ -226,21 +368,23 @@ def main() -> None:
     options.add_argument("--frameworks", nargs="+", default=FRAMEWORKS, choices=FRAMEWORKS)
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--model", default="gpt-4o-mini", help="an alias of the default model")
+    options.add_argument("--half", default="tuned", choices=HALVES)
     given = options.parse_args()
+    world, tasks = HALVES[given.half]
     server = Server(f"{given.url}/openai/v1", given.key, given.model)
     for name in given.frameworks:
         right: Counter[str] = Counter()
-        for task in TASKS:
-            right[task.name] = sum(run(FRAMEWORKS[name], server, task) for _ in range(given.runs))
-        tasks = sum(count == given.runs for count in right.values())
-        runs = given.runs * len(TASKS)
-        print(f"{name}: {right.total()} of {runs} runs and {tasks} of {len(TASKS)} tasks are right")
+        for task in tasks:
+            ends = [run(FRAMEWORKS[name], server, task, world()) for _ in range(given.runs)]
+            right[task.name] = sum(ends)
+        whole = sum(count == given.runs for count in right.values())
+        runs = given.runs * len(tasks)
+        print(f"{name}: {right.total()} of {runs} runs and {whole} of {len(tasks)} tasks are right")
         print(f"  {dict(right)}", flush=True)
 
 
-def run(framework: Framework, server: Server, task: Task) -> bool:
+def run(framework: Framework, server: Server, task: Task, world: World) -> bool:
     """Runs a task once, prints what was done, and returns whether it ended rightly."""
-    world = World()
     began = time.monotonic()
     try:
         text = framework(server, task, [getattr(world, name) for name in task.tools])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from models.base import Engine
-from models.llm.tool_calls import call_arguments, joined_calls
+from models.llm.tool_calls import call_arguments, joined_calls, named_calls
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 ToolChoice = Literal["auto", "none", "required"]
@@ -52,6 +52,7 @@ class GenerationRequest:
     tools: tuple[dict[str, Any], ...] = ()  # OpenAI's shape
     tool_choice: ToolChoice = "auto"
     called_tool: str | None = None  # the only tool that may be called; the prompt lists all tools
+    first_tool: str | None = None  # called first, where the model must call; any may follow
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None  # OpenAI's shape, without {"type": "text"}
     owner: str = ""  # the tenant: prompt caches are never shared between owners
@@ -67,6 +68,12 @@ class GenerationRequest:
         if sampling.max_tokens is not None:
             sampling = replace(sampling, max_tokens=max(1, sampling.max_tokens - tokens))
         return replace(self, begun=self.begun + text, sampling=sampling)
+
+    def answered_calls(self) -> list[tuple[str, Any]]:
+        """The names and arguments of the tool calls since the last message of the user."""
+        roles = [message.role for message in self.messages]
+        since = len(roles) - roles[::-1].index("user") if "user" in roles else 0
+        return [call for message in self.messages[since:] for call in named_calls(message.extra)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from models.llm.structured_output.ast import Grammar, SchemaError, SchemaTooLarg
 from models.llm.structured_output.compilation import GrammarCompiler
 from models.llm.structured_output.llguidance import TextMatcher, to_llguidance
 from models.llm.structured_output.notations import to_gbnf
-from models.llm.tool_calls import MARK
+from models.llm.tool_calls import MARK, named_calls
 from models.runtimes.openmp import AdaptiveBarriers
 from models.weights.store import WeightStore
 
@@ -179,17 +179,38 @@ class LlamaCppEngine(ChatEngine):
         since a model that sees them would call it again.
         """
         rest = request.after(text, used.completion_tokens)
-        if name in (tool["function"]["name"] for tool in request.tools):
-            rest = replace(rest, tool_choice="required")
+        words = replace(rest, tools=(), tool_choice="none")
+        calls = replace(rest, tool_choice="required", first_tool=name or None)
+        if name and name not in (tool["function"]["name"] for tool in request.tools):
+            others = self.generate(words)
+        elif name in (called for called, _ in request.answered_calls()):
+            others = self._calls_or_words(calls, words)
         else:
-            rest = replace(rest, tools=(), tool_choice="none")
-        async with aclosing(self.generate(rest)) as deltas:
+            others = self.generate(calls)
+        async with aclosing(others) as deltas:
             async for delta in deltas:
                 if delta.usage is None:
                     yield delta
                 else:
                     tokens = used.completion_tokens + delta.usage.completion_tokens
                     yield replace(delta, usage=replace(used, completion_tokens=tokens))
+
+    async def _calls_or_words(
+        self, calls: GenerationRequest, words: GenerationRequest
+    ) -> AsyncGenerator[GenerationDelta, None]:
+        """Calls, or words where each call has its result already: small models repeat it until the
+        client gives up."""
+        async with aclosing(self.generate(calls)) as deltas:
+            pieces = [delta async for delta in deltas]
+        answered = calls.answered_calls()
+        made = named_calls({"tool_calls": GenerationDelta.joined(pieces).calls()})
+        if all(call in answered for call in made):
+            async with aclosing(self.generate(words)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        else:
+            for delta in pieces:
+                yield delta
 
     async def _grammar(self, request: GenerationRequest) -> Grammar | TextMatcher | None:
         """Raises SchemaError."""

@@ -7,7 +7,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from secrets import token_hex
 from typing import Any, Literal
 
@@ -199,6 +199,12 @@ def call_arguments(text: str) -> str | None:
 def readable_arguments(text: str) -> str:
     """The same for a call that is too late to refuse: other texts are a field of an object."""
     return call_arguments(text) or json.dumps({"arguments": text})
+
+
+def named_calls(message: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The names and arguments of the calls in OpenAI's form of a message."""
+    functions = [call["function"] for call in message.get("tool_calls") or ()]
+    return [(call["name"], json.loads(readable_arguments(call["arguments"]))) for call in functions]
 
 
 def _depth(value: Any) -> int:

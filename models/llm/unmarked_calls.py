@@ -25,7 +25,7 @@ class UnmarkedCallFinder:
 
     def __init__(self, names: Collection[str]) -> None:
         """`names` are those of the request's functions."""
-        self.called: str | None = None  # the function, once a call is found
+        self.called: str | None = None  # the function, once a call is found; "": any of them
         self._names = names
         self._waiting = ""  # from the beginning of a line that may be a call
         self._begins_line = True
@@ -73,5 +73,6 @@ class UnmarkedCallFinder:
             elif not bracket and any(known.startswith(name) for known in self._names):
                 return True  # as far as it goes; a call in the form of Python when it goes on
         if self.called is None and compact.startswith(_TAG):  # such as a name alone
-            self.called = min(self._names, default="")
+            named = filter(compact.removeprefix(_TAG).startswith, self._names)
+            self.called = max(named, key=len, default="")
         return self.called is not None

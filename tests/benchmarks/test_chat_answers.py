@@ -215,12 +215,47 @@ ENDS: dict[str, tuple[Acts, str]] = {
         (("book_table", {"name": "Maria", "people": 4, "time": "19:30"}),),
         "The table is booked.",
     ),
+    "price of a share": ((("get_share_price", {"company": "Nokia"}),), "It costs 4 euros."),
+    "product of two numbers": ((("multiply", {"a": 364, "b": 27}),), "That is 9,828."),
+    "check a room, then reserve it": (
+        (("check_room", {"room": "Oak"}), ("reserve_room", {"room": "Oak"})),
+        "It is reserved.",
+    ),
+    "convert a length, then multiply": (
+        (("convert_length", {"value": 10, "source": "mi", "target": "km"}),),
+        "That is 48 kilometers.",
+    ),
+    "fact that needs no tool": ((), "Mercury."),
+    "ask for a missing name": ((), "Which room do you want?"),
+    "choose one device of four": (
+        (("switch_light", {"place": "Kitchen", "on": False}),),
+        "The light is off.",
+    ),
+    "compare two shares": (
+        (("get_share_price", {"company": "Nokia"}), ("get_share_price", {"company": "Siemens"})),
+        "Siemens costs more.",
+    ),
+    "say that a book is unknown": (
+        (("find_book", {"title": "Winter Harbour"}),),
+        "There is no such book.",
+    ),
+    "fill in an event": (
+        (("add_event", {"title": "Dentist", "day": "Friday", "time": "9:15"}),),
+        "The event Dentist is added.",
+    ),
 }
+AGENTS_TASKS = [
+    pytest.param(world, task, id=task.name)
+    for world, tasks in agents.HALVES.values()
+    for task in tasks
+]
 
 
-@pytest.mark.parametrize("task", agents.TASKS, ids=[task.name for task in agents.TASKS])
-def test_agents_task_ends_rightly_by_its_tools_and_answer(task: agents.Task) -> None:
-    world = agents.World()
+@pytest.mark.parametrize(("kind", "task"), AGENTS_TASKS)
+def test_agents_task_ends_rightly_by_its_tools_and_answer(
+    kind: type[agents.World], task: agents.Task
+) -> None:
+    world = kind()
     acts, text = ENDS[task.name]
     for name, arguments in acts:
         assert name in task.tools

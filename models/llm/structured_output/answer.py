@@ -103,7 +103,8 @@ class _Place:
 
 
 def _place_of(request: GenerationRequest, bounds: Bounds) -> _Place:
-    choice = (request.tool_choice, request.called_tool, request.parallel_tool_calls)
+    called = (request.called_tool, request.first_tool)
+    choice = (request.tool_choice, called, request.parallel_tool_calls)
     asked = json.dumps((request.tools, choice, request.response_format, repr(bounds)))
     return _place(sha256(asked.encode()).digest())
 
@@ -124,15 +125,23 @@ def _compile(request: GenerationRequest, bounds: Bounds, build: GrammarBuilder) 
     functions: Sequence[dict[str, Any]] = [tool["function"] for tool in request.tools]
     called = request.called_tool
     most = MAX_CALLS if request.parallel_tool_calls and not called else 1
-    calls = [
-        build.sequence(build.text(one["name"] + AFTER_NAME), _arguments(one, build, bounds))
+    named = {
+        one["name"]: build.sequence(
+            build.text(BEFORE_NAME + one["name"] + AFTER_NAME),
+            _arguments(one, build, bounds),
+            build.text(END),
+        )
         for one in functions
         if called is None or one["name"] == called
-    ]
+    }
     mark, newline = build.text(MARK), build.text("\n")
     # The marker of the first call is derived before this node.
-    call = build.sequence(build.text(BEFORE_NAME), build.choice(*calls), build.text(END))
-    several = build.sequence(call, build.repeat(build.sequence(newline, mark, call), 0, most - 1))
+    call = build.choice(*named.values())
+    first = named.get(request.first_tool or "", call)
+    more = build.sequence(newline, mark, call)
+    # Named twice it is a rule, by whose name llama.cpp repeats it: it bounds what else it repeats.
+    others = build.sequence(more, build.repeat(more, 0, max(most - 2, 0)))
+    several = build.sequence(first, build.repeat(others, 0, min(most - 1, 1)))
     root = build.sequence(mark, several)
     if form is not None and is_json_or_calls(request):
         with at_place(SCHEMA):

@@ -54,9 +54,11 @@ def to_llguidance(request: GenerationRequest, *, mark_is_token: bool = False) ->
     if request.called_tool is not None:
         tools = [tool for tool in tools if tool["name"] == request.called_tool]
     most = MAX_CALLS if request.parallel_tool_calls and request.called_tool is None else 1
+    names = [tool["name"] for tool in tools]
+    first = f"call_{names.index(request.first_tool)}" if request.first_tool in names else "call"
     rules = [
         f"start: {mark} calls",
-        "calls: call" + (f' ("\\n" {mark} call){{0,{most - 1}}}' if most > 1 else ""),
+        f"calls: {first}" + (f' ("\\n" {mark} call){{0,{most - 1}}}' if most > 1 else ""),
         "call: " + " | ".join(f"call_{index}" for index in range(len(tools))),
     ]
     if answer is not None and is_json_or_calls(request):

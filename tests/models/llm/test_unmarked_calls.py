@@ -29,7 +29,9 @@ def read(text: str, cuts: list[int]) -> tuple[str, str | None]:
         (f"```\n{CALL}\n```", "", "get_weather"),
         (f"  ``` json\n{CALL}", "", "get_weather"),
         (f"<tools>\n{CALL}\n</tools>", "", "get_weather"),
-        ("<tools>get_weather</tools>", "", "clock"),  # any of the functions
+        ("<tools>get_weather</tools>", "", "get_weather"),
+        ("<tools>get_weather_args</tools>", "", "get_weather"),  # the title of its schema
+        ("<tools>weather</tools>", "", ""),  # any of the functions
         ('<tools>get_weather({"city": "Rome"})</tools>', "", "get_weather"),
         ('get_weather(city="Rome")', "", "get_weather"),
         (f"[{CALL}, {CALL}]", "", "get_weather"),

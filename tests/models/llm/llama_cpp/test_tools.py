@@ -82,7 +82,12 @@ async def test_structured_output_obeys_its_schema(engine: LlamaCppEngine) -> Non
 
 
 @pytest.mark.parametrize(
-    "choice", [{}, pytest.param({"called_tool": "clock"}, marks=pytest.mark.slow)]
+    "choice",
+    [
+        {},
+        {"first_tool": "clock"},  # the grammar of the others is repeated, too
+        pytest.param({"called_tool": "clock"}, marks=pytest.mark.slow),
+    ],
 )
 async def test_required_tools_are_called_with_valid_arguments(
     engine: LlamaCppEngine, choice: dict[str, Any]
@@ -95,6 +100,8 @@ async def test_required_tools_are_called_with_valid_arguments(
         if call["function"]["name"] == "get_weather":
             Draft202012Validator(PLACE).validate(arguments)
         assert choice.get("called_tool") in (None, call["function"]["name"])
+    first = whole.calls()[0]["function"]["name"]
+    assert choice.get("first_tool", first) == first
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,15 @@ def test_a_named_tool_is_called_once_and_no_other_tool_is_called() -> None:
     assert read(sample(rules, Random(1), 0.0)) == ("", [("clock", {})])
 
 
+def test_the_first_call_is_of_the_tool_that_is_named_first() -> None:
+    request = calling(WEATHER, CLOCK, tool_choice="required", first_tool="clock")
+    rules = rules_of(request)
+    random = Random(1)
+    answers = [read(sample(rules, random, random.random()))[1] for _ in range(100)]
+    assert {calls[0][0] for calls in answers} == {"clock"}
+    assert {name for calls in answers for name, _ in calls} == {"get_weather", "clock"}
+
+
 def test_exactly_one_tool_call_is_allowed_without_parallel_tool_calls() -> None:
     rules = rules_of(calling(CLOCK, tool_choice="required", parallel_tool_calls=False))
     assert len(read(sample(rules, Random(1), 0.0))[1]) == 1

@@ -164,6 +164,7 @@ TOOLS: tuple[dict[str, Any], ...] = (
         ({"tools": TOOLS}, {"hello", f"hello {CALL}", CALL, f"{CALL}\n{CLOCK_CALL}"}),
         ({"tools": TOOLS, "tool_choice": "required"}, {CALL, f"{CALL}\n{CLOCK_CALL}"}),
         ({"tools": TOOLS, "tool_choice": "required", "called_tool": "save"}, {CALL}),
+        ({"tools": TOOLS, "tool_choice": "required", "first_tool": "clock"}, set()),
         ({"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}, {CALL}),
         (
             {"tools": TOOLS, "response_format": asking(PATTERNED).response_format},
