@@ -85,11 +85,10 @@ def to_api_error(error: Exception) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, RequestValidationError):
-        # The first item of a location is body, query or path.
-        field, text = first_fault(error, skip=1)
+        field, text = first_fault(error)
         if not field and (named := _FIELD.match(text)):  # by a rule of the whole body
             return ApiError("validation_error", text, param=named[1])
-        place = error.errors()[0]["loc"][0]
+        place = error.errors()[0]["loc"][0]  # body, query or path
         message = f"{field or f'the {place}'}: {text}"
         return ApiError("validation_error", message, param=field or None)
     code, message = public_error(error)
@@ -153,19 +152,38 @@ async def on_client_left(request: Request, error: Exception) -> Response:
     return Response(status_code=CLIENT_LEFT)
 
 
-def first_fault(error: ValidationError | RequestValidationError, skip: int = 0) -> tuple[str, str]:
+def first_fault(error: ValidationError | RequestValidationError) -> tuple[str, str]:
     """The dotted path of the first field at fault and its limit, without the input.
 
-    The path is "" when the fault is not in one field. `skip` leaves out leading parts of it.
+    The path is "" when the fault is not in one field.
     """
-    first = error.errors()[0]
+    faults = [(_keys(fault, error), fault) for fault in error.errors()]
+    place = faults[0][0]  # the alternatives of a union share it; the one that fits has gone deeper
+    within = (fault for fault in faults if fault[0][: len(place)] == place)
+    place, first = max(within, key=lambda fault: len(fault[0]))
     text = str(first["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if first["type"] == "model_type":  # pydantic's own message names a class of this program
         text = "Input should be an object"
     elif first["type"] == "string_too_long":
         most = first["ctx"]["max_length"]
         text = f"has {len(first['input'])} characters, and at most {most} are allowed"
-    return ".".join(map(str, first["loc"][skip:])), text
+    return ".".join(map(str, place)), text
+
+
+def _keys(fault: Mapping[str, Any], error: ValidationError | RequestValidationError) -> list[Any]:
+    """The location in the body, without pydantic's names for the alternatives of unions."""
+    if not isinstance(error, RequestValidationError):
+        return list(fault["loc"])
+    source, *location = fault["loc"]
+    keys, value = [], error.body
+    for index, part in enumerate(location, 1):
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            if source == "body" and (fault["type"] != "missing" or index < len(location)):
+                continue
+        keys.append(part)
+    return keys
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

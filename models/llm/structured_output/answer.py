@@ -154,12 +154,18 @@ def _compile(request: GenerationRequest, bounds: Bounds, build: GrammarBuilder) 
 
 
 def _arguments(function: dict[str, Any], builder: GrammarBuilder, bounds: Bounds) -> Node:
-    """The arguments of a call, which are always an object."""
-    schema = {"type": "object", **(function.get("parameters") or NO_ARGUMENTS)}
-    if schema["type"] != "object":
-        raise SchemaError(f"tools: the parameters of {function['name']!r} must be an object")
+    schema = schema_of_arguments(function)
     with at_place(f"tools: the parameters of {function['name']!r}"):
         return SchemaCompiler(schema, builder, bounds).compile()
+
+
+def schema_of_arguments(function: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the arguments of a call, which are always an object. Raises SchemaError."""
+    schema = function.get("parameters") or NO_ARGUMENTS
+    kind = schema.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise SchemaError(f"tools: the parameters of {function['name']!r} must be an object")
+    return {**schema, "type": "object"}
 
 
 def _text_or(calls: Node, build: GrammarBuilder) -> Node:

@@ -17,10 +17,10 @@ from typing import Any
 from models.llm.base import GenerationRequest
 from models.llm.structured_output.answer import (
     MAX_CALLS,
-    NO_ARGUMENTS,
     is_json_or_calls,
     may_call_tools,
     schema_of,
+    schema_of_arguments,
 )
 from models.llm.structured_output.ast import SchemaError
 from models.llm.structured_output.keywords import IMPLIED, Schema
@@ -67,7 +67,7 @@ def to_llguidance(request: GenerationRequest, *, mark_is_token: bool = False) ->
         rules[0] = free_text_before("calls", mark_is_token=mark_is_token)
     for index, tool in enumerate(tools):
         head = json.dumps(f"{BEFORE_NAME}{tool['name']}{AFTER_NAME}")
-        arguments = _json({"type": "object", **(tool.get("parameters") or NO_ARGUMENTS)})
+        arguments = _json(schema_of_arguments(tool))
         rules.append(f"call_{index}: {head} {arguments} {json.dumps(END)}")
     return "\n".join(rules) + "\n"
 

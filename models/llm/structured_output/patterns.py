@@ -90,6 +90,12 @@ _CATEGORIES: dict[Any, Ranges] = {
 # `{,3}`, an empty set and one of all characters, and names of characters.
 _ONLY_PYTHON = re.compile(r"(?<!\\)(\{,|\[\^?\]|\\N)")
 _REPEATS = (ops.MAX_REPEAT, ops.MIN_REPEAT)
+_UNSUPPORTED = {  # Python's parser has names of its own
+    **dict.fromkeys((ops.ASSERT, ops.ASSERT_NOT), "a lookahead or lookbehind"),
+    **dict.fromkeys((ops.GROUPREF, ops.GROUPREF_EXISTS), "a reference to a group"),
+    ops.ATOMIC_GROUP: "an atomic group",
+    ops.POSSESSIVE_REPEAT: "a possessive repetition",
+}
 
 
 def compile_pattern(pattern: str, least: int, most: int | None, builder: GrammarBuilder) -> Node:
@@ -196,7 +202,7 @@ class _PatternCompiler:
             return self._set(_ANY_OF_LINE)
         if op is ops.IN:
             return self._class(value)
-        raise SchemaError(f"pattern: {str(op).lower()} is not supported")
+        raise SchemaError(f"pattern: {_UNSUPPORTED.get(op, str(op).lower())} is not supported")
 
     def _class(self, items: list[Any]) -> Node:
         """A set in brackets, or a category such as `\\d`."""

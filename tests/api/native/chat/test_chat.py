@@ -198,6 +198,26 @@ def test_an_invalid_field_is_named(server: ChatServer, fields: dict[str, Any], n
     assert body["error"] == "validation_error" and named in body["message"]
 
 
+UNNAMED = {"type": "json_schema", "json_schema": {"name": "a"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"response_format": UNNAMED}, "response_format.json_schema.schema: Field required"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema: Field"),
+        ({"tool_choice": "any"}, "tool_choice: Input should be 'none', 'auto' or 'required'"),
+        ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice.function: Field"),
+        ({"messages": [{"content": "x"}]}, "messages.0.role: Field required"),
+    ],
+)
+def test_a_field_at_fault_is_named_as_in_the_body(
+    server: ChatServer, fields: dict[str, Any], message: str
+) -> None:
+    answer = post(server, {**say("hello"), **fields}).json()
+    assert answer["message"].startswith(message)
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -215,3 +215,20 @@ def test_a_schema_error_names_the_tool_of_the_schema() -> None:
         calling(CLOCK, broken)
     with pytest.raises(SchemaError, match="'list' must be an object"):
         calling({"name": "list", "parameters": {"type": "array"}})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "feature"),
+    [
+        ("^(?=a)[a-z]$", "lookahead"),
+        ("^(?!a)[a-z]$", "lookahead"),
+        ("(?<=a)b", "lookbehind"),
+        (r"(a|b)\1", "reference to a group"),
+        ("(a)?(?(1)b|c)", "reference to a group"),
+        ("(?>ab)", "atomic group"),
+        ("a++", "possessive repetition"),
+    ],
+)
+def test_a_feature_of_a_pattern_is_refused_by_its_usual_name(pattern: str, feature: str) -> None:
+    with pytest.raises(SchemaError, match=f"pattern: an? .*{feature}.* is not supported"):
+        grammar_of({"type": "string", "pattern": pattern})

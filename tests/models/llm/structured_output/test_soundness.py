@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator as Validator  # type: ignore[import-untyped]
 
 from models.llm.base import GenerationRequest
+from models.llm.structured_output.answer import answer_grammar
 from models.llm.structured_output.ast import Grammar, SchemaError
 from models.llm.structured_output.json_schema import NARROW, WIDE
 from models.llm.structured_output.llguidance import TextMatcher, to_llguidance
@@ -306,3 +307,21 @@ def test_strings_of_a_format_conform_to_it(name: str) -> None:
         value = json.loads(sample(rules, random, random.random()))
         assert judge.is_valid(value), value
         assert re.search(FORMATS[name], value)
+
+
+@pytest.mark.parametrize("kind", ["array", "string", ["array", "null"], ["object", "null"]])
+def test_arguments_are_an_object_whichever_compiler_takes_them(kind: str | list[str]) -> None:
+    tool = {"name": "f", "parameters": {"type": kind}}
+    asked = GenerationRequest((), tools=({"type": "function", "function": tool},))
+    if "object" not in kind:
+        for compile_calls in (answer_grammar, to_llguidance):
+            with pytest.raises(
+                SchemaError, match="^tools: the parameters of 'f' must be an object"
+            ):
+                compile_calls(asked)
+        return
+    grammar = answer_grammar(asked)
+    assert grammar is not None
+    for made in (grammar, TextMatcher(LIBRARY, to_llguidance(asked))):
+        call = f"{MARK}{BEFORE_NAME}f{AFTER_NAME}"
+        assert not takes(made, f"{call}null{END}")
