@@ -38,7 +38,10 @@ def _add_program(
             status = import_module("models.weights.__main__").main(["fetch"])
             if status:
                 raise SystemExit(status)
-        raise SystemExit(import_module(module).main())  # a status, or None
+        entry = import_module(module).main
+        if isinstance(entry, click.Command):
+            entry(prog_name=sys.argv[0])  # click would name the module
+        raise SystemExit(entry())  # a status, or None
 
 
 antiphon.add_command(models)

@@ -427,6 +427,12 @@ def test_commands_of_operators_take_their_own_arguments(tmp_path: Path) -> None:
     assert "--num-cpus" in shell.output("serve", "--help")
 
 
+@pytest.mark.parametrize("command", ["serve", "join", "weights", "doctor", "credit", "deploy"])
+def test_help_of_operators_commands_names_the_command(shell: Shell, command: str) -> None:
+    usage = shell.output(command, "--help").split("\n", 1)[0].casefold()
+    assert usage.startswith(f"usage: antiphon {command}"), usage
+
+
 def test_completion_of_the_shell_knows_the_commands(tmp_path: Path) -> None:
     asked = {"_ANTIPHON_COMPLETE": "bash_complete", "COMP_WORDS": "antiphon sp", "COMP_CWORD": "1"}
     done = subprocess.run(
