@@ -34,7 +34,7 @@ def chat(
     asked = " ".join(message)
     if asked == "-" or asked.endswith(" -"):
         asked = asked[:-1] + sys.stdin.read()
-    is_dialogue = not asked
+    is_dialogue = not message
     while True:
         if is_dialogue:
             try:
