@@ -180,7 +180,9 @@ def _keys(fault: Mapping[str, Any], error: ValidationError | RequestValidationEr
         try:
             value = value[part]
         except (KeyError, IndexError, TypeError):
-            if source == "body" and (fault["type"] != "missing" or index < len(location)):
+            # The body's own field may come from another one, as a text from a script.
+            is_field = index == len(location) and (fault["type"] == "missing" or not keys)
+            if source == "body" and not is_field:
                 continue
         keys.append(part)
     return keys

@@ -102,7 +102,7 @@ async def test_arguments_that_no_model_can_read_are_named(
     answer = await client.post(path, headers=auth, json=body)
     place = "messages.1.tool_calls.0.function.arguments"
     if path == RESPONSES:
-        place = "input.1.function_call.arguments"
+        place = "input.1.arguments"
     shown = answer.json()
     assert answer.status_code == 400 and asked == [], answer.text
     assert shown["message"] == f"{place}: must be a JSON object as text, at most 64 levels deep"
