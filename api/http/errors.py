@@ -175,7 +175,8 @@ def _keys(fault: Mapping[str, Any], error: ValidationError | RequestValidationEr
     if not isinstance(error, RequestValidationError):
         return list(fault["loc"])
     source, *location = fault["loc"]
-    keys, value = [], error.body
+    keys: list[Any] = []
+    value = error.body
     for index, part in enumerate(location, 1):
         try:
             value = value[part]
