@@ -171,5 +171,11 @@ class TimedWriter(AudioWriter):
 
 def alignment(letters: Sequence[Letter]) -> dict[str, Any] | None:
     """As responses of HTTP have it; None without letters."""
-    times = "character_start_times_seconds", "character_end_times_seconds"
-    return columns(letters, "characters", *times) if letters else None
+    if not letters:
+        return None
+    return columns(
+        letters,
+        text="characters",
+        start="character_start_times_seconds",
+        end="character_end_times_seconds",
+    )

@@ -203,8 +203,8 @@ class LlamaCppEngine(ChatEngine):
         async with aclosing(self.generate(calls)) as deltas:
             pieces = [delta async for delta in deltas]
         answered = calls.answered_calls()
-        made = named_calls({"tool_calls": GenerationDelta.joined(pieces).calls()})
-        if all(call in answered for call in made):
+        called = named_calls({"tool_calls": GenerationDelta.joined(pieces).calls()})
+        if all(call in answered for call in called):
             async with aclosing(self.generate(words)) as deltas:
                 async for delta in deltas:
                     yield delta
