@@ -59,6 +59,7 @@ class GenerationRequest:
     cache_key: str = ""  # the conversation that alone uses the cache of this prompt; "": any
     # Begun before it is certain that it is wanted: gives way to others, and is free unless taken.
     is_speculative: bool = False
+    reads_only: bool = False  # for the prompt cache: no answer is wanted beyond one token
     is_spoken: bool = False  # speech waits for its first words: they are sent as they come
     begun: str = ""  # the text of an answer that was paused, which goes on after it
 

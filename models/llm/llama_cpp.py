@@ -355,7 +355,8 @@ def _to_body(
     body: dict[str, Any] = {
         "messages": messages,
         "continue_final_message": bool(request.begun),
-        "add_generation_prompt": not request.begun,
+        # The text that is read may go on: the head of an answer would be read for nothing.
+        "add_generation_prompt": not (request.begun or request.reads_only),
         "stream": True,
         "stream_options": {"include_usage": True},
         "timings_per_token": True,  # token counts so far

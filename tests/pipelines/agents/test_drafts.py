@@ -59,6 +59,10 @@ async def test_prompts_are_read_ahead_one_at_a_time_and_before_the_draft(
     completion = await draft.take()
     assert [one.messages[-1].content for one in model.asked] == ["I would", "I would like tea."]
     assert all(one.is_speculative for one in model.asked)
+    assert [(one.reads_only, one.sampling.max_tokens) for one in model.asked] == [
+        (True, 1),
+        (False, None),
+    ]
     text = "".join([delta.text async for delta in completion.deltas()])
     await draft.discard()  # it was taken, and is no draft any more
     await drafts.close()

@@ -30,7 +30,8 @@ def pieces_of(text: str, *, hurries: bool, step: int = 1) -> list[str]:
 
 def test_a_clause_comes_first_and_then_whole_sentences() -> None:
     assert pieces_of(ANSWER, hurries=False) == [
-        "Well, I think so. ",
+        "Well,",
+        " I think so. ",
         "It costs 3.50 dollars, or 1,000 yen, a day. ",
         "Shall I book it?",
     ]
@@ -46,9 +47,30 @@ def test_the_first_words_do_not_wait_for_a_mark() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("answer", "first"),
+    [
+        ("Yes, you can bring your dog along.", "Yes,"),
+        ("Sure! I will call one.", "Sure!"),
+        ("Ja, der Hund darf mit.", "Ja,"),
+        ("1,000 yen a day, and no less.", "1,000 yen a day,"),
+        ("A, B and C are open.", "A, B and C are open."),
+    ],
+)
+def test_a_word_that_opens_an_answer_is_spoken_at_once(answer: str, first: str) -> None:
+    assert pieces_of(answer, hurries=False)[0] == first
+
+
+def test_a_first_piece_without_a_phrase_ends_at_a_word() -> None:
+    answer = "The password that guests need is Lindenhof and the number that their key shows."
+    first = pieces_of(answer, hurries=False)[0]
+    assert first.endswith(" ") and len(first) <= 48
+
+
 def test_a_hurry_takes_clauses_but_cuts_no_number() -> None:
     assert pieces_of(ANSWER, hurries=True) == [
-        "Well, I think so. ",
+        "Well,",
+        " I think so. ",
         "It costs 3.50 dollars,",
         " or 1,000 yen,",
         " a day. ",

@@ -207,6 +207,18 @@ async def test_a_continued_chat_reuses_the_prompt_cache(engine: LlamaCppEngine) 
     assert after.prompt_tokens - after.cached_tokens < 40
 
 
+async def test_what_is_read_ahead_is_cached_without_the_head_of_an_answer(
+    engine: LlamaCppEngine,
+) -> None:
+    begun = ask("I would like to know more about", owner="h", max_tokens=1)
+    whole = ask("I would like to know more about towns.", owner="h", max_tokens=1)
+    _, _, read = await answer(engine, replace(begun, reads_only=True))
+    _, _, asked = await answer(engine, replace(begun, owner="i"))
+    _, _, after = await answer(engine, whole)
+    assert read.completion_tokens <= 1 and read.prompt_tokens < asked.prompt_tokens
+    assert after.cached_tokens >= read.prompt_tokens - 2
+
+
 async def test_the_prompt_cache_is_not_shared_between_owners(engine: LlamaCppEngine) -> None:
     said = "A secret that is long enough to be worth a guess. " * 10
     for owner in ("c", "d", "e", "f"):
