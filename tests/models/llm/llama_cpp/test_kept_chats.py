@@ -72,7 +72,9 @@ async def test_a_chat_goes_on_after_others_as_if_it_was_alone(one_slot: LlamaCpp
     await ask(one_slot, chat("Hello"))
     await ask(one_slot, chat(HILLS, owner="b"))
     assert kept_bytes() > 0
-    assert await ask(one_slot, more) == (alone, pytest.approx(cached, abs=40))
+    again, cached_again = await ask(one_slot, more)
+    assert again == alone
+    assert cached_again > 250
     assert restored() == before + 1
 
 
