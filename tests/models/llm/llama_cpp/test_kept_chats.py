@@ -148,17 +148,21 @@ async def test_requests_are_answered_when_llama_cpp_does_not_keep_chats(
 
 
 async def test_a_prompt_that_was_cancelled_is_kept_as_far_as_it_was_read(
-    weights: WeightStore,
+    weights: WeightStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, other = make_engine(weights), make_engine(weights)
-    request = chat(TOWNS + HILLS)
-    alone, _ = await ask(other, request)
+    monkeypatch.setattr(kept_chats, "LEAST_TOKENS", 32)
+    engine = make_engine(weights)
+    alone, _ = await ask(engine, chat(TOWNS + HILLS, owner="b"))
+    request = chat(TOWNS + HILLS, owner="a")
     reading = asyncio.ensure_future(ask(engine, request))
     async with asyncio.timeout(PATIENCE_S):
-        while not engine._slots._slots[0].busy:
+        while engine._slots._slots[0].chat.owner != "a":
             await asyncio.sleep(0.001)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.1)  # about a batch
     reading.cancel()
     await asyncio.wait([reading])
-    await ask(engine, chat("Hello"))
-    assert (await ask(engine, request))[0] == alone
+    await ask(engine, chat("Hello", owner="c"))
+    before = restored()
+    again, cached = await ask(engine, request)
+    assert again == alone
+    assert restored() - before == bool(cached)
