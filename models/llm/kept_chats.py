@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 # llama.cpp saves to files. A descriptor of memory without a name is one, which never lies on a
 # disk, which no other user can open, and which ends with this process.
 FOLDER = "/proc/self/fd/"
+# To save and restore 414 tokens of SmolLM2 takes 50 ms on busy cores, and to read them 8 s.
 LEAST_TOKENS = 128
 FREE_SHARE = 0.25  # of free memory
 AGE_S = 900.0  # for which a chat is kept that does not go on
