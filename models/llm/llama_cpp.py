@@ -31,7 +31,8 @@ from models.llm.base import (
     GenerationRequest,
     TokenUsage,
 )
-from models.llm.gguf import fitted, read_draft, read_gguf
+from models.llm.gguf import CACHE_BYTES, fitted, read_draft, read_gguf
+from models.llm.kept_chats import FOLDER, KeptChats
 from models.llm.prompt_queue import LongPrompt, PromptQueue
 from models.llm.slots import Slots
 from models.llm.structured_output.answer import (
@@ -86,7 +87,16 @@ class LlamaCppEngine(ChatEngine):
         )
         self._config = config
         self._library: str = library
-        self._server = start_server(config, path, draft)
+        key = secrets.token_urlsafe(32)
+        self._server = start_server(config, path, draft, key)
+        self._kept = KeptChats(
+            address=self._server.listening_address,
+            key=key,
+            token_bytes=CACHE_BYTES[config.cache_type] * model.cache_values,
+            # The cache of a draft is not saved, and after a restored one without it llama.cpp
+            # fails in all slots ("failed to process speculative batch").
+            most_bytes=0 if draft else config.kept_chats_mb * 2**20,
+        )
         self._barriers = AdaptiveBarriers(config.threads or cores())
         self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
         self._slots = Slots(config.parallel)
@@ -265,18 +275,39 @@ class LlamaCppEngine(ChatEngine):
         body: Chunk,
         push: Callable[[Chunk], bool],
     ) -> None:
+        first: Chunk = {}
+        last: Chunk = {}
+
         def push_or_pause(chunk: Chunk) -> bool:
+            nonlocal first, last
+            first = first or chunk
+            last = chunk
             self._barriers.look()
             return push(chunk) or ("prompt_progress" in chunk and prompt.pauses())
 
-        with self._slots.take(request) as (slot, remembers):
-            body = {**body, "id_slot": slot, "cache_prompt": remembers}
+        with self._slots.take(request) as slot:
+            is_restored = self._kept.exchange(slot)
+            remembers = is_restored or slot.previous.owner == request.owner
+            body = {**body, "id_slot": slot.index, "cache_prompt": remembers}
             self._barriers.look()  # the first batch of a long prompt takes longer than a look
             try:
                 self._server.handle_chat_completions(body, push_or_pause)
             except RuntimeError as error:  # of its JSON or template, before the first chunk
                 message = f"the model refuses the messages: {error}"
                 raise InvalidEngineRequest(message) from error
+            finally:
+                slot.chat.tokens = _cached_tokens(last) or slot.chat.tokens
+                # Of models with a sliding window or a recurrent state, whose cache has more parts.
+                if is_restored and first.get("prompt_progress", {}).get("cache") == 0:
+                    self._kept.stop("llama.cpp does not use the restored cache of this model")
+
+
+def _cached_tokens(chunk: Chunk) -> int:
+    """The tokens in the cache of a slot after `chunk`; 0 for one that does not say it."""
+    if progress := chunk.get("prompt_progress"):
+        return int(progress["processed"])
+    timings = chunk.get("timings", {})
+    return sum(timings.get(name, 0) for name in ("cache_n", "prompt_n", "predicted_n"))
 
 
 def _compile(
@@ -300,9 +331,11 @@ def file_of(config: GgufConfig, weights: WeightStore) -> str:
     return config.weights if config.unverified else str(weights.folder(config.weights) / GGUF)
 
 
-def start_server(config: LlamaCppConfig, path: str, draft: str | None = None) -> Any:
+def start_server(
+    config: LlamaCppConfig, path: str, draft: str | None = None, key: str | None = None
+) -> Any:
     """llama.cpp's server object with the model at `path`, and the model `draft` of
-    `config.draft`. Raises EngineError."""
+    `config.draft`; `key` is for its own port. Raises EngineError."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -327,12 +360,13 @@ def start_server(config: LlamaCppConfig, path: str, draft: str | None = None) ->
     if config.chat_template is not None:
         params.chat_template = (CONFIGS_DIR / "llm" / config.chat_template).read_text()
     params.prefill_assistant = False  # an assistant's last message is history, not a draft
-    params.cache_ram_mib = 0
+    params.cache_ram_mib = 0  # it would find the prompts of all owners
     params.fit_params = False
     params.verbosity = 0  # its log could show users' text
-    # llama.cpp always opens an HTTP port of its own; its key is never used.
+    # llama.cpp always opens an HTTP port of its own, of which only `KeptChats` knows the key.
     params.hostnames = ["127.0.0.1"]
-    params.api_keys = [secrets.token_urlsafe(32)]
+    params.api_keys = [key or secrets.token_urlsafe(32)]
+    params.slot_save_path = FOLDER
     params.ui = False
     params.endpoint_slots = False
     params.n_threads_http = 1

@@ -3,9 +3,9 @@
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from models.errors import EngineOverloaded
 from models.llm.base import GenerationRequest
@@ -16,11 +16,21 @@ PromptHashes = tuple[int, ...]
 """A hash of the head of a prompt (tools and such), then one of each message."""
 
 
-@dataclass(slots=True)
-class _Slot:
-    index: int
-    owner: str | None = None  # None: never used
+@dataclass(slots=True, eq=False)
+class CachedChat:
+    """A chat whose prompt is cached."""
+
+    owner: str | None = None  # None: that of a slot that was never used
     hashes: PromptHashes = ()
+    is_draft: bool = True  # all its requests were speculative
+    tokens: int = 0  # in the cache
+
+
+@dataclass(slots=True)
+class Slot:
+    index: int
+    chat: CachedChat = field(default_factory=CachedChat)
+    previous: CachedChat = field(default_factory=CachedChat)  # is `chat` where that continues
     used_at: int = 0
     busy: bool = False
     is_speculative: bool = False  # what it is busy with
@@ -40,17 +50,17 @@ class Slots:
     """
 
     def __init__(self, number: int) -> None:
-        self._slots = [_Slot(index) for index in range(number)]
+        self._slots = [Slot(index) for index in range(number)]
         self._freed = threading.Condition()
         self._clock = 0
 
     @contextmanager
-    def take(self, request: GenerationRequest) -> Iterator[tuple[int, bool]]:
-        """The index of a slot, and whether it may use its cache. Raises EngineOverloaded when a
-        speculative request would begin without its cache, since that is in use."""
+    def take(self, request: GenerationRequest) -> Iterator[Slot]:
+        """The slot of a request. Raises EngineOverloaded when a speculative one would begin without
+        its cache, since that is in use."""
         hashes = prompt_hashes(request)
 
-        def is_awaited(slot: _Slot) -> bool:
+        def is_awaited(slot: Slot) -> bool:
             replaces = request.is_speculative or bool(request.begun)
             return slot.busy and (slot.is_speculative or replaces)
 
@@ -64,13 +74,19 @@ class Slots:
             if request.is_speculative and not is_free:
                 raise EngineOverloaded("the cache of this chat is in use")
             free = [slot for slot in self._slots if not slot.busy]
-            slot = _best_cached(free, request.owner, hashes) or min(free, key=lambda s: s.used_at)
-            same_owner = slot.owner == request.owner
+            slot = _best_cached(free, request.owner, hashes)
+            if slot is None:
+                slot = min(free, key=lambda s: s.used_at)
+                slot.previous, slot.chat = slot.chat, CachedChat(request.owner)
+            else:
+                slot.previous = slot.chat
+            slot.chat.hashes = hashes
+            slot.chat.is_draft &= request.is_speculative
             self._clock += 1
-            slot.owner, slot.hashes, slot.used_at = request.owner, hashes, self._clock
+            slot.used_at = self._clock
             slot.busy, slot.is_speculative = True, request.is_speculative
         try:
-            yield slot.index, same_owner
+            yield slot
         finally:
             with self._freed:
                 slot.busy = False
@@ -85,12 +101,19 @@ def prompt_hashes(request: GenerationRequest) -> PromptHashes:
     return (hash(head), *map(hash, said))
 
 
-def _best_cached(free: list[_Slot], owner: str, hashes: PromptHashes) -> _Slot | None:
-    """The slot whose cached chat `hashes` continue, perhaps with another last message."""
+def best_chat(
+    chats: Iterable[CachedChat], owner: str | None, hashes: PromptHashes
+) -> CachedChat | None:
+    """The cached chat of the owner that `hashes` continue, perhaps with another last message."""
 
-    def common(slot: _Slot) -> int:
-        return len(os.path.commonprefix([slot.hashes, hashes]))
+    def common(chat: CachedChat) -> int:
+        return len(os.path.commonprefix([chat.hashes, hashes]))
 
     # An equal head alone does not justify the eviction of a cached chat.
-    best = [s for s in free if s.owner == owner and common(s) >= max(2, len(s.hashes) - 1)]
+    best = [c for c in chats if c.owner == owner and common(c) >= max(2, len(c.hashes) - 1)]
     return max(best, key=common, default=None)
+
+
+def _best_cached(free: list[Slot], owner: str, hashes: PromptHashes) -> Slot | None:
+    chat = best_chat((slot.chat for slot in free), owner, hashes)
+    return next((slot for slot in free if slot.chat is chat), None)

@@ -63,6 +63,8 @@ class LlamaCppConfig(LocalChatConfig, GgufConfig):
     batch_tokens: int = Field(default=256, ge=32)  # prompt tokens between checks for cancellation
     # Of keys and values; q8_0 takes half the memory, and 1.6 times as long for a prompt.
     cache_type: Literal["f16", "q8_0"] = "f16"
+    # Memory for the prompts of chats that lost their slot, at most a quarter of what is free.
+    kept_chats_mb: int = Field(default=512, ge=0)
     # A file in this folder with support for tools. Without it the template of the GGUF is used,
     # and tools only if it writes their calls as Hermes models do.
     chat_template: str | None = None

@@ -16,8 +16,8 @@ def chat(owner: str, *texts: str, **more: Any) -> GenerationRequest:
 
 
 def use(slots: Slots, request: GenerationRequest) -> tuple[int, bool]:
-    with slots.take(request) as taken:
-        return taken
+    with slots.take(request) as slot:
+        return slot.index, slot.previous.owner == request.owner
 
 
 def test_a_continued_chat_reuses_the_slot_with_its_cached_prompt() -> None:
@@ -69,9 +69,9 @@ def test_conversations_that_begin_alike_keep_their_slots_by_their_keys() -> None
 def test_a_busy_slot_is_not_taken() -> None:
     slots = Slots(2)
     with ExitStack() as stack:
-        first, _ = stack.enter_context(slots.take(chat("a", "one")))
-        second, _ = stack.enter_context(slots.take(chat("a", "one")))
-        assert {first, second} == {0, 1}
+        first = stack.enter_context(slots.take(chat("a", "one")))
+        second = stack.enter_context(slots.take(chat("a", "one")))
+        assert {first.index, second.index} == {0, 1}
 
 
 def test_a_request_waits_for_the_cache_that_its_draft_still_uses() -> None:
@@ -79,8 +79,8 @@ def test_a_request_waits_for_the_cache_that_its_draft_still_uses() -> None:
     stopped = threading.Event()
 
     def draft() -> None:
-        with slots.take(chat("a", "one", "yes", "tw", is_speculative=True)) as (slot, _):
-            taken.append(slot)
+        with slots.take(chat("a", "one", "yes", "tw", is_speculative=True)) as slot:
+            taken.append(slot.index)
             drafted.set()
             stopped.wait()
 
