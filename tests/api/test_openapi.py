@@ -9,7 +9,6 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.config import SchemathesisConfig
-from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from api.app import routed_app
@@ -82,8 +81,11 @@ FEW = 5
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", FEW))  # requests to each operation
 
 DOCUMENT: dict[str, Any] = routed_app().openapi()  # it needs no running service
-# Read when its test runs: at the collection each process of the tests would build all requests.
-schema = schemathesis.pytest.from_fixture("described")
+# It says once that U+0000 is 400, not of each string.
+schema = schemathesis.openapi.from_dict(
+    DOCUMENT,
+    config=SchemathesisConfig.from_dict({"generation": {"allow-x00": False}}),
+)
 
 
 async def test_the_document_is_served(client: httpx.AsyncClient) -> None:
@@ -188,15 +190,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture
-def described() -> BaseSchema:
-    # It says once that U+0000 is 400, not of each string.
-    config = SchemathesisConfig.from_dict({"generation": {"allow-x00": False}})
-    return schemathesis.openapi.from_dict(DOCUMENT, config=config)
-
-
 # Erasing the account would revoke the key of the operations after it.
-@pytest.mark.timeout(1800 if EXAMPLES == FEW else 0)
 @schema.exclude(path="/auth/account").parametrize()
 @settings(
     max_examples=EXAMPLES,
