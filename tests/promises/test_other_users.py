@@ -183,11 +183,12 @@ def test_another_user_of_the_machine_reaches_nothing_of_the_service(running: Run
     # The owner's own tools work, as docs/operating.md has them.
     link = service.data / "ray"
     assert (link / "ray" / "session_latest" / "logs").is_dir()
+    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     tools = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(service.data / "ray_token")}
     command = [str(Path(sys.executable).with_name("ray")), "job", "list"]
     listed = subprocess.run(
         [*command, "--address", f"http://127.0.0.1:{dashboard}"],
-        env={**os.environ, **tools, "RAY_TMPDIR": str(link)},
+        env={**own, **tools, "RAY_TMPDIR": str(link)},
         capture_output=True,
         text=True,
     )
