@@ -5,14 +5,12 @@ import os
 import re
 import secrets
 import shutil
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sqlalchemy import make_url
 
 from configs import environment
 from configs.environment import sqlite_url
@@ -21,7 +19,8 @@ from db.database import Database
 from deployments import cluster
 from models.weights.store import WeightStore
 from tests import servers
-from tests.migrated import connected, migrate
+from tests.kept import hash_cheaply, keep_files
+from tests.migrated import KINDS_OF_DATABASES, empty_postgres, migrate
 
 # No deadlines: a pause of the machine is not an error of the code under test.
 settings.register_profile(
@@ -65,6 +64,10 @@ def isolate() -> Path:
 # Now, as other modules for tests set variables of Ray when they are imported. A worker of xdist has
 # the environment of the process that started it.
 RAY_FOLDER = None if "PYTEST_XDIST_WORKER" in os.environ else isolate()
+
+
+hash_cheaply()
+keep_files()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -125,19 +128,14 @@ def s3_url() -> Iterator[str]:
         yield "s3://antiphon/files"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+@pytest.fixture(params=KINDS_OF_DATABASES)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database that lives for one test."""
     if request.param == "sqlite":
         yield sqlite_url(tmp_path / "test.db")
         return
-    server = make_url(request.getfixturevalue("postgres_url"))
-    name = f"test_{uuid.uuid4().hex}"
-    with connected(server) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    yield server.set(drivername="postgresql", database=name).render_as_string(hide_password=False)
-    with connected(server) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with empty_postgres(request.getfixturevalue("postgres_url")) as url:
+        yield url
 
 
 @pytest.fixture

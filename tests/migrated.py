@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -16,6 +17,9 @@ from configs.environment import sqlite_url
 from configs.settings import load_settings
 from db.database import Database, postgres_parameters
 from db.migrate import upgrade
+
+KINDS_OF_DATABASES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
+"""Parameters of a fixture that has a database of each kind."""
 
 
 def migrate(url: str) -> None:
@@ -63,6 +67,18 @@ def copy_newest(database: URL) -> None:
 def connected(database: URL) -> psycopg.Connection:
     """A connection outside of transactions."""
     return psycopg.connect(**postgres_parameters(database), autocommit=True)
+
+
+@contextmanager
+def empty_postgres(server_url: str) -> Iterator[str]:
+    """The URL of a new database of PostgreSQL without tables, dropped at the end of the block."""
+    server = make_url(server_url)
+    name = f"test_{uuid4().hex}"
+    with connected(server) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    yield server.set(drivername="postgresql", database=name).render_as_string(hide_password=False)
+    with connected(server) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @contextmanager

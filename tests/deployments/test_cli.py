@@ -28,7 +28,7 @@ from tests.api.local_server import Server, local_settings, serve_local, serve_se
 from tests.api.local_services import local_services
 from tests.api.native.voices.test_sealed_files import PASSPHRASE, sealed
 from tests.api.replaced import with_listening
-from tests.deployments.forked_cli import run_forked
+from tests.deployments.forked import run_forked
 from tests.hostile.audio_files import wav
 from tests.migrated import migrate
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
@@ -56,7 +56,7 @@ class Shell:
         self.environment = {**os.environ, "XDG_CONFIG_HOME": str(home), **variables}
 
     def run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        return run_forked(arguments, self.environment, given)
+        return run_forked("deployments.cli.main", arguments, self.environment, given)
 
     def output(self, *arguments: str, given: bytes = b"") -> str:
         done = self.run(*arguments, given=given)

@@ -58,6 +58,8 @@ STAGES: dict[str, tuple[Callable[[Start], bool], tuple[signal.Signals, ...]]] = 
     "while the gateway starts": (lambda start: start.runs("ServeReplica:gateway"), ONCE),
     "while models load": (lambda start: start.has_printed("speaks after"), TWICE),
 }
+# Their neighbours end by the same code.
+SLOW = ("while Ray starts", "while the gateway starts")
 
 
 @contextmanager
@@ -81,37 +83,48 @@ def starting(folder: Path, variables: dict[str, str]) -> Iterator[Start]:
         process.wait()
 
 
-def test_a_start_that_is_interrupted_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of all starts, beside a configuration whose chat model is slow to load."""
+    made = tmp_path_factory.mktemp("interrupted")
     slow = yaml.safe_load(Path(ECHO).read_text()) | {"load_s": LOAD_S}
-    (tmp_path / "echo.yaml").write_text(yaml.safe_dump(slow))
+    (made / "echo.yaml").write_text(yaml.safe_dump(slow))
     config = config_without_weights()
-    entry(config, "Chat")["user_config"] = {"model": str(tmp_path / "echo.yaml")}
-    (tmp_path / "serve.yaml").write_text(yaml.safe_dump(config))
-    (tmp_path / "data").mkdir(mode=0o700)
+    entry(config, "Chat")["user_config"] = {"model": str(made / "echo.yaml")}
+    (made / "serve.yaml").write_text(yaml.safe_dump(config))
+    (made / "data").mkdir(mode=0o700)
+    return made
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [pytest.param(stage, marks=[pytest.mark.slow] * (stage in SLOW)) for stage in STAGES],
+)
+def test_a_start_that_is_interrupted_leaves_nothing_behind(folder: Path, stage: str) -> None:
     variables = {
         "PORT": str(free_port()),
         "RAY_DASHBOARD_PORT": str(free_port()),
-        "ANTIPHON_DATA": str(tmp_path / "data"),
+        "ANTIPHON_DATA": str(folder / "data"),
     }
-    for stage, (condition, signals) in STAGES.items():
-        with starting(tmp_path, variables) as start:
-            start.until(condition)
-            left = children(start.process.pid)
-            for number in signals:
-                start.process.send_signal(number)
-                time.sleep(0.01)
-            began = time.monotonic()
-            while start.process.poll() is None:
-                assert time.monotonic() - began < GATEWAYS_STOP_S + SERVE_S + PATIENCE_S, stage
-                left += children(start.process.pid)
-                time.sleep(0.1)
-            took_s = time.monotonic() - began
-            shown = start.output.read_text()
-            sys.stderr.write(f"{stage}: {took_s:.1f} s\n")
-        assert start.process.returncode == 0 and "Stopping ..." in shown, (stage, shown)
-        deadline = time.monotonic() + PATIENCE_S
-        while running := [command_of(pid) for pid in set(left) if command_of(pid)]:
-            assert time.monotonic() < deadline, (stage, running)
+    condition, signals = STAGES[stage]
+    with starting(folder, variables) as start:
+        start.until(condition)
+        left = children(start.process.pid)
+        for number in signals:
+            start.process.send_signal(number)
+            time.sleep(0.01)
+        began = time.monotonic()
+        while start.process.poll() is None:
+            assert time.monotonic() - began < GATEWAYS_STOP_S + SERVE_S + PATIENCE_S
+            left += children(start.process.pid)
             time.sleep(0.1)
-        with closing(sqlite3.connect(tmp_path / "data" / "antiphon.db", timeout=0)) as database:
-            database.execute("BEGIN EXCLUSIVE")  # which no lock is left to prevent
+        took_s = time.monotonic() - began
+        shown = start.output.read_text()
+        sys.stderr.write(f"{stage}: {took_s:.1f} s\n")
+    assert start.process.returncode == 0 and "Stopping ..." in shown, shown
+    deadline = time.monotonic() + PATIENCE_S
+    while running := [command_of(pid) for pid in set(left) if command_of(pid)]:
+        assert time.monotonic() < deadline, running
+        time.sleep(0.1)
+    with closing(sqlite3.connect(folder / "data" / "antiphon.db", timeout=0)) as database:
+        database.execute("BEGIN EXCLUSIVE")  # which no lock is left to prevent

@@ -20,6 +20,7 @@ from deployments import cluster
 from deployments import main as program
 from deployments.cluster import read_config, readyz
 from deployments.main import announce, doubts, show_notes, wait_until_ready
+from tests.deployments.forked import run_forked
 from tests.promises.conftest import config_without_weights
 from tests.servers import UNUSABLE_PROXIES, free_port
 
@@ -28,21 +29,10 @@ def run_program(
     folder: Path, *arguments: str, module: str = "deployments.main", **variables: str
 ) -> tuple[int, str, str]:
     """The exit status of the program, its stdout and its stderr."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=PROJECT_DIR,
-        env={
-            **os.environ,
-            "ANTIPHON_DATA": str(folder),
-            "PORT": str(free_port()),
-            "RAY_DASHBOARD_PORT": str(free_port()),
-            **variables,
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    return done.returncode, done.stdout, done.stderr
+    ports = {"PORT": str(free_port()), "RAY_DASHBOARD_PORT": str(free_port())}
+    environment = {**os.environ, "ANTIPHON_DATA": str(folder), **ports, **variables}
+    done = run_forked(module, arguments, environment)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from deployments.backup import FILES, back_up, restore
 from deployments.operator import main
 from tests.api.local_server import local_settings, serve_app, serve_services
 from tests.api.local_services import local_services
-from tests.migrated import connected
+from tests.migrated import KINDS_OF_DATABASES, connected, empty_postgres
 from tests.servers import PASSWORD
 
 SAID = "The parrot knows the way to the harbour."
@@ -66,9 +66,22 @@ class Kept:
         return replace(self.settings, database_url=url, storage_url=store)
 
 
-@pytest.fixture
-def kept(database_url: str, tmp_path: Path) -> Kept:
-    settings = replace(local_settings(tmp_path), database_url=database_url)
+@pytest.fixture(scope="module", params=KINDS_OF_DATABASES)
+def kept(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Kept]:
+    """One for all tests, which leave it as it is."""
+    folder = tmp_path_factory.mktemp("kept")
+    if request.param == "sqlite":
+        yield keep(local_settings(folder))
+        return
+    with empty_postgres(request.getfixturevalue("postgres_url")) as url:
+        yield keep(replace(local_settings(folder), database_url=url))
+
+
+def keep(settings: Settings) -> Kept:
+    """Uses a new service, and makes a backup of it."""
+    folder = settings.data_dir / "backup"
     asyncio.run(open_database(settings)).close()
     services = local_services(settings)
     with serve_services(services) as server:
@@ -83,15 +96,15 @@ def kept(database_url: str, tmp_path: Path) -> Kept:
         body = {"messages": [message], "stream": False, "save_chat": True}
         chat = post("/v1/chat/completions", body)["chat_id"]
         token = post("/auth/signup", {**LOGIN, "name": "Ann"})["token"]
-        browser = post("/auth/tokens", {"scopes": ["tts"]})["token"]
+        browser = post("/auth/tokens", {"scopes": ["tts"], "expires_in": 7200})["token"]
         database = services.infrastructure.database
         owner = asyncio.run(database.read(find_workspace, None, None))
         assert owner is not None
         files = services.infrastructure.files
         stored = asyncio.run(files.put(owner.id, "test", "audio/wav", b"some audio", None))
-        back_up(settings, tmp_path / "backup")
+        back_up(settings, folder)
     credentials = ({"Authorization": f"Bearer {value}"} for value in (token, browser))
-    return Kept(tmp_path / "backup", settings, chat, stored, owner.id, key, *credentials)
+    return Kept(folder, settings, chat, stored, owner.id, key, *credentials)
 
 
 @pytest.fixture
@@ -213,13 +226,14 @@ def test_a_restore_that_failed_is_repeated(
 
 def test_a_damaged_backup_leaves_the_database_empty(kept: Kept, tmp_path: Path) -> None:
     after = kept.beside(tmp_path)
-    copy = tmp_path / "backup" / "database"
+    backup = shutil.copytree(kept.folder, tmp_path / "backup")
+    copy = backup / "database"
     whole = copy.read_bytes()
     copy.write_bytes(whole[: len(whole) // 2])
     with pytest.raises((ValueError, sqlite3.DatabaseError)):
-        restore(after, kept.folder)
+        restore(after, backup)
     copy.write_bytes(whole)
-    assert "restored" in restore(after, kept.folder)
+    assert "restored" in restore(after, backup)
 
 
 def test_a_backup_of_the_other_kind_of_database_is_refused(kept: Kept, tmp_path: Path) -> None:

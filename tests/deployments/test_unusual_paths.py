@@ -12,8 +12,8 @@ import yaml
 from benchmarks.service import running_service
 from configs.settings import PROJECT_DIR, weights_dir
 from deployments.release import PARTS
-from tests.deployments.test_other_users import use
 from tests.promises.conftest import config_without_weights
+from tests.promises.test_other_users import use
 from tests.servers import UNUSABLE_PROXIES, free_port
 
 UNUSUAL = "a b#c%20d?e&f'g\"h[1]*é漢$(x)`y`\\z;"

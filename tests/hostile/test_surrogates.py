@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from pathlib import Path
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from api.sockets.kernel.conversation import SPOKEN, ClientFault, parse_event
 from pipelines.text.surrogates import join_halves, mark_halves
 from pipelines.tts.session import ContextVoice
-from tests.hostile.bodies.site import serve
+from tests.hostile.bodies.site import Site, serve
 from tests.hostile.bodies.sockets import PROTOCOLS, Socket
 from tests.patience import PATIENCE_S
 
@@ -56,9 +56,16 @@ SPEAKING = [one for one in PROTOCOLS if "tts" in one.path or "speak" in one.path
 SPEAKING += [one for one in PROTOCOLS if "stream-input" in one.path]
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    async with serve(tmp_path_factory.mktemp("site")) as running:
+        yield running
+
+
 @pytest.mark.parametrize("at", range(len(SPEAKING)))
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_character_cut_in_two_is_spoken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+    site: Site, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     protocol = SPEAKING[at]
     texts: list[str] = []
@@ -70,19 +77,18 @@ async def test_a_character_cut_in_two_is_spoken(
             yield chunk
 
     monkeypatch.setattr(ContextVoice, "speak", noting)
-    async with serve(tmp_path) as site:
-        voice = site.ids["speaking_voice"]
-        path = protocol.path.format(voice_id=voice)
-        socket = Socket(site.app, path, list(protocol.query), site.key)
-        await socket.listen()
-        for messages in pieces(path, voice):
-            for message in messages:
-                socket.send(json.dumps(message))
-        async with asyncio.timeout(PATIENCE_S):
-            while "".join(texts).strip() != JOINED.strip():
-                await socket.listen(0.05)
-                assert not [one for one in socket.events if '"error"' in one], socket.events
-        await socket.leave()
+    voice = site.ids["speaking_voice"]
+    path = protocol.path.format(voice_id=voice)
+    socket = Socket(site.app, path, list(protocol.query), site.key)
+    await socket.listen()
+    for messages in pieces(path, voice):
+        for message in messages:
+            socket.send(json.dumps(message))
+    async with asyncio.timeout(PATIENCE_S):
+        while "".join(texts).strip() != JOINED.strip():
+            await socket.listen(0.05)
+            assert not [one for one in socket.events if '"error"' in one], socket.events
+    await socket.leave()
 
 
 def test_halves_are_joined_and_lone_ones_replaced() -> None:

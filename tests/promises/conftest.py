@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,16 +16,17 @@ from sqlalchemy import Engine
 
 from benchmarks.service import Service, running_service
 from configs.environment import sqlite_url
-from configs.settings import PROJECT_DIR
+from configs.settings import PROJECT_DIR, weights_dir
 from db.database import make_engine
 from tests import servers
 from tests.engines import ECHO, SCRIPTED, TONE
 from tests.pipelines.webhooks.receivers import Authority
 from tests.processes import command_of, find
-from tests.servers import Server
+from tests.servers import Server, free_port
 
 ON_SERVERS = pytest.mark.parametrize("running", ["servers"], indirect=True, scope="session")
 
+OPEN_TO_ALL = 0o1777  # as /tmp
 START_S = 30.0  # on two cores that have nothing else to do
 
 WITHOUT_WEIGHTS = {"TTSFast": TONE, "STT": SCRIPTED, "Chat": ECHO}
@@ -38,6 +40,9 @@ class Running:
     engine: Engine
     authority: Authority  # whose certificates its webhooks trust
     slowness: float  # of this machine now: how many times as long as usual the start took
+    since: float  # time.time() before it was started
+    temporary: Path  # the folder for temporary files of its machine, which all users can enter
+    dashboard: int  # the port of Ray's dashboard
     postgres: Server | None = None
     redis: Server | None = None
 
@@ -73,30 +78,47 @@ def config_without_weights(checkout: Path = PROJECT_DIR) -> dict[str, Any]:
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
-    """With SQLite and limits counted in the cluster, or with PostgreSQL and Redis.
+    """As a newcomer starts it, with SQLite and limits counted in the cluster, or with PostgreSQL
+    and Redis.
 
     One for all modules, as its start takes half a minute. `test_stop` comes last and ends it.
     """
-    folder = tmp_path_factory.mktemp("promises")
+    folder, since = tmp_path_factory.mktemp("promises"), time.time()
     file = folder / "serve.yaml"
     file.write_text(yaml.safe_dump(config_without_weights()))
     command = [sys.executable, "-m", "deployments.main", "--config", str(file), "--num-cpus", "2"]
     with ExitStack() as stack:
+        # The paths of Ray's sockets have 107 bytes at most.
+        machine = tempfile.TemporaryDirectory(prefix="t-", dir="/tmp")
+        temporary = Path(stack.enter_context(machine))
+        temporary.chmod(OPEN_TO_ALL)
+        (home := temporary / "home").mkdir()
         authority = Authority.make(folder)
+        dashboard = free_port()
         variables = {
             "WEBHOOK_TIME_SCALE": "0.01",
             "WEBHOOK_NETWORKS": "127.0.0.0/8",
             "WEBHOOK_CA_FILE": authority.ca_file,
             "TRUSTED_PROXIES": "127.0.0.1",
+            "TMPDIR": str(temporary),
+            "HOME": str(home),
+            "ANTIPHON_WEIGHTS": str(weights_dir()),
+            "RAY_DASHBOARD_PORT": str(dashboard),
+            "DASHBOARD_METRIC_PORT": str(free_port()),  # other clusters may have Ray's default
         }
         postgres = redis = None
         if request.param == "servers":
             postgres = stack.enter_context(servers.postgres())
             redis = stack.enter_context(servers.redis())
             variables |= {"DATABASE_URL": postgres.url, "REDIS_URL": redis.url}
-        service = stack.enter_context(running_service(command, variables))
+        with pytest.MonkeyPatch.context() as environment:
+            for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_TMPDIR"):  # of tests' clusters
+                environment.delenv(name, raising=False)
+            service = stack.enter_context(running_service(command, variables))
         url = variables.get("DATABASE_URL") or sqlite_url(service.data / "antiphon.db")
         slowness = max(1.0, (time.monotonic() - service.started) / START_S)
         engine = make_engine(url)
         stack.callback(engine.dispose)
-        yield Running(service, engine, authority, slowness, postgres, redis)
+        yield Running(
+            service, engine, authority, slowness, since, temporary, dashboard, postgres, redis
+        )

@@ -24,6 +24,7 @@ from pipelines.limits.redis import RedisStore
 from tests.api.http.test_rate_limits import listening
 from tests.api.replaced import with_limits, with_request_limits
 from tests.clock import Clock
+from tests.kept import hash_as_shipped
 from tests.patience import PATIENCE_S
 
 # 40 addresses of one /56, and one in each of 40 /56 networks of the same /48.
@@ -244,7 +245,10 @@ def test_requests_in_progress_are_limited_by_network(services: Services) -> None
             control.enter_unknown(network_of(loopback))
 
 
-async def test_a_network_that_fills_the_queue_of_passwords_keeps_none_out() -> None:
+async def test_a_network_that_fills_the_queue_of_passwords_keeps_none_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hash_as_shipped(monkeypatch)
     passwords = Passwords()
     done: list[str] = []
 

@@ -112,7 +112,7 @@ async def test_a_job_that_always_kills_its_process_fails_and_costs_nothing(
 
     leases = iter(range(100))
     monkeypatch.setattr("secrets.token_hex", lambda _: f"{next(leases):032x}")
-    work = load_yaml(JobsConfig, "jobs").model_copy(update={"lease_s": 1, "most_attempts": 4})
+    work = load_yaml(JobsConfig, "jobs").model_copy(update={"lease_s": 1, "most_attempts": 2})
     monkeypatch.setattr(queue, "_work", work)
     address = ray.get_runtime_context().gcs_address
     jobs = LeasedJobClient("a service", __name__, address, {})
@@ -125,8 +125,8 @@ async def test_a_job_that_always_kills_its_process_fails_and_costs_nothing(
                 await asyncio.sleep(0.1)
     finally:
         watching.cancel()
-    assert (job.status, job.error, job.attempt) == ("failed", "internal_error", 4)
-    assert next(leases) == 4  # no attempt was free
+    assert (job.status, job.error, job.attempt) == ("failed", "internal_error", 2)
+    assert next(leases) == 2  # no attempt was free
     assert await database.read(ledger.credit_of, principal.workspace_id) == 1_000_000
     database.close()
 

@@ -13,6 +13,12 @@ from pipelines.accounts import passwords
 from pipelines.accounts.passwords import Passwords
 from pipelines.errors import InvalidRequest, Overloaded
 from tests.cpu_time import cpu_units
+from tests.kept import hash_as_shipped
+
+
+@pytest.fixture(autouse=True)
+def shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    hash_as_shipped(monkeypatch)
 
 
 async def test_a_password_matches_in_every_unicode_normalisation_form() -> None:

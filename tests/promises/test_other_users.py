@@ -7,26 +7,22 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
 import httpx
 import pytest
-import yaml
 
-from benchmarks.service import Service, running_service
-from configs.settings import weights_dir
+from benchmarks.service import Service
 from tests.patience import PATIENCE_S
 from tests.processes import children, listeners
-from tests.promises.conftest import config_without_weights
-from tests.servers import free_port
+from tests.promises.conftest import ON_SERVERS, Running
+
+pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.redis, ON_SERVERS]
 
 OTHER = 65534
-OPEN_TO_ALL = 0o1777
 # What runs code or changes state at each kind of Ray's servers: GCS, raylets, workers, replicas.
 GRPC_METHODS = (
     "/ray.rpc.JobInfoGcsService/AddJob",
@@ -67,34 +63,10 @@ print(json.dumps(done))
 """
 
 
-@contextmanager
-def service() -> Iterator[tuple[Service, Path, int]]:
-    """The service as a newcomer starts it, the temporary folder of its machine, and the port of
-    Ray's dashboard."""
-    with (
-        tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name,
-        pytest.MonkeyPatch.context() as environment,
-    ):
-        for variable in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_TMPDIR"):  # of the tests' clusters
-            environment.delenv(variable, raising=False)
-        folder, home, dashboard = Path(name), Path(name, "home"), free_port()
-        folder.chmod(OPEN_TO_ALL)  # as /tmp
-        home.mkdir()
-        file = home / "serve.yaml"
-        file.write_text(yaml.safe_dump(config_without_weights()))
-        command = [sys.executable, "-m", "deployments.main", "--config", str(file)]
-        variables = {"RAY_DASHBOARD_PORT": str(dashboard), "TMPDIR": name, "HOME": str(home)}
-        variables["ANTIPHON_WEIGHTS"] = str(weights_dir())
-        # The clusters of other tests may have Ray's default.
-        variables["DASHBOARD_METRIC_PORT"] = str(free_port())
-        with running_service([*command, "--num-cpus", "2"], variables) as running:
-            yield running, folder, dashboard
-
-
-def use(running: Service) -> None:
+def use(service: Service) -> None:
     """Speaks, transcribes, chats, and lets a job of Ray write a book."""
-    headers = {"Authorization": f"Bearer {running.key}"}
-    with httpx.Client(base_url=running.url, headers=headers, timeout=PATIENCE_S) as client:
+    headers = {"Authorization": f"Bearer {service.key}"}
+    with httpx.Client(base_url=service.url, headers=headers, timeout=PATIENCE_S) as client:
         body = {"text": "Hello there.", "voice": "Alto", "encoding": "wav"}
         spoken = client.post("/tts-synthesize", json=body).raise_for_status()
         audio = base64.b64decode(spoken.json()["audio_base64"])
@@ -166,76 +138,75 @@ def addresses_of(pid: int) -> set[str]:
     return set().union(*listeners(pid).values())
 
 
-@pytest.mark.ray
-def test_another_user_of_the_machine_reaches_nothing_of_the_service() -> None:
-    began = time.time()
-    with service() as (running, temporary, dashboard):
-        use(running)
-        made = {Path(at, name) for at, *names in os.walk(temporary) for name in sum(names, [])}
-        made |= {Path(at, name) for at, *names in os.walk(running.data) for name in sum(names, [])}
-        made -= {temporary / "home", temporary / "home" / "serve.yaml"}
-        made |= of_processes(running.pid, began)
-        sockets = unix_sockets(running.pid)
-        assert not [name for name in sockets if name.startswith("@")], "any user can connect"
-        made |= {Path(name) for name in sockets if Path(name).exists()}
-        text = "\n".join(map(str, made))
-        for part in ("working_dir_files", "plasma_store", "/logs/", "antiphon.db-wal", "ray_token"):
-            assert part in text, f"the test does not see {part}"
-        assert sorted(str(path) for path in made if is_open(path)) == []
+def test_another_user_of_the_machine_reaches_nothing_of_the_service(running: Running) -> None:
+    service, temporary, dashboard = running.service, running.temporary, running.dashboard
+    use(service)
+    made = {Path(at, name) for at, *names in os.walk(temporary) for name in sum(names, [])}
+    made |= {Path(at, name) for at, *names in os.walk(service.data) for name in sum(names, [])}
+    made.discard(temporary / "home")
+    made |= of_processes(service.pid, running.since)
+    sockets = unix_sockets(service.pid)
+    assert not [name for name in sockets if name.startswith("@")], "any user can connect"
+    made |= {Path(name) for name in sockets if Path(name).exists()}
+    text = "\n".join(map(str, made))
+    for part in ("working_dir_files", "plasma_store", "/logs/", "secrets.json", "ray_token"):
+        assert part in text, f"the test does not see {part}"
+    assert sorted(str(path) for path in made if is_open(path)) == []
 
-        ports = {
-            address
-            for command, addresses in listeners(running.pid).items()
-            for address in addresses
-            if address != running.url.removeprefix("http://")
-        }
-        for address in ports:
-            for path in HTTP_PATHS:
-                with suppress(httpx.HTTPError):
-                    answer = httpx.post(f"http://{address}{path}", json={"entrypoint": "id"})
-                    assert answer.status_code >= 400, (address, path, answer.text)
-        refused = {name: refusals(name, ports) for name in GRPC_METHODS}
-        assert all(refused.values()), refused
+    ports = {
+        address
+        for command, addresses in listeners(service.pid).items()
+        for address in addresses
+        if address != service.url.removeprefix("http://")
+    }
+    for address in ports:
+        for path in HTTP_PATHS:
+            with suppress(httpx.HTTPError):
+                answer = httpx.post(f"http://{address}{path}", json={"entrypoint": "id"})
+                assert answer.status_code >= 400, (address, path, answer.text)
+    refused = {name: refusals(name, ports) for name in GRPC_METHODS}
+    assert all(refused.values()), refused
 
-        processes = [running.pid, *children(running.pid)]
-        given = {
-            "folders": [str(path) for path in made if path.is_dir()] + [str(temporary)],
-            "files": [
-                *(str(path) for path in made if path.is_file()),
-                *(f"/proc/{process}/environ" for process in processes),
-            ],
-            "sockets": [str(path) for path in made if path.is_socket()],
-            "urls": [f"http://127.0.0.1:{dashboard}/api/jobs/"],
-        }
-        assert all(given.values())
-        if os.geteuid() == 0:
-            assert attacked(given) == [f"list {temporary}", f"write {temporary}"]  # as anyone
-        # The owner's own tools work, as docs/operating.md has them.
-        link = running.data / "ray"
-        assert (link / "ray" / "session_latest" / "logs").is_dir()
-        tools = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(running.data / "ray_token")}
-        command = [str(Path(sys.executable).with_name("ray")), "job", "list"]
-        listed = subprocess.run(
-            [*command, "--address", f"http://127.0.0.1:{dashboard}"],
-            env={**os.environ, **tools, "RAY_TMPDIR": str(link)},
-            capture_output=True,
-            text=True,
-        )
-        assert listed.returncode == 0 and "deployments.main" in listed.stdout, listed.stderr
-        # Prometheus, which is another user, asks for the ports with a copy of the token.
-        headers = {"Authorization": f"Bearer {(running.data / 'ray_token').read_text()}"}
-        url = f"http://127.0.0.1:{dashboard}/api/prometheus/sd"
-        listed_ports = httpx.get(url, headers=headers, timeout=PATIENCE_S)
-        assert listed_ports.headers["content-type"].startswith("application/json")
-        (group,) = listed_ports.json()
-        targets = {f"127.0.0.1:{port.rpartition(':')[2]}" for port in group["targets"]}
-        assert targets & ports
-        # Processes end and begin while this looks: nothing listens at the ports of the former, and
-        # those of the latter are seen when they are looked for once more.
-        deadline = time.monotonic() + PATIENCE_S
-        while others := {target for target in targets if listens(target)} - ports:
-            ports |= addresses_of(running.pid)
-            assert time.monotonic() < deadline, others
+    processes = [service.pid, *children(service.pid)]
+    given = {
+        "folders": [str(path) for path in made if path.is_dir()] + [str(temporary)],
+        "files": [
+            *(str(path) for path in made if path.is_file()),
+            *(f"/proc/{process}/environ" for process in processes),
+        ],
+        "sockets": [str(path) for path in made if path.is_socket()],
+        "urls": [f"http://127.0.0.1:{dashboard}/api/jobs/"],
+    }
+    assert all(given.values())
+    if os.geteuid() == 0:
+        assert attacked(given) == [f"list {temporary}", f"write {temporary}"]  # as anyone
+    # The owner's own tools work, as docs/operating.md has them.
+    link = service.data / "ray"
+    assert (link / "ray" / "session_latest" / "logs").is_dir()
+    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    tools = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(service.data / "ray_token")}
+    command = [str(Path(sys.executable).with_name("ray")), "job", "list"]
+    listed = subprocess.run(
+        [*command, "--address", f"http://127.0.0.1:{dashboard}"],
+        env={**own, **tools, "RAY_TMPDIR": str(link)},
+        capture_output=True,
+        text=True,
+    )
+    assert listed.returncode == 0 and "deployments.main" in listed.stdout, listed.stderr
+    # Prometheus, which is another user, asks for the ports with a copy of the token.
+    headers = {"Authorization": f"Bearer {(service.data / 'ray_token').read_text()}"}
+    url = f"http://127.0.0.1:{dashboard}/api/prometheus/sd"
+    listed_ports = httpx.get(url, headers=headers, timeout=PATIENCE_S)
+    assert listed_ports.headers["content-type"].startswith("application/json")
+    (group,) = listed_ports.json()
+    targets = {f"127.0.0.1:{port.rpartition(':')[2]}" for port in group["targets"]}
+    assert targets & ports
+    # Processes end and begin while this looks: nothing listens at the ports of the former, and
+    # those of the latter are seen when they are looked for once more.
+    deadline = time.monotonic() + PATIENCE_S
+    while others := {target for target in targets if listens(target)} - ports:
+        ports |= addresses_of(service.pid)
+        assert time.monotonic() < deadline, others
 
 
 def refusals(method: str, addresses: set[str]) -> set[str]:
