@@ -184,9 +184,11 @@ class CustomVoices:
         if language is not None and not is_language(language):
             raise InvalidRequest(f"language: {language[:40]!r} is not the code of a language")
         codes = None if language is None else engine_codes(language)
-        mine, which = principal.workspace_id, (page, limit, status, codes, version_of)
-        found, total = await self.database.read(voices.voices_page, mine, *which)
-        return [(one, name if one.workspace_id != mine else None) for one, name in found], total
+        mine = principal.workspace_id
+        rows, total = await self.database.read(
+            voices.voices_page, mine, page, limit, status, codes, version_of
+        )
+        return [(row, owner if row.workspace_id != mine else None) for row, owner in rows], total
 
     async def get(self, principal: Principal, voice_id: str) -> Voice:
         """Raises VoiceNotFound."""
