@@ -290,7 +290,7 @@ def openers(path: str) -> Iterator[tuple[int, str]]:
     """A docstring begins with a verb or a noun, so that it stands alone; "Whether" is of a bool."""
     for node in nodes(path):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = re.match(r"\W*([A-Za-z']+)", ast.get_docstring(node) or "")
+            first = re.match(r"[^\w`]*(\w+)", ast.get_docstring(node) or "")
             word = first[1].lower() if first else ""
             is_bool = getattr(getattr(node, "returns", None), "id", None) == "bool"
             if word in PREPOSITIONS | PRONOUNS or word == "whether" and not is_bool:

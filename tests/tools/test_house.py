@@ -21,6 +21,7 @@ ALLOWED = {
     "a list of variable length": "def pay(count):\n    kinds = ['part']\n    count(*kinds)\n",
     "an argument that was a tuple": "def pay(count, work):\n    count(*work)\n",
     "a binary layout": "def pay(struct):\n    parts = 1, 2\n    struct.pack('HH', *parts)\n",
+    "the name of an argument": 'def cost(to: int):\n    """`to` is a moment."""\n',
     "whether of a bool": 'def is_free() -> bool:\n    """Whether it costs nothing."""\n',
     "a verb with a comma": 'route("/chat", summary="Chat, in the form of OpenAI")\n',
     "the title of the whole": 'FastAPI(summary="Text to speech")\n',
