@@ -199,11 +199,12 @@ def build_services(
     accounts = Accounts(database, settings.secrets, plans, settings.sign_up)
     billing = Billing(database, plans.prices, encryption.encrypt_text, limits)
     webhooks = Webhooks(database, encryption, settings)
-    ports = (models.speakers, models.transcribers, models.chat_models)
     openai = load_yaml(OpenAIConfig, "openai")
     usual_names = (DEFAULT_MODEL, *openai.chat_models)
     model_list = ModelList(
-        *ports,
+        models.speakers,
+        models.transcribers,
+        models.chat_models,
         problems=models.problems,
         infos=models.infos,
         arrivals=models.arrivals,

@@ -29,6 +29,7 @@ class IdempotentAnswer(SQLModel, table=True):
 
 def claim_answer(
     session: Session,
+    *,
     workspace_id: int,
     path: str,
     key: str,
@@ -56,9 +57,14 @@ def claim_answer(
             expires_at=expires_at,
         )
     if row.expires_at <= now:
-        row.created_at, row.expires_at, row.body_digest = now, expires_at, None
-    row.lease, row.lease_until = lease, lease_until
-    row.status, row.body, row.headers = None, None, []
+        row.created_at = now
+        row.expires_at = expires_at
+        row.body_digest = None
+    row.lease = lease
+    row.lease_until = lease_until
+    row.status = None
+    row.body = None
+    row.headers = []
     session.add(row)
     session.flush()
     return row

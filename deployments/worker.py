@@ -68,10 +68,16 @@ class Worker:
         job_queue = Jobs.of(settings, self._database, encryption)
         long_jobs = LeasedJobClient(service, self.long_job, cluster, variables, "long-")
         job_work = load_yaml(JobsConfig, "jobs")
-        gauges = (metrics.jobs_unfinished, metrics.job_still_seconds)
         self._watches = (
             Watch(queue, jobs, voice_work),
-            Watch(job_queue, long_jobs, job_work, *gauges, "job"),
+            Watch(
+                job_queue,
+                long_jobs,
+                job_work,
+                metrics.jobs_unfinished,
+                metrics.job_still_seconds,
+                "job",
+            ),
         )
         fetches = Fetches.of(settings, self._database, encryption)
         fetcher = Fetcher(fetches, self._sender, job_work)

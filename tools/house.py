@@ -1,6 +1,9 @@
 """Checks the rules of docs/structure.md that no linter knows: `make check` runs it.
 
 Each rule is a function that yields one sentence a violation. Exit status 1 when there is any.
+Rules of FILE_RULES look at one file, and have a list of files in tools/house.yaml that do not
+follow them yet. The lists only shrink: a listed file that has become clean is a violation, too;
+`tools/house.py --shrink` takes it off.
 """
 
 import ast
@@ -10,11 +13,14 @@ import subprocess
 import sys
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).resolve().parent.parent
+UNCLEAN = "tools/house.yaml"
 LAYERS = ("deployments", "antiphon", "api", "pipelines", "models", "db", "telemetry", "configs")
 MAX_LINES, MAX_FILES, MAX_PREFIXED = 600, 15, 2
 # Vague words, which no reader searches for; docs/glossary.md has the terms of the field.
@@ -30,11 +36,31 @@ GROUPS = {
     "PlatformServices",
     "InfrastructureServices",
 }
-GROUP_USERS = re.compile(
-    r"api/(app|services|http/routing)\.py$"
-    r"|api/(native|openai|inworld|deepgram|elevenlabs|cartesia|assemblyai)/"
-    r"|api/(dialects|console|sockets|telephony|wyoming)/"
+# Parts that serve every route alike, and so take what they need instead of a group.
+GROUPLESS = re.compile(
+    r"api/(http/(?!routing\.py$)|reference/|guide/)|(?!api/|deployments/gateway/)"
 )
+# Calls whose arguments are a list by nature: clauses of SQL, commands and binary layouts.
+SQL_CLAUSES = {"group_by", "order_by", "select", "select_columns", "where"}
+VARIADIC = {"_run", "create_subprocess_exec", "pack"}
+UNNAMED = {"found", "heard", "known", "made", "one", "said", "shown", "told"}
+PREPOSITIONS = set(
+    "about above after against along among around as at before behind below beneath beside besides"
+    " between beyond by despite during except for from in inside into like near of off on onto out"
+    " outside over past per since than through throughout till to toward towards under until up"
+    " upon via with within without".split()
+)
+PRONOUNS = set("he her hers his it its she that their theirs them these they this those".split())
+PRONOUNS |= set("which who whom whose".split())
+IMPERATIVES = set(
+    "accept add answer cancel change chat check choose clone confirm create delete detect download"
+    " end enrol erase export get give import issue keep list log make merge move offer open pause"
+    " preview put read redeem redeliver refresh register remove rename replace report resend"
+    " respond restore resume revoke rotate run save search send serve set show sign speak start"
+    " stop stream synthesise transcribe translate turn undo update upload validate verify".split()
+)
+FileRule = Callable[[str], Iterator[tuple[int, str]]]
+"""Yields the line and a sentence for each violation in the file of that path."""
 
 
 @cache
@@ -57,8 +83,9 @@ def text(path: str) -> str:
 
 
 @cache
-def tree(path: str) -> ast.Module:
-    return ast.parse(text(path))
+def nodes(path: str) -> list[ast.AST]:
+    """The nodes of a module's syntax tree."""
+    return [*ast.walk(ast.parse(text(path)))]
 
 
 def sizes() -> Iterator[str]:
@@ -90,8 +117,8 @@ def words() -> Iterator[str]:
             continue
         prose = _prose_of_test(path) if path.startswith("tests/") else enumerate(_lines(path), 1)
         for number, line in prose:
-            if found := pattern.search(line):
-                yield f"{path}:{number}: {found[0]!r} is not a technical term"
+            if word := pattern.search(line):
+                yield f"{path}:{number}: {word[0]!r} is not a technical term"
 
 
 def _lines(path: str) -> list[str]:
@@ -130,7 +157,7 @@ def class_names() -> Iterator[str]:
     """Class names are unique, so that a search finds one definition."""
     defined: dict[str, list[str]] = defaultdict(list)
     for path in source():
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 defined[node.name].append(path)
     for name, paths in sorted(defined.items()):
@@ -157,13 +184,13 @@ def imports() -> Iterator[str]:
 
 
 def _imported(path: str) -> set[str]:
-    found = set()
-    for node in ast.walk(tree(path)):
+    modules = set()
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+            modules |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return found
+            modules |= {alias.name for alias in node.names}
+    return modules
 
 
 def tables() -> Iterator[str]:
@@ -172,12 +199,12 @@ def tables() -> Iterator[str]:
         node.name
         for path in source()
         if path.startswith("db/")
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ClassDef) and any(k.arg == "table" for k in node.keywords)
     }
     for path in source():
         if path.startswith("api/"):
-            for node in ast.walk(tree(path)):
+            for node in nodes(path):
                 if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("db."):
                     for alias in node.names:
                         if alias.name in rows:
@@ -187,12 +214,12 @@ def tables() -> Iterator[str]:
 def groups() -> Iterator[str]:
     """Only routes and socket handlers take a group of services."""
     for path in source():
-        if GROUP_USERS.match(path):
+        if not GROUPLESS.match(path):
             continue
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and node.module == "api.services":
                 for alias in node.names:
-                    if alias.name in GROUPS and not path.startswith("deployments/gateway/"):
+                    if alias.name in GROUPS:
                         yield f"{path} takes the group {alias.name}: pass what it needs"
 
 
@@ -200,7 +227,7 @@ def excepts() -> Iterator[str]:
     """A broad except that does not re-raise has its reason in a comment."""
     for path in source():
         lines = text(path).splitlines()
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ExceptHandler) and _is_broad(node) and not _re_raises(node):
                 near = lines[node.lineno - 2 : node.lineno + 1]
                 if not any("#" in line for line in near):
@@ -226,6 +253,103 @@ def context_variables() -> Iterator[str]:
             yield f"{path} makes a ContextVar: pass an argument"
 
 
+def starred_tuples(path: str) -> Iterator[tuple[int, str]]:
+    """No arguments are packed into a local tuple for a call: keywords name them."""
+    allowed = VARIADIC | SQL_CLAUSES if path.startswith("db/") else VARIADIC
+    for function in nodes(path):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        inner = [*ast.walk(function)]
+        packed = {name for node in inner for name in _tuples(node)}
+        for call in inner if packed else ():
+            if isinstance(call, ast.Call) and _last_name(call.func) not in allowed:
+                for argument in call.args:
+                    if isinstance(argument, ast.Starred) and _last_name(argument.value) in packed:
+                        yield argument.lineno, f"*{ast.unparse(argument.value)}: name the arguments"
+
+
+def _last_name(node: ast.expr) -> str:
+    """`name` of a variable or an attribute of that name."""
+    return getattr(node, "id", getattr(node, "attr", ""))
+
+
+def _tuples(node: ast.AST) -> Iterator[str]:
+    """Names to which the node assigns a tuple that it writes out, also beside others."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign):
+        return
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    pairs = [(target, node.value)]
+    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+        pairs = [*zip(target.elts, node.value.elts, strict=False)]
+    for name, value in pairs:
+        if isinstance(name, ast.Name) and isinstance(value, ast.Tuple):
+            yield name.id
+
+
+def openers(path: str) -> Iterator[tuple[int, str]]:
+    """A docstring begins with a verb or a noun, so that it stands alone; "Whether" is of a bool."""
+    for node in nodes(path):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = re.match(r"[^\w`]*(\w+)", ast.get_docstring(node) or "")
+            word = first[1].lower() if first else ""
+            is_bool = getattr(getattr(node, "returns", None), "id", None) == "bool"
+            if word in PREPOSITIONS | PRONOUNS or word == "whether" and not is_bool:
+                line = 1 if isinstance(node, ast.Module) else node.lineno
+                yield line, f"a docstring begins with {word!r}: begin with a verb or a noun"
+
+
+def variable_names(path: str) -> Iterator[tuple[int, str]]:
+    """A variable has the name of the thing; fields and parameters are not looked at."""
+    classes = [node for node in nodes(path) if isinstance(node, ast.ClassDef)]
+    fields = {id(field) for node in classes for field in node.body}
+    for node in nodes(path):
+        if id(node) not in fields:
+            for name, line in _assigned(node):
+                if name in UNNAMED:
+                    yield line, f"the variable {name!r}: give it the name of the thing"
+
+
+def _assigned(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """Names that the node itself assigns, with their lines."""
+    targets: list[ast.expr | None] = []
+    match node:
+        case ast.Assign():
+            targets = [*node.targets]
+        case ast.AnnAssign() | ast.NamedExpr() | ast.For() | ast.AsyncFor() | ast.comprehension():
+            targets = [node.target]
+        case ast.With() | ast.AsyncWith():
+            targets = [item.optional_vars for item in node.items]
+    for target in filter(None, targets):
+        for part in ast.walk(target):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                yield part.id, part.lineno
+
+
+def summaries(path: str) -> Iterator[tuple[int, str]]:
+    """The summary of a route is imperative: "List voices"."""
+    if not path.startswith("api/"):
+        return
+    for node in nodes(path):
+        # That of FastAPI itself is the title of the whole.
+        if not isinstance(node, ast.Call) or _last_name(node.func) == "FastAPI":
+            continue
+        for argument in node.keywords:
+            if argument.arg == "summary" and isinstance(argument.value, ast.Constant):
+                first = re.split(r"\W", str(argument.value.value))[0]
+                if first.lower() not in IMPERATIVES:
+                    yield argument.value.lineno, f"{argument.value.value!r} begins with no verb"
+
+
+def ratchet(rule: FileRule, listed: list[str]) -> Iterator[str]:
+    """Violations of files that are not listed, and listed files that have none."""
+    violations = {path: sorted(set(rule(path))) for path in source()}
+    for path in listed:
+        if not violations.pop(path, None):
+            yield f"{path} is clean: take it off the list (tools/house.py --shrink)"
+    for path, of_file in violations.items():
+        yield from (f"{path}:{line}: {violation}" for line, violation in of_file)
+
+
 RULES = (
     sizes,
     words,
@@ -237,14 +361,32 @@ RULES = (
     excepts,
     context_variables,
 )
+FILE_RULES = (starred_tuples, openers, variable_names, summaries)
+
+
+def shrink(unclean: dict[str, list[str]]) -> None:
+    """Takes the files that have become clean off the lists."""
+    for rule in FILE_RULES:
+        unclean[rule.__name__] = [
+            f for f in unclean[rule.__name__] if f in source() and any(rule(f))
+        ]
+    head = text(UNCLEAN).partition("\n\n")[0]
+    lists = yaml.safe_dump(unclean, sort_keys=False)
+    (ROOT / UNCLEAN).write_text(f"{head}\n\n{lists}", encoding="utf-8")
 
 
 def main() -> int:
-    found = [f"{rule.__name__}: {one}" for rule in RULES for one in rule()]
-    for line in found:
+    unclean: dict[str, list[str]] = yaml.safe_load(text(UNCLEAN))
+    if sys.argv[1:] == ["--shrink"]:
+        shrink(unclean)
+    violations = [f"{rule.__name__}: {sentence}" for rule in RULES for sentence in rule()]
+    for rule in FILE_RULES:
+        sentences = ratchet(rule, unclean[rule.__name__])
+        violations += [f"{rule.__name__}: {sentence}" for sentence in sentences]
+    for line in violations:
         print(line, file=sys.stderr)
-    print(f"house: {len(RULES)} rules, {len(found)} violations")
-    return 1 if found else 0
+    print(f"house: {len(RULES + FILE_RULES)} rules, {len(violations)} violations")
+    return 1 if violations else 0
 
 
 if __name__ == "__main__":

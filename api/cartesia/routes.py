@@ -127,9 +127,16 @@ class CartesiaSpeech(LenientModel):
             timings=self.add_timestamps,
             pronunciations=(DictionaryRef(id=dictionary),) if dictionary else (),
         )
-        about = (synthesis, workspace_id, voice, style, make_encoder)
         slow = given.container == "mp3"
-        return ContextVoice(*about, slow_encoder=slow, operation=operation)
+        return ContextVoice(
+            synthesis,
+            workspace_id,
+            voice,
+            style,
+            make_encoder,
+            slow_encoder=slow,
+            operation=operation,
+        )
 
 
 class CartesiaWire(ContextWire):

@@ -3,7 +3,6 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -32,7 +31,7 @@ from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.conversation import MIN_MS
-from api.sockets.stt.listening import ListeningConversation, SocketListener, estimated_words
+from api.sockets.stt.listening import ListeningConversation, SocketListener, words_of
 from pipelines.audio.decode.stream import ChannelSplitter
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import SemanticTurns
@@ -161,10 +160,7 @@ class StreamChannel(SocketListener):
 
     async def _results(self, heard: LiveTranscript) -> None:
         query, model = self._stream.query, self._stream.model
-        words: Sequence[Any] = heard.words
-        if heard.text and not words:
-            about = heard.start_s, heard.duration_s, heard.confidence
-            words = estimated_words(heard.text, *about)
+        words = words_of(heard)
         if heard.final and words:
             self._last_end_s = words[-1].end
         language = heard.language if query.language == MULTI else None

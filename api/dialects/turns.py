@@ -1,11 +1,15 @@
 """The turns of one channel, from the turn detector, in any dialect."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from api.http.errors import to_api_error
-from api.sockets.stt.listening import ListeningConversation, SocketListener, estimated_words
+from api.sockets.stt.listening import (
+    ListeningConversation,
+    SocketListener,
+    estimated_words,
+    words_of,
+)
 from models.stt.base import Word
 from pipelines.stt.events import (
     EagerTranscript,
@@ -64,8 +68,8 @@ class TurnListener(SocketListener):
 
     def words(self) -> list[Word]:
         """Those of the text; where the recogniser gave no times, with times by their letters."""
-        known = [word for part in self._parts for word in _timed(part)]
-        return [*known, *estimated_words(*self._open, self.confidence)]
+        timed = [word for part in self._parts for word in words_of(part)]
+        return [*timed, *estimated_words(*self._open, self.confidence)]
 
     async def emit(self, event: LiveEvent) -> None:
         match event:
@@ -139,8 +143,3 @@ class TurnListener(SocketListener):
                 event = "StartOfTurn"
         self.text = text
         await self.tell(event, text, **more)
-
-
-def _timed(heard: LiveTranscript) -> Sequence[Word]:
-    about = heard.text, heard.start_s, heard.duration_s, heard.confidence
-    return heard.words or estimated_words(*about)

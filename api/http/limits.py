@@ -376,9 +376,13 @@ class RequestLimits:
     @asynccontextmanager
     async def counted_password(self, request: Request, principal: Principal) -> AsyncIterator[None]:
         """The same around a change of password, which only sessions of the user can fail."""
-        user, limit = f"password:{principal.user_id}", self.admission.failed_logins_per_minute
-        of_user = (Attempts("login", user, limit), self._hourly_of_owner(user))
-        async with counted(self.limits, *self._hourly_failures(client_address(request)), *of_user):
+        user = f"password:{principal.user_id}"
+        failures = [
+            *self._hourly_failures(client_address(request)),
+            Attempts("login", user, self.admission.failed_logins_per_minute),
+            self._hourly_of_owner(user),
+        ]
+        async with counted(self.limits, *failures):
             turn_of(request).leave()
             yield
 

@@ -77,18 +77,19 @@ class VoicesArguments(RequestModel):
 
 
 async def _speak(request: Request, asked: SpeakArguments) -> wire.CallToolResult:
-    workspace_id, output_format = request.state.principal.workspace_id, asked.output_format
+    workspace_id = request.state.principal.workspace_id
     synthesis = services_of(request).speech.synthesis
     wanted = SpeechRequest(
         text=asked.text, voice=asked.voice, speed=asked.speed, workspace_id=workspace_id
     )
     plan = await synthesis.plan(wanted, workspace_id)
-    paying = plan, workspace_id, request.state.operation
-    _, file = await synthesis.speak_file(*paying, output_format, MAX_SPEECH_BYTES)
+    _, file = await synthesis.speak_file(
+        plan, workspace_id, request.state.operation, asked.output_format, MAX_SPEECH_BYTES
+    )
     await request.state.take(2 * file.file.size)
     data = await to_thread.run_sync(lambda: b64encode(file.data).decode("ascii"))
     file.file.close()
-    audio = wire.AudioContent(data=data, mime_type=CODECS[output_format].media_type)
+    audio = wire.AudioContent(data=data, mime_type=CODECS[asked.output_format].media_type)
     said = f"{file.duration_s:.1f} seconds of speech with the voice {plan.voice.voice.name}"
     if plan.unread:
         said += f"; no voice reads {', '.join(plan.unread)}"
@@ -96,10 +97,12 @@ async def _speak(request: Request, asked: SpeakArguments) -> wire.CallToolResult
 
 
 async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.CallToolResult:
-    payer = request.state.principal.workspace_id, request.state.operation
-    speech, marks = services_of(request).speech, asked.redaction("mark")
+    workspace_id = request.state.principal.workspace_id
+    operation = request.state.operation
+    speech = services_of(request).speech
+    marks = asked.redaction("mark")
     known = await speech.speakers.named(request.state.principal, asked.known_speakers)
-    await speech.transcription.check_credit(*payer)
+    await speech.transcription.check_credit(workspace_id, operation)
     async with AsyncExitStack() as stack:
         if asked.url is not None:
             path = await stack.enter_async_context(
@@ -117,7 +120,8 @@ async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.Call
                 raise ApiError("validation_error", "audio: this is no base64") from None
             await to_thread.run_sync(path.write_bytes, data)
         result = await speech.transcription.transcribe(
-            *payer,
+            workspace_id,
+            operation,
             path,
             replace(asked.to_request(), known=known),
             lambda transcript: transcription_result(transcript, asked.timestamps, marks),

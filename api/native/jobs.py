@@ -126,9 +126,10 @@ async def transcribe_long(
         if fields.url:
             speech.check_url(fields.url)
         asked = await speech.transcription.pipeline.resolve(fields.to_request())
-        known, limits = fields.known_speakers, (CONFIG.most_hours * 3600, CONFIG.window_s)
-        await speech.speakers.named(principal, known)  # that they are there
-        task = transcription_jobs.TranscriptionTask(asked, fields.url, *limits, known)
+        await speech.speakers.named(principal, fields.known_speakers)  # that they are there
+        task = transcription_jobs.TranscriptionTask(
+            asked, fields.url, CONFIG.most_hours * 3600, CONFIG.window_s, fields.known_speakers
+        )
         name = fields.name or (upload.filename[:200] if upload else "") or "recording"
         await check()
         options = transcription_jobs.TASK.dump_json(task)

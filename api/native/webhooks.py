@@ -176,9 +176,10 @@ async def list_deliveries(
 async def redeliver(
     webhook_id: str, delivery_id: str, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownDelivery:
-    ids = _id(webhook_id), _id(delivery_id, "the webhook has no delivery of that id")
+    webhook = _id(webhook_id)
+    delivery = _id(delivery_id, "the webhook has no delivery of that id")
     await platform.request_limits.count_webhook_send(principal)
-    return _shown_delivery(await platform.webhooks.redeliver(principal, *ids))
+    return _shown_delivery(await platform.webhooks.redeliver(principal, webhook, delivery))
 
 
 @router.post(

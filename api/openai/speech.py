@@ -132,8 +132,10 @@ async def create_speech(
     tokens, language = parse(SpeechRequest(body.input))
     async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=None):
         tier = await names.speech_tier(body.model)
-        where = tier, "".join(token.text for token in tokens), workspace_id
-        voice_id = await names.choose_voice(body.voice, *where, language=language or None)
+        text = "".join(token.text for token in tokens)
+        voice_id = await names.choose_voice(
+            body.voice, tier, text, workspace_id, language=language or None
+        )
     asked = SpeechRequest(
         text=body.input,
         voice_id=voice_id,

@@ -38,13 +38,15 @@ class SpokenCommand(SocketListener):
 
     async def accept(self, samples: WyomingEvent, payload: bytes) -> None:
         """Raises ClientFault, or InsufficientCredit: then the audio is dropped."""
-        given = samples.rate, samples.width, samples.channels
-        if self._format not in (None, given):
+        audio_format = samples.rate, samples.width, samples.channels
+        if self._format not in (None, audio_format):
             raise ClientFault(f"{samples.type}: the format is not that of the audio before")
-        self._format = given
+        self._format = audio_format
         seconds = self._speech.live_transcription.limits.audio_timeout_s
         self._socket.timeouts.set("audio", seconds, f"no audio came for {seconds:g} seconds")
-        await self.input.accept(payload, "linear", *given)
+        await self.input.accept(
+            payload, "linear", samples.rate, width=samples.width, channels=samples.channels
+        )
 
     def finish(self) -> None:
         """The end of the audio: the transcript follows."""

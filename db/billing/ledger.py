@@ -133,6 +133,7 @@ def change_credit(
 
 def hold(
     session: Transaction,
+    *,
     workspace_id: int,
     operation: str,
     service: str,
@@ -168,6 +169,7 @@ class IdempotentHold:
 
 def hold_idempotently(
     session: Transaction,
+    *,
     workspace_id: int,
     name: str,
     service: str,
@@ -175,8 +177,8 @@ def hold_idempotently(
     expires_at: datetime,
     key_id: int = 0,
 ) -> IdempotentHold | None:
-    """As `hold` for an attempt of the request `name`; only one may run at a time. A request that
-    was captured is not captured again.
+    """Holds credit for an attempt of the request `name`, as `hold` does; only one attempt may run
+    at a time. A request that was captured is not captured again.
 
     The hold of an attempt that died is released first. None when the credit is too little, or
     after too many attempts.
@@ -187,7 +189,13 @@ def hold_idempotently(
             return IdempotentHold(operation, is_paid=True)
     _, following = attempts[-1]
     if following is None or not hold(
-        session, workspace_id, following, service, amount, expires_at, key_id
+        session,
+        workspace_id=workspace_id,
+        operation=following,
+        service=service,
+        amount=amount,
+        expires_at=expires_at,
+        key_id=key_id,
     ):
         return None
     return IdempotentHold(following, is_paid=False)
@@ -197,8 +205,8 @@ def has_paid(session: Transaction, workspace_id: int, name: str) -> bool:
     """Whether an attempt of the request `name` was captured, or has a hold that another attempt
     releases first."""
     attempts = _attempts(session, workspace_id, name)
-    found = chain.from_iterable(kinds.values() for kinds, _ in attempts)
-    return any(done == {"hold"} or "capture" in done and "refund" not in done for done in found)
+    kinds = chain.from_iterable(of_operations.values() for of_operations, _ in attempts)
+    return any(done == {"hold"} or "capture" in done and "refund" not in done for done in kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,26 +218,37 @@ class Settled:
 
 
 def capture(
-    session: Transaction, workspace_id: int, operation: str, service: str, cost: int, units: int
+    session: Transaction, *, workspace_id: int, operation: str, service: str, cost: int, units: int
 ) -> Settled:
     """Charges for the work and releases the rest of the hold. Idempotent.
 
     After the hold has expired, the charge is limited by the remaining credit: otherwise a client
     that reads slowly enough would pay nothing.
     """
-    return _end_hold(session, workspace_id, operation, "capture", service, cost, units)
+    return _end_hold(
+        session,
+        kind="capture",
+        workspace_id=workspace_id,
+        operation=operation,
+        service=service,
+        cost=cost,
+        units=units,
+    )
 
 
-def release(session: Transaction, workspace_id: int, operation: str, service: str) -> bool:
+def release(session: Transaction, *, workspace_id: int, operation: str, service: str) -> bool:
     """Releases the hold. False when it was settled before."""
-    return _end_hold(session, workspace_id, operation, "release", service).is_new
+    return _end_hold(
+        session, kind="release", workspace_id=workspace_id, operation=operation, service=service
+    ).is_new
 
 
 def _end_hold(
     session: Transaction,
+    *,
+    kind: Literal["capture", "release"],
     workspace_id: int,
     operation: str,
-    kind: str,
     service: str,
     cost: int = 0,
     units: int = 0,
@@ -248,9 +267,10 @@ def _end_hold(
             return Settled(-entries[kind].amount, is_new=False)
         if "expire" not in entries or entries.keys() & {"capture", "release"}:
             return Settled(0, is_new=False)
-        charged, held = min(cost, entries["hold"].held, credit_of(session, workspace_id)), 0
+        charged = min(cost, entries["hold"].held, credit_of(session, workspace_id))
+        held = 0
         key_id = entries["hold"].key_id
-    balance = _settle(session, workspace_id, charged, held)
+    balance = _settle(session, workspace_id=workspace_id, charged=charged, held=held)
     _add_entry(
         session,
         workspace_id,
@@ -274,7 +294,7 @@ def refund(session: Transaction, workspace_id: int, operation: str) -> bool:
     if "capture" not in entries or "refund" in entries:
         return False
     captured = entries["capture"]
-    balance = _settle(session, workspace_id, captured.amount, 0)
+    balance = _settle(session, workspace_id=workspace_id, charged=captured.amount, held=0)
     _add_entry(
         session,
         workspace_id,
@@ -325,7 +345,7 @@ def usage(
     groups = (_DAY.c.day, _DAY.c.service, _DAY.c.key_id if by_key else null())
     sums = (_DAY.c.units, _DAY.c.captures - _DAY.c.refunds, -_DAY.c.amount)
     query = (
-        select(*groups, *(func.sum(one) for one in sums))
+        select(*groups, *(func.sum(column) for column in sums))
         .where(
             _DAY.c.workspace_id == workspace_id,
             _DAY.c.day.between(first, last),
@@ -373,7 +393,7 @@ def discrepancies(session: Transaction) -> list[Discrepancy]:
     ]
 
 
-def _settle(session: Transaction, workspace_id: int, charged: int, held: int) -> int:
+def _settle(session: Transaction, *, workspace_id: int, charged: int, held: int) -> int:
     """Subtracts `charged` from the balance and `held` from the holds; returns the balance."""
     values = {"account": workspace_id, "charged": charged, "kept": held}
     balance: int = session.connection().execute(_SETTLE, values).scalar_one()
@@ -384,13 +404,14 @@ def _release_holds(session: Transaction, operations: Any, kind: str) -> int:
     """Deletes the holds and adds entries for their end; returns how many."""
     taken = delete(_HOLD).where(_HOLD.c.operation.in_(operations)).returning(_HOLD)
     of_workspace: dict[int, list[Any]] = defaultdict(list)
-    for one in session.connection().execute(taken).all():
-        of_workspace[one.workspace_id].append(one)
+    for row in session.connection().execute(taken).all():
+        of_workspace[row.workspace_id].append(row)
     for workspace_id, ended in sorted(of_workspace.items()):
-        balance = _settle(session, workspace_id, 0, sum(one.amount for one in ended))
-        for one in ended:
-            others = {"held": -one.amount, "service": one.service, "key_id": one.key_id}
-            _add_entry(session, workspace_id, one.operation, kind, balance, **others)
+        held = sum(row.amount for row in ended)
+        balance = _settle(session, workspace_id=workspace_id, charged=0, held=held)
+        for row in ended:
+            others = {"held": -row.amount, "service": row.service, "key_id": row.key_id}
+            _add_entry(session, workspace_id, row.operation, kind, balance, **others)
     return sum(map(len, of_workspace.values()))
 
 

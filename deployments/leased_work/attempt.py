@@ -159,8 +159,14 @@ class FitAttempt:
                 return await self.queue.fail(self.claimed, result.code, result.reason, report)
             judged = None if result.report is None else result.report.judged
             before = None if judged is None else judged.replaced_similarity
-            made = (result.pack, result.similarity, report, before)
-            return await self.queue.publish(self.claimed, self.engine, *made)
+            return await self.queue.publish(
+                self.claimed,
+                engine=self.engine,
+                pack=result.pack,
+                similarity=result.similarity,
+                report=report,
+                replaced_similarity=before,
+            )
 
         if not await until_available(finish):
             return "gone"

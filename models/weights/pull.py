@@ -270,8 +270,7 @@ def _configure(
     """Writes the model's configuration, unless an earlier pull has. Raises ValueError."""
     # The card of a repository of voices has the languages of all.
     languages = options.languages or origin.languages * (engine != "vits")
-    about = (origin.title, origin.owner, languages, options.gender)
-    text = model_yaml(engine, name, folder, *about)
+    text = model_yaml(engine, name, folder, origin.title, origin.owner, languages, options.gender)
     if not own_model(name).exists():  # it may have been edited
         own_catalogue().parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it gets secrets
         write_whole(own_model(name), text.encode())

@@ -181,13 +181,23 @@ class Charge:
             if self._is_paid:
                 return ledger.Settled(0, is_new=False)
             return ledger.capture(
-                transaction, self.workspace_id, self.operation, self.service, cost, units
+                transaction,
+                workspace_id=self.workspace_id,
+                operation=self.operation,
+                service=self.service,
+                cost=cost,
+                units=units,
             )
 
         return capture
 
     def _release(self, transaction: Transaction) -> ledger.Settled:
-        is_new = ledger.release(transaction, self.workspace_id, self.operation, self.service)
+        is_new = ledger.release(
+            transaction,
+            workspace_id=self.workspace_id,
+            operation=self.operation,
+            service=self.service,
+        )
         if not is_new and self._may_be_charged:
             is_new = ledger.refund(transaction, self.workspace_id, self.operation)
         return ledger.Settled(0, is_new)
@@ -407,11 +417,18 @@ class Billing:
 
     async def _hold(self, charge: Charge, operation: Operation) -> bool:
         """False when the credit does not suffice."""
-        work = (charge.workspace_id, charge.operation, charge.service, charge.micro_usd)
-        wish = (*work, utc_now() + HOLD, operation.key_id or 0)
+        expires_at = utc_now() + HOLD
 
         def hold(transaction: Transaction) -> bool:
-            held = ledger.hold_idempotently(transaction, *wish)
+            held = ledger.hold_idempotently(
+                transaction,
+                workspace_id=charge.workspace_id,
+                name=charge.operation,
+                service=charge.service,
+                amount=charge.micro_usd,
+                expires_at=expires_at,
+                key_id=operation.key_id or 0,
+            )
             if held is None:
                 return False
             # Set here: the reply of the database may be lost, and a release needs the operation.
@@ -424,7 +441,15 @@ class Billing:
             if operation.name is not None:
                 return await self._database.run_plain(hold)
             # A power cut may lose the hold: it ends the work too.
-            return await self._database.run_in_order(ledger.hold, *wish)
+            return await self._database.run_in_order(
+                ledger.hold,
+                workspace_id=charge.workspace_id,
+                operation=charge.operation,
+                service=charge.service,
+                amount=charge.micro_usd,
+                expires_at=expires_at,
+                key_id=operation.key_id or 0,
+            )
 
     async def wait_for_settlements(self) -> None:
         """Returns when this process has settled every charge, or given up."""

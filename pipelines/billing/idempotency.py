@@ -118,10 +118,19 @@ class IdempotencyStore:
 
         Raises RequestRunning or DatabaseUnavailable.
         """
-        lease, now = secrets.token_hex(16), utc_now()
-        times = (now, now + LEASE, now + KEPT_FOR)
+        lease = secrets.token_hex(16)
+        now = utc_now()
         try:
-            row = await self.database.run(rows.claim_answer, workspace_id, path, key, lease, *times)
+            row = await self.database.run(
+                rows.claim_answer,
+                workspace_id=workspace_id,
+                path=path,
+                key=key,
+                lease=lease,
+                now=now,
+                lease_until=now + LEASE,
+                expires_at=now + KEPT_FOR,
+            )
         except IntegrityError:
             raise RequestRunning from None
         if row.lease == lease:

@@ -154,14 +154,15 @@ class LeasedQueue(ABC, Generic[W]):
         """Fails what has no attempts left; returns how many."""
 
         def fail(session: Session, workspace_id: int, row_id: UUID) -> bool:
-            wanted = (self.of_table, workspace_id, row_id, utc_now(), self._work)
-            row: W | None = queue.hopeless_row(session, *wanted)
+            row: W | None = queue.hopeless_row(
+                session, self.of_table, workspace_id, row_id, now=utc_now(), work=self._work
+            )
             if row is not None:
                 self._fail(session, row, queue.NO_ATTEMPT_LEFT, self.given_up)
             return row is not None
 
-        found = await self._database.read(queue.hopeless_rows, self.of_table, utc_now(), self._work)
-        return sum([await self._database.run(fail, *one) for one in found])
+        rows = await self._database.read(queue.hopeless_rows, self.of_table, utc_now(), self._work)
+        return sum([await self._database.run(fail, *ids) for ids in rows])
 
     async def keep_holds(self) -> int:
         """Extends credit holds of unfinished work that were about to expire; returns how many."""

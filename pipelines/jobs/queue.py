@@ -73,11 +73,18 @@ class JobQueue(LeasedQueue[Job]):
     async def hold(self, claimed: Job, units: int) -> None:
         """Holds the price of the whole work, once. Raises InsufficientCredit."""
         service = SERVICES[claimed.kind]
-        cost, until = self._billing.cost(service, units), utc_now() + HOLD
+        cost = self._billing.cost(service, units)
+        expires_at = utc_now() + HOLD
 
         def hold(session: Session, row: Job) -> None:
             if row.held is None and not ledger.hold(
-                session, row.workspace_id, row.operation, service, cost, until, row.key_id
+                session,
+                workspace_id=row.workspace_id,
+                operation=row.operation,
+                service=service,
+                amount=cost,
+                expires_at=expires_at,
+                key_id=row.key_id,
             ):
                 raise InsufficientCredit("the job costs more than the credit of the workspace")
             row.held = row.held or units
@@ -187,12 +194,15 @@ class JobQueue(LeasedQueue[Job]):
         self._settle(session, row, charges=status == "completed" or is_due)
         if row.kind == BATCH:
             release_lines(session, row)
-        row.status, row.finished_at = status, utc_now()
+        row.status = status
+        row.finished_at = utc_now()
         row.lease = row.lease_until = row.estimated_completion = None
-        useless = ("result",) if (row.kind, status) == ("speech", "failed") else ()
+        useless_kinds = ["part"]
+        if row.kind == "speech" and status == "failed":
+            useless_kinds.append("result")
         if row.kind != BATCH:  # which is shown with its options
-            useless = (*useless, "options")
-        jobs.drop_files(session, row.id, "part", *useless)
+            useless_kinds.append("options")
+        jobs.drop_files(session, row.id, *useless_kinds)
         session.add(row)
         session.flush()
         kind: EventKind = "job.completed" if status == "completed" else "job.failed"
@@ -217,10 +227,19 @@ class JobQueue(LeasedQueue[Job]):
         service = SERVICES[row.kind]
         if row.held is not None and charges:
             cost = self._billing.cost(service, row.units)
-            work = (row.workspace_id, row.operation, service, cost, row.units)
-            metrics.charged_micro_usd.labels(service).inc(ledger.capture(session, *work).charged)
+            settled = ledger.capture(
+                session,
+                workspace_id=row.workspace_id,
+                operation=row.operation,
+                service=service,
+                cost=cost,
+                units=row.units,
+            )
+            metrics.charged_micro_usd.labels(service).inc(settled.charged)
         elif row.held is not None and row.status in UNFINISHED:
-            ledger.release(session, row.workspace_id, row.operation, service)
+            ledger.release(
+                session, workspace_id=row.workspace_id, operation=row.operation, service=service
+            )
 
     def _keep(
         self,

@@ -47,8 +47,9 @@ class JobRunner:
                 elif claimed.kind == BATCH:
                     await self._save(claimed, folder / "lines")
                     batch = batches.TASK.validate_json(task)
-                    doing = claimed, batch, folder / "lines", self.answer_line, self.config
-                    await batches.do_batch(self.jobs, *doing)
+                    await batches.do_batch(
+                        self.jobs, claimed, batch, folder / "lines", self.answer_line, self.config
+                    )
                 else:
                     await self._transcribe(claimed, transcription.TASK.validate_json(task), folder)
         except LeaseLost:

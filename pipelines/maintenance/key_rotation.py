@@ -104,7 +104,6 @@ class Rotation:
 
 
 def _in_chat(session: Session, chat: Chat) -> Iterator[Column]:
-    owner = (chat.workspace_id, chat.id)
-    yield chat, "title", chat_about(*owner, "title")
+    yield chat, "title", chat_about(chat.workspace_id, chat.id, "title")
     for entry in entries_of(session, chat.id):
-        yield entry, "content", chat_about(*owner)
+        yield entry, "content", chat_about(chat.workspace_id, chat.id)

@@ -184,11 +184,14 @@ class VoiceLibrary:
             report = await self._custom.files.read(voice.workspace_id, voice.report_file)
             parts["report"] = VoiceReport.model_validate_json(report)
         content = VoiceFile.model_validate(parts).model_dump_json().encode()
-        what = ("voice.exported", principal.actor, str(voice.id), {"passphrase": bool(passphrase)})
-        await self._custom.database.run(audit, voice.workspace_id, *what)
+        details = {"passphrase": bool(passphrase)}
+        await self._custom.database.run(
+            audit, voice.workspace_id, "voice.exported", principal.actor, str(voice.id), details
+        )
         salt = os.urandom(SALT_BYTES)
-        sealing = (voice.workspace_id, passphrase, salt)
-        encryption, about = await asyncio.to_thread(self._sealing, *sealing)
+        encryption, about = await asyncio.to_thread(
+            self._sealing, voice.workspace_id, passphrase, salt
+        )
         return MARK + salt + encryption.encrypt(content, about)
 
     async def load(

@@ -134,7 +134,14 @@ class VoiceQueue(LeasedQueue[Voice]):
             session.add(found)
             self._finish(session, voice)
             cost = self._billing.cost("voice", 1)
-            charged = ledger.capture(session, voice.workspace_id, voice.operation, "voice", cost, 1)
+            charged = ledger.capture(
+                session,
+                workspace_id=voice.workspace_id,
+                operation=voice.operation,
+                service="voice",
+                cost=cost,
+                units=1,
+            )
             self._record(session, voice, "voice.ready")
             metrics.charged_micro_usd.labels("voice").inc(charged.charged)
 
@@ -166,7 +173,9 @@ class VoiceQueue(LeasedQueue[Voice]):
         samples = [sample.file_id for sample in samples_of(session, voice.id)]
         expire_these_files(session, samples, utc_now())
         self._finish(session, voice)
-        ledger.release(session, voice.workspace_id, voice.operation, "voice")
+        ledger.release(
+            session, workspace_id=voice.workspace_id, operation=voice.operation, service="voice"
+        )
         self._record(session, voice, "voice.failed")
 
     def _finish(self, session: Session, voice: Voice) -> None:

@@ -184,9 +184,11 @@ class CustomVoices:
         if language is not None and not is_language(language):
             raise InvalidRequest(f"language: {language[:40]!r} is not the code of a language")
         codes = None if language is None else engine_codes(language)
-        mine, which = principal.workspace_id, (page, limit, status, codes, version_of)
-        found, total = await self.database.read(voices.voices_page, mine, *which)
-        return [(one, name if one.workspace_id != mine else None) for one, name in found], total
+        mine = principal.workspace_id
+        rows, total = await self.database.read(
+            voices.voices_page, mine, page, limit, status, codes, version_of
+        )
+        return [(row, owner if row.workspace_id != mine else None) for row, owner in rows], total
 
     async def get(self, principal: Principal, voice_id: str) -> Voice:
         """Raises VoiceNotFound."""
@@ -369,8 +371,15 @@ class CustomVoices:
         session.add_all(samples)
         voice.estimated_completion = dict(ends_in_turn(session, now, self._work))[voice.id]
         cost = self.billing.cost("voice", 1)
-        wish = (workspace_id, voice.operation, "voice", cost, now + HOLD, principal.key_id or 0)
-        if not ledger.hold(session, *wish):
+        if not ledger.hold(
+            session,
+            workspace_id=workspace_id,
+            operation=voice.operation,
+            service="voice",
+            amount=cost,
+            expires_at=now + HOLD,
+            key_id=principal.key_id or 0,
+        ):
             raise self.billing.refusal("voice", cost)
         self.billing.add_events(session, workspace_id, (voice_event("voice.created", voice),))
         details = {
@@ -410,10 +419,19 @@ def _delete(
         session.delete(voice)
         if voice.status == "processing" and (voice.attempt or voice.progress):
             cost = round(price * max(voice.progress, LEAST_SHARE))
-            charged = ledger.capture(session, workspace_id, voice.operation, "voice", cost, 0)
+            charged = ledger.capture(
+                session,
+                workspace_id=workspace_id,
+                operation=voice.operation,
+                service="voice",
+                cost=cost,
+                units=0,
+            )
             metrics.charged_micro_usd.labels("voice").inc(charged.charged)
         elif voice.status == "processing":
-            ledger.release(session, workspace_id, voice.operation, "voice")
+            ledger.release(
+                session, workspace_id=workspace_id, operation=voice.operation, service="voice"
+            )
     session.flush()
     details = {"status": found[-1].status}
     audit(session, workspace_id, "voice.deleted", principal.actor, str(voice_id), details)

@@ -80,9 +80,26 @@ def test_migrations_sum_existing_ledger_entries_by_day(
         for workspace in (1, 2):
             if number == 0:
                 transact(engine, ledger.open_account, workspace, 1000)
-            hold = (workspace, f"{workspace}-{number}", "tts", 50, moment, 100 + number)
-            transact(engine, ledger.hold, *hold)
-            transact(engine, ledger.capture, workspace, f"{workspace}-{number}", "tts", 10, 7)
+            operation = f"{workspace}-{number}"
+            transact(
+                engine,
+                ledger.hold,
+                workspace_id=workspace,
+                operation=operation,
+                service="tts",
+                amount=50,
+                expires_at=moment,
+                key_id=100 + number,
+            )
+            transact(
+                engine,
+                ledger.capture,
+                workspace_id=workspace,
+                operation=operation,
+                service="tts",
+                cost=10,
+                units=7,
+            )
     transact(engine, ledger.refund, 2, "2-1")
     command.downgrade(config, revision)
     upgrade(database_url)

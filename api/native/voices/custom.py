@@ -238,9 +238,15 @@ async def list_voices(
     principal: PrincipalDep, voices: VoicesDep, query: Annotated[VoiceQuery, Query()]
 ) -> Page[CustomVoice]:
     """Newest first, with those that are shared with it."""
-    which = (query.page, query.limit, query.status, query.language, query.version_of)
-    found, total = await voices.custom.page(principal, *which)
-    return query.answer([custom_voice(*one) for one in found], total)
+    listed, total = await voices.custom.page(
+        principal,
+        query.page,
+        query.limit,
+        status=query.status,
+        language=query.language,
+        version_of=query.version_of,
+    )
+    return query.answer([custom_voice(voice, owner) for voice, owner in listed], total)
 
 
 @router.get("/voices/{voice_id}", summary="A custom voice")

@@ -443,9 +443,14 @@ class RealtimeConversation:
             text, workspace_id = view.instructions, self.workspace_id
             language = await directory.language_of(text, workspace_id, expected=self._language)
             self._language = language
-        wanted, names = view.audio.output.voice, speech.openai
-        where = (self._tier, view.instructions, self.workspace_id)
-        voice_id = await names.choose_voice(wanted, *where, language=language, field=VOICE_FIELD)
+        voice_id = await speech.openai.choose_voice(
+            view.audio.output.voice,
+            tier=self._tier,
+            text=view.instructions,
+            workspace_id=self.workspace_id,
+            language=language,
+            field=VOICE_FIELD,
+        )
         if voice_id is not None:
             return await directory.find_named(voice_id, self.workspace_id)
         return directory.default(language, await directory.voices())

@@ -252,10 +252,16 @@ class UserTurns:
         if text.startswith(shown) and text != shown:
             rest = text[len(shown) :]
             await self._host.send(server_events.transcription_delta(turn.item_id, rest))
-        for said in (one for part in turn.parts for one in part.turns):
-            times = (said.start + self.options.from_s, said.end + self.options.from_s)
-            segment = (turn.item_id, said.text, said.speaker, *times)
-            await self._host.send(server_events.transcription_segment(*segment))
+        for utterance in (utterance for part in turn.parts for utterance in part.turns):
+            await self._host.send(
+                server_events.transcription_segment(
+                    turn.item_id,
+                    text=utterance.text,
+                    speaker=utterance.speaker,
+                    start_s=utterance.start + self.options.from_s,
+                    end_s=utterance.end + self.options.from_s,
+                )
+            )
         logprobs = _logprobs(turn.parts) if self.options.wants_logprobs else None
         await self._host.send(
             server_events.transcription_completed(turn.item_id, text, seconds, logprobs=logprobs)

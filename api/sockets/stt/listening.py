@@ -317,14 +317,21 @@ class ListeningConversation(Conversation):
             one.input.finish(whole=whole)
 
 
+def words_of(heard: LiveTranscript) -> Sequence[Word]:
+    """The words of a transcript, with estimated times where the recogniser gave none."""
+    return heard.words or estimated_words(
+        heard.text, heard.start_s, heard.duration_s, heard.confidence
+    )
+
+
 def estimated_words(text: str, start_s: float, seconds: float, confidence: float) -> list[Word]:
-    """The words of an interim, which has no times: by their letters."""
+    """Words with times that are estimated from their letters, as an interim has none."""
     return [
         Word(
-            text[one.text_start : one.text_end],
-            start_s + one.start_s,
-            start_s + one.end_s,
+            text[span.text_start : span.text_end],
+            start_s + span.start_s,
+            start_s + span.end_s,
             confidence,
         )
-        for one in (spread(text, seconds) if text else ())
+        for span in (spread(text, seconds) if text else ())
     ]

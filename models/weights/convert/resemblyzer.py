@@ -31,8 +31,8 @@ def convert(published: Path) -> dict[str, bytes]:
         weight = _gates(tensors, f"lstm.weight_ih_l{layer}", (inputs,))[None]
         recurrent = _gates(tensors, f"lstm.weight_hh_l{layer}", (UNITS,))[None]
         biases = [_gates(tensors, f"lstm.bias_{side}_l{layer}", ()) for side in ("ih", "hh")]
-        given = (weight, recurrent, np.concatenate(biases)[None], "frames")
-        states = graph.add("LSTM", sound, *given, hidden_size=UNITS)
+        bias = np.concatenate(biases)[None]
+        states = graph.add("LSTM", sound, weight, recurrent, bias, "frames", hidden_size=UNITS)
         if layer == LAYERS - 1:
             graph.nodes[-1].output.append("last")  # states, of the valid frames
         sound = graph.add("Squeeze", states, one)

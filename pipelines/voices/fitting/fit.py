@@ -133,13 +133,14 @@ class Fit:
         """
         speaker = analyse(decode_all(recordings), encoder, load_second_encoder())
         prior = prior or load_fitting_prior()
-        state: tuple[SearchState | None, FitProgress | None] = None, None
+        search: SearchState | None = None
+        progress: FitProgress | None = None
         if checkpoint:
             try:
-                state = read_checkpoint(checkpoint, FitProgress, prior.space.size)
+                search, progress = read_checkpoint(checkpoint, FitProgress, prior.space.size)
             except CheckpointError as error:
                 logger.warning("voice_fit_begun_anew", extra={"reason": str(error)})
-        return cls(speaker, language, gender, config, prior, british, *state)
+        return cls(speaker, language, gender, config, prior, british, search, progress)
 
     @property
     def progress(self) -> float:

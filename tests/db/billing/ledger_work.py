@@ -36,14 +36,36 @@ def spend(engine: Engine, workspace_id: int, price: int, attempts: int) -> int:
     captured = 0
     for _ in range(attempts):
         operation = uuid4().hex
-        if not transact(engine, ledger.hold, workspace_id, operation, "tts", price, soon()):
+        if not transact(
+            engine,
+            ledger.hold,
+            workspace_id=workspace_id,
+            operation=operation,
+            service="tts",
+            amount=price,
+            expires_at=soon(),
+        ):
             continue
         choice = random.random()
         if choice < 0.6:
-            done = transact(engine, ledger.capture, workspace_id, operation, "tts", price, 1)
+            done = transact(
+                engine,
+                ledger.capture,
+                workspace_id=workspace_id,
+                operation=operation,
+                service="tts",
+                cost=price,
+                units=1,
+            )
             captured += done.charged
         elif choice < 0.9:
-            transact(engine, ledger.release, workspace_id, operation, "tts")
+            transact(
+                engine,
+                ledger.release,
+                workspace_id=workspace_id,
+                operation=operation,
+                service="tts",
+            )
     return captured
 
 
@@ -75,18 +97,40 @@ def _pay_and_crash(url: str, workspace_id: int, price: int, number: int) -> None
     operation = f"death-{number}"
     point = number % 5
     with Session(engine) as session, session.begin():
-        ledger.hold(session, workspace_id, operation, "tts", price, soon())
+        ledger.hold(
+            session,
+            workspace_id=workspace_id,
+            operation=operation,
+            service="tts",
+            amount=price,
+            expires_at=soon(),
+        )
         if point == 0:
             _crash()
     if point == 1:
         _crash()
     with Session(engine) as session, session.begin():
-        ledger.capture(session, workspace_id, operation, "tts", price, 1)
+        ledger.capture(
+            session,
+            workspace_id=workspace_id,
+            operation=operation,
+            service="tts",
+            cost=price,
+            units=1,
+        )
         if point == 2:
             _crash()
     if point == 3:
         _crash()
-    transact(engine, ledger.capture, workspace_id, operation, "tts", price, 1)  # a retry
+    transact(
+        engine,
+        ledger.capture,
+        workspace_id=workspace_id,
+        operation=operation,
+        service="tts",
+        cost=price,
+        units=1,
+    )  # a retry
     _crash()
 
 

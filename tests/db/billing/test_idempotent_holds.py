@@ -22,7 +22,14 @@ async def account(database: Database) -> Database:
 
 
 async def hold(database: Database, amount: int = 400) -> IdempotentHold | None:
-    return await database.run(hold_idempotently, WORKSPACE, "request", "tts", amount, soon())
+    return await database.run(
+        hold_idempotently,
+        workspace_id=WORKSPACE,
+        name="request",
+        service="tts",
+        amount=amount,
+        expires_at=soon(),
+    )
 
 
 async def credit(database: Database) -> int:
@@ -40,7 +47,14 @@ async def test_the_hold_of_a_crashed_attempt_is_released_by_the_next(account: Da
 async def test_an_attempt_after_a_capture_is_paid_and_holds_nothing(account: Database) -> None:
     first = await hold(account)
     assert first is not None
-    await account.run(ledger.capture, WORKSPACE, first.operation, "tts", 300, 20)
+    await account.run(
+        ledger.capture,
+        workspace_id=WORKSPACE,
+        operation=first.operation,
+        service="tts",
+        cost=300,
+        units=20,
+    )
     again = await hold(account)
     assert again is not None and again.is_paid
     assert await credit(account) == CREDIT - 300
@@ -53,7 +67,14 @@ async def test_an_attempt_during_a_capture_waits_for_it_and_is_paid(account: Dat
     captured, commits = threading.Event(), threading.Event()
 
     def capture_slowly(session: Session) -> None:
-        ledger.capture(session, WORKSPACE, first.operation, "tts", 300, 20)
+        ledger.capture(
+            session,
+            workspace_id=WORKSPACE,
+            operation=first.operation,
+            service="tts",
+            cost=300,
+            units=20,
+        )
         captured.set()
         commits.wait(10)
 
@@ -69,7 +90,14 @@ async def test_an_attempt_during_a_capture_waits_for_it_and_is_paid(account: Dat
 
 async def test_the_holds_of_all_crashed_attempts_are_released(account: Database) -> None:
     for number in (1, 2):
-        await account.run(ledger.hold, WORKSPACE, f"request.{number}", "tts", 300, soon())
+        await account.run(
+            ledger.hold,
+            workspace_id=WORKSPACE,
+            operation=f"request.{number}",
+            service="tts",
+            amount=300,
+            expires_at=soon(),
+        )
     third = await hold(account, CREDIT)
     assert third == IdempotentHold("request.3", is_paid=False)
     assert await ledger_is_consistent(account)
@@ -78,7 +106,14 @@ async def test_the_holds_of_all_crashed_attempts_are_released(account: Database)
 async def test_an_attempt_after_a_refund_must_be_paid_again(account: Database) -> None:
     first = await hold(account)
     assert first is not None
-    await account.run(ledger.capture, WORKSPACE, first.operation, "tts", 300, 20)
+    await account.run(
+        ledger.capture,
+        workspace_id=WORKSPACE,
+        operation=first.operation,
+        service="tts",
+        cost=300,
+        units=20,
+    )
     await account.run(ledger.refund, WORKSPACE, first.operation)
     again = await hold(account)
     assert again is not None and not again.is_paid
@@ -96,7 +131,9 @@ async def test_attempts_beyond_the_maximum_number_are_refused(
     for _ in range(2 * ATTEMPTS):
         held = await hold(account)
         assert held is not None
-        await account.run(ledger.release, WORKSPACE, held.operation, "tts")
+        await account.run(
+            ledger.release, workspace_id=WORKSPACE, operation=held.operation, service="tts"
+        )
     assert await hold(account) is None
     assert await ledger_is_consistent(account)
 

@@ -28,12 +28,41 @@ async def credit(database: Database) -> int:
     return await database.read(ledger.credit_of, WORKSPACE)
 
 
-async def hold(database: Database, operation: str, amount: int = 400) -> bool:
-    return await database.run(ledger.hold, WORKSPACE, operation, "tts", amount, soon())
+async def hold(
+    database: Database,
+    operation: str,
+    amount: int = 400,
+    *,
+    service: str = "tts",
+    expires_at: datetime | None = None,
+) -> bool:
+    return await database.run(
+        ledger.hold,
+        workspace_id=WORKSPACE,
+        operation=operation,
+        service=service,
+        amount=amount,
+        expires_at=expires_at or soon(),
+    )
 
 
-async def capture(database: Database, operation: str, cost: int) -> ledger.Settled:
-    return await database.run(ledger.capture, WORKSPACE, operation, "tts", cost, 7)
+async def capture(
+    database: Database, operation: str, cost: int, *, service: str = "tts", units: int = 7
+) -> ledger.Settled:
+    return await database.run(
+        ledger.capture,
+        workspace_id=WORKSPACE,
+        operation=operation,
+        service=service,
+        cost=cost,
+        units=units,
+    )
+
+
+async def release(database: Database, operation: str) -> bool:
+    return await database.run(
+        ledger.release, workspace_id=WORKSPACE, operation=operation, service="tts"
+    )
 
 
 async def entries(database: Database) -> list[tuple[str, str, int, int, int]]:
@@ -65,14 +94,14 @@ async def test_a_second_capture_charges_nothing_and_returns_the_first(account: D
     await hold(account, "one")
     await capture(account, "one", 150)
     assert await capture(account, "one", 300) == ledger.Settled(150, is_new=False)
-    assert not await account.run(ledger.release, WORKSPACE, "one", "tts")
+    assert not await release(account, "one")
     assert await credit(account) == CREDIT - 150
 
 
 async def test_a_release_returns_the_whole_hold_once(account: Database) -> None:
     await hold(account, "one")
-    assert await account.run(ledger.release, WORKSPACE, "one", "tts")
-    assert not await account.run(ledger.release, WORKSPACE, "one", "tts")
+    assert await release(account, "one")
+    assert not await release(account, "one")
     assert await capture(account, "one", 100) == ledger.Settled(0, is_new=False)
     assert await credit(account) == CREDIT
 
@@ -82,13 +111,21 @@ async def test_a_hold_beyond_the_credit_or_without_an_account_is_refused(account
     assert not await hold(account, "two", 401)
     assert await hold(account, "three", 400)
     assert await credit(account) == 0
-    assert not await account.run(ledger.hold, 5, "other", "tts", 0, soon())  # has no account
+    without_account = 5
+    assert not await account.run(
+        ledger.hold,
+        workspace_id=without_account,
+        operation="other",
+        service="tts",
+        amount=0,
+        expires_at=soon(),
+    )
 
 
 async def test_only_expired_holds_are_released(account: Database) -> None:
     past = utc_now() - timedelta(seconds=1)
-    await account.run(ledger.hold, WORKSPACE, "old", "tts", 300, past)
-    await account.run(ledger.hold, WORKSPACE, "older", "stt", 200, past)
+    await hold(account, "old", 300, expires_at=past)
+    await hold(account, "older", 200, service="stt", expires_at=past)
     await hold(account, "live")
     assert await account.run(ledger.release_expired, utc_now()) == 2
     assert await account.run(ledger.release_expired, utc_now()) == 0
@@ -101,7 +138,7 @@ async def test_renewed_holds_do_not_expire_and_only_named_ones_are_renewed(
 ) -> None:
     past = utc_now() - timedelta(seconds=1)
     for name in ("kept", "captured", "forgotten"):
-        await account.run(ledger.hold, WORKSPACE, name, "tts", 300, past)
+        await hold(account, name, 300, expires_at=past)
     await capture(account, "captured", 100)
     names = ["kept", "captured", "never held"]
     assert await account.run_plain(ledger.renew_holds, names, soon()) == 1
@@ -114,12 +151,12 @@ async def test_renewed_holds_do_not_expire_and_only_named_ones_are_renewed(
 async def test_a_capture_after_its_hold_expired_charges_at_most_the_remaining_credit(
     account: Database, spent: int, charged: int
 ) -> None:
-    await account.run(ledger.hold, WORKSPACE, "old", "tts", 300, utc_now())
+    await hold(account, "old", 300, expires_at=utc_now())
     await account.run(ledger.release_expired, utc_now() + timedelta(seconds=1))
     assert await hold(account, "new", spent)
     assert await capture(account, "old", 100) == ledger.Settled(charged, is_new=True)
     assert await capture(account, "old", 100) == ledger.Settled(charged, is_new=False)
-    assert not await account.run(ledger.release, WORKSPACE, "old", "tts")
+    assert not await release(account, "old")
     assert await credit(account) == CREDIT - spent - charged
     assert await account.run(ledger.refund, WORKSPACE, "old")
     assert await credit(account) == CREDIT - spent
@@ -129,7 +166,7 @@ async def test_a_capture_after_its_hold_expired_charges_at_most_the_remaining_cr
 async def test_a_capture_after_its_hold_expired_never_charges_more_than_was_held(
     account: Database,
 ) -> None:
-    await account.run(ledger.hold, WORKSPACE, "old", "tts", 300, utc_now())
+    await hold(account, "old", 300, expires_at=utc_now())
     await account.run(ledger.release_expired, utc_now() + timedelta(seconds=1))
     assert await capture(account, "old", 500) == ledger.Settled(300, is_new=True)
 
@@ -189,9 +226,9 @@ async def test_usage_is_summed_by_service_and_utc_day(
         moment = midnight + timedelta(seconds=seconds)
         monkeypatch.setattr(ledger, "utc_now", lambda moment=moment: moment)
         service = "stt" if number == 2 else "tts"
-        await account.run(ledger.hold, WORKSPACE, f"{number}", service, 50, soon())
-        await account.run(ledger.hold, WORKSPACE, f"left {number}", "chat", 5, soon())
-        await account.run(ledger.capture, WORKSPACE, f"{number}", service, 10, number)
+        await hold(account, f"{number}", 50, service=service)
+        await hold(account, f"left {number}", 5, service="chat")
+        await capture(account, f"{number}", 10, service=service, units=number)
     days = await account.read(ledger.usage, WORKSPACE, midnight.date(), midnight.date())
     assert [(f"{day.day}", day.service, day.units, day.requests, day.cost) for day in days] == [
         ("2028-03-01", "stt", 2, 1, 10),
@@ -226,7 +263,14 @@ async def test_check_days_finds_daily_sums_that_differ_from_their_entries(
 
 async def test_a_hold_is_rolled_back_with_its_transaction(account: Database) -> None:
     def fail(session: object) -> None:
-        ledger.hold(session, WORKSPACE, "one", "tts", 400, soon())  # type: ignore[arg-type]
+        ledger.hold(
+            session,  # type: ignore[arg-type]
+            workspace_id=WORKSPACE,
+            operation="one",
+            service="tts",
+            amount=400,
+            expires_at=soon(),
+        )
         raise KeyError
 
     with pytest.raises(KeyError):

@@ -58,7 +58,13 @@ class LedgerMachine(RuleBasedStateMachine):
         operation = f"{self.workspace}-{len(self.held) + len(self.ended)}"
         enough = self.balance - sum(self.held.values()) >= amount
         assert enough == transact(
-            self.engine, ledger.hold, self.workspace, operation, "tts", amount, utc_now()
+            self.engine,
+            ledger.hold,
+            workspace_id=self.workspace,
+            operation=operation,
+            service="tts",
+            amount=amount,
+            expires_at=utc_now(),
         )
         if enough:
             self.held[operation] = amount
@@ -69,7 +75,13 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(operation=operations, cost=AMOUNTS)
     def capture(self, operation: str, cost: int) -> None:
         done = transact(
-            self.engine, ledger.capture, self.workspace, operation, "tts", cost, cost // 2
+            self.engine,
+            ledger.capture,
+            workspace_id=self.workspace,
+            operation=operation,
+            service="tts",
+            cost=cost,
+            units=cost // 2,
         )
         if operation in self.held:
             charged = min(cost, self.held.pop(operation))
@@ -91,7 +103,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(operation=operations)
     def release(self, operation: str) -> None:
-        done = transact(self.engine, ledger.release, self.workspace, operation, "tts")
+        done = transact(
+            self.engine,
+            ledger.release,
+            workspace_id=self.workspace,
+            operation=operation,
+            service="tts",
+        )
         assert done == (operation in self.held or self.ended.get(operation) == "expired")
         if done:
             self.held.pop(operation, None)
@@ -126,7 +144,14 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(operation=operations)
     def crash_while_capturing(self, operation: str) -> None:
         def work(session: object) -> None:
-            ledger.capture(session, self.workspace, operation, "tts", 5, 1)  # type: ignore[arg-type]
+            ledger.capture(
+                session,  # type: ignore[arg-type]
+                workspace_id=self.workspace,
+                operation=operation,
+                service="tts",
+                cost=5,
+                units=1,
+            )
             raise _Crash
 
         with pytest.raises(_Crash):

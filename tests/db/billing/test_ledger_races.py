@@ -48,8 +48,17 @@ async def test_concurrent_credit_changes_of_one_operation_apply_once(database: D
 
 async def test_concurrent_refunds_of_one_charge_apply_once(database: Database) -> None:
     await database.run(ledger.open_account, WORKSPACE, CREDIT)
-    await database.run(ledger.hold, WORKSPACE, "one", "tts", PRICE, utc_now())
-    await database.run(ledger.capture, WORKSPACE, "one", "tts", PRICE, 1)
+    await database.run(
+        ledger.hold,
+        workspace_id=WORKSPACE,
+        operation="one",
+        service="tts",
+        amount=PRICE,
+        expires_at=utc_now(),
+    )
+    await database.run(
+        ledger.capture, workspace_id=WORKSPACE, operation="one", service="tts", cost=PRICE, units=1
+    )
     refunds = (database.run(ledger.refund, WORKSPACE, "one") for _ in range(8))
     assert sum(await asyncio.gather(*refunds)) == 1
     assert await database.read(ledger.credit_of, WORKSPACE) == CREDIT

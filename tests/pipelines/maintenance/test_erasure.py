@@ -63,7 +63,14 @@ async def account(database: Database, monkeypatch: pytest.MonkeyPatch) -> Accoun
     def add_rows(session: Session) -> int:
         url, events = "https://hooks.example.com/", ["tts.completed"]
         session.add(Webhook(id=uuid4(), workspace_id=workspace_id, url=url, events=events))
-        assert ledger.hold(session, workspace_id, UNFINISHED, "voice", 1_000_000, utc_now())
+        assert ledger.hold(
+            session,
+            workspace_id=workspace_id,
+            operation=UNFINISHED,
+            service="voice",
+            amount=1_000_000,
+            expires_at=utc_now(),
+        )
         return session.exec(select(User.id)).one()
 
     user_id = await database.run(add_rows)

@@ -95,7 +95,14 @@ async def test_housekeeping_of_an_empty_database_changes_nothing(housekeeper: Ho
 async def test_expired_holds_are_released(housekeeper: Housekeeper, database: Database) -> None:
     workspace_id = await _workspace(database)
     now = utc_now()
-    await database.run(hold, workspace_id, "op", "tts", 600, now + timedelta(minutes=1))
+    await database.run(
+        hold,
+        workspace_id=workspace_id,
+        operation="op",
+        service="tts",
+        amount=600,
+        expires_at=now + timedelta(minutes=1),
+    )
     assert (await housekeeper.run_once())["holds"] == 0
 
     def age(session: Session) -> None:
