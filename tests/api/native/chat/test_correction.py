@@ -254,6 +254,9 @@ def test_a_tone_that_the_language_model_does_not_apply_is_a_warning(
         "Keep `dont`, ~~~ and **bold** \\o/ as they are.",
         "((((((((((" * 200,
         "\u202eevil\u202c text is here.",
+        'He said: "It is late."',
+        "We asked (it is late!)",
+        "I told them: “Is it late?”",
         "1 2 3",
     ],
 )
