@@ -174,6 +174,7 @@ class Model(TypedDict):
     languages: list[str]
     aliases: list[str]
     description: NotRequired[str | None]
+    context_tokens: NotRequired[int | None]
     fallback: NotRequired[str | None]
     status: Literal["ready", "asleep", "unavailable"]
     problem: NotRequired[str | None]

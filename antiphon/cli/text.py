@@ -64,16 +64,23 @@ def chat(
 @click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-i", "--in-place", is_flag=True, help="Write the corrected text into the file.")
 @click.option("-d", "--diff", is_flag=True, help="Show what changes; status 1 when something does.")
+@click.option("-t", "--tone", help="Reword it, such as professional or friendly.")
 @pass_service
 def correct(
-    service: ServiceClient, text: str | None, file: Path | None, in_place: bool, diff: bool
+    service: ServiceClient,
+    text: str | None,
+    file: Path | None,
+    in_place: bool,
+    diff: bool,
+    tone: str | None,
 ) -> None:
-    """Correct grammar and spelling.
+    """Correct grammar and spelling. What was asked for and not done is a warning.
 
     \b
     antiphon correct "i cant beleive its allready friday"
     antiphon correct -f letter.txt --diff
     antiphon correct -f letter.txt --in-place
+    antiphon correct --tone friendly "Send me the report."
     """
     if in_place and file is None:
         raise click.UsageError("--in-place needs --file")
@@ -81,7 +88,8 @@ def correct(
         text = file.read_text(encoding="utf-8")
     elif text is None or text == "-":
         text = sys.stdin.read()
-    answer = service.ask("POST", COMPLETIONS, json={"text": text, "stream": False})
+    body = {"text": text, "stream": False, **given(style=None if tone is None else {"tone": tone})}
+    answer = service.ask("POST", COMPLETIONS, json=body)
     for warning in answer["correction"]["warnings"]:
         click.echo(f"Warning: {warning['message']}", err=True)
     corrected: str = answer["choices"][0]["message"]["content"]

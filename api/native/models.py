@@ -23,6 +23,9 @@ class Model(BaseModel):
     description: str | None = Field(
         default=None, description="What users of the model have to know"
     )
+    context_tokens: int | None = Field(
+        default=None, description="Tokens of prompt and answer together; of chat models"
+    )
     fallback: str | None = Field(
         default=None, description="The model that answers while this one is down or overloaded"
     )
@@ -63,6 +66,7 @@ def shown_model(listed: ListedModel, *other_aliases: str) -> Model:
         languages=list(info.languages),
         aliases=[*info.aliases, *other_aliases],
         description=info.description,
+        context_tokens=info.context_tokens,
         fallback=info.fallback,
         status=listed.status,
         problem=listed.problem,

@@ -1,23 +1,39 @@
 """The models, with the names of OpenAI's that they answer to."""
 
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
 from api.http.errors import ApiError
 from api.http.routing import SpeechDep, make_router
-from api.native.models import Model, ModelListing, shown_model
+from api.native.models import Model, shown_model
 from api.openai.names import aliases_of, unknown_model
 
 router = make_router("models", scope="any", visitors=True)
 
 
+class OpenAIModel(Model):
+    max_model_len: int | None = Field(description="`context_tokens`, by vLLM's name")
+
+
+class OpenAIModelListing(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[OpenAIModel]
+
+
 @router.get("/openai/v1/models", summary="The models, for OpenAI's clients")
-async def list_models(speech: SpeechDep) -> ModelListing:
+async def list_models(speech: SpeechDep) -> OpenAIModelListing:
     """The same as `GET /models`; the aliases hold OpenAI's names, such as `tts-1`, too."""
     listed = await speech.openai.models.models()
-    more = aliases_of(speech.openai.config, [one.info for one in listed])
-    return ModelListing(data=[shown_model(one, *more.get(one.info.id, ())) for one in listed])
+    more = aliases_of(speech.openai.config, [model.info for model in listed])
+    models = [shown_model(model, *more.get(model.info.id, ())) for model in listed]
+    return OpenAIModelListing(
+        data=[OpenAIModel(**dict(model), max_model_len=model.context_tokens) for model in models]
+    )
 
 
 @router.get("/openai/v1/models/{model_id:path}", summary="One model, for OpenAI's clients")
-async def get_model(model_id: str, speech: SpeechDep) -> Model:
+async def get_model(model_id: str, speech: SpeechDep) -> OpenAIModel:
     """Looked up by id or alias; the response has the model's own `id`."""
     for model in (await list_models(speech)).data:
         if model_id == model.id or model_id in model.aliases:

@@ -112,7 +112,11 @@ async def answer(
             ChatRequest(
                 session.principal.workspace_id,
                 GenerationRequest(
-                    (asked,), sampling, cache_key=conversation_id or "", is_spoken=True
+                    (asked,),
+                    sampling,
+                    template_kwargs={"names_maker": True},
+                    cache_key=conversation_id or "",
+                    is_spoken=True,
                 ),
                 save_chat=False,
                 operation=session.payer,

@@ -5,6 +5,7 @@
     python -m benchmarks.correction.quality --jfleg ~/jfleg --write jfleg.txt
     python -m benchmarks.correction.quality --model llm/qwen2_5_coder_1_5b --german
     python -m benchmarks.correction.quality --ask   # the language model for each correction
+    python -m benchmarks.correction.quality --texts clean.txt --verbose   # a clean sentence a line
 
 `--write` saves the answers to JFLEG's sentences for its own script, `eval/gleu.py`. All requests go
 over HTTP to the application, which the benchmark serves itself with one chat model.
@@ -42,6 +43,9 @@ STREAMED = 8  # sentences of one text
 
 def main() -> None:
     arguments = _parse()
+    if arguments.texts is not None:
+        _measure_texts(arguments)
+        return
     faulty = _faulty_sentences(arguments)[: arguments.first]
     with _served(arguments.model, arguments.ask) as server, httpx.Client(timeout=120) as client:
         corrector = _Corrector(client, server, arguments.tone)
@@ -54,6 +58,15 @@ def main() -> None:
             _tell_clean(corrector, list(clean_sentences(arguments.clean)), arguments.verbose)
     if arguments.write is not None:
         arguments.write.write_text("".join(f"{jfleg.separated(text)}\n" for text in outputs))
+    print(hardware(), versions("harper-py", "symspellpy", "xllamacpp"))
+
+
+def _measure_texts(arguments: argparse.Namespace) -> None:
+    texts = arguments.texts.read_text("utf-8").splitlines()[: arguments.clean]
+    sentences = [CleanSentence(text, ()) for text in texts]
+    with _served(arguments.model, arguments.ask) as server, httpx.Client(timeout=120) as client:
+        corrector = _Corrector(client, server, arguments.tone)
+        _tell_clean(corrector, sentences, arguments.verbose)
     print(hardware(), versions("harper-py", "symspellpy", "xllamacpp"))
 
 
@@ -179,6 +192,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--german", action="store_true", help="German sentences")
     parser.add_argument("--write", type=Path, help="a file for the answers, in tokens")
     parser.add_argument("--clean", type=int, default=CLEAN, help="number of clean sentences")
+    parser.add_argument("--texts", type=Path, help="a file of clean sentences to measure alone")
     parser.add_argument("--first", type=int, help="number of faulty sentences; all by default")
     parser.add_argument("--tone", help="tone of the corrections")
     parser.add_argument("--verbose", action="store_true", help="print unexpected results")

@@ -13,7 +13,6 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
-from configs.schema.serve import AUTO
 from configs.settings import Settings, weights_dir
 from deployments import cluster
 from deployments.compat import driver_handle
@@ -116,7 +115,7 @@ class ChatArrival:
         for application in config["applications"]:
             for entry in cluster.entries(application):
                 if entry["name"] == waiting.deployment:
-                    entry["user_config"] = {**entry["user_config"], "model": AUTO}
+                    entry["user_config"] = {**entry["user_config"], "model": waiting.model}
         deploy_config(config, self._settings, self._dashboard)
         self._say(f"Chat: {shape.id} answers now")
 

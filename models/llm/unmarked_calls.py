@@ -16,6 +16,7 @@ _HEADS = tuple(
     f'{opening}{bracket}{{"name":"' for opening, bracket in product(_OPENINGS, _BRACKETS)
 )
 _AFTER_NAME = (',"arguments":', ',"parameters":')
+_MOST_HEAD = 400  # characters that tell a call; a line that takes more of them is none
 _NAME = re.compile(r"[\w.-]{0,64}")
 _LINE = re.compile(r"^[ \t]*(?=\S)", re.M)
 
@@ -38,7 +39,9 @@ class UnmarkedCallFinder:
         for line in _LINE.finditer(text):
             if line.start() == 0 and not self._begins_line:
                 continue
-            if self._may_be_call("".join(text[line.end() :].split())):
+            head = text[line.end() : line.end() + _MOST_HEAD]
+            may_be_call = self._may_be_call("".join(head.split()))
+            if may_be_call and (self.called is not None or len(head) < _MOST_HEAD):
                 if self.called is None:
                     self._waiting = text[line.start() :]
                 text = text[: line.start()]

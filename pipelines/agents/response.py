@@ -22,7 +22,8 @@ INSTRUCTIONS = (
     "You are a voice assistant. Answer in one to three short sentences that can be read aloud: "
     "plain words without lists, markup or emoji, in the language of the user."
 )
-"""Of an agent whose client gives it none."""
+"""Of an agent whose client gives it none. With `names_maker` the templates of `configs/llm` say who
+the model is, too: else Qwen2.5-Coder answers "Yes, I am ChatGPT."."""
 
 MOST_S = 60.0  # of speech in an answer, where its client sets no limit
 BUFFERED_S = 6.0  # of audio that is made and not sent yet

@@ -71,6 +71,8 @@ class Rewriter:
             guard = "dictionary"  # the rest of a rewording may not fit
         if guard is None and edits and await self._is_worse(sentence, proposed):
             guard = "mistakes"
+        if rewords and not changes:
+            return [], "the language model left it as it was"
         return (edits, None) if guard is None else ([], _FAILED.format(guard))
 
     async def _answer(self, messages: tuple[ChatMessage, ...]) -> str | None:

@@ -14,7 +14,7 @@ _PATTERNS = load_yaml(dict[str, str], str(Path(__file__).with_name("style.yaml")
 _CLAUSE = re.compile(_PATTERNS["clause"], re.I)
 _QUESTION = re.compile(filled(_PATTERNS["question"], _PATTERNS), re.I)
 _ITEM = re.compile(r"\s*(?:[#>*•–—|-]|\d+[.)]|[A-Za-z][.)]\s)")
-_ENDS = re.compile(r"[\w)\"'”’%]$")
+_ENDS = re.compile(r"[\w%][)\"'”’]*$")  # no full stop before a closing quotation mark
 _LEAST_WORDS = 3  # fewer are a title, a name or an answer
 _SMALL_WORD = re.compile(r"[\"'“‘(\[]*([a-zà-öø-ÿ][a-zà-öø-ÿ'’]*)(?![\w@/.-]*[\w@/-])")
 

@@ -328,6 +328,9 @@ def test_a_file_is_corrected_in_place_and_its_changes_are_shown(
     untouched = shell.run("correct", "Ich weiss nicht, wo der Bahnhof ist.")
     assert untouched.stdout.decode().strip() == "Ich weiss nicht, wo der Bahnhof ist."
     assert b"Warning: text: what is not English was not corrected" in untouched.stderr
+    untoned = shell.run("correct", "--tone", "pirate", "He go home.")  # by a model that echoes
+    assert untoned.stdout.decode().strip() == "He goes home."
+    assert b"Warning: style.tone: the wording was not changed" in untoned.stderr
 
 
 def test_the_account_is_read_and_changed(shell: Shell) -> None:

@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def variables() -> dict[str, str]:
-    return {"RAY_DASHBOARD_PORT": str(free_port())}
+    return {"RAY_DASHBOARD_PORT": str(free_port()), "UPSTREAM_API_KEY": "none"}
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +168,22 @@ def test_broken_files_change_nothing_and_a_failed_swap_is_seen_everywhere(
         end.set()
         listener.join()
     assert len(failed) > 20 and not any(failed)
+
+
+@pytest.mark.slow
+def test_another_chat_model_of_the_setting_is_deployed_and_stays(
+    service: Service, variables: dict[str, str], folder: Path
+) -> None:
+    """A model of another service needs no weights."""
+    config = config_without_weights()
+    entry(config, "Chat")["user_config"] = {"model": "auto"}
+    file = write(folder, config)
+    for chosen in ("llm/upstream", "auto"):
+        environment = {**variables, "CHAT_MODEL": chosen}
+        status, output, errors = operator(service, environment, "deploy", file)
+        assert (status, errors) == (0, ""), output
+        assert ("nothing changes" in output) == (chosen == "auto")
+        assert (model(service, "chat")["id"], ready(service, "Chat")) == ("svc/upstream", True)
+    file = write(folder, config_without_weights())  # which names its model
+    status, _, errors = operator(service, environment, "deploy", file)
+    assert (status, errors) == (0, "") and model(service, "chat")["id"] == "svc/echo"

@@ -390,6 +390,7 @@ class RealtimeConversation:
             messages=said,
             sampling=view.sampling(),
             tools=tuple(tool.to_openai() for tool in view.tools),
+            template_kwargs={"names_maker": system == INSTRUCTIONS},
             tool_choice=view.choice(),
             called_tool=view.called_tool(),
             parallel_tool_calls=view.parallel_tool_calls is not False,

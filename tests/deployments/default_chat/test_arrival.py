@@ -114,6 +114,16 @@ def test_a_model_comes_with_its_progress_and_is_swapped_in(scene: Scene) -> None
     assert is_here(scene.model)
 
 
+def test_what_is_deployed_wins_over_the_setting_of_the_start(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAT_MODEL", "llm/smollm2")  # of `make run`, or of the image
+    follower = scene.start()
+    until(lambda: scene.serve.deployed)
+    follower.close()
+    assert scene.serve.deployed == [{"model": scene.model, "wanted": scene.model}]
+
+
 def test_a_download_that_is_cut_goes_on_where_it_was(scene: Scene) -> None:
     scene.mirror.cut_at = 7 * BLOCK + 5
     follower = scene.start()

@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 import pytest
+from jinja2 import Environment
 
-from configs.load import load_yaml
+from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.serve import DefaultChatConfig
 from models.llm.base import (
     ChatEngine,
@@ -16,6 +17,7 @@ from models.llm.base import (
 )
 from models.llm.structured_output.ast import SchemaError
 from models.registry import CHAT
+from pipelines.agents.response import INSTRUCTIONS
 from tests.models.configured import configurations, configured
 
 DEFAULTS = {
@@ -81,6 +83,39 @@ async def test_no_tool_is_called_where_none_fits(caller: ChatEngine, question: s
     whole = await answer(caller, ask(ChatMessage("user", question), tools=TOOLS))
     assert whole.text and "{" not in whole.text and not whole.tool_calls
     assert whole.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("speaks", [False, True], ids=["written", "spoken"])
+@pytest.mark.parametrize("tools", [(), TOOLS], ids=["alone", "beside tools"])
+async def test_the_model_names_its_maker(
+    caller: ChatEngine, tools: tuple[dict[str, Any], ...], speaks: bool
+) -> None:
+    system = (ChatMessage("system", INSTRUCTIONS),) if speaks else ()
+    asked = (*system, ChatMessage("user", "Who created you?"))
+    options = {"names_maker": True} if speaks else {}
+    whole = await answer(caller, ask(*asked, tools=tools, template_kwargs=options))
+    assert "Alibaba" in whole.text and not whole.tool_calls
+
+
+@pytest.mark.parametrize("tools", [[], list(TOOLS)], ids=["alone", "beside tools"])
+@pytest.mark.parametrize("template", ["qwen2_5_coder", "smollm2"])
+def test_a_template_says_who_the_model_is_unless_the_client_does(
+    template: str, tools: list[dict[str, Any]]
+) -> None:
+    text = (CONFIGS_DIR / "llm" / f"{template}.jinja").read_text()
+    rendered = Environment().from_string(text).render
+    question = {"role": "user", "content": "Hi"}
+    identity = "Alibaba Cloud" if template == "qwen2_5_coder" else "Hugging Face"
+    assert identity in rendered(messages=[question], tools=tools)
+    for own in ("You are Ann.", ""):
+        messages = [{"role": "system", "content": own}, question]
+        prompt = rendered(messages=messages, tools=tools)
+        assert identity not in prompt and prompt.startswith(f"<|im_start|>system\n{own}")
+        assert prompt.count("<|im_start|>system") == 1
+    messages = [{"role": "system", "content": INSTRUCTIONS}, question]
+    prompt = rendered(messages=messages, tools=tools, names_maker=True)
+    assert identity in prompt and INSTRUCTIONS in prompt
+    assert prompt.count("<|im_start|>system") == 1
 
 
 async def test_a_tool_is_called_before_json_that_needs_it(caller: ChatEngine) -> None:

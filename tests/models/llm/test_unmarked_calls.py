@@ -1,10 +1,13 @@
 """Calls without the marker, in the forms that Qwen2.5-Coder and Llama were reported to write."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from models.llm.unmarked_calls import UnmarkedCallFinder
+from tests.cpu_time import cpu_units
 
 CALL = '{"name": "get_weather", "arguments": {"city": "Rome"}}'
 PRETTY = '{\n  "name": "get_weather",\n  "arguments": {\n    "city": "Rome"\n  }\n}'
@@ -65,8 +68,22 @@ def test_calls_without_a_marker_are_found_however_they_are_split(
         "[1, 2]\n{}\n<b>bold</b>\n`code`",
         '```json\n{"na',
         "a\n\n  ",
+        "A:\n```json\n{}\n```\n```\n[{1}]\n```\n{{2}}\n" * 20,
     ],
 )
 @given(cuts=st.lists(st.integers(0, 80), max_size=6))
 def test_other_texts_are_passed_on_whole(text: str, cuts: list[int]) -> None:
     assert read(text, cuts) == (text, None)
+
+
+def test_little_text_is_held_and_the_work_grows_with_its_length() -> None:
+    finder = UnmarkedCallFinder(["get_weather"])
+    lines = ("```json\n", *("\n" * 500), "{", *(" " * 500), f"\n{CALL}")
+    assert "".join(map(finder.feed, lines)).startswith("```json\n")
+    assert finder.called == "get_weather"
+
+    def read_at_once(count: int) -> Callable[[], object]:
+        return lambda: UnmarkedCallFinder(["get_weather"]).feed("{1}\n" * count)
+
+    short, long = (cpu_units(read_at_once(count)) for count in (5_000, 20_000))
+    assert long < 8 * short  # 4 times the lines

@@ -115,6 +115,13 @@ async def test_a_prompt_names_the_language_of_the_text() -> None:
     assert "German text" in model.asked[0].messages[0].content
 
 
+async def test_a_sentence_without_the_tone_is_said() -> None:
+    told = "the language model left it as it was"
+    for tone, expected in (("pirate", told), (None, None)):
+        text, reason, _ = await rewritten(Scripted(lambda sentence: sentence), "It is late.", tone)
+        assert (text, reason) == ("It is late.", expected)
+
+
 async def test_an_answer_beyond_the_timeout_is_dropped_but_its_tokens_count() -> None:
     config = CONFIG.model_copy(update={"sentence_s": 0.05})
     model = Scripted(lambda sentence: sentence.replace("was", "were"), pause_s=5)

@@ -223,11 +223,19 @@ def test_chat_context_keeps_abbreviations_and_adds_no_final_full_stop(server: Ch
     assert correct(server, "thx, we are there", appContext="email")[0] == "Thanks, we are there."
 
 
-def test_a_tone_is_applied_by_the_language_model_named_in_the_answer(server: ChatServer) -> None:
+@pytest.mark.parametrize("tone", ["friendly", "pirate"])
+def test_a_tone_that_the_language_model_does_not_apply_is_a_warning(
+    server: ChatServer, tone: str
+) -> None:
     """The engine echoes the text with its delimiters, which are removed."""
-    content, body = correct(server, "He go home.", style={"tone": "friendly"})
-    assert content == "He goes home." and body["model"] == "svc/echo"
+    content, body = correct(server, "He go home. It is late.", style={"tone": tone})
+    assert content == "He goes home. It is late." and body["model"] == "svc/echo"
     assert body["usage"]["total_tokens"] > 0
+    reason = "the language model left it as it was"
+    message = f"style.tone: the wording was not changed (2 times): {reason}"
+    assert body["correction"]["warnings"] == [{"kind": "tone", "message": message}]
+    *_, done = events(post(server, {"text": content, "style": {"tone": tone}}))
+    assert done["correction"]["warnings"] == body["correction"]["warnings"]
 
 
 @pytest.mark.parametrize(
@@ -246,6 +254,9 @@ def test_a_tone_is_applied_by_the_language_model_named_in_the_answer(server: Cha
         "Keep `dont`, ~~~ and **bold** \\o/ as they are.",
         "((((((((((" * 200,
         "\u202eevil\u202c text is here.",
+        'He said: "It is late."',
+        "We asked (it is late!)",
+        "I told them: “Is it late?”",
         "1 2 3",
     ],
 )

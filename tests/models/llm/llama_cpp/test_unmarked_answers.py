@@ -25,9 +25,9 @@ QUESTION = ChatMessage("user", "What is the weather in Rome?")
 UNMARKED = '```json\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n```'
 
 
-def marked(city: str) -> str:
+def marked(city: str, name: str = "get_weather") -> str:
     arguments = json.dumps({"city": city})
-    return f'<tool_call>\n{{"name": "get_weather", "arguments": {arguments}}}\n</tool_call>'
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
 
 
 def asked_before(city: str) -> tuple[ChatMessage, ...]:
@@ -85,6 +85,15 @@ async def test_the_function_of_an_unmarked_call_is_called_first(
     request = GenerationRequest((), tools=TOOLS, tool_choice="required", first_tool="get_weather")
     grammar = answer_grammar(request)
     assert grammar is not None and server.bodies[1]["grammar"] == to_gbnf(grammar)
+
+
+async def test_another_function_may_follow_the_unmarked_call(
+    engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = f"{marked('Rome')}\n{marked('Oslo', 'book_hotel')}"
+    server = ScriptedServer(UNMARKED, several)
+    expected = ("", [{"city": "Rome"}, {"city": "Oslo"}])
+    assert await answer(engine, monkeypatch, server, (QUESTION,)) == expected
 
 
 @pytest.mark.parametrize(

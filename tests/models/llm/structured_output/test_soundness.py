@@ -152,6 +152,7 @@ def test_what_the_grammar_of_llguidance_takes_is_valid(schema: Any, values: list
 
 CALL = f'{MARK}{BEFORE_NAME}save{AFTER_NAME}{{"a": 1}}{END}'
 CLOCK_CALL = f"{MARK}{BEFORE_NAME}clock{AFTER_NAME}{{}}{END}"
+BOTH, CLOCK_FIRST = f"{CALL}\n{CLOCK_CALL}", f"{CLOCK_CALL}\n{CALL}"
 TOOLS: tuple[dict[str, Any], ...] = (
     {"type": "function", "function": {"name": "save", "parameters": PATTERNED}},
     {"type": "function", "function": {"name": "clock"}},
@@ -162,14 +163,14 @@ TOOLS: tuple[dict[str, Any], ...] = (
     ("choice", "taken"),
     [
         ({"response_format": asking(PATTERNED).response_format}, {'{"a": 1}'}),
-        ({"tools": TOOLS}, {"hello", f"hello {CALL}", CALL, f"{CALL}\n{CLOCK_CALL}"}),
-        ({"tools": TOOLS, "tool_choice": "required"}, {CALL, f"{CALL}\n{CLOCK_CALL}"}),
+        ({"tools": TOOLS}, {"hello", f"hello {CALL}", CALL, BOTH, CLOCK_FIRST}),
+        ({"tools": TOOLS, "tool_choice": "required"}, {CALL, BOTH, CLOCK_FIRST}),
         ({"tools": TOOLS, "tool_choice": "required", "called_tool": "save"}, {CALL}),
-        ({"tools": TOOLS, "tool_choice": "required", "first_tool": "clock"}, set()),
+        ({"tools": TOOLS, "tool_choice": "required", "first_tool": "clock"}, {CLOCK_FIRST}),
         ({"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}, {CALL}),
         (
             {"tools": TOOLS, "response_format": asking(PATTERNED).response_format},
-            {'{"a": 1}', CALL, f"{CALL}\n{CLOCK_CALL}"},
+            {'{"a": 1}', CALL, BOTH, CLOCK_FIRST},
         ),
     ],
 )
@@ -177,7 +178,7 @@ def test_llguidance_takes_calls_and_json_as_they_were_asked_for(
     choice: dict[str, Any], taken: set[str]
 ) -> None:
     grammar = to_llguidance(GenerationRequest((), **choice))
-    texts = ["hello", f"hello {CALL}", CALL, f"{CALL}\n{CLOCK_CALL}", CALL.replace("1", "[]")]
+    texts = ["hello", f"hello {CALL}", CALL, BOTH, CLOCK_FIRST, CALL.replace("1", "[]")]
     texts += ['{"a": 1}', '{"a": []}'][: 1 if "hello" in taken else 2]
     if "hello" in taken:
         taken = {*taken, '{"a": 1}'}  # is text
