@@ -140,7 +140,7 @@ class KeptChats:
 
 
 def _watch(reference: "weakref.ref[KeptChats]") -> None:
-    """In a thread, while there are chats and their engine."""
+    """Drops old chats until there is none, or the engine is gone; runs in a thread."""
     while (kept_chats := reference()) is not None and kept_chats.drop_old():
         del kept_chats
         time.sleep(_LOOK_S)
