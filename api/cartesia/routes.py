@@ -280,7 +280,7 @@ async def list_voices(
 ) -> Json:
     workspace_id = principal.workspace_id
     voices = await speech.synthesis.pipeline.directory.voices(workspace_id)
-    ids = [one.voice.voice_id for one in voices]
+    ids = [one.id for one in voices]
     if query.starting_after not in (None, *ids):
         raise ApiError("voice_not_found", "starting_after: no voice has that id")
     first = ids.index(query.starting_after) + 1 if query.starting_after else 0
@@ -296,20 +296,21 @@ async def get_voice(voice_id: str, principal: PrincipalDep, speech: SpeechDep) -
     return _shown(await directory.find_named(voice_id, workspace_id), workspace_id)
 
 
-def _shown(one: AvailableVoice, workspace_id: int) -> Json:
-    voice, is_public = one.voice, one.custom is None
+def _shown(voice: AvailableVoice, workspace_id: int) -> Json:
+    info = voice.info
+    is_public = voice.custom is None
     return {
-        "id": voice.voice_id,
-        "name": voice.name,
-        "description": voice.description or "",
+        "id": voice.id,
+        "name": info.name,
+        "description": info.description or "",
         "tagline": "",
         "language": voice.language,
         "locales": [{"locale": voice.language, "is_native": True}],
-        "gender": "masculine" if voice.gender == "male" else "feminine",
-        "is_owner": one.is_of(workspace_id),
+        "gender": "masculine" if info.gender == "male" else "feminine",
+        "is_owner": voice.is_of(workspace_id),
         "access": "public" if is_public else "private",
         "visibility": "all" if is_public else "owner",
-        "created_at": datetime.fromtimestamp(one.model.created, UTC).isoformat(),
+        "created_at": datetime.fromtimestamp(voice.model.created, UTC).isoformat(),
     }
 
 

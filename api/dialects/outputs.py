@@ -58,12 +58,12 @@ def stand_in(foreign: ForeignVoice, offered: Sequence[AvailableVoice]) -> Availa
     """One of its language, and of its gender if there is any, of these one for conversations if
     there is any: always the same one for a name, and mostly different ones for different names.
     Raises VoiceNotFound."""
-    speaking = [one for one in offered if one.voice.language == foreign.language]
-    alike = [one for one in speaking if one.voice.gender == foreign.gender] or speaking
+    speaking = [one for one in offered if one.language == foreign.language]
+    alike = [one for one in speaking if one.info.gender == foreign.gender] or speaking
     if not alike:
         raise VoiceNotFound(f"no voice speaks {foreign.language}; GET /default-voices lists all")
-    alike = [one for one in alike if PLAIN in one.voice.categories] or alike
-    alike.sort(key=lambda one: one.voice.voice_id)
+    alike = [one for one in alike if PLAIN in one.info.categories] or alike
+    alike.sort(key=lambda one: one.id)
     return alike[zlib.crc32(foreign.name.encode()) % len(alike)]
 
 

@@ -66,7 +66,7 @@ class OpenedSpeech:
     @property
     def space(self) -> str:
         """What stands between words of the voice's language."""
-        return separator_of(self.voice.voice.voice.language)
+        return separator_of(self.voice.voice.language)
 
 
 def opens(*, timings: bool = False, whole: bool = False) -> Any:

@@ -164,7 +164,7 @@ class InputConversation(ContextsConversation):
         workspace_id, payer = self.session.principal.workspace_id, self.session.payer
         style, name = message.style(timings=True), self._query.output_format
         voice = options.open_voice(self._voice, style, name, self.synthesis, workspace_id, payer)
-        space = separator_of(self._voice.voice.language)
+        space = separator_of(self._voice.language)
         wire = InputWire(context_id, space, None if self.is_multi else self.fail)
         schedule = message.generation_config.chunk_length_schedule
         rules = FlushRules(

@@ -118,7 +118,7 @@ class InworldConversation(ContextsConversation):
         context.change_voice(voice, messages.InworldWire(context_id, create))
         flushes = self.flushes[context_id]
         flushes.stop()
-        flushes.change(create.flushing, voice.voice.voice.language)
+        flushes.change(create.flushing, voice.voice.language)
         self._creates[context_id] = create
         made = messages.description(create, voice.voice.model.id)
         await self.session.send(messages.context_event(context_id, "contextUpdated", made))
@@ -221,7 +221,7 @@ async def list_voices(
     listed = [
         _listed(one)
         for one in await voices.custom.directory.voices(principal.workspace_id)
-        if wanted in ("", one.voice.language)
+        if wanted in ("", one.language)
     ]
     return InworldVoices(voices=sorted(listed, key=lambda one: (one.languages, one.display_name)))
 
@@ -262,15 +262,15 @@ async def stream(
     return await stream_speech(voice, body.text, _LineWriter(body, voice), NdjsonStream)
 
 
-def _listed(one: AvailableVoice) -> InworldVoice:
-    voice = one.voice
+def _listed(voice: AvailableVoice) -> InworldVoice:
+    info = voice.info
     return InworldVoice(
-        voice_id=voice.voice_id,
-        display_name=voice.name,
-        description=voice.description or "",
+        voice_id=voice.id,
+        display_name=info.name,
+        description=info.description or "",
         languages=[voice.language],
-        tags=[voice.gender, voice.accent.lower()],
-        is_custom=one.custom is not None,
+        tags=[info.gender, info.accent.lower()],
+        is_custom=voice.custom is not None,
     )
 
 

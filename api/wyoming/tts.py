@@ -160,8 +160,8 @@ class SpokenTexts:
             self._language = await directory.language_of(text, workspace_id, self._language)
             return directory.default(self._language, offered)
         codes = engine_codes(wanted.language)
-        if found := [one for one in offered if one.voice.language in codes]:
-            return directory.default(found[0].voice.language, offered)
+        if found := [one for one in offered if one.language in codes]:
+            return directory.default(found[0].language, offered)
         raise VoiceNotFound(f"no voice speaks {wanted.language[:40]!r}")
 
 
@@ -178,7 +178,7 @@ def _ready(text: GrowingText) -> int:
         raise ContextFault(f"more than {BUFFER_CHARACTERS} characters wait")
     if text.options.text_format != "text" and is_ssml(text.waiting):  # spoken as a whole
         return 0
-    language = text.voice.voice.voice.language if text.voice else FALLBACK_LANGUAGE
+    language = text.voice.voice.language if text.voice else FALLBACK_LANGUAGE
     ready = finished(text.waiting, language)
     if len(text.waiting) - ready > SENTENCE_CHARACTERS:
         ready = text.waiting.rfind(" ") + 1 or len(text.waiting)

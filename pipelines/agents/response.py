@@ -84,7 +84,7 @@ class Answer:
         self._playback = playback
         self._bytes_per_s = bytes_per_s
         self._most_letters = math.inf if is_limited else MOST_S * LETTERS_PER_S
-        language = speaker.voice.voice.voice.language if speaker else "en"
+        language = speaker.voice.voice.language if speaker else "en"
         self._splitter = ClauseSplitter(language)
         self._pieces: asyncio.Queue[AnswerPiece | Exception | None] = asyncio.Queue()
         self._made_s = 0.0  # of audio

@@ -54,7 +54,7 @@ class PaidSynthesis:
         Failures of the service are not charged; a client that disconnects, or deletes the voice, is
         charged for the audio so far. Raises InsufficientCredit or DatabaseUnavailable.
         """
-        voice_id = plan.voice.voice.voice_id
+        voice_id = plan.voice.id
         keeps_copy = await self.events.wants(workspace_id, "tts.completed")
         charge = await self.billing.hold(
             workspace_id,
@@ -180,7 +180,7 @@ class PaidSpeech:
             data: dict[str, Any] = {
                 "id": self.charge.operation,
                 "text": self.plan.request.text,
-                "voice_id": self.plan.voice.voice.voice_id,
+                "voice_id": self.plan.voice.id,
                 "audio_url": url,
                 "duration": round(file.duration_s if file else self.spoken_s, 6),
             }

@@ -136,7 +136,7 @@ class SpeechPipeline:
             voice = directory.default(language, await directory.voices())
         passages: tuple[SpokenPassage, ...]
         unread: Sequence[str] = ()
-        foreign = letters_outside(frozenset({voice.voice.language}))
+        foreign = letters_outside(frozenset({voice.language}))
         if request.is_plain and foreign.search(request.text) is None:
             passages = (SpokenPassage(voice, request.text, request.speed, request.pitch),)
         else:
@@ -306,7 +306,7 @@ class SpeechPipeline:
         )
         passages = plan.passages
         voices = [passage.voice for passage in passages]
-        is_alone = len({one.voice.voice_id for one in voices}) == 1
+        is_alone = len({one.id for one in voices}) == 1
         is_enhanced = request.enhance and not (is_file and is_alone)
         processor = SpeechProcessor(
             passages,
@@ -361,10 +361,10 @@ class SpeechPipeline:
         voice, custom = passage.voice, passage.voice.custom
         model: TTSModel | None = self._models.get(voice.model_name)
         if model is None:  # undeployed since the voice was chosen
-            raise EngineLost(f"the model of the voice {voice.voice.name} is no longer deployed")
+            raise EngineLost(f"the model of the voice {voice.info.name} is no longer deployed")
         return model, SynthesisRequest(
             text=chunk.text,
-            voice=voice.voice.key,
+            voice=voice.info.key,
             language=chunk.language,
             speed=passage.engine_speed,
             stability=request.stability,

@@ -133,7 +133,7 @@ class SpokenPassage:
     @property
     def spoken_in(self) -> str:
         """The language, of paragraphs that are not clearly in another."""
-        return self.language or self.voice.voice.language
+        return self.language or self.voice.language
 
 
 Runs = Iterator[tuple[str, SpokenPassage | None]]
@@ -294,7 +294,7 @@ class PassageReader:
         voice = self._voices[named] if named else style.voice
         if language and not voice.speaks(language):
             voice = self._default(language)
-            if voice.voice.language != language:
+            if voice.language != language:
                 raise ValueError(f"no voice speaks {language[:20]!r}")
         return replace(style, voice=voice, language=language)
 

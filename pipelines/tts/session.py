@@ -80,7 +80,7 @@ class ContextVoice:
     def __post_init__(self) -> None:
         self._request = replace(
             self._style,
-            voice_id=self.voice.voice.voice_id,
+            voice_id=self.voice.id,
             enhance=False,  # the engine's own level, unless boost_volume asks for another
             workspace_id=self._workspace_id,
         )

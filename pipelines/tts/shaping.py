@@ -66,15 +66,15 @@ class VoiceLevels:
 
     def of(self, voice: AvailableVoice) -> float | None:
         """LUFS; None for a voice that has not spoken yet."""
-        heard = self._heard.get(voice.voice.voice_id)
+        heard = self._heard.get(voice.id)
         return None if heard is None else heard[0]
 
     def learn(self, voice: AvailableVoice, lufs: float, duration_s: float) -> None:
         """Adds a measurement over `duration_s` > 0."""
-        before_lufs, before_s = self._heard.get(voice.voice.voice_id, (0.0, 0.0))
+        before_lufs, before_s = self._heard.get(voice.id, (0.0, 0.0))
         total_s = before_s + duration_s
         level = (before_lufs * before_s + lufs * duration_s) / total_s
-        self._heard[voice.voice.voice_id] = (level, min(total_s, _MOST_REMEMBERED_S))
+        self._heard[voice.id] = (level, min(total_s, _MOST_REMEMBERED_S))
 
 
 @dataclass(eq=False, repr=False)

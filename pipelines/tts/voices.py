@@ -120,10 +120,20 @@ class ReadyCustomVoices:
 class AvailableVoice:
     """A voice and the model that speaks it."""
 
-    voice: VoiceInfo
+    info: VoiceInfo
     model: ModelInfo
     model_name: str  # the key of the model's port
     custom: ReadyCustomVoice | None = None  # None for a voice of the model
+
+    @property
+    def id(self) -> str:
+        """The id by which clients name the voice."""
+        return self.info.voice_id
+
+    @property
+    def language(self) -> str:
+        """The ISO 639-1 code of the voice's own language."""
+        return self.info.language
 
     def is_of(self, workspace_id: int | None) -> bool:
         """Whether it is a custom voice of that workspace, not one that is shared with it."""
@@ -133,7 +143,7 @@ class AvailableVoice:
     def languages(self) -> frozenset[str]:
         """The ISO 639-1 codes that it speaks."""
         crosses = self.model.crosses_languages
-        return frozenset({self.voice.language, *(self.model.languages if crosses else ())})
+        return frozenset({self.language, *(self.model.languages if crosses else ())})
 
     def speaks(self, language: str) -> bool:
         """Whether it speaks an ISO 639-1 code."""
@@ -178,7 +188,7 @@ class VoiceDirectory:
         A text that does not show it is in the `expected` one, that of the conversation, or else in
         that of the workspace's last texts, where they agree. Raises EngineLost.
         """
-        offered = frozenset(available.voice.language for available in await self.voices())
+        offered = frozenset(available.language for available in await self.voices())
         if workspace_id is not None:
             expected = expected or self.usual_languages.of(workspace_id)
         beginning = text[:DETECTED_CHARACTERS]
@@ -233,7 +243,7 @@ class VoiceDirectory:
         key, is_id = key_of(wanted), parse_id(wanted) is not None
         found = None
         for one in await self.voices():
-            if key == (one.voice.voice_id if is_id else key_of(one.voice.name)):
+            if key == (one.id if is_id else key_of(one.info.name)):
                 found = one
                 break
         if not (found and is_id):
@@ -274,10 +284,10 @@ class VoiceDirectory:
     def default(self, language: str, offered: list[AvailableVoice]) -> AvailableVoice:
         """The default voice of a language, else any voice of it, else the default of English."""
         for code in (language, FALLBACK_LANGUAGE):
-            speaking = [one for one in offered if one.voice.language == code]
+            speaking = [one for one in offered if one.language == code]
             chosen = self._config.defaults.get(code)
             for one in speaking:
-                if chosen and (one.voice.engine, one.voice.key) == (chosen.engine, chosen.key):
+                if chosen and (one.info.engine, one.info.key) == (chosen.engine, chosen.key):
                     return one
             if speaking:
                 return speaking[0]
@@ -294,8 +304,8 @@ class VoiceDirectory:
         return min(
             (self.default(language, offered), *speaking),
             key=lambda one: (
-                one.voice.language != language,
-                one.voice.gender != voice.voice.gender,
+                one.language != language,
+                one.info.gender != voice.info.gender,
             ),
         )
 

@@ -125,7 +125,7 @@ class ContextsConversation(Conversation):
         informed."""
         context = SpeakingContext(context_id, voice, wire, self.session.send_speech)
         self.contexts.open(context)
-        self.flushes[context_id] = AutoFlush(context, rules, voice.voice.voice.language)
+        self.flushes[context_id] = AutoFlush(context, rules, voice.voice.language)
         return context
 
     def make_room(self) -> None:
