@@ -39,10 +39,10 @@ from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import (
     ContextFault,
-    ContextVoice,
     ContextWire,
     EncodedChunk,
     SpeakingContext,
+    SpeechStream,
 )
 from pipelines.tts.voices import AvailableVoice
 from telemetry.tracing import request_id
@@ -109,7 +109,7 @@ class CartesiaSpeech(LenientModel):
         operation: Operation,
         *,
         is_raw: bool = False,
-    ) -> ContextVoice:
+    ) -> SpeechStream:
         """Raises ApiError, EngineError, PipelineError or DatabaseError."""
         given, wanted, foreign = self.output_format, self.voice.id, None
         if is_raw and given.container != "raw":
@@ -127,9 +127,15 @@ class CartesiaSpeech(LenientModel):
             timings=self.add_timestamps,
             pronunciations=(DictionaryRef(id=dictionary),) if dictionary else (),
         )
-        about = (synthesis, workspace_id, voice, style, make_encoder)
-        slow = given.container == "mp3"
-        return ContextVoice(*about, slow_encoder=slow, operation=operation)
+        return SpeechStream(
+            synthesis=synthesis,
+            workspace_id=workspace_id,
+            voice=voice,
+            style=style,
+            make_encoder=make_encoder,
+            slow_encoder=given.container == "mp3",
+            operation=operation,
+        )
 
 
 class CartesiaWire(ContextWire):

@@ -25,10 +25,10 @@ from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import (
     ContextFault,
-    ContextVoice,
     ContextWire,
     EncodedChunk,
     SpeakingContext,
+    SpeechStream,
 )
 from pipelines.tts.voices import AvailableVoice
 from telemetry.tracing import request_id
@@ -221,17 +221,17 @@ class SpeakConversation(ContextsConversation):
         return ClientFault(str(fault), self.warning(str(fault)))
 
     def _begin(self, voice: AvailableVoice) -> None:
-        spoken = ContextVoice(
-            self.synthesis,
-            self.session.principal.workspace_id,
-            voice,
-            SpeechRequest(text="", speed=self._query.speed),
-            self._opener,
+        stream = SpeechStream(
+            synthesis=self.synthesis,
+            workspace_id=self.session.principal.workspace_id,
+            voice=voice,
+            style=SpeechRequest(text="", speed=self._query.speed),
+            make_encoder=self._opener,
             operation=self.session.payer,
         )
         self._count += 1
         context_id = str(self._count)
-        self._context = self.open(context_id, spoken, SpeakWire(self), SENTENCES)
+        self._context = self.open(context_id, stream, SpeakWire(self), SENTENCES)
         self._flushes = self.flushes[context_id]
         self.contexts.start(self._context)
 

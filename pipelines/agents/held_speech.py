@@ -14,7 +14,7 @@ from pipelines.errors import InsufficientCredit
 from pipelines.tts.paid import PaidSpeech, PaidSynthesis
 from pipelines.tts.pipeline import SpeechPlan
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import ContextVoice
+from pipelines.tts.session import SpeechStream
 
 HELD_CHARACTERS = 1000  # some 70 s of speech; few answers have more
 
@@ -71,9 +71,9 @@ class HeldSpeech(PaidSynthesis):
 
 @dataclass(frozen=True, slots=True)
 class AgentVoice:
-    """A voice, and the credit for what it says."""
+    """The speech of an agent, and the credit for what it says."""
 
-    voice: ContextVoice
+    stream: SpeechStream
     credit: HeldSpeech
 
 

@@ -52,15 +52,16 @@ class EncodedChunk:
 
 
 @dataclass(eq=False, repr=False)
-class ContextVoice:
-    """Synthesises texts one after another with a charge each; loudness and encoder carry over."""
+class SpeechStream:
+    """A speech stream: texts that one voice speaks one after another, with a charge each; loudness
+    and encoder carry over."""
 
-    _synthesis: PaidSynthesis
-    _workspace_id: int
-    voice: AvailableVoice
-    _style: SpeechRequest  # the options of each text
-    _make_encoder: Callable[[], AudioEncoder]
     _: KW_ONLY
+    synthesis: PaidSynthesis
+    workspace_id: int
+    voice: AvailableVoice
+    style: SpeechRequest  # the options of each text
+    make_encoder: Callable[[], AudioEncoder]
     boost_volume: bool = False
     slow_encoder: bool = False  # runs in a thread even for little audio
     is_whole: bool = False  # the audio of an answer that is sent at its end
@@ -79,16 +80,16 @@ class ContextVoice:
 
     def __post_init__(self) -> None:
         self._request = replace(
-            self._style,
+            self.style,
             voice_id=self.voice.id,
             enhance=False,  # the engine's own level, unless boost_volume asks for another
-            workspace_id=self._workspace_id,
+            workspace_id=self.workspace_id,
         )
         self.reset()
 
     def reset(self) -> None:
         """Drops the audio and words held back of a failed text."""
-        self._encoder = self._make_encoder()
+        self._encoder = self.make_encoder()
         if self._booster is not None:
             self._booster.flush()
         self._words.clear()
@@ -105,7 +106,7 @@ class ContextVoice:
         self._characters += len(text)  # also when it fails
         if not text.strip():
             return
-        pipeline = self._synthesis.pipeline
+        pipeline = self.synthesis.pipeline
         pause_s = self._take_pause(text)
         request = replace(self._request, text=text, manner=dict(self._manner))
         if not (request.takes_ssml and is_ssml(text)):
@@ -114,7 +115,7 @@ class ContextVoice:
         if self.dropped:
             tracing.annotate({"antiphon.cues_dropped": len(self.dropped)})
         try:
-            plan = await self._synthesis.plan(request, self._workspace_id, early_start=early_start)
+            plan = await self.synthesis.plan(request, self.workspace_id, early_start=early_start)
         except UnreadableText as error:
             self.unread += error.unread
             if not self.spoken_s:
@@ -125,8 +126,8 @@ class ContextVoice:
         self.unread += plan.unread
         before_s = max(0.0, self._plays_until - asyncio.get_running_loop().time())
         plan = replace(plan, before_s=before_s)
-        self.charged = self._synthesis.characters(plan)
-        async with self._synthesis.pay(self._workspace_id, self.operation, plan) as paid:
+        self.charged = self.synthesis.characters(plan)
+        async with self.synthesis.pay(self.workspace_id, self.operation, plan) as paid:
             if self.boost_volume and self._booster is None:
                 self._booster = StreamEnhancer(
                     pipeline.levels, plan.voice, BOOST_LUFS, high_pass=False
@@ -198,7 +199,7 @@ class ContextWire(Protocol):
     def rest(self, spoken_s: float) -> Frame | None:
         """The words held back until the end of a flush, which may have failed.
 
-        `spoken_s` is the length of all audio of the context's voice.
+        `spoken_s` is the length of all audio of the context's stream.
         """
         return None
 
@@ -221,10 +222,10 @@ class ContextWire(Protocol):
 
 @dataclass(slots=True)
 class Flush:
-    """The text of one flush and its voice."""
+    """The text of a flush, and the stream that speaks it."""
 
     text: str
-    voice: ContextVoice
+    stream: SpeechStream
     wire: ContextWire
     closes: bool = False
     grows: bool = False  # an automatic flush: later text may be added while it is queued
@@ -235,7 +236,7 @@ class SpeakingContext:
     """A buffer of text, and a queue of flushes that a task speaks one after another."""
 
     context_id: str
-    _voice: ContextVoice
+    _stream: SpeechStream
     _wire: ContextWire
     _send: Send  # waits while the client reads slowly
     is_closing: bool = False  # accepts no more text
@@ -297,13 +298,13 @@ class SpeakingContext:
         self._parts = [kept] if kept else []
         last = self._waiting[-1] if self._waiting else None
         joins = last is not None and last.grows and not (is_ssml(text) or is_ssml(last.text))
-        if last is not None and joins and last.voice is self._voice:
+        if last is not None and joins and last.stream is self._stream:
             last.text += text
         else:
-            self._enqueue(Flush(text, self._voice, self._wire, grows=True))
+            self._enqueue(Flush(text, self._stream, self._wire, grows=True))
 
-    def change_voice(self, voice: ContextVoice, wire: ContextWire) -> None:
-        """Flushes the buffer with the old voice; later text is spoken with the new one.
+    def change_stream(self, stream: SpeechStream, wire: ContextWire) -> None:
+        """Flushes the buffer to the old stream; the new one speaks later text.
 
         Raises ContextFault when too many flushes are queued.
         """
@@ -311,7 +312,8 @@ class SpeakingContext:
         if self._parts and self.is_crowded:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; nothing is changed")
         self.flush_automatically(len(self.buffered))
-        self._voice, self._wire = voice, wire
+        self._stream = stream
+        self._wire = wire
 
     def close(self) -> None:
         """Speaks the rest, then ends `run`. Raises ContextFault when it is closing already."""
@@ -353,11 +355,11 @@ class SpeakingContext:
             with tracing.traced("speak", attributes={"antiphon.characters": len(flush.text)}):
                 succeeded = await self._speak(flush)
             self._unfinished -= 1
-            if (rest := flush.wire.rest(flush.voice.spoken_s)) is not None:
+            if (rest := flush.wire.rest(flush.stream.spoken_s)) is not None:
                 await self._send(rest)
-            if flush.voice.dropped:
-                warned = flush.wire.warned([*flush.voice.dropped])
-                flush.voice.dropped.clear()
+            if flush.stream.dropped:
+                warned = flush.wire.warned([*flush.stream.dropped])
+                flush.stream.dropped.clear()
                 if warned is not None:
                     await self._send(warned)
             if flush.closes:
@@ -368,12 +370,12 @@ class SpeakingContext:
 
     async def _speak(self, flush: Flush) -> bool:
         """Whether it succeeded."""
-        async with aclosing(flush.voice.speak(flush.text)) as chunks:
+        async with aclosing(flush.stream.speak(flush.text)) as chunks:
             while True:
                 try:
                     chunk = await anext(chunks, None)
                 except Exception as error:  # a failed flush is reported; the context stays open
-                    flush.voice.reset()
+                    flush.stream.reset()
                     tracing.annotate({}, error=type(error).__name__)
                     await self._send(flush.wire.error(error))
                     return False
@@ -389,7 +391,7 @@ class SpeakingContext:
         text, kept = buffered[:size], buffered[size:]
         self._parts = [kept] if kept else []
         self._characters -= len(text)
-        self._enqueue(Flush(text, self._voice, self._wire, closes))
+        self._enqueue(Flush(text, self._stream, self._wire, closes))
 
     def _enqueue(self, flush: Flush) -> None:
         self._waiting.append(flush)
