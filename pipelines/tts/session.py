@@ -28,12 +28,12 @@ Frame = str | bytes
 Send = Callable[[Frame], Awaitable[None]]
 
 MAX_CONTEXTS = 5  # open at once in one session
-REMEMBERED_IDS = 100  # of closed contexts, so that errors can name them
+REMEMBERED_IDS = 100  # ids of closed contexts, so that errors can name them
 BUFFER_CHARACTERS = 50_000
-WAITING_FLUSHES = 4  # behind the one that is spoken
+WAITING_FLUSHES = 4  # flushes that may wait behind the one that is spoken
 BOOST_LUFS = -14.0
-MESSAGE_S = 1.0  # of audio at most: more may exceed the message limit of clients (often 1 MiB)
-INLINE_S = 0.25  # of audio; for more a thread costs less than the delay of other sessions
+MESSAGE_S = 1.0  # audio a message: more may exceed the message limit of clients (often 1 MiB)
+INLINE_S = 0.25  # audio; for more a thread costs less than the delay of other sessions
 
 
 class ContextFault(Exception):
@@ -68,15 +68,15 @@ class SpeechStream:
     operation: Operation
     spoken_s: float = 0.0  # audio of all texts
     charged: int = 0  # characters of the last text
-    dropped: dict[str, None] = field(default_factory=dict)  # cues, since it was last emptied
-    unread: list[str] = field(default_factory=list)  # of all texts, what no voice reads
-    _manner: dict[str, str] = field(default_factory=dict)  # that the cues of all texts set
+    dropped: dict[str, None] = field(default_factory=dict)  # cues, until a flush names them
+    unread: list[str] = field(default_factory=list)  # parts of all texts that no voice reads
+    _manner: dict[str, str] = field(default_factory=dict)  # the manner that cues so far set
     _booster: StreamEnhancer | None = None  # created with the first audio
-    _rate: int = 0  # Hz, of the audio that it holds back
-    _characters: int = 0  # of all texts
-    _words: list[TimedWord] = field(default_factory=list)  # not sent yet
+    _rate: int = 0  # Hz of the audio that the booster holds back
+    _characters: int = 0  # characters of all texts
+    _words: list[TimedWord] = field(default_factory=list)  # words not sent yet
     _plays_until: float = 0.0  # loop time at which the client has played everything
-    _pause_s: float = 0.0  # after the last text, if speech continues without a gap
+    _pause_s: float = 0.0  # pause after the last text, if speech continues without a gap
 
     def __post_init__(self) -> None:
         self._request = replace(
@@ -88,7 +88,7 @@ class SpeechStream:
         self.reset()
 
     def reset(self) -> None:
-        """Drops the audio and words held back of a failed text."""
+        """Drops the audio and words of a failed text that are held back."""
         self._encoder = self.make_encoder()
         if self._booster is not None:
             self._booster.flush()
@@ -97,13 +97,14 @@ class SpeechStream:
     async def speak(
         self, text: str, *, early_start: bool = True
     ) -> AsyncGenerator[EncodedChunk, None]:
-        """Audio as soon as it is ready; closing it stops the work, and charges for the audio taken.
+        """Yields audio as soon as it is ready; closing it stops the work, and charges for the audio
+        that was taken.
 
         `early_start` makes the first chunks short. A text that no voice reads is left out once
         there was speech. Raises EngineError, PipelineError or DatabaseError.
         """
         offset = self._characters
-        self._characters += len(text)  # also when it fails
+        self._characters += len(text)  # a failed text counts, too
         if not text.strip():
             return
         pipeline = self.synthesis.pipeline
@@ -122,7 +123,7 @@ class SpeechStream:
                 raise
             return
         except NothingToSpeak:
-            return  # as when a flush falls between two words
+            return  # a flush may fall between two words
         self.unread += plan.unread
         before_s = max(0.0, self._plays_until - asyncio.get_running_loop().time())
         plan = replace(plan, before_s=before_s)
@@ -204,12 +205,12 @@ class ContextWire(Protocol):
         return None
 
     def warned(self, dropped: Sequence[str]) -> Frame | None:
-        """The cues of a flush that no voice follows; None where no event, or a later one, names
-        them."""
+        """The cues of a flush that no voice follows; None where no event, or a later event,
+        names them."""
         return None
 
     def flushed(self, *, is_automatic: bool) -> Frame | None:
-        """A flush succeeded; None where no event tells it."""
+        """A flush succeeded; None where no event says so."""
         return None
 
     def closed(self) -> Frame | None:
@@ -242,11 +243,11 @@ class SpeakingContext:
     is_closing: bool = False  # accepts no more text
     is_cancelled: bool = False
     _parts: list[str] = field(default_factory=list)
-    _half: str = ""  # the mark of a character whose second half has not come
-    _characters: int = 0  # of the parts, and of waiting flushes that may grow
+    _half: str = ""  # the first half of a character whose second half has not come
+    _characters: int = 0  # characters of the parts, and of waiting flushes that may grow
     _speaking: asyncio.Task[None] | None = None
     _waiting: deque[Flush] = field(default_factory=deque)
-    _unfinished: int = 0  # flushes, also the one that is spoken
+    _unfinished: int = 0  # flushes that wait, or are spoken
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -258,7 +259,7 @@ class SpeakingContext:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is open and has nothing to speak."""
+        """Whether the context is open and has nothing to speak."""
         return not (self.is_closing or self._unfinished or self.buffered.strip())
 
     @property
@@ -267,7 +268,7 @@ class SpeakingContext:
         return self._unfinished > WAITING_FLUSHES
 
     def add_text(self, text: str) -> None:
-        """Raises ContextFault when the buffer would exceed its limit; then it is unchanged."""
+        """Buffers text. Raises ContextFault, and changes nothing, beyond the buffer's limit."""
         self._check_open()
         text, self._half = join_halves(self._half + text)
         if self._characters + len(text) > BUFFER_CHARACTERS:
@@ -277,7 +278,7 @@ class SpeakingContext:
             self._characters += len(text)
 
     def flush(self) -> None:
-        """Raises ContextFault when too many flushes are queued; the text stays in the buffer."""
+        """Flushes the buffer. Raises ContextFault, and keeps it, when too many flushes wait."""
         self._check_open()
         if self.is_crowded:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; the text is kept")
@@ -287,15 +288,12 @@ class SpeakingContext:
         """Speaks the first `characters` of the buffer as soon as it can, without a part of a cue
         unless the text `is_whole`.
 
-        They join a queued automatic flush, so there are never more than a few flushes. A document
-        of SSML is one by itself.
+        The characters join a queued automatic flush, so there are never more than a few flushes. A
+        document of SSML is a flush of its own.
         """
-        buffered = self.buffered
-        size = characters if is_whole else uncut(buffered, characters)
-        text, kept = buffered[:size], buffered[size:]
-        if not text or self.is_closing:
+        size = characters if is_whole else uncut(self.buffered, characters)
+        if self.is_closing or not (text := self._take_buffered(size)):
             return
-        self._parts = [kept] if kept else []
         last = self._waiting[-1] if self._waiting else None
         joins = last is not None and last.grows and not (is_ssml(text) or is_ssml(last.text))
         if last is not None and joins and last.stream is self._stream:
@@ -330,7 +328,7 @@ class SpeakingContext:
             self._speaking.cancel()
 
     async def run(self) -> None:
-        """Returns after the event that closes the context was sent. Raises as `send` does."""
+        """Speaks flushes, and sends the event that closes the context. Raises as `send` does."""
         if not self.is_cancelled:
             self._speaking = asyncio.current_task()
             try:
@@ -369,7 +367,7 @@ class SpeakingContext:
                 await self._send(flushed)
 
     async def _speak(self, flush: Flush) -> bool:
-        """Whether it succeeded."""
+        """Speaks a flush, and returns whether it succeeded."""
         async with aclosing(flush.stream.speak(flush.text)) as chunks:
             while True:
                 try:
@@ -387,11 +385,17 @@ class SpeakingContext:
 
     def _flush_all(self, *, closes: bool = False) -> None:
         buffered = self.buffered
-        size = len(buffered) if closes or is_ssml(buffered) else uncut(buffered, len(buffered))
-        text, kept = buffered[:size], buffered[size:]
-        self._parts = [kept] if kept else []
+        is_whole = closes or is_ssml(buffered)
+        text = self._take_buffered(len(buffered) if is_whole else uncut(buffered, len(buffered)))
         self._characters -= len(text)
         self._enqueue(Flush(text, self._stream, self._wire, closes))
+
+    def _take_buffered(self, size: int) -> str:
+        """Takes the first `size` characters out of the buffer."""
+        text = self.buffered[:size]
+        rest = self.buffered[size:]
+        self._parts = [rest] if rest else []
+        return text
 
     def _enqueue(self, flush: Flush) -> None:
         self._waiting.append(flush)
@@ -419,26 +423,26 @@ class OpenContexts:
         return context_id in self._open
 
     def find(self, context_id: str | None) -> SpeakingContext | None:
-        """The context of that id; without an id the only context that is open."""
+        """The context of an id; without an id, the only context that is open."""
         if context_id is not None:
             return self._open.get(context_id)
         return next(iter(self._open.values())) if len(self._open) == 1 else None
 
     def find_idle(self) -> SpeakingContext | None:
-        """The oldest one that has nothing to speak."""
+        """The oldest context that has nothing to speak."""
         return next((context for context in self._open.values() if context.is_idle), None)
 
     @property
     def is_speaking(self) -> bool:
-        """Whether any has something to speak."""
+        """Whether any context has something to speak."""
         return not all(context.is_idle for context in self._open.values())
 
     def open(self, context: SpeakingContext) -> None:
-        """The context accepts text from now on, and speaks after `start`."""
+        """Lets the context accept text; it speaks after `start`."""
         self._open[context.context_id] = context
 
     def start(self, context: SpeakingContext) -> None:
-        """Call it after the client was informed of the context."""
+        """Lets the context speak, after the client was informed of it."""
         self._start_task(self._run(context), f"context {context.context_id}")
 
     async def _run(self, context: SpeakingContext) -> None:
