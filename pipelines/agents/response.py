@@ -195,7 +195,7 @@ class Answer:
         """The transcript is shown with the audio of its words: a client that is interrupted has
         little more than it heard. `in_parts` where the speech would run dry before all is made."""
         begins, shown = self._spoken, 0  # characters: of the answer before, of this piece
-        paid = self._credit.made if self._credit else 0
+        paid = self._credit.spoken if self._credit else 0
         clock = asyncio.get_running_loop().time
         works_since, made_s = clock(), self._made_s
         self._spoken += len(text)
@@ -214,7 +214,7 @@ class Answer:
                 cost = paid + math.ceil(end * voice.charged / len(text))
                 shown = self._show(text, shown, end, cost)
                 self._put_audio(chunk.data, chunk.words or ())
-        self._show(text, shown, len(text), self._credit.made if self._credit else 0)
+        self._show(text, shown, len(text), self._credit.spoken if self._credit else 0)
         if self._made_s > made_s:
             self._slowness = (clock() - works_since) / (self._made_s - made_s)
 
