@@ -58,7 +58,7 @@ _TABLES = load_yaml(SsmlTables, "ssml")
 
 
 class ScriptTurn(BaseModel):
-    """A turn of a speaker in a script, in SSML or not."""
+    """What one speaker of a script says, in SSML or not."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
