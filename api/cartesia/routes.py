@@ -39,10 +39,10 @@ from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import (
     ContextFault,
-    ContextVoice,
     ContextWire,
     EncodedChunk,
     SpeakingContext,
+    SpeechStream,
 )
 from pipelines.tts.voices import AvailableVoice
 from telemetry.tracing import request_id
@@ -109,7 +109,7 @@ class CartesiaSpeech(LenientModel):
         operation: Operation,
         *,
         is_raw: bool = False,
-    ) -> ContextVoice:
+    ) -> SpeechStream:
         """Raises ApiError, EngineError, PipelineError or DatabaseError."""
         given, wanted, foreign = self.output_format, self.voice.id, None
         if is_raw and given.container != "raw":
@@ -127,14 +127,13 @@ class CartesiaSpeech(LenientModel):
             timings=self.add_timestamps,
             pronunciations=(DictionaryRef(id=dictionary),) if dictionary else (),
         )
-        slow = given.container == "mp3"
-        return ContextVoice(
-            synthesis,
-            workspace_id,
-            voice,
-            style,
-            make_encoder,
-            slow_encoder=slow,
+        return SpeechStream(
+            synthesis=synthesis,
+            workspace_id=workspace_id,
+            voice=voice,
+            style=style,
+            make_encoder=make_encoder,
+            slow_encoder=given.container == "mp3",
             operation=operation,
         )
 
@@ -287,7 +286,7 @@ async def list_voices(
 ) -> Json:
     workspace_id = principal.workspace_id
     voices = await speech.synthesis.pipeline.directory.voices(workspace_id)
-    ids = [one.voice.voice_id for one in voices]
+    ids = [one.id for one in voices]
     if query.starting_after not in (None, *ids):
         raise ApiError("voice_not_found", "starting_after: no voice has that id")
     first = ids.index(query.starting_after) + 1 if query.starting_after else 0
@@ -303,20 +302,21 @@ async def get_voice(voice_id: str, principal: PrincipalDep, speech: SpeechDep) -
     return _shown(await directory.find_named(voice_id, workspace_id), workspace_id)
 
 
-def _shown(one: AvailableVoice, workspace_id: int) -> Json:
-    voice, is_public = one.voice, one.custom is None
+def _shown(voice: AvailableVoice, workspace_id: int) -> Json:
+    info = voice.info
+    is_public = voice.custom is None
     return {
-        "id": voice.voice_id,
-        "name": voice.name,
-        "description": voice.description or "",
+        "id": voice.id,
+        "name": info.name,
+        "description": info.description or "",
         "tagline": "",
         "language": voice.language,
         "locales": [{"locale": voice.language, "is_native": True}],
-        "gender": "masculine" if voice.gender == "male" else "feminine",
-        "is_owner": one.is_of(workspace_id),
+        "gender": "masculine" if info.gender == "male" else "feminine",
+        "is_owner": voice.is_of(workspace_id),
         "access": "public" if is_public else "private",
         "visibility": "all" if is_public else "owner",
-        "created_at": datetime.fromtimestamp(one.model.created, UTC).isoformat(),
+        "created_at": datetime.fromtimestamp(voice.model.created, UTC).isoformat(),
     }
 
 

@@ -101,11 +101,11 @@ def _recogniser(info: ModelInfo) -> Json:
     return _named(info, info.id, uuid_of(info)) | {"languages": list(info.languages)} | able
 
 
-def _voice(one: AvailableVoice) -> Json:
-    voice = one.voice
-    gender = "masculine" if voice.gender == "male" else "feminine"
-    about = {"accent": voice.accent, "tags": [gender], "use_cases": list(voice.categories)}
-    named = _named(one.model, voice.name, voice.voice_id)
+def _voice(voice: AvailableVoice) -> Json:
+    info = voice.info
+    gender = "masculine" if info.gender == "male" else "feminine"
+    about = {"accent": info.accent, "tags": [gender], "use_cases": list(info.categories)}
+    named = _named(voice.model, info.name, voice.id)
     return named | {"languages": [voice.language], "metadata": about}
 
 

@@ -25,10 +25,10 @@ from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import (
     ContextFault,
-    ContextVoice,
     ContextWire,
     EncodedChunk,
     SpeakingContext,
+    SpeechStream,
 )
 from pipelines.tts.voices import AvailableVoice
 from telemetry.tracing import request_id
@@ -113,7 +113,7 @@ async def speak(
         voice = await voice_for(query.model, foreign_voice(query.model), directory, workspace_id)
     asked = SpeechRequest(
         text=body.text,
-        voice_id=voice.voice.voice_id,
+        voice_id=voice.id,
         speed=query.speed,
         workspace_id=workspace_id,
     )
@@ -121,8 +121,8 @@ async def speak(
     frames = encode_frames(first, rest, BytesWriter(lambda _: opener()))
     answer = StreamedResponse(frames, rest, query.output.media_type)
     fields = {
-        "dg-model-name": voice.voice.name.encode("ascii", "replace").decode(),
-        "dg-model-uuid": voice.voice.voice_id,
+        "dg-model-name": voice.info.name.encode("ascii", "replace").decode(),
+        "dg-model-uuid": voice.id,
         "dg-char-count": str(synthesis.characters(plan)),
         "dg-request-id": request_id.get() or "",
     }
@@ -169,9 +169,9 @@ class SpeakConversation(ContextsConversation):
         self._voice = voice
         about = {
             "request_id": request_id.get() or "",
-            "model_name": voice.voice.name,
+            "model_name": voice.info.name,
             "model_version": voice.model.id,
-            "model_uuid": voice.voice.voice_id,
+            "model_uuid": voice.id,
             "additional_model_uuids": [uuid_of(voice.model)],
         }
         await self.session.send(json_text({"type": "Metadata", **about}))
@@ -221,17 +221,17 @@ class SpeakConversation(ContextsConversation):
         return ClientFault(str(fault), self.warning(str(fault)))
 
     def _begin(self, voice: AvailableVoice) -> None:
-        spoken = ContextVoice(
-            self.synthesis,
-            self.session.principal.workspace_id,
-            voice,
-            SpeechRequest(text="", speed=self._query.speed),
-            self._opener,
+        stream = SpeechStream(
+            synthesis=self.synthesis,
+            workspace_id=self.session.principal.workspace_id,
+            voice=voice,
+            style=SpeechRequest(text="", speed=self._query.speed),
+            make_encoder=self._opener,
             operation=self.session.payer,
         )
         self._count += 1
         context_id = str(self._count)
-        self._context = self.open(context_id, spoken, SpeakWire(self), SENTENCES)
+        self._context = self.open(context_id, stream, SpeakWire(self), SENTENCES)
         self._flushes = self.flushes[context_id]
         self.contexts.start(self._context)
 

@@ -17,7 +17,7 @@ from models.base import VoiceGender
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.errors import StorageUnavailable, VoiceNotFound, VoiceNotReady
-from pipelines.tts.session import ContextVoice, EncodedChunk
+from pipelines.tts.session import EncodedChunk, SpeechStream
 from pipelines.tts.shaping import SpokenChunk, TimedWord
 from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 
@@ -58,12 +58,12 @@ def stand_in(foreign: ForeignVoice, offered: Sequence[AvailableVoice]) -> Availa
     """One of its language, and of its gender if there is any, of these one for conversations if
     there is any: always the same one for a name, and mostly different ones for different names.
     Raises VoiceNotFound."""
-    speaking = [one for one in offered if one.voice.language == foreign.language]
-    alike = [one for one in speaking if one.voice.gender == foreign.gender] or speaking
+    speaking = [one for one in offered if one.language == foreign.language]
+    alike = [one for one in speaking if one.info.gender == foreign.gender] or speaking
     if not alike:
         raise VoiceNotFound(f"no voice speaks {foreign.language}; GET /default-voices lists all")
-    alike = [one for one in alike if PLAIN in one.voice.categories] or alike
-    alike.sort(key=lambda one: one.voice.voice_id)
+    alike = [one for one in alike if PLAIN in one.info.categories] or alike
+    alike.sort(key=lambda one: one.id)
     return alike[zlib.crc32(foreign.name.encode()) % len(alike)]
 
 
@@ -115,14 +115,14 @@ class BytesWriter:
 
 
 async def speak_whole(
-    voice: ContextVoice, text: str, add: Callable[[bytes], object]
+    stream: SpeechStream, text: str, add: Callable[[bytes], object]
 ) -> list[TimedWord]:
     """Gives all audio of a text to `add`, which may raise StorageUnavailable; its words.
 
-    Raises as `ContextVoice.speak`.
+    Raises as `SpeechStream.speak`.
     """
     words: list[TimedWord] = []
-    async with aclosing(voice.speak(text, early_start=False)) as chunks:
+    async with aclosing(stream.speak(text, early_start=False)) as chunks:
         async for chunk in chunks:
             try:
                 add(chunk.data)
@@ -146,20 +146,20 @@ class AudioWriter:
 
 
 async def stream_speech(
-    voice: ContextVoice,
+    stream: SpeechStream,
     text: str,
     writer: FrameWriter[EncodedChunk],
     answer: type[StreamedResponse] = StreamedResponse,
     media_type: str | None = None,
 ) -> StreamedResponse:
-    """An answer that begins with the first audio. Raises as `ContextVoice.speak`, or
+    """An answer that begins with the first audio. Raises as `SpeechStream.speak`, or
     ApiError(validation_error) where nothing can be spoken."""
-    chunks = voice.speak(text)
+    chunks = stream.speak(text)
     first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
     if first is None:
         raise nothing_spoken()
     streamed = answer(encode_frames(first, chunks, writer), chunks, media_type)
-    name_unread(streamed, voice.unread)
+    name_unread(streamed, stream.unread)
     return streamed
 
 

@@ -130,14 +130,15 @@ async def get_subscription(principal: PrincipalDep, platform: PlatformDep) -> Js
     }
 
 
-def _voice(one: AvailableVoice) -> Json:
-    voice, model_id = one.voice, one.model.id
-    spoken = {"gender": voice.gender, "accent": voice.accent.lower(), "language": voice.language}
+def _voice(voice: AvailableVoice) -> Json:
+    info = voice.info
+    model_id = voice.model.id
+    spoken = {"gender": info.gender, "accent": info.accent.lower(), "language": voice.language}
     return {
-        "voice_id": voice.voice_id,
-        "name": voice.name,
-        "category": "premade" if one.custom is None else "cloned",
-        "description": voice.description or "",
+        "voice_id": voice.id,
+        "name": info.name,
+        "category": "premade" if voice.custom is None else "cloned",
+        "description": info.description or "",
         "labels": spoken,
         "high_quality_base_model_ids": [model_id],
         "verified_languages": [{"language": voice.language, "model_id": model_id}],

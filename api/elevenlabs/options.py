@@ -20,7 +20,7 @@ from pipelines.billing.operation import Operation
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import ContextVoice
+from pipelines.tts.session import SpeechStream
 from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 
 KEY_HEADER = "xi-api-key"
@@ -128,7 +128,7 @@ async def find_voice(
     return await voice_for(voice_id, foreign, directory, workspace_id, "voice_id")
 
 
-def open_voice(
+def open_stream(
     voice: AvailableVoice,
     style: SpeechRequest,
     output_format: OutputName,
@@ -137,16 +137,16 @@ def open_voice(
     operation: Operation,
     *,
     whole: bool = False,
-) -> ContextVoice:
-    """Speaks in that format; `whole` is for an answer that is sent at its end."""
+) -> SpeechStream:
+    """Opens a stream in that format; `whole` is for an answer that is sent at its end."""
     codec, rate, *bits = output_format.split("_")
     bit_rate = int(bits[0]) * 1000 if bits else None
-    return ContextVoice(
-        synthesis,
-        workspace_id,
-        voice,
-        style,
-        partial(open_encoder, _CODECS[codec][0], int(rate), bit_rate),
+    return SpeechStream(
+        synthesis=synthesis,
+        workspace_id=workspace_id,
+        voice=voice,
+        style=style,
+        make_encoder=partial(open_encoder, _CODECS[codec][0], int(rate), bit_rate),
         slow_encoder=bool(bits),
         is_whole=whole,
         operation=operation,

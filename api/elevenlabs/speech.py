@@ -27,7 +27,7 @@ from api.http.streaming import Base64Json, NdjsonStream, StreamedResponse, json_
 from api.native.speech import SpokenText
 from pipelines.stt.formatting import separator_of
 from pipelines.temporary_files import TemporaryFile
-from pipelines.tts.session import ContextVoice, EncodedChunk
+from pipelines.tts.session import EncodedChunk, SpeechStream
 from telemetry.tracing import request_id
 
 router = make_router("ElevenLabs' dialect", scope="tts", visitors=True, schemes=options.SCHEMES)
@@ -59,14 +59,14 @@ class TimedAudio(BaseModel):
 class OpenedSpeech:
     """A request whose voice was found."""
 
-    voice: ContextVoice
+    stream: SpeechStream
     text: str
     media_type: str
 
     @property
     def space(self) -> str:
         """What stands between words of the voice's language."""
-        return separator_of(self.voice.voice.voice.language)
+        return separator_of(self.stream.voice.language)
 
 
 def opens(*, timings: bool = False, whole: bool = False) -> Any:
@@ -84,7 +84,7 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
         async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=voice_id):
             directory, language = synthesis.pipeline.directory, body.language_code
             voice = await options.find_voice(voice_id, directory, workspace_id, language, body.text)
-        opened = options.open_voice(
+        stream = options.open_stream(
             voice=voice,
             style=body.style(timings=timings),
             output_format=query.output_format,
@@ -93,7 +93,7 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
             operation=operation,
             whole=whole,
         )
-        return OpenedSpeech(opened, body.text, query.media_type)
+        return OpenedSpeech(stream, body.text, query.media_type)
 
     return Depends(open_speech)
 
@@ -127,14 +127,14 @@ async def speak_with_timestamps(
 ) -> Response:
     """The whole text as one file. The work stops if the client disconnects."""
     file = TemporaryFile()
-    words = await speak_whole(opened.voice, opened.text, file.write)
+    words = await speak_whole(opened.stream, opened.text, file.write)
     if not file.size:
         raise nothing_spoken()
     letters = letters_of(words, opened.space)
     timed = alignment(letters[: -len(opened.space) or None])
     answer = {"alignment": timed, "normalized_alignment": timed}
-    whole = _with_headers(Base64Json("audio_base64", file, answer), opened.voice)
-    name_unread(whole, opened.voice.unread)
+    whole = _with_headers(Base64Json("audio_base64", file, answer), opened.stream)
+    name_unread(whole, opened.stream.unread)
     return whole
 
 
@@ -143,12 +143,12 @@ async def _stream(
 ) -> Response:
     """Audio of `media_type`, or lines of JSON."""
     shape = StreamedResponse if media_type else NdjsonStream
-    answer = await stream_speech(opened.voice, opened.text, writer, shape, media_type)
-    return _with_headers(answer, opened.voice)
+    answer = await stream_speech(opened.stream, opened.text, writer, shape, media_type)
+    return _with_headers(answer, opened.stream)
 
 
-def _with_headers(answer: Response, voice: ContextVoice) -> Response:
-    about = {"character-cost": str(voice.charged), "request-id": request_id.get() or ""}
+def _with_headers(answer: Response, stream: SpeechStream) -> Response:
+    about = {"character-cost": str(stream.charged), "request-id": request_id.get() or ""}
     answer.headers.update(about)
     return answer
 

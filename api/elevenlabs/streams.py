@@ -161,17 +161,22 @@ class InputConversation(ContextsConversation):
         if len(self.contexts) >= MAX_CONTEXTS:
             text = f"a connection has at most {MAX_CONTEXTS} contexts; close one first"
             raise self._fault(text, context_id)
-        workspace_id, payer = self.session.principal.workspace_id, self.session.payer
-        style, name = message.style(timings=True), self._query.output_format
-        voice = options.open_voice(self._voice, style, name, self.synthesis, workspace_id, payer)
-        space = separator_of(self._voice.voice.language)
+        stream = options.open_stream(
+            voice=self._voice,
+            style=message.style(timings=True),
+            output_format=self._query.output_format,
+            synthesis=self.synthesis,
+            workspace_id=self.session.principal.workspace_id,
+            operation=self.session.payer,
+        )
+        space = separator_of(self._voice.language)
         wire = InputWire(context_id, space, None if self.is_multi else self.fail)
         schedule = message.generation_config.chunk_length_schedule
         rules = FlushRules(
             splits_words=not self._query.auto_mode,
             most_characters=int(schedule[0]) if schedule else DEFAULT_THRESHOLD,
         )
-        context = self.open(context_id, voice, wire, rules)
+        context = self.open(context_id, stream, wire, rules)
         one = self._open[context_id] = InputContext(context, message.voice_settings)
         self.contexts.start(context)
         return one

@@ -31,7 +31,7 @@ from pipelines.billing.operation import Operation
 from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import ContextVoice, ContextWire, EncodedChunk
+from pipelines.tts.session import ContextWire, EncodedChunk, SpeechStream
 from pipelines.tts.shaping import TimedWord
 
 InworldEncoding = Literal["LINEAR16", "PCM", "WAV", "MP3", "OGG_OPUS", "FLAC", "MULAW"]
@@ -318,15 +318,15 @@ def audio_body(data: bytes, timing: dict[str, Any] | None) -> dict[str, Any]:
     return body if timing is None else body | {"timestampInfo": timing}
 
 
-async def open_voice(
+async def open_stream(
     voicing: Voicing,
     synthesis: PaidSynthesis,
     workspace_id: int,
     operation: Operation,
     *,
     whole: bool = False,
-) -> ContextVoice:
-    """The voice that `voicing` describes; `whole` is for a text whose chunks are a `WholeFile`.
+) -> SpeechStream:
+    """The stream that `voicing` describes; `whole` is for a text whose chunks are a `WholeFile`.
 
     Raises EngineError, PipelineError or DatabaseError.
     """
@@ -335,12 +335,12 @@ async def open_voice(
     encoding = audio.audio_encoding
     if whole and encoding in WITH_HEADER:
         encoding = "PCM"
-    return ContextVoice(
-        synthesis,
-        workspace_id,
-        voice,
-        voicing.style,
-        partial(open_encoder, FORMATS[encoding], audio.sample_rate_hertz),
+    return SpeechStream(
+        synthesis=synthesis,
+        workspace_id=workspace_id,
+        voice=voice,
+        style=voicing.style,
+        make_encoder=partial(open_encoder, FORMATS[encoding], audio.sample_rate_hertz),
         slow_encoder=encoding in SLOW,
         is_whole=whole,
         operation=operation,

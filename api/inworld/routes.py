@@ -29,7 +29,7 @@ from api.sockets.tts.contexts import ContextsConversation
 from api.sockets.tts.events import shown
 from pipelines.billing.operation import Operation
 from pipelines.tts.paid import PaidSynthesis
-from pipelines.tts.session import ContextFault, ContextVoice, EncodedChunk, SpeakingContext
+from pipelines.tts.session import ContextFault, EncodedChunk, SpeakingContext, SpeechStream
 from pipelines.tts.voices import AvailableVoice
 
 
@@ -103,30 +103,30 @@ class InworldConversation(ContextsConversation):
             self.make_room()
         except ContextFault as fault:
             raise _fault(str(fault), messages.RESOURCE_EXHAUSTED, context_id) from None
-        voice = await self._voice(create, context_id)
+        stream = await self._open_stream(create, context_id)
         context = self.open(
-            context_id, voice, messages.InworldWire(context_id, create), create.flushing
+            context_id, stream, messages.InworldWire(context_id, create), create.flushing
         )
         self._creates[context_id] = create
-        made = messages.description(create, voice.voice.model.id)
-        await self.session.send(messages.context_event(context_id, "contextCreated", made))
+        description = messages.description(create, stream.voice.model.id)
+        await self.session.send(messages.context_event(context_id, "contextCreated", description))
         self.contexts.start(context)
 
     async def _update(self, context: SpeakingContext, create: messages.Create) -> None:
         context_id = context.context_id
-        voice = await self._voice(create, context_id)
-        context.change_voice(voice, messages.InworldWire(context_id, create))
+        stream = await self._open_stream(create, context_id)
+        context.change_stream(stream, messages.InworldWire(context_id, create))
         flushes = self.flushes[context_id]
         flushes.stop()
-        flushes.change(create.flushing, voice.voice.voice.language)
+        flushes.change(create.flushing, stream.voice.language)
         self._creates[context_id] = create
-        made = messages.description(create, voice.voice.model.id)
-        await self.session.send(messages.context_event(context_id, "contextUpdated", made))
+        description = messages.description(create, stream.voice.model.id)
+        await self.session.send(messages.context_event(context_id, "contextUpdated", description))
 
-    async def _voice(self, create: messages.Create, context_id: str) -> ContextVoice:
+    async def _open_stream(self, create: messages.Create, context_id: str) -> SpeechStream:
         workspace_id, payer = self.session.principal.workspace_id, self.session.payer
         try:
-            return await messages.open_voice(create, self.synthesis, workspace_id, payer)
+            return await messages.open_stream(create, self.synthesis, workspace_id, payer)
         except CODED as error:
             answer = to_api_error(error)
             raise _fault(answer.message, messages.code_of(answer.status), context_id) from None
@@ -221,7 +221,7 @@ async def list_voices(
     listed = [
         _listed(one)
         for one in await voices.custom.directory.voices(principal.workspace_id)
-        if wanted in ("", one.voice.language)
+        if wanted in ("", one.language)
     ]
     return InworldVoices(voices=sorted(listed, key=lambda one: (one.languages, one.display_name)))
 
@@ -235,15 +235,16 @@ async def synthesize(
     What was made until then is charged from the 21st time in an hour on.
     """
     audio = body.audio_config
-    voice = await _voice(body, speech.synthesis, principal.workspace_id, operation, whole=True)
+    workspace_id = principal.workspace_id
+    opened = await _open_stream(body, speech.synthesis, workspace_id, operation, whole=True)
     file = messages.WholeFile(audio.audio_encoding, audio.sample_rate_hertz)
-    words = await speak_whole(voice, body.text, file.add)
+    words = await speak_whole(opened, body.text, file.add)
     if file.is_empty:
         raise nothing_spoken()
     timing = messages.Alignment(body).whole(words)
-    others = _usage(voice) if timing is None else {"timestampInfo": timing, **_usage(voice)}
+    others = _usage(opened) if timing is None else {"timestampInfo": timing, **_usage(opened)}
     answer = Base64Json("audioContent", file.finish(), others)
-    name_unread(answer, voice.unread)
+    name_unread(answer, opened.unread)
     return answer
 
 
@@ -258,51 +259,51 @@ async def stream(
     body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """Lines of JSON. If the client disconnects, the work stops; speech until then is charged."""
-    voice = await _voice(body, speech.synthesis, principal.workspace_id, operation)
-    return await stream_speech(voice, body.text, _LineWriter(body, voice), NdjsonStream)
+    opened = await _open_stream(body, speech.synthesis, principal.workspace_id, operation)
+    return await stream_speech(opened, body.text, _LineWriter(body, opened), NdjsonStream)
 
 
-def _listed(one: AvailableVoice) -> InworldVoice:
-    voice = one.voice
+def _listed(voice: AvailableVoice) -> InworldVoice:
+    info = voice.info
     return InworldVoice(
-        voice_id=voice.voice_id,
-        display_name=voice.name,
-        description=voice.description or "",
+        voice_id=voice.id,
+        display_name=info.name,
+        description=info.description or "",
         languages=[voice.language],
-        tags=[voice.gender, voice.accent.lower()],
-        is_custom=one.custom is not None,
+        tags=[info.gender, info.accent.lower()],
+        is_custom=voice.custom is not None,
     )
 
 
-async def _voice(
+async def _open_stream(
     body: InworldBody,
     synthesis: PaidSynthesis,
     workspace_id: int,
     operation: Operation,
     *,
     whole: bool = False,
-) -> ContextVoice:
+) -> SpeechStream:
     async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=body.voice_id):
-        return await messages.open_voice(body, synthesis, workspace_id, operation, whole=whole)
+        return await messages.open_stream(body, synthesis, workspace_id, operation, whole=whole)
 
 
 class _LineWriter:
     """Writes `result` lines, and an `error` line when the stream fails. The usage comes first."""
 
-    def __init__(self, body: InworldBody, voice: ContextVoice) -> None:
-        self._voice = voice
+    def __init__(self, body: InworldBody, stream: SpeechStream) -> None:
+        self._stream = stream
         self._alignment = messages.Alignment(body)
         self._is_first = True
 
     def write(self, chunk: EncodedChunk) -> bytes:
         result = messages.audio_body(chunk.data, self._alignment.of(chunk.words or ()))
         if self._is_first:  # only now is known what is charged
-            result |= _usage(self._voice)
+            result |= _usage(self._stream)
         self._is_first = False
         return json_line({"result": result})
 
     def finish(self) -> list[bytes]:
-        timing = self._alignment.rest(self._voice.spoken_s)
+        timing = self._alignment.rest(self._stream.spoken_s)
         return [] if timing is None else [json_line({"result": messages.audio_body(b"", timing)})]
 
     def fail(self, error: Exception) -> bytes:
@@ -311,6 +312,7 @@ class _LineWriter:
         return json_line({"error": status.model_dump()})
 
 
-def _usage(voice: ContextVoice) -> dict[str, Any]:
-    used = InworldUsage(processed_characters_count=voice.charged, model_id=voice.voice.model.id)
-    return {"usage": used.model_dump(by_alias=True)}
+def _usage(stream: SpeechStream) -> dict[str, Any]:
+    model_id = stream.voice.model.id
+    usage = InworldUsage(processed_characters_count=stream.charged, model_id=model_id)
+    return {"usage": usage.model_dump(by_alias=True)}

@@ -90,7 +90,7 @@ async def _speak(request: Request, asked: SpeakArguments) -> wire.CallToolResult
     data = await to_thread.run_sync(lambda: b64encode(file.data).decode("ascii"))
     file.file.close()
     audio = wire.AudioContent(data=data, mime_type=CODECS[asked.output_format].media_type)
-    said = f"{file.duration_s:.1f} seconds of speech with the voice {plan.voice.voice.name}"
+    said = f"{file.duration_s:.1f} seconds of speech with the voice {plan.voice.info.name}"
     if plan.unread:
         said += f"; no voice reads {', '.join(plan.unread)}"
     return wire.CallToolResult(content=[audio, wire.TextContent(text=said)])
@@ -135,11 +135,11 @@ async def _voices(request: Request, asked: VoicesArguments) -> wire.CallToolResu
     if asked.language is not None:
         language = asked.language.lower()[:2]
         found = [one for one in found if one.speaks(language)]
-        own = [one for one in found if one.custom or one.voice.language == language]
+        own = [one for one in found if one.custom or one.language == language]
         found = own or found
     listed = [
-        {name: getattr(one.voice, name) for name in ("name", "language", "gender", "accent")}
-        | {"id": one.voice.voice_id, "is_custom": one.custom is not None}
+        {name: getattr(one.info, name) for name in ("name", "language", "gender", "accent")}
+        | {"id": one.id, "is_custom": one.custom is not None}
         for one in found
     ]
     return _structured({"voices": listed})

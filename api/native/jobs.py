@@ -220,7 +220,7 @@ async def speak_long(
     # The voice of the first block with words, whose language may be detected, speaks all.
     blocks = await to_thread.run_sync(list, task.blocks())
     plan = await _first_plan(speech.synthesis.pipeline, asked, [text for _, text in blocks])
-    task = replace(task, request=replace(asked, voice_id=plan.voice.voice.voice_id))
+    task = replace(task, request=replace(asked, voice_id=plan.voice.id))
     options = speech_jobs.TASK.dump_json(task)
     made = await speech.jobs.create(principal, operation, "speech", book.title[:200], options)
     return ShownJob.model_validate(made)

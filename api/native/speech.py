@@ -333,7 +333,7 @@ async def explain(body: ExplainBody, principal: PrincipalDep, speech: SpeechDep)
         SpokenSentence(
             text=chunk.text,
             language=chunk.language,
-            voice_id=passages[chunk.passage].voice.voice.voice_id,
+            voice_id=passages[chunk.passage].voice.id,
             phonemes=phonemes or None,
         )
         for chunk, phonemes in explained
@@ -344,8 +344,8 @@ async def explain(body: ExplainBody, principal: PrincipalDep, speech: SpeechDep)
     )
     return Explanation(
         sentences=sentences,
-        voice_id=plan.voice.voice.voice_id,
-        language=plan.voice.voice.language,
+        voice_id=plan.voice.id,
+        language=plan.voice.language,
         characters=characters,
         price=to_usd(speech.billing.cost("tts", characters)),
         estimated_seconds=round(seconds, 1),

@@ -69,16 +69,16 @@ class OpenAINames:
             return None
         known = self.config.voices.get(wanted.strip().lower())
         if known is None:
-            return (await self._find_voice(wanted, workspace_id, field)).voice.voice_id
+            return (await self._find_voice(wanted, workspace_id, field)).id
         # Some clients accept only OpenAI's names, so a workspace may give a voice such a name.
         with suppress(VoiceNotReady):
             own = await self.voices.find_custom(workspace_id, wanted)
             if own is not None and own.is_of(workspace_id):
-                return own.voice.voice_id
+                return own.id
         offered = await self.voices.voices()
         language = language or await self.voices.language_of(text, workspace_id)
         chosen = _stand_in(known, tier, language, offered)
-        return None if chosen is None else chosen.voice.voice_id
+        return None if chosen is None else chosen.id
 
     async def _find_model(self, model: str, kind: ModelKind) -> ModelInfo:
         """The model of that id or alias and of that kind. Raises ApiError(model_not_found)."""
@@ -129,7 +129,7 @@ def _stand_in(
     """The first of its voices that speaks the language, else one of its gender that does."""
     for ref in known.refs(tier):
         for one in offered:
-            if (one.voice.engine, one.voice.key) == (ref.engine, ref.key) and one.speaks(language):
+            if (one.info.engine, one.info.key) == (ref.engine, ref.key) and one.speaks(language):
                 return one
-    speaking = [one for one in offered if one.voice.language == language]
-    return next((one for one in speaking if one.voice.gender == known.gender), None)
+    speaking = [one for one in offered if one.language == language]
+    return next((one for one in speaking if one.info.gender == known.gender), None)

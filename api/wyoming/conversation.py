@@ -58,10 +58,10 @@ async def info_event(services: Services, workspace_id: int) -> bytes:
     except EngineError:
         voices = []
     models["tts"] = []
-    for available in voices:  # named by their ids, since names are not unique
-        voice, tier = available.voice, available.model.tier
-        traits = ", ".join(filter(None, (voice.accent, voice.gender, tier)))
-        about = _of_model(available.model, url, voice.voice_id, f"{voice.name} ({traits})")
+    for voice in voices:  # named by their ids, since names are not unique
+        info = voice.info
+        traits = ", ".join(filter(None, (info.accent, info.gender, voice.model.tier)))
+        about = _of_model(voice.model, url, voice.id, f"{info.name} ({traits})")
         models["tts"].append({**about, "languages": [voice.language], "speakers": None})
 
     def program(kind: str, does: str, **more: Any) -> list[dict[str, Any]]:

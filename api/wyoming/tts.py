@@ -17,10 +17,10 @@ from pipelines.tts.reading import SpeechRequest, is_ssml
 from pipelines.tts.session import (
     BUFFER_CHARACTERS,
     ContextFault,
-    ContextVoice,
     ContextWire,
     EncodedChunk,
     SpeakingContext,
+    SpeechStream,
 )
 from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
 
@@ -67,7 +67,7 @@ class GrowingText:
 
     options: WyomingEvent
     waiting: str = ""  # the sentence that is not whole yet
-    voice: ContextVoice | None = None  # chosen by the first sentence
+    stream: SpeechStream | None = None  # opened by the first sentence
     has_failed: bool = False
 
 
@@ -76,39 +76,39 @@ class SpokenTexts:
         self._session = session
         self._synthesis = speech.synthesis
         self._context: SpeakingContext | None = None
-        self._stream: GrowingText | None = None
+        self._growing: GrowingText | None = None
         self._language: str | None = None  # of the last text, if no text named it
 
     @property
     def is_busy(self) -> bool:
         """Whether a text is spoken, or more of one may come."""
-        return not (self._stream is None and (self._context is None or self._context.is_idle))
+        return not (self._growing is None and (self._context is None or self._context.is_idle))
 
     async def accept(self, event: WyomingEvent) -> None:
         """A whole text, or the start, a part or the end of a streamed one. Raises ClientFault."""
-        stream = self._stream
+        growing = self._growing
         if event.type == "synthesize":
-            if stream is None and event.text.strip():
+            if growing is None and event.text.strip():
                 await self._speak(GrowingText(event, event.text), is_whole=True)
-            elif stream is None:  # else it repeats what is streamed, for older servers
+            elif growing is None:  # else it repeats what is streamed, for older servers
                 await self._session.send(SpeechWire(USUAL_RATE).flushed())
         elif event.type == "synthesize-start":
-            if stream is not None:
+            if growing is not None:
                 raise ClientFault("synthesize-start: the text before has no synthesize-stop")
-            self._stream = GrowingText(event)
-        elif stream is None:
+            self._growing = GrowingText(event)
+        elif growing is None:
             raise ClientFault("send synthesize-start first")
         elif event.type == "synthesize-chunk":
-            stream.waiting += event.text
-            await self._speak(stream)
+            growing.waiting += event.text
+            await self._speak(growing)
         else:
-            self._stream = None
-            await self._speak(stream, is_whole=True)
+            self._growing = None
+            await self._speak(growing, is_whole=True)
             context = self._context
-            if context is None or stream.voice is None or context.is_crowded:
+            if context is None or growing.stream is None or context.is_crowded:
                 await self._session.send(END)
             else:
-                self._with(stream.voice, StreamEndWire(0)).flush()
+                self._with(growing.stream, StreamEndWire(0)).flush()
 
     async def _speak(self, text: GrowingText, *, is_whole: bool = False) -> None:
         """Speaks its whole sentences, and nothing more after a failure."""
@@ -119,8 +119,8 @@ class SpokenTexts:
                 return
             if self._context is not None and self._context.is_crowded:
                 raise ContextFault("too many texts wait")
-            text.voice = text.voice or await self._open(text.options, said)
-            context = self._with(text.voice, SpeechWire(_rate_of(text.voice.voice)))
+            text.stream = text.stream or await self._open(text.options, said)
+            context = self._with(text.stream, SpeechWire(_rate_of(text.stream.voice)))
             context.add_text(said)
             context.flush_automatically(len(said), is_whole=is_whole)
         except (ContextFault, *CODED) as error:
@@ -128,24 +128,24 @@ class SpokenTexts:
             text.has_failed = True
             await self._session.send(failure(fault))
 
-    def _with(self, voice: ContextVoice, wire: SpeechWire) -> SpeakingContext:
-        """The context, which speaks the text that is added next with that voice."""
+    def _with(self, stream: SpeechStream, wire: SpeechWire) -> SpeakingContext:
+        """The context, whose next text the stream speaks."""
         if self._context is None:
-            self._context = SpeakingContext("", voice, wire, self._session.send_speech)
+            self._context = SpeakingContext("", stream, wire, self._session.send_speech)
             self._session.spawn(self._context.run(), "speak")
         else:
-            self._context.change_voice(voice, wire)
+            self._context.change_stream(stream, wire)
         return self._context
 
-    async def _open(self, options: WyomingEvent, text: str) -> ContextVoice:
+    async def _open(self, options: WyomingEvent, text: str) -> SpeechStream:
         """Raises an error of CODED."""
         voice = await self._choose(options.voice or VoiceChoice(), text)
-        return ContextVoice(
-            self._synthesis,
-            self._session.principal.workspace_id,
-            voice,
-            SpeechRequest("", takes_ssml=options.text_format != "text"),
-            partial(open_encoder, "pcm", _rate_of(voice)),
+        return SpeechStream(
+            synthesis=self._synthesis,
+            workspace_id=self._session.principal.workspace_id,
+            voice=voice,
+            style=SpeechRequest("", takes_ssml=options.text_format != "text"),
+            make_encoder=partial(open_encoder, "pcm", _rate_of(voice)),
             operation=self._session.payer,
         )
 
@@ -160,8 +160,8 @@ class SpokenTexts:
             self._language = await directory.language_of(text, workspace_id, self._language)
             return directory.default(self._language, offered)
         codes = engine_codes(wanted.language)
-        if found := [one for one in offered if one.voice.language in codes]:
-            return directory.default(found[0].voice.language, offered)
+        if found := [one for one in offered if one.language in codes]:
+            return directory.default(found[0].language, offered)
         raise VoiceNotFound(f"no voice speaks {wanted.language[:40]!r}")
 
 
@@ -178,7 +178,7 @@ def _ready(text: GrowingText) -> int:
         raise ContextFault(f"more than {BUFFER_CHARACTERS} characters wait")
     if text.options.text_format != "text" and is_ssml(text.waiting):  # spoken as a whole
         return 0
-    language = text.voice.voice.voice.language if text.voice else FALLBACK_LANGUAGE
+    language = text.stream.voice.language if text.stream else FALLBACK_LANGUAGE
     ready = finished(text.waiting, language)
     if len(text.waiting) - ready > SENTENCE_CHARACTERS:
         ready = text.waiting.rfind(" ") + 1 or len(text.waiting)

@@ -37,7 +37,7 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
     def __init__(self, config: UpstreamTTSConfig, weights: WeightStore) -> None:
         BlockingUpstream.__init__(self, config)
         self._voices = VoiceTable(config.voices, config.engine)
-        self._names = {voice.key: voice.voice or voice.key for voice in config.voices}
+        self._names = {entry.key: entry.voice or entry.key for entry in config.voices}
         self._config: UpstreamTTSConfig = config
         self.capabilities = TTSCapabilities(
             sample_rate=config.sample_rate,

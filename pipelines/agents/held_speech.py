@@ -14,7 +14,7 @@ from pipelines.errors import InsufficientCredit
 from pipelines.tts.paid import PaidSpeech, PaidSynthesis
 from pipelines.tts.pipeline import SpeechPlan
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import ContextVoice
+from pipelines.tts.session import SpeechStream
 
 HELD_CHARACTERS = 1000  # some 70 s of speech; few answers have more
 
@@ -28,9 +28,9 @@ class HeldSpeech(PaidSynthesis):
 
     workspace_id: int
     payer: Operation
-    _stack: AsyncExitStack  # of the charges
-    made: int = 0  # characters, of all texts that were spoken
-    sent: int = 0
+    _stack: AsyncExitStack  # ends the charges
+    spoken: int = 0  # characters of all texts that were spoken
+    sent: int = 0  # characters that the listener was sent
     charges: list[Charge] = field(default_factory=list)
 
     async def plan(
@@ -42,9 +42,9 @@ class HeldSpeech(PaidSynthesis):
     async def pay(
         self, workspace_id: int, operation: Operation, plan: SpeechPlan
     ) -> AsyncIterator[PaidSpeech]:
-        """Holds more where the answer is longer than what is held."""
+        """Holds more where the answer is longer than what is held so far."""
         units = self.characters(plan)
-        missing = self.made + units - sum(charge.units for charge in self.charges)
+        missing = self.spoken + units - sum(charge.units for charge in self.charges)
         if missing > HELD_CHARACTERS:
             await self.hold(missing)
         elif missing > 0:
@@ -54,7 +54,7 @@ class HeldSpeech(PaidSynthesis):
                 await self.hold(missing)
         free = await self.billing.hold(workspace_id, "tts", 0, operation)
         yield PaidSpeech(free, self, plan)
-        self.made += units
+        self.spoken += units
 
     async def hold(self, characters: int) -> None:
         """Raises InsufficientCredit or DatabaseUnavailable."""
@@ -62,7 +62,7 @@ class HeldSpeech(PaidSynthesis):
         self.charges.append(await self._stack.enter_async_context(charge))
 
     def count_sent(self, characters: int) -> None:
-        """The listener has been sent so many of the characters."""
+        """Counts the characters that the listener was sent so far."""
         self.sent = left = characters
         for charge in self.charges:
             charge.progress(left)
@@ -71,9 +71,9 @@ class HeldSpeech(PaidSynthesis):
 
 @dataclass(frozen=True, slots=True)
 class AgentVoice:
-    """A voice, and the credit for what it says."""
+    """The speech of an agent, and the credit for what it says."""
 
-    voice: ContextVoice
+    stream: SpeechStream
     credit: HeldSpeech
 
 
@@ -81,8 +81,8 @@ class AgentVoice:
 async def hold_speech(
     synthesis: PaidSynthesis, workspace_id: int, payer: Operation
 ) -> AsyncIterator[HeldSpeech]:
-    """Around one answer. What it was sent is charged at the end, also when it is interrupted;
-    nothing when the service fails.
+    """Holds the price of an answer, and charges at the end for what was sent, also when the answer
+    is interrupted; for nothing when the service fails.
 
     Raises InsufficientCredit or DatabaseUnavailable before the answer begins.
     """
@@ -90,6 +90,6 @@ async def hold_speech(
         held = HeldSpeech(**vars(synthesis), workspace_id=workspace_id, payer=payer, _stack=charges)
         await held.hold(HELD_CHARACTERS)
         yield held
-        held.count_sent(held.made)  # with the silence at the end of a text
+        held.count_sent(held.spoken)  # the silence at the end of a text is sent, too
         for charge in held.charges:
             await charge.capture_delivered(charge.used)

@@ -11,25 +11,25 @@ from difflib import SequenceMatcher
 
 from configs.schema.languages import LANGUAGES
 
-# In all languages together; compared without case and marks.
+# Back-channels of all languages together, compared without case and marks.
 BACK_CHANNELS = frozenset().union(*(words.back_channels for words in LANGUAGES.values()))
 EXPECTED = {code: words.expected for code, words in LANGUAGES.items() if words.expected}
 MOST_BACK_CHANNEL_WORDS = 3
-ECHO_SHARE = 0.75  # of the words heard that the agent has just said, in order
-SHORT_S = 0.75  # of speech: most back-channels are shorter
-UNDERSTOOD = 0.55  # of the recogniser's confidence; what it mishears has less
+ECHO_SHARE = 0.75  # share of the recognised words that the agent has just said, in order
+SHORT_S = 0.75  # most back-channels are shorter
+UNDERSTOOD = 0.55  # confidence of the recogniser, which has less in words that it mishears
 _WORD = re.compile(r"[\w'’-]+")
 _HUM = re.compile(r"(?:[aeouäöü]?[hm]+[aeouäöü]?-?)+")  # "uhum", "ähm"
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What the recogniser has heard of the user's speech so far."""
+    """The user's speech so far, as the recogniser hears it."""
 
     text: str
-    confidence: float = 1.0  # of the recogniser, 0 to 1
+    confidence: float = 1.0  # the recogniser's, 0 to 1
     speech_s: float = 1.0
-    is_over: bool = True  # perhaps
+    is_over: bool = True  # the speech has probably ended
 
 
 def words_of(text: str) -> list[str]:
@@ -38,7 +38,7 @@ def words_of(text: str) -> list[str]:
 
 
 def is_back_channel(text: str) -> bool:
-    """Whether a short text only shows that its speaker listens; no words do not count as one."""
+    """Whether a short text only shows that its speaker listens; without words it shows nothing."""
     words = words_of(text)
     return 0 < len(words) <= MOST_BACK_CHANNEL_WORDS and all(
         word in BACK_CHANNELS or _HUM.fullmatch(word) for word in words
@@ -48,23 +48,24 @@ def is_back_channel(text: str) -> bool:
 def is_echo(text: str, spoken: str) -> bool:
     """Whether a microphone heard the agent itself: the words are those of `spoken`, its last
     seconds, in order."""
-    heard, said = words_of(text), words_of(spoken)
-    if not heard or not said:
+    words = words_of(text)
+    spoken_words = words_of(spoken)
+    if not words or not spoken_words:
         return False
-    matches = SequenceMatcher(None, said, heard, autojunk=False).get_matching_blocks()
-    return sum(match.size for match in matches) >= ECHO_SHARE * len(heard)
+    matches = SequenceMatcher(None, spoken_words, words, autojunk=False).get_matching_blocks()
+    return sum(match.size for match in matches) >= ECHO_SHARE * len(words)
 
 
-def interrupts(heard: Heard, spoken: str) -> bool:
-    """Whether the user's speech ends the agent's. A short sound may be anything that the recogniser
-    is not sure of, and the beginning of speech is no word of it yet."""
-    text = heard.text
+def interrupts(speech: Heard, spoken: str) -> bool:
+    """Whether the user's speech ends the agent's. A short sound in which the recogniser has little
+    confidence may be anything, and the beginning of speech is no word yet."""
+    text = speech.text
     if not words_of(text) or is_back_channel(text) or is_echo(text, spoken):
         return False
-    is_long = heard.speech_s >= SHORT_S
-    if heard.is_over and is_long:
+    is_long = speech.speech_s >= SHORT_S
+    if speech.is_over and is_long:
         return True
-    return heard.confidence >= UNDERSTOOD and (heard.is_over or is_long)
+    return speech.confidence >= UNDERSTOOD and (speech.is_over or is_long)
 
 
 def text_between(words: Iterable[tuple[str, float, float]], start_s: float, end_s: float) -> str:

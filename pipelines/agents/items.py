@@ -16,7 +16,7 @@ from pipelines.errors import InvalidRequest
 from pipelines.tts.shaping import TimedWord
 
 MAX_ITEMS = 2000
-MAX_CHARACTERS = 500_000  # of all items together
+MAX_CHARACTERS = 500_000  # characters of all items together
 
 ItemKind: TypeAlias = Literal["message", "function_call", "function_call_output"]
 ItemRole: TypeAlias = Literal["user", "assistant", "system"]
@@ -33,22 +33,25 @@ class Part:
     """A part of a message."""
 
     kind: PartKind
-    text: str = ""  # of audio, its transcript
+    text: str = ""  # the transcript where the part is audio
     audio_ms: int = 0
-    words: list[TimedWord] = field(default_factory=list)  # of output audio, with offsets in `text`
+    words: list[TimedWord] = field(
+        default_factory=list
+    )  # words of output audio, with offsets in `text`
 
     def cut(self, end_ms: int) -> None:
         """Forgets the audio after `end_ms`, and the words that had not been heard by then."""
         if not self.words and self.audio_ms:
-            # No word times: by the share of the audio, at a space.
+            # Without word times the text is cut at a space, by the share of the audio.
             most = len(self.text) * end_ms // self.audio_ms
             at = len(self.text) if most >= len(self.text) else self.text.rfind(" ", 0, most + 1)
             self.text = self.text[: max(at, 0)]
         else:
             # A word of which less than half was heard was not understood.
-            heard = [w for w in self.words if (w.start_s + w.end_s) * 500 <= end_ms]
-            self.text = self.text[: heard[-1].text_end] if heard else ""
-            self.words = heard
+            self.words = [
+                word for word in self.words if (word.start_s + word.end_s) * 500 <= end_ms
+            ]
+            self.text = self.text[: self.words[-1].text_end] if self.words else ""
         self.audio_ms = end_ms
 
 
@@ -62,14 +65,14 @@ class Item:
     parts: list[Part] = field(default_factory=list)
     status: ItemStatus = "completed"
     call_id: str = ""
-    name: str = ""  # of the function
+    name: str = ""  # the function's
     arguments: str = ""  # JSON
     output: str = ""
     began_at: float = field(default_factory=time.monotonic)
 
     @property
     def text(self) -> str:
-        """Of all parts."""
+        """The text of all parts."""
         return "\n".join(part.text for part in self.parts if part.text)
 
     @property
@@ -89,7 +92,7 @@ class ConversationItems:
         return item_id in self._items
 
     def __iter__(self) -> Iterator[Item]:
-        return iter([self._items[one] for one in self._order])
+        return iter([self._items[item_id] for item_id in self._order])
 
     def __len__(self) -> int:
         return len(self._order)
@@ -99,7 +102,7 @@ class ConversationItems:
         return self._order[-1] if self._order else None
 
     def previous_id(self, item_id: str) -> str | None:
-        """The item before; None for the first."""
+        """The id of the item before; None for the first item."""
         at = self._order.index(item_id)
         return self._order[at - 1] if at else None
 
@@ -111,7 +114,7 @@ class ConversationItems:
             raise ItemNotFound(f"the conversation has no item {item_id!r}") from None
 
     def add(self, item: Item, after: str | None = None) -> None:
-        """Adds it at the end, after the item `after`, or for `root` at the beginning.
+        """Adds an item at the end, after the item `after`, or for `root` at the beginning.
 
         Raises ItemNotFound, or InvalidRequest when the id is taken or the conversation is full.
         """
@@ -165,7 +168,7 @@ class ConversationItems:
 
 
 def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
-    """What the model reads: texts and transcripts, calls and their outputs.
+    """The messages that the model reads: texts and transcripts, calls and their outputs.
 
     Messages without text and outputs without a call are left out; an output that is missing is
     shown as empty, since models expect one for each call.
@@ -174,7 +177,7 @@ def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
     waiting: list[str] = []  # calls without an output yet
 
     def answer_calls() -> None:
-        messages.extend(ChatMessage("tool", "", {"tool_call_id": one}) for one in waiting)
+        messages.extend(ChatMessage("tool", "", {"tool_call_id": call_id}) for call_id in waiting)
         waiting.clear()
 
     for item in items:

@@ -8,8 +8,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
-LEAD_S = 0.4  # of audio that was sent and not played: for the jitter of networks
-PIECE_S = 0.1  # of audio in a message at most: what is sent cannot be held
+LEAD_S = 0.4  # audio that was sent and is not played, for the jitter of networks
+PIECE_S = 0.1  # audio a message at most: audio that was sent cannot be held
 
 
 class Playback:
@@ -19,7 +19,7 @@ class Playback:
         self.sent_s = 0.0
         self._lead_s = lead_s
         self._clock = clock
-        self._ends_at = 0.0  # by the clock, when the client has played everything sent
+        self._ends_at = 0.0  # the time by the clock at which the client has played everything
         self._released = asyncio.Event()
         self._released.set()
 
@@ -38,7 +38,7 @@ class Playback:
         return self.sent_s - self.left_s
 
     def hold(self) -> None:
-        """Nothing more may be sent until `resume`."""
+        """Lets nothing more be sent until `resume`."""
         self._released.clear()
 
     def resume(self) -> None:
@@ -53,6 +53,6 @@ class Playback:
             await asyncio.sleep(ahead_s)
 
     def count(self, duration_s: float) -> None:
-        """Call it with each piece that is sent."""
+        """Counts a piece that is sent."""
         self._ends_at = max(self._ends_at, self._clock()) + duration_s
         self.sent_s += duration_s

@@ -15,7 +15,7 @@ from pipelines.chat.pipeline import Completion
 from pipelines.tasks import TaskSet, wait_within
 from pipelines.text.markdown import without_markdown
 from pipelines.text.spoken_length import LETTERS_PER_S, spoken_length
-from pipelines.tts.session import ContextVoice
+from pipelines.tts.session import SpeechStream
 from pipelines.tts.shaping import TimedWord
 
 INSTRUCTIONS = (
@@ -80,17 +80,17 @@ class Answer:
         self.finish_reason: FinishReason | None = None
         self.model = completion.model  # id of the one that answers
         self._completion = completion
-        self._voice = speaker.voice if speaker else None
+        self._voice = speaker.stream if speaker else None
         self._credit = speaker.credit if speaker else None
         self._playback = playback
         self._bytes_per_s = bytes_per_s
         self._most_letters = math.inf if is_limited else MOST_S * LETTERS_PER_S
-        language = speaker.voice.voice.voice.language if speaker else "en"
+        language = speaker.stream.voice.language if speaker else "en"
         self._splitter = ClauseSplitter(language)
         self._pieces: asyncio.Queue[AnswerPiece | Exception | None] = asyncio.Queue()
         self._made_s = 0.0  # of audio
         self._slowness = math.inf  # seconds of work for a second of audio, of the last piece
-        self._is_slow = speaker is not None and speaker.voice.voice.model.real_time_factor >= SLOW
+        self._is_slow = speaker is not None and speaker.stream.voice.model.real_time_factor >= SLOW
         self._listens = asyncio.Event()  # the voice does not work: it waits for text, or to be sent
         self._listens.set()
         self._spoken = 0  # characters
@@ -167,7 +167,7 @@ class Answer:
         if self._voice is None:
             self._pieces.put_nowait(None)
 
-    async def _speak(self, voice: ContextVoice) -> None:
+    async def _speak(self, voice: SpeechStream) -> None:
         begun = False
         while True:
             self._grown.clear()
@@ -192,11 +192,11 @@ class Answer:
             self._listens.set()
         self._pieces.put_nowait(None)
 
-    async def _speak_piece(self, voice: ContextVoice, text: str, *, in_parts: bool) -> None:
+    async def _speak_piece(self, voice: SpeechStream, text: str, *, in_parts: bool) -> None:
         """The transcript is shown with the audio of its words: a client that is interrupted has
         little more than it heard. `in_parts` where the speech would run dry before all is made."""
         begins, shown = self._spoken, 0  # characters: of the answer before, of this piece
-        paid = self._credit.made if self._credit else 0
+        paid = self._credit.spoken if self._credit else 0
         clock = asyncio.get_running_loop().time
         works_since, made_s = clock(), self._made_s
         self._spoken += len(text)
@@ -215,7 +215,7 @@ class Answer:
                 cost = paid + math.ceil(end * voice.charged / len(text))
                 shown = self._show(text, shown, end, cost)
                 self._put_audio(chunk.data, chunk.words or ())
-        self._show(text, shown, len(text), self._credit.made if self._credit else 0)
+        self._show(text, shown, len(text), self._credit.spoken if self._credit else 0)
         if self._made_s > made_s:
             self._slowness = (clock() - works_since) / (self._made_s - made_s)
 

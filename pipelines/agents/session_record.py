@@ -1,4 +1,4 @@
-"""What remains of a session when it has ended: a saved chat, and an event for webhooks."""
+"""The record of a session that has ended: a saved chat, and an event for webhooks."""
 
 import json
 import logging
@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False, repr=False)
 class SessionRecord:
-    """Of one session. Until `begin` it has not taken place, and `close` does nothing."""
+    """Records one session. Until `begin` it has not taken place, and `close` does nothing."""
 
     _history: ChatHistory
     _events: WebhookEvents
     _workspace_id: int
     _may_save: bool
-    _count_bytes: Callable[[int], Awaitable[bool]]  # of the event, which is written if it may be
-    _chat_id: UUID | None = None  # when it is to be saved
+    _count_bytes: Callable[[int], Awaitable[bool]]  # gets the size of the event, and permits it
+    _chat_id: UUID | None = None  # None: no chat is saved
     _session_id: str = ""
     _model: str = ""
     _started_at: str = ""
@@ -38,15 +38,16 @@ class SessionRecord:
         self._usage = {"seconds": 0.0, "input_tokens": 0, "output_tokens": 0, "characters": 0}
 
     def begin(self, session_id: str, model: str) -> None:
-        """`model` is the id or alias of the one that is to answer."""
-        self._session_id, self._model = session_id, model
+        """Begins the session; `model` is the id or alias of the model that is to answer."""
+        self._session_id = session_id
+        self._model = model
         self._began_at = time.monotonic()
         self._started_at = utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     async def save_chat(self, wanted: bool) -> UUID | None:
-        """Whether the conversation becomes a chat; returns its id if it does.
+        """Sets whether the conversation becomes a chat; returns the id of the chat if it does.
 
-        Raises PlanRequired or DatabaseUnavailable: then it stays as it was.
+        Raises PlanRequired or DatabaseUnavailable: then nothing changes.
         """
         if not (wanted and self._may_save):
             self._chat_id = None
@@ -64,7 +65,7 @@ class SessionRecord:
         self._usage["characters"] += answer.characters
 
     async def close(self, items: Iterable[Item], close_code: int, heard_s: float) -> None:
-        """`heard_s` are the seconds of audio of the user."""
+        """Ends the session; `heard_s` are the seconds of audio of the user."""
         if not self._session_id:
             return
         kept = list(items)
@@ -98,7 +99,7 @@ class SessionRecord:
         return self._chat_id if is_saved else None
 
     def _entry(self, item: Item) -> dict[str, Any] | None:
-        """One line of the transcript; None for a message without text."""
+        """A line of the transcript; None for a message without text."""
         start = {"start": round(max(item.began_at - self._began_at, 0.0), 3)}
         if item.kind == "function_call":
             return {"type": item.kind, "name": item.name, "arguments": item.arguments, **start}
@@ -108,5 +109,5 @@ class SessionRecord:
             return None
         audio_ms = sum(part.audio_ms for part in item.parts)
         duration = audio_ms / 1000 if audio_ms else None
-        said = {"role": item.role, "text": item.text}
-        return {"type": item.kind, **said, **start, "duration": duration}
+        message = {"role": item.role, "text": item.text}
+        return {"type": item.kind, **message, **start, "duration": duration}

@@ -38,19 +38,19 @@ _CUE = re.compile(
     r"""\\?\}"""
     r"""|<<(?P<cartesia>[^<>\s]{1,100})>>|\{(?P<braced>(?=\D{0,9}[012])"""
     r"""(?:[012][@aAWxYEReIioOUuN]|[bCdDfghJklmnGprsStTvwyzZ]){2,40})\}"""
-    # In brackets, unless it is quoted, a link or part of a word.
+    # A pause in brackets, unless it is quoted, a link or part of a word.
     r"""|(?<![^\s.,;:!?…。，、；：！？—–-])\[(?:(?:(?P<kind>(?i:short|medium|long)) )?"""
     rf"""(?i:pause)|(?i:pause)[ :](?P<length>{_TIME}))\](?![(\[:\]"'`’”*_])"""
     rf"""|(?P<dropped>(?i:</?(?:{_NAMES.partition("|")[2]})\b[^<>]{{0,300}}>|<(?:{"|".join(_WORDS)})\s*/?>)"""
     r"""|\\?\{\s*"(?:word|pronounce)"[^{}]{0,250}\}"""
     rf"""|(?<![^\s.,;:!?…。，、；：！？\]—–-])\[(?:(?i:{_DIRECTION})\]"""
-    # Any other of a dialect that takes a free description.
+    # Other words in brackets, of a dialect that takes free directions.
     r"""|(?P<free>[a-z][^\[\]\n]{1,200}\]))(?![(:"'`’”*_]))"""
-    # IPA in place of a word, and stress: of such dialects, too.
+    # IPA in place of a word, and stress: also only of such dialects.
     r"""|(?<![\w/:.])/(?P<slashed>(?=[^/\s]{0,60}[^\x00-\x7f])[^/\s]{1,60})/(?![\w/])"""
     r"""|(?<![\w*])\*(?P<stressed>[^\W_](?:[^*\n\[\]<>{}]{0,60}[^*\s\[\]<>{}])?)\*(?![\w*])"""
 )
-# What may become a cue with the text that follows.
+# The end of a text that may become a cue with the text that follows.
 _OPEN = re.compile(
     rf"""(?i:<(?:<[^<>\s]{{0,100}}>?|/?[a-z]{{0,12}}|(?:{_NAMES})\s[^<>]{{0,300}}|\d{{1,5}}"""
     r"""|spell>[^<]{0,200}(?:</?[a-z]{0,5})?|phoneme\b[^<>]{0,300}>[^<]{0,100}(?:</?[a-z]{0,7})?))\Z"""
@@ -58,15 +58,16 @@ _OPEN = re.compile(
     r"""|(?<![\w/:.<])/[^/\s]{0,60})\Z"""
 )
 _LONGEST = 450  # characters of a cue
-_MARK = re.compile(r"[<\[{/*\\]|l\(")  # in each cue; most texts have none
+_MARK = re.compile(r"[<\[{/*\\]|l\(")  # every cue has one; most texts have none
 _ATTRIBUTE = re.compile(r"""(\w+)\s*=\s*(["'])(.*?)\2""")
 _NOT_SAID = re.compile(r"[\s|.ˈˌː]+")
-_STRENGTHS = {"short": "weak", "medium": "medium", "long": "x-strong"}  # of those in brackets
+_STRENGTHS = {"short": "weak", "medium": "medium", "long": "x-strong"}  # pauses in brackets
 
 
 def _cues(text: str, *, free: bool) -> Iterator[re.Match[str]]:
     """The cues outside of code, where only elements are cues."""
-    in_code, position = 0, 0
+    in_code = 0  # backticks before the cue
+    position = 0
     for cue in _CUE.finditer(text) if _MARK.search(text) else ():
         in_code += text.count("`", position, cue.start())
         position = cue.start()
@@ -76,7 +77,7 @@ def _cues(text: str, *, free: bool) -> Iterator[re.Match[str]]:
 
 
 def has_cues(text: str, *, free: bool) -> bool:
-    """Whether a plain text is not read as it is; `free` as for `plain_tokens`."""
+    """Whether a plain text has cues; `free` as for `plain_tokens`."""
     return any(_cues(text, free=free)) or bool(_half(text, free=free))
 
 
@@ -91,7 +92,7 @@ def dropped_cues(text: str, *, free: bool, manner: dict[str, str] | None = None)
 def uncut(text: str, position: int) -> int:
     """The last place up to `position` where a text that still grows can be cut: not inside a cue,
     nor inside what may become one."""
-    if half := _open(text):
+    if half := _open_end(text):
         position = min(position, half.start())
     if not _MARK.search(text, max(0, position - _LONGEST)):
         return position
@@ -123,7 +124,7 @@ def plain_tokens(
         start = cue.start()
         yield Token(position, text=text[position:start])
         position = cue.end()
-        if cue["manner"]:  # it lasts until the next one
+        if cue["manner"]:  # a manner lasts until the next cue for it
             if is_open:
                 yield Token(start, "prosody", closes=True)
             _change(manner, cue["manner"].lower(), max(float(cue["ratio"]), 0.1))
@@ -148,12 +149,10 @@ def plain_tokens(
 
 
 def _change(manner: dict[str, str], name: str, ratio: float) -> None:
-    key, value = "rate", f"{ratio:.0%}"
-    if name == "volume":
-        key, value = "volume", f"{20 * log10(ratio):+.1f}dB"
+    key = "volume" if name == "volume" else "rate"
     manner.pop(key, None)
     if ratio != 1:
-        manner[key] = value
+        manner[key] = f"{20 * log10(ratio):+.1f}dB" if key == "volume" else f"{ratio:.0%}"
 
 
 def _inside(
@@ -166,11 +165,14 @@ def _inside(
 
 
 def _pronounced(cue: re.Match[str], dropped: dict[str, None]) -> Iterator[Token]:
-    """A word with its phonemes, or without those that have no sound."""
-    word, phonemes, alphabet = cue["word"] or cue["sounded"], cue["ipa"] or "", "ipa"
+    """A word with its phonemes; the word alone where `to_ipa` refuses them."""
+    word = cue["word"] or cue["sounded"]
+    phonemes = cue["ipa"] or ""
+    alphabet = "ipa"
     if cue["sounded"]:
         given = {name: value for name, _, value in _ATTRIBUTE.findall(cue["given"])}
-        phonemes, alphabet = given.get("ph", ""), given.get("alphabet", "ipa")
+        phonemes = given.get("ph", "")
+        alphabet = given.get("alphabet", "ipa")
     elif not word:  # the letters of IPA, for voices that take no phonemes
         written = cue["cartesia"] or cue["slashed"] or cue["braced"]
         phonemes = to_ipa(written, "rime") if cue["braced"] else written.replace("|", "")
@@ -185,15 +187,15 @@ def _pronounced(cue: re.Match[str], dropped: dict[str, None]) -> Iterator[Token]
         yield from _inside("phoneme", {"ph": ipa}, cue, inside, word)
 
 
-def _open(text: str) -> re.Match[str] | None:
-    """What a text ends with that may become a cue."""
+def _open_end(text: str) -> re.Match[str] | None:
+    """The end of a text that may become a cue."""
     start = max(0, len(text) - _LONGEST)
     return _OPEN.search(text, start) if _MARK.search(text, start) else None
 
 
 def _half(text: str, *, free: bool) -> str:
-    """What a text ends with that is surely the beginning of a cue."""
-    if not (half := _open(text)):
+    """The end of a text that is surely the beginning of a cue."""
+    if not (half := _open_end(text)):
         return ""
     inside = half[0].lstrip("</\\{[").lower()
     if half[0][0] == "[":

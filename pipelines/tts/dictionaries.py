@@ -17,7 +17,8 @@ from pipelines.tts.voices import REMEMBERED_S, parse_id
 
 MAX_DICTIONARIES = 20
 MAX_ENTRIES = 1000
-VERSIONS, KEPT_ENTRIES = 10, 5000  # that are kept of one
+VERSIONS = 10  # the newest ones, which a dictionary keeps
+KEPT_ENTRIES = 5000  # entries of all versions that a dictionary keeps
 _VERSIONS = TypeAdapter(dict[int, list[Pronunciation]])
 _NO_DICTIONARY = "there is no such pronunciation dictionary; GET /pronunciations lists them"
 
@@ -37,10 +38,12 @@ def content_about(dictionary_id: UUID) -> str:
 
 
 class Dictionaries:
-    """Every method raises DatabaseUnavailable, and NotFound for what is not the workspace's."""
+    """Stores dictionaries. Every method raises DatabaseUnavailable, and NotFound for a dictionary
+    that is not the workspace's."""
 
     def __init__(self, database: Database, encryption: Encryption) -> None:
-        self._database, self._encryption = database, encryption
+        self._database = database
+        self._encryption = encryption
         self._lexicons: TtlCache[tuple[int, tuple[DictionaryRef, ...]], Lexicon] = TtlCache(
             REMEMBERED_S, 100
         )
@@ -48,7 +51,7 @@ class Dictionaries:
     async def page(
         self, workspace_id: int, page: int, limit: int
     ) -> tuple[list[PronunciationDictionary], int]:
-        """A page of them by name, and their number."""
+        """A page of the dictionaries by name, and the number of all."""
         return await self._database.read(page_of, dictionaries_of(workspace_id), page, limit)
 
     async def read(
@@ -68,7 +71,7 @@ class Dictionaries:
         entries: Sequence[Pronunciation],
         dictionary_id: str | None = None,
     ) -> PronunciationDictionary:
-        """A new one, or the next version of one. Raises InvalidRequest at a limit."""
+        """Creates a dictionary, or the next version of one. Raises InvalidRequest at a limit."""
         if len(entries) > MAX_ENTRIES:
             raise InvalidRequest(f"a dictionary has at most {MAX_ENTRIES} entries")
 
@@ -79,8 +82,11 @@ class Dictionaries:
             elif page_of(session, dictionaries_of(workspace_id), 1, 1)[1] >= MAX_DICTIONARIES:
                 raise InvalidRequest(f"a workspace has at most {MAX_DICTIONARIES} dictionaries")
             else:
-                row, versions = PronunciationDictionary(workspace_id=workspace_id, name=name), {}
-            row.name, row.version, row.size = name, row.version + 1, len(entries)
+                row = PronunciationDictionary(workspace_id=workspace_id, name=name)
+                versions = {}
+            row.name = name
+            row.version += 1
+            row.size = len(entries)
             row.updated_at = utc_now()
             versions[row.version] = list(entries)
             while len(versions) > VERSIONS or sum(map(len, versions.values())) > KEPT_ENTRIES:
@@ -103,11 +109,11 @@ class Dictionaries:
         self._lexicons.forget_if(lambda key, _: key[0] == workspace_id)
 
     async def lexicon(self, workspace_id: int, which: tuple[DictionaryRef, ...]) -> Lexicon:
-        """The entries of several dictionaries, of which the first counts."""
+        """The entries of several dictionaries; an earlier dictionary wins."""
 
         async def load() -> Lexicon:
-            found = [await self.read(workspace_id, one) for one in which]
-            return Lexicon(entry for _, entries in found for entry in entries)
+            dictionaries = [await self.read(workspace_id, reference) for reference in which]
+            return Lexicon(entry for _, entries in dictionaries for entry in entries)
 
         return await self._lexicons.get((workspace_id, which), load)
 

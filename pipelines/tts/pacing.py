@@ -16,20 +16,24 @@ from pipelines.ports import TTSModel
 from pipelines.text.chunking import TextChunk
 from telemetry import metrics
 
-AMPLE_LEAD_S = 20.0  # of audio that was sent and has not been played yet
-# For the first audio of a stream: playing streams with more than this left to play wait for it.
+AMPLE_LEAD_S = 20.0  # audio that was sent and is not played yet
+# Playing streams with more than this left to play wait for the first audio of a new stream.
 FIRST_DEADLINE_S = 2.0
-LONGEST_WAIT_S = 5.0  # for older streams that need all of the engine: better late than with gaps
+# A new stream waits so long while older ones need all of the engine: better late than with gaps.
+LONGEST_WAIT_S = 5.0
 FILE_DEADLINE_S = 10.0  # a file is not played during its synthesis
 STALLED_S = 0.5  # a client that has not taken the last audio for so long is not reading
 AUDIBLE_S = 0.01  # a shorter gap is not heard
 _POLL_S = 0.1
 _START_POLL_S = 0.02
 
-MOST_LOAD = 1.2  # of the engine, by short chunks, which take more work for a second than long ones
+# Load is work a second: it may be over 1, since long chunks take less work for a second of speech
+# than the short ones by which it is estimated.
+MOST_LOAD = 1.2
 SAFETY = 0.8  # the share of its turn that a chunk takes
-SLOW = 0.1  # of a second of work for a second of speech
-USUAL_S, REMEMBERED_S = 5.0, 60.0  # of speech, by which the work for a second of it is known
+SLOW = 0.1  # an engine is slow from so many seconds of work for a second of speech
+USUAL_S = 5.0  # the weight of the usual work beside the measured work, in seconds of speech
+REMEMBERED_S = 60.0  # speech or work by which the work is measured
 
 IN_FLIGHT = 2  # chunks of one text; replicas do not limit the chunks of a text
 _TOGETHER_S = 0.5  # arrived audio is returned together, up to about so much
@@ -51,13 +55,13 @@ class PlaybackClock:
     _scheduler: "FairScheduler"
     _: KW_ONLY
     is_played: bool = True  # else the speech is for a file: it has no lead, and never starves
-    asked_at: float | None = None  # when the text arrived, by `clock`
-    before_s: float = 0.0  # of speech before this text that is left to play
+    asked_at: float | None = None  # the time by `clock` at which the text arrived
+    before_s: float = 0.0  # speech that is left to play before this text
     clock: Callable[[], float] = time.monotonic
     _gaps_s: float = 0.0
     _has_begun: bool = False
-    _unread_since: float | None = None  # when the audio not yet taken was sent
-    _runs_dry_at: float | None = None  # when all audio that was sent will be played
+    _unread_since: float | None = None  # the time at which the audio not yet taken was sent
+    _runs_dry_at: float | None = None  # the time at which all audio that was sent is played
 
     def __post_init__(self) -> None:
         self._started_at = self._taken_at = self.clock()
@@ -66,14 +70,14 @@ class PlaybackClock:
             self._runs_dry_at = self._started_at + self.before_s
 
     def start(self) -> None:
-        """The stream competes with the others of its model until `stop`."""
+        """Lets the stream compete with the others of its model until `stop`."""
         self._scheduler.streams[self] = None
 
     def stop(self) -> None:
         self._scheduler.streams.pop(self, None)
 
     def audio_sent(self, duration_s: float) -> None:
-        """Call it before the audio is handed to the client."""
+        """Counts audio that is about to be handed to the client."""
         self._scheduler.made_s += duration_s
         if not self.is_played:
             return
@@ -89,8 +93,9 @@ class PlaybackClock:
         self._runs_dry_at = max(now, self._runs_dry_at) + duration_s
 
     def audio_taken(self) -> None:
-        """The client has taken the audio, and wants more."""
-        self._unread_since, self._taken_at = None, self.clock()
+        """Notes that the client has taken the audio, and wants more."""
+        self._unread_since = None
+        self._taken_at = self.clock()
 
     def count(self, *, is_finished: bool) -> None:
         """Adds a stream that ends to the metrics; an unfinished one was cancelled or failed."""
@@ -115,14 +120,14 @@ class PlaybackClock:
 
     @property
     def is_starting(self) -> bool:
-        """Whether none of it was played yet, and it has not waited for long."""
+        """Whether nothing of the stream was played yet, and it has not waited for long."""
         if not self.is_played or self._runs_dry_at is not None:
             return False
         return self.clock() - self._started_at < LONGEST_WAIT_S
 
     @property
     def is_stalled(self) -> bool:
-        """Whether its client has left audio unread, so that no more of it is needed now."""
+        """Whether the client has left audio unread, so that it needs no more now."""
         return self._unread_since is not None and self.clock() - self._unread_since >= STALLED_S
 
     @property
@@ -131,7 +136,7 @@ class PlaybackClock:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it needs the engine before those with an ample lead."""
+        """Whether the stream needs the engine before streams with an ample lead."""
         return not self.has_ample_lead and not self.is_stalled
 
 
@@ -146,16 +151,16 @@ class FairScheduler:
 
     def __init__(self) -> None:
         self.streams: dict[PlaybackClock, None] = {}  # the oldest first
-        self.made_s = 0.0  # of speech
-        self._worked_s = 0.0  # of time with a chunk in the engine
-        self._worked_until = 0.0  # by the clock of the streams
-        self._chunks = 0  # in the engine
+        self.made_s = 0.0  # speech that was made
+        self._worked_s = 0.0  # time that the engine had a chunk
+        self._worked_until = 0.0  # end of that time, by the clock of the streams
+        self._chunks = 0  # chunks in the engine
         self._spare = asyncio.Lock()
 
     @property
     def busy(self) -> int:
-        """How many streams have no ample lead yet."""
-        return sum(one.is_behind for one in list(self.streams))
+        """The number of streams that have no ample lead yet."""
+        return sum(stream.is_behind for stream in list(self.streams))
 
     def longest_s(self, usual: float) -> float:
         """The longest speech that can be made for every stream, by earliest deadline, before one of
@@ -186,8 +191,8 @@ class FairScheduler:
         return partial(self._ended, stream.clock, release)
 
     def cost(self, usual: float) -> float:
-        """The work of the engine for a second of speech, in seconds: that of the last minute, since
-        processors and their other work differ; the `usual` one of a fast engine."""
+        """The work of the engine for a second of speech, in seconds: measured over the last minute,
+        since processors and their other work differ; the `usual` work of a fast engine."""
         if usual < SLOW:
             return usual
         return (usual * USUAL_S + self._worked_s) / (USUAL_S + self.made_s)
@@ -204,8 +209,8 @@ class FairScheduler:
             release()
 
     def _starts_later(self, stream: PlaybackClock, cost: float) -> bool:
-        """Whether older streams leave too little of the engine, and one has little to play yet."""
-        older = list(takewhile(lambda one: one is not stream, list(self.streams)))
+        """Whether older streams leave too little of the engine, and have little to play yet."""
+        older = list(takewhile(lambda other: other is not stream, list(self.streams)))
         is_served = cost * (1 + sum(other.is_behind for other in older)) <= MOST_LOAD
         is_short = any(
             other.deadline_s <= FIRST_DEADLINE_S and not other.is_stalled for other in older
@@ -215,23 +220,23 @@ class FairScheduler:
 
 @dataclass(frozen=True, slots=True)
 class EngineAudio:
-    """Audio of one text chunk that has arrived from the engine since the last."""
+    """Audio of a text chunk that the engine has returned since the last time."""
 
     text_chunk: TextChunk
-    parts: list[AudioChunk]  # about 0.5 s; may be empty at the end
-    is_end: bool  # of the text chunk
+    parts: list[AudioChunk]  # together about 0.5 s; may be empty at the end
+    is_end: bool  # the text chunk has no more audio
 
 
 @dataclass(eq=False, repr=False)
 class InFlightChunk:
-    """One text chunk with the engine; its audio waits here for that of the chunks before it."""
+    """A text chunk with the engine, whose audio waits here for the audio of earlier chunks."""
 
     _text_chunk: TextChunk
     _model: TTSModel
     _request: SynthesisRequest
     _load_pack: LoadPack | None = None  # the voice pack, for an engine that does not have it
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the client has taken its first audio, or it has none."""
+    taken: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the client has taken the first audio of the chunk, or there is none."""
     buffered_s: float = 0.0  # audio that has arrived and was not pulled
     is_drained: bool = False
     _parts: asyncio.Queue[AudioChunk | None] = field(default_factory=asyncio.Queue)
@@ -245,13 +250,13 @@ class InFlightChunk:
         part = await self._parts.get()
         while part is not None:
             parts.append(part)
-            if sum(one.duration_s for one in parts) >= _TOGETHER_S or self._parts.empty():
+            if sum(arrived.duration_s for arrived in parts) >= _TOGETHER_S or self._parts.empty():
                 break
             part = self._parts.get_nowait()
         if part is None:
             await self.task  # raises the engine's error
             self.is_drained = True
-        self.buffered_s -= sum(one.duration_s for one in parts)
+        self.buffered_s -= sum(arrived.duration_s for arrived in parts)
         return EngineAudio(self._text_chunk, parts, self.is_drained)
 
     async def _synthesize(self) -> None:
@@ -275,16 +280,16 @@ class InFlightChunk:
 
 @dataclass(eq=False, repr=False)
 class PrefetchWindow:
-    """Keeps at most IN_FLIGHT chunks of one text in the engine, and returns their audio in order.
+    """Keeps at most IN_FLIGHT chunks of a text in the engine, and returns their audio in order.
 
     A client that does not read stops the window (backpressure). A chunk starts when audio of the
-    one before was taken: so it delays no first audio, and is ready when that one ends.
+    chunk before was taken: so it delays no first audio, and is ready when that chunk ends.
     """
 
     _first: TextChunk
     _read_next: Callable[[], Awaitable[TextChunk | None]]
-    _start: Callable[[TextChunk, float], InFlightChunk]  # also gets the seconds of buffered audio
-    _admit: Admit  # is awaited before each start; its result is called when a chunk is synthesised
+    _start: Callable[[TextChunk, float], InFlightChunk]  # gets the chunk, and buffered seconds
+    _admit: Admit  # awaited before each start; its result is called when a chunk is synthesised
     _started: asyncio.Queue[InFlightChunk | None] = field(default_factory=asyncio.Queue)
     _places: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, IN_FLIGHT))
     _in_flight: set[InFlightChunk] = field(default_factory=set)
@@ -293,13 +298,13 @@ class PrefetchWindow:
     def __post_init__(self) -> None:
         self._starting = asyncio.create_task(self._start_all())
 
-    async def pull(self, *, is_heard: bool) -> EngineAudio | None:
-        """The next audio, None after the last; `is_heard`: audio of the current chunk was taken.
+    async def pull(self, *, is_taken: bool) -> EngineAudio | None:
+        """The next audio, None after the last; `is_taken`: audio of the current chunk was taken.
 
         Raises EngineError.
         """
-        if self._current is not None and (is_heard or self._current.is_drained):
-            self._current.heard.set()
+        if self._current is not None and (is_taken or self._current.is_drained):
+            self._current.taken.set()
             if self._current.is_drained:
                 self._in_flight.discard(self._current)
                 self._places.release()
@@ -313,7 +318,7 @@ class PrefetchWindow:
 
     async def aclose(self) -> None:
         """Cancels the tasks and waits for them: no replica works for a disconnected client."""
-        tasks = [self._starting, *(one.task for one in self._in_flight)]
+        tasks = [self._starting, *(chunk.task for chunk in self._in_flight)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -325,15 +330,15 @@ class PrefetchWindow:
                 await self._places.acquire()
                 done = await self._admit()
                 try:
-                    buffered_s = sum(one.buffered_s for one in self._in_flight)
+                    buffered_s = sum(waiting.buffered_s for waiting in self._in_flight)
                     chunk = self._start(text_chunk, buffered_s)
-                except BaseException:  # also when cancelled: releases the admission
+                except BaseException:  # a cancelled start releases the admission, too
                     done()
                     raise
                 chunk.task.add_done_callback(lambda _, done=done: done())  # type: ignore[misc]
                 self._in_flight.add(chunk)
                 self._started.put_nowait(chunk)
-                await chunk.heard.wait()
+                await chunk.taken.wait()
                 await asyncio.wait({chunk.task}, timeout=_SETTLES_S)
                 text_chunk = await self._read_next()
         finally:

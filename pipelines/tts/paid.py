@@ -23,7 +23,7 @@ from pipelines.webhooks.events import WebhookEvents, failure_event
 
 logger = logging.getLogger(__name__)
 
-COPY_FORMAT: OutputFormat = "mp3"  # of the stored copy of a stream
+COPY_FORMAT: OutputFormat = "mp3"  # the stored copy of a stream
 COPY_S = 3600.0  # a longer stream gets no copy, which is on disk until its end: 29 MB an hour
 URL_LASTS_S = 24 * 3600.0
 
@@ -41,7 +41,7 @@ class PaidSynthesis:
     async def plan(
         self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
     ) -> SpeechPlan:
-        """As `SpeechPipeline.plan`; writes `tts.failed` when the service fails."""
+        """Calls `SpeechPipeline.plan`; writes `tts.failed` when the service fails."""
         async with self.events.recording(workspace_id, "tts.failed", voice_id=request.voice_id):
             return await self.pipeline.plan(request, early_start=early_start)
 
@@ -54,22 +54,21 @@ class PaidSynthesis:
         Failures of the service are not charged; a client that disconnects, or deletes the voice, is
         charged for the audio so far. Raises InsufficientCredit or DatabaseUnavailable.
         """
-        voice_id = plan.voice.voice.voice_id
         keeps_copy = await self.events.wants(workspace_id, "tts.completed")
         charge = await self.billing.hold(
             workspace_id,
             "tts",
             self.characters(plan),
             operation,
-            failed=partial(failure_event, "tts.failed", voice_id=voice_id),
+            failed=partial(failure_event, "tts.failed", voice_id=plan.voice.id),
         )
         async with charge:
             copy = FileWriter(COPY_FORMAT) if keeps_copy else None
             yield PaidSpeech(charge, self, plan, copy)
 
     def characters(self, plan: SpeechPlan) -> int:
-        """How many are charged: those of the text without markup, or what it is spoken with where
-        that is more."""
+        """The characters that are charged: those of the text without markup, or a share of the
+        letters that are spoken, where that is more."""
         typed = sum(len(passage.text) for passage in plan.passages)
         return self.billing.speech_characters(typed, plan.letters)
 
@@ -127,14 +126,14 @@ class PaidSynthesis:
 
 @dataclass(slots=True)
 class PaidSpeech:
-    """One text while it is spoken, and its charge."""
+    """A text while it is spoken, and its charge."""
 
     charge: Charge
     synthesis: PaidSynthesis
     plan: SpeechPlan
     copy: FileWriter | None = None  # stored if a webhook subscribes to `tts.completed`
     spoken_s: float = 0.0  # audio that was counted
-    is_copied: bool = True  # all of that audio, if there is a copy
+    is_copied: bool = True  # whether the copy, if there is one, has all of that audio
 
     async def count(self, chunk: SpokenChunk) -> None:
         """Counts a chunk as it is made."""
@@ -157,7 +156,8 @@ class PaidSpeech:
         """The characters that are charged up to the end of a chunk: the share of those typed before
         it, or its letters where they cost more. A text may begin with what costs most, and end with
         markup that is never spoken."""
-        units, passages = self.charge.units, self.plan.passages
+        units = self.charge.units
+        passages = self.plan.passages
         typed = self.plan.typed_up_to(chunk.text_end)
         share = -(-typed * units // sum(len(passage.text) for passage in passages))
         spoken = self.synthesis.billing.speech_characters(0, chunk.letters)
@@ -180,7 +180,7 @@ class PaidSpeech:
             data: dict[str, Any] = {
                 "id": self.charge.operation,
                 "text": self.plan.request.text,
-                "voice_id": self.plan.voice.voice.voice_id,
+                "voice_id": self.plan.voice.id,
                 "audio_url": url,
                 "duration": round(file.duration_s if file else self.spoken_s, 6),
             }
@@ -197,7 +197,8 @@ class PaidSpeech:
 
     async def _store(self, file: EncodedAudio) -> str | None:
         """A signed URL; None when the file cannot be stored, which does not fail the request."""
-        files, workspace_id = self.synthesis.files, self.charge.workspace_id
+        files = self.synthesis.files
+        workspace_id = self.charge.workspace_id
         media_type = CODECS[file.output_format].media_type
         try:
             file_id = await files.put(workspace_id, "speech", media_type, file.file, URL_LASTS_S)

@@ -57,41 +57,44 @@ from pipelines.tts.shaping import (
 from pipelines.tts.spool import SpeechSpool
 from pipelines.tts.voices import AvailableVoice, ReadyCustomVoices, VoiceDirectory
 
-# Of the engine, for a stream's first chunk: alone, and beside others, which delay its second one.
-FIRST_WORK_S, FIRST_WORK_BESIDE_S = 0.3, 0.45
-BEYOND_LONGEST = 1.5  # times the longest speech: what is longer than counted ends there
+# The work of the engine for a stream's first chunk: alone, and beside others, which delay its
+# second chunk.
+FIRST_WORK_S = 0.3
+FIRST_WORK_BESIDE_S = 0.45
+BEYOND_LONGEST = 1.5  # times the longest speech: speech longer than counted ends there
 # Ramp-up: the growth from one of a stream's first chunks to the next. Short chunks cost more for
 # each second: many streams with short chunks could never get longer ones.
-MOST_GROWTH, LEAST_GROWTH = 3.0, 1.2
-# For the end of a first sentence, which a slow engine would take too long for; none beside others.
+MOST_GROWTH = 3.0
+LEAST_GROWTH = 1.2
+# A first chunk may be so much longer, where its sentence ends then; not beside other streams.
 SLOW_SENTENCE_SLACK = 4 / 3
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
-SWAPS = 3  # of a model, that one request survives
+SWAPS = 3  # a request survives so many swaps of its model
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechPlan:
-    """A request ready to be spoken, once: its voice, and the reading of its text."""
+    """A request that is ready to be spoken once: its voice, and the reading of its text."""
 
     request: SpeechRequest
     voice: AvailableVoice
     early_start: bool
     first: TextChunk
     rest: Iterator[TextChunk]  # read as it is spoken; blocking
-    letters: int  # that it is spoken with; a bound of three a character where they are not counted
-    asked_at: float  # by time.monotonic
-    passages: Sequence[SpokenPassage]  # by the numbers of the chunks
-    before_s: float = 0.0  # of speech before it that its listener has not heard yet
+    letters: int  # spoken letters; an upper bound (3 a character) when not counted
+    asked_at: float  # time.monotonic() at the request
+    passages: Sequence[SpokenPassage]  # a chunk has the index of its passage
+    before_s: float = 0.0  # earlier speech that the listener has not heard yet
     unread: Sequence[str] = ()  # parts of the text that no voice reads, which are left out
 
     def typed_up_to(self, place: int) -> int:
-        """The characters that are read of the request's text up to a place in it: of those of
-        markup, and of what is dropped, no voice reads any."""
+        """The characters of the request's text up to a place in it that voices read: none of
+        markup, nor of what is dropped."""
         return sum(
-            min(place, len(one.text)) if one.read is None else one.read.count_up_to(place)
-            for one in self.passages
+            min(place, len(part.text)) if part.read is None else part.read.count_up_to(place)
+            for part in self.passages
         )
 
 
@@ -105,11 +108,11 @@ class SpeechPipeline:
     watermarker: Watermarker = field(default_factory=Watermarker)
     dictionaries: Dictionaries | None = None
     levels: VoiceLevels = field(default_factory=VoiceLevels)
-    """Of synthesised speech; contexts update them too."""
+    """The loudness of each voice, which speech streams update, too."""
 
     def __post_init__(self) -> None:
-        # For files and long counts, so that they leave the default threads to streams; by tenant,
-        # so that a block of one waits for one block of another, and not for all that are waiting.
+        # Files and long counts have threads of their own, and leave the default ones to streams. A
+        # tenant's block waits for one block of another tenant, and not for all that are waiting.
         self._threads = DeadlineScheduler(cores(), "speech")
         self.directory = VoiceDirectory(self._models, self._voices, self._custom)
         self._schedulers: defaultdict[str, FairScheduler] = defaultdict(FairScheduler)
@@ -121,7 +124,8 @@ class SpeechPipeline:
         Raises VoiceNotFound, VoiceNotReady, NothingToSpeak, UnreadableText, InvalidRequest (the
         speech would be too long), EngineLost or DatabaseUnavailable.
         """
-        asked_at, directory = time.monotonic(), self.directory
+        asked_at = time.monotonic()
+        directory = self.directory
         tokens = [Token(0, text=request.text)]
         language = ""
         if not request.is_plain:
@@ -136,14 +140,14 @@ class SpeechPipeline:
             voice = directory.default(language, await directory.voices())
         passages: tuple[SpokenPassage, ...]
         unread: Sequence[str] = ()
-        foreign = letters_outside(frozenset({voice.voice.language}))
+        foreign = letters_outside(frozenset({voice.language}))
         if request.is_plain and foreign.search(request.text) is None:
             passages = (SpokenPassage(voice, request.text, request.speed, request.pitch),)
         else:
             passages, unread = await self._read(request, tokens, voice)
-            if unread and not any(map(str.isalpha, "".join(one.text for one in passages))):
-                shown = ", ".join(unread)[:SHOWN_CHARACTERS]
-                raise UnreadableText(f"text: no voice here reads {shown}", unread)
+            if unread and not any(map(str.isalpha, "".join(part.text for part in passages))):
+                unread_text = ", ".join(unread)[:SHOWN_CHARACTERS]
+                raise UnreadableText(f"text: no voice here reads {unread_text}", unread)
             voice = named or (passages[0].voice if passages else voice)
         letters = await self._count(request, passages)
         policy = self._first_chunk_policy(voice) if early_start else None
@@ -152,15 +156,24 @@ class SpeechPipeline:
         if first is None:
             raise NothingToSpeak("text must have a letter or a digit: nothing in it can be spoken")
         return SpeechPlan(
-            request, voice, early_start, first, rest, letters, asked_at, passages, unread=unread
+            request=request,
+            voice=voice,
+            early_start=early_start,
+            first=first,
+            rest=rest,
+            letters=letters,
+            asked_at=asked_at,
+            passages=passages,
+            unread=unread,
         )
 
     async def _read(
         self, request: SpeechRequest, tokens: Sequence[Token], usual: AvailableVoice
     ) -> tuple[tuple[SpokenPassage, ...], Sequence[str]]:
-        """The passages of a text that is not plain, and what no voice reads of it; `usual` is the
-        voice of what names none."""
-        directory, workspace_id = self.directory, request.workspace_id
+        """The passages of a text that is not plain, and the parts that no voice reads; `usual` is
+        the voice of parts that name none."""
+        directory = self.directory
+        workspace_id = request.workspace_id
         names = {token.attributes.get("name") for token in tokens if token.name == "voice"}
         voices = {name: await directory.find_named(name, workspace_id) for name in names if name}
         lexicon: Lexicon | None = None
@@ -173,38 +186,42 @@ class SpeechPipeline:
         return await asyncio.to_thread(reader.read, tokens), reader.unread
 
     async def _count(self, request: SpeechRequest, passages: Sequence[SpokenPassage]) -> int:
-        """The letters that the text is spoken with, as `SpeechPlan.letters`, and those that could
-        be spoken in its breaks, at the speed of the request. Raises InvalidRequest if the speech
-        would be too long."""
-        characters, longest_s = sum(len(one.text) for one in passages), self._longest_of(request)
-        speed, longest = request.speed, longest_s * LETTERS_PER_S * request.speed
-        letters = sum(one.pause_s or 0.0 for one in passages) * LETTERS_PER_S * speed
-        most = letters + sum(most_spoken(one.text) * speed / one.speed for one in passages)
+        """The letters of `SpeechPlan.letters`: those that are spoken, and those that could be
+        spoken in breaks, at the speed of the request. Raises InvalidRequest if the speech would be
+        too long."""
+        characters = sum(len(passage.text) for passage in passages)
+        longest_s = self._longest_of(request)
+        speed = request.speed
+        longest = longest_s * LETTERS_PER_S * speed
+        letters = sum(passage.pause_s or 0.0 for passage in passages) * LETTERS_PER_S * speed
+        most = letters
+        most += sum(most_spoken(passage.text) * speed / passage.speed for passage in passages)
         if most <= min(3 * characters, longest):
             return round(most)
         read = 0
         lengths = (
-            (counted * speed / one.speed, min(COUNTED, len(one.text)))
-            for one in passages
-            for counted in spoken_lengths(one.text, one.spoken_in)
+            (counted * speed / passage.speed, min(COUNTED, len(passage.text)))
+            for passage in passages
+            for counted in spoken_lengths(passage.text, passage.spoken_in)
         )
         threads = self._threads.executor(owner=request.owner)
         async with aclosing(iterate_in_thread(lengths, threads)) as counts:
             async for counted, size in counts:
-                letters, read = letters + counted, min(read + size, characters)
+                letters += counted
+                read = min(read + size, characters)
                 if letters > longest:
                     break
         if letters <= longest:
             return round(letters)
-        # What was not read any more is estimated.
-        minutes = letters * characters / max(read, 1) / LETTERS_PER_S / request.speed / 60
+        # The length of the text after that is estimated.
+        minutes = letters * characters / max(read, 1) / LETTERS_PER_S / speed / 60
         raise InvalidRequest(
             f"text: its speech would last about {minutes:.1f} min, and at most "
             f"{longest_s / 60:.0f} min are allowed: send it in parts"
         )
 
     def _longest_of(self, request: SpeechRequest) -> float:
-        """How many seconds the speech may last, as counted."""
+        """The longest speech that a request may have, in seconds, as counted."""
         return self._voices.longest_s * max(1, len(request.text) / COUNTED)
 
     def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy:
@@ -228,18 +245,18 @@ class SpeechPipeline:
         self,
         plan: SpeechPlan,
         write: Callable[[AudioChunk], object],
-        heard: Callable[[SpokenChunk], object] = lambda chunk: None,
+        on_chunk: Callable[[SpokenChunk], object] = lambda chunk: None,
     ) -> tuple[TimedWord, ...]:
         """Speaks the whole text at once, its loudness measured over all of it; memory does not grow
-        with its length. `write` takes it in blocks, in a thread; `heard` gets each chunk before, as
-        the engine returns it. Returns the words. Raises as `stream`."""
-        return await self._replan_after_swap(plan, lambda one: self._speak(one, write, heard))
+        with its length. `write` takes it in blocks, in a thread; `on_chunk` gets each chunk before,
+        as the engine returns it. Returns the words. Raises as `stream`."""
+        return await self._replan_after_swap(plan, lambda new: self._speak(new, write, on_chunk))
 
     async def _replan_after_swap(
         self, plan: SpeechPlan, speak: Callable[[SpeechPlan], Awaitable[T]]
     ) -> T:
-        """Where the model was swapped since its description was cached, and lacks the voice: with
-        one that it has. More than once, as its replicas are swapped one after the other."""
+        """Speaks with a voice that the model has, where a swap since its description was cached has
+        taken the voice of the plan: more than once, as replicas are swapped one after another."""
         for _ in range(SWAPS):
             try:
                 return await speak(plan)
@@ -256,15 +273,16 @@ class SpeechPipeline:
         self,
         plan: SpeechPlan,
         write: Callable[[AudioChunk], object],
-        heard: Callable[[SpokenChunk], object],
+        on_chunk: Callable[[SpokenChunk], object],
     ) -> tuple[TimedWord, ...]:
         words: list[TimedWord] = []
-        loop, threads = asyncio.get_running_loop(), self._threads.executor(owner=plan.request.owner)
-        watermark = self.choose_watermark(*(one.voice for one in plan.passages))
+        loop = asyncio.get_running_loop()
+        threads = self._threads.executor(owner=plan.request.owner)
+        watermark = self.choose_watermark(*(passage.voice for passage in plan.passages))
         with closing(SpeechSpool(is_enhanced=plan.request.enhance, watermark=watermark)) as spool:
             async with aclosing(self._open(plan, is_file=True)) as run:
                 while (chunk := await run.next_chunk()) is not None:
-                    heard(chunk)
+                    on_chunk(chunk)
                     await loop.run_in_executor(threads, spool.add, chunk.audio)
                     words += chunk.words
             if not spool.sample_rate:
@@ -292,21 +310,22 @@ class SpeechPipeline:
         run = self._open(plan)
         try:
             return run, await run.next_chunk()
-        except BaseException:  # also when cancelled: the engine stops
+        except BaseException:  # a cancelled start stops the engine, too
             await run.aclose()
             raise
 
     def _open(self, plan: SpeechPlan, *, is_file: bool = False) -> "SynthesisRun":
-        """Opens the run; the spool enhances and watermarks the speech of a file as a whole, several
-        voices after each: those of one script differ by 5.3 LU, and then by 1.2 LU."""
-        request, voice = plan.request, plan.voice
+        """Opens the run. The spool enhances and watermarks the speech of a file as a whole; several
+        voices are also enhanced each: those of a script differ by 5.3 LU, and then by 1.2 LU."""
+        request = plan.request
+        voice = plan.voice
         scheduler = self._schedulers[voice.model_name]
         clock = PlaybackClock(
             scheduler, is_played=not is_file, asked_at=plan.asked_at, before_s=plan.before_s
         )
         passages = plan.passages
         voices = [passage.voice for passage in passages]
-        is_alone = len({one.voice.voice_id for one in voices}) == 1
+        is_alone = len({spoken.id for spoken in voices}) == 1
         is_enhanced = request.enhance and not (is_file and is_alone)
         processor = SpeechProcessor(
             passages,
@@ -329,14 +348,14 @@ class SpeechPipeline:
         chunk = await asyncio.to_thread(next, plan.rest, None)
         custom = None if chunk is None else plan.passages[chunk.passage].voice.custom
         if custom is not None and self._custom is not None:
-            mine, voice_id = plan.request.workspace_id or 0, custom.info.voice_id
-            if await self._custom.find(mine, voice_id) is None:
+            workspace_id = plan.request.workspace_id or 0
+            if await self._custom.find(workspace_id, custom.info.voice_id) is None:
                 raise VoiceNotFound("the voice was deleted, or is no longer shared")
         return chunk
 
     async def explain(self, plan: SpeechPlan) -> list[tuple[TextChunk, str]]:
-        """Each chunk, and the symbols of its engine; "" for one that has none. Raises EngineError,
-        VoiceNotFound or StorageUnavailable."""
+        """Lists the chunks with the symbols of their engines, "" for an engine without. Raises
+        EngineError, VoiceNotFound or StorageUnavailable."""
         explained = []
         for chunk in [plan.first, *await asyncio.to_thread(list, plan.rest)]:
             model, call = self._call(plan, chunk)
@@ -357,14 +376,16 @@ class SpeechPipeline:
     def _call(
         self, plan: SpeechPlan, chunk: TextChunk, deadline_s: float = 0.0
     ) -> tuple[TTSModel, SynthesisRequest]:
-        request, passage = plan.request, plan.passages[chunk.passage]
-        voice, custom = passage.voice, passage.voice.custom
+        request = plan.request
+        passage = plan.passages[chunk.passage]
+        voice = passage.voice
+        custom = voice.custom
         model: TTSModel | None = self._models.get(voice.model_name)
         if model is None:  # undeployed since the voice was chosen
-            raise EngineLost(f"the model of the voice {voice.voice.name} is no longer deployed")
+            raise EngineLost(f"the model of the voice {voice.info.name} is no longer deployed")
         return model, SynthesisRequest(
             text=chunk.text,
-            voice=voice.voice.key,
+            voice=voice.info.key,
             language=chunk.language,
             speed=passage.engine_speed,
             stability=request.stability,
@@ -385,8 +406,8 @@ class SynthesisRun:
     _processor: SpeechProcessor
     _most_s: float  # the length of speech at which it ends with an error
     _spoken_s: float = 0.0
-    _is_complete: bool = False  # nothing more comes from the engine
-    _is_finished: bool = False  # and the client has all of it
+    _is_complete: bool = False  # the engine has returned all
+    _is_finished: bool = False  # the client has all
 
     def __post_init__(self) -> None:
         self._clock.start()
@@ -399,7 +420,7 @@ class SynthesisRun:
         self._clock.audio_taken()
         chunk: SpokenChunk | None = None
         while chunk is None and not self._is_complete:
-            arrived = await self._window.pull(is_heard=self._processor.is_heard)
+            arrived = await self._window.pull(is_taken=self._processor.has_audio)
             if arrived is None:
                 self._is_complete = True
                 self._clock.stop()

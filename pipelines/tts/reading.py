@@ -1,8 +1,8 @@
-"""A request as passages: what is read of it, each part in one voice and manner.
+"""A request as passages: the parts that are read, each in one voice and manner.
 
 SSML 1.1 (https://www.w3.org/TR/speech-synthesis11/), dictionaries, the turns of several speakers
-and breaks in a plain text all become passages; a plain text is one, and is read as it is. Another
-element of SSML than those here is an error, another attribute is not.
+and breaks in a plain text all become passages; a plain text is one, and is read as it is. An
+unknown element of SSML is an error, an unknown attribute is not.
 """
 
 import re
@@ -28,10 +28,12 @@ from pipelines.tts.voices import AvailableVoice
 
 SENTENCE_END = re.compile(r"""[.!?…。！？।؟۔]["'”’»」)\]]*\s*$""")
 LONGEST_BREAK_S = 10.0
-SPEEDS, PITCHES, VOLUMES_DB = (0.25, 4.0), (0.5, 2.0), (-60.0, 12.0)
-ENGINE_SPEEDS = (0.5, 2.0)  # of engines that change the tempo; beyond it the audio is stretched
+SPEEDS = (0.25, 4.0)
+PITCHES = (0.5, 2.0)
+VOLUMES_DB = (-60.0, 12.0)
+ENGINE_SPEEDS = (0.5, 2.0)  # engines speak up to these tempos; beyond, audio is stretched
 
-# One with a document type is refused as markup, and not read aloud.
+# A document with a document type is refused as markup, and not read aloud.
 _DOCUMENT = re.compile(
     r"(?>\s|<\?xml[^>]*\?>|<!--.*?-->)*+<(?:speak[\s/>]|!DOCTYPE\s+speak\b)", re.DOTALL
 )
@@ -74,18 +76,18 @@ class SpeechRequest:
     text: str
     voice_id: str | None = None  # wins over `voice`
     voice: str | None = None  # a display name
-    language: str | None = None  # of the default voice; detected if None
+    language: str | None = None  # language of the default voice; detected if None
     speed: float = 1.0  # tempo ratio, 0.25 to 4.0
     pitch: float = 1.0  # frequency ratio, 0.5 to 2.0
     enhance: bool = True
     stability: float = 1.0
-    timings: bool = False  # whether words and their times are wanted
-    workspace_id: int | None = None  # its custom voices are available too
+    timings: bool = False  # True where words and their times are wanted
+    workspace_id: int | None = None  # custom voices of this workspace are available, too
     takes_ssml: bool = True  # False for text that no client wrote
-    script: tuple[ScriptTurn, ...] = ()  # `text` has theirs, joined by line feeds
+    script: tuple[ScriptTurn, ...] = ()  # `text` has the texts of all turns, one a line
     pronunciations: tuple[DictionaryRef, ...] = ()
-    free_cues: bool = False  # whether any words in brackets are a direction
-    manner: Mapping[str, str] = field(default_factory=dict)  # that a cue before the text set
+    free_cues: bool = False  # True where any words in brackets are a direction
+    manner: Mapping[str, str] = field(default_factory=dict)  # set by cues before the text
 
     @property
     def owner(self) -> str:
@@ -94,7 +96,7 @@ class SpeechRequest:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is read as it is."""
+        """Whether the text is read as it is."""
         is_marked = has_cues(self.text, free=self.free_cues) or (
             self.takes_ssml and is_ssml(self.text)
         )
@@ -111,29 +113,29 @@ class SpokenPassage:
     pitch: float
     volume_db: float = 0.0
     language: str | None = None
-    gap_s: float = 0.0  # before it, at the usual speed
-    pause_s: float | None = None  # in place of that
+    gap_s: float = 0.0  # silence before the passage, at the usual speed
+    pause_s: float | None = None  # a break that replaces the gap
     read: ReadText | None = None
 
     @property
     def engine_speed(self) -> float:
-        """The part of it that the engine itself changes, in better quality than stretching."""
+        """The part of the speed that the engine itself gives, in better quality than stretching."""
         return _within(ENGINE_SPEEDS, self.speed) if self.voice.model.native_speed else 1.0
 
     @property
     def tempo(self) -> float:
-        """The other part."""
+        """The part of the speed that stretching gives."""
         return self.speed / self.engine_speed
 
     @property
     def languages(self) -> frozenset[str]:
-        """Those that its paragraphs may be spoken in."""
+        """The languages in which paragraphs may be spoken."""
         return frozenset({self.language}) if self.language else self.voice.languages
 
     @property
     def spoken_in(self) -> str:
-        """The language, of paragraphs that are not clearly in another."""
-        return self.language or self.voice.voice.language
+        """The language of paragraphs that are not clearly in another."""
+        return self.language or self.voice.language
 
 
 Runs = Iterator[tuple[str, SpokenPassage | None]]
@@ -141,12 +143,12 @@ Runs = Iterator[tuple[str, SpokenPassage | None]]
 
 
 def is_ssml(text: str) -> bool:
-    """Whether it begins as a document of SSML."""
+    """Whether a text begins as a document of SSML."""
     return _DOCUMENT.match(text) is not None
 
 
 def parse(request: SpeechRequest) -> tuple[list[Token], str]:
-    """The tags and text, and the language of a document; of a plain text the tags are breaks.
+    """The tags and text, and the language of a document; the tags of a plain text are breaks.
 
     Raises InvalidRequest for markup that is not well-formed, with line and column.
     """
@@ -157,21 +159,25 @@ def parse(request: SpeechRequest) -> tuple[list[Token], str]:
             free_cues=request.free_cues,
             manner=dict(request.manner),
         )
-    tokens, language, at = list[Token](), "", 0
+    tokens = list[Token]()
+    language = ""
+    at = 0
     for number, turn in enumerate(request.script):
         inner, named = _tokens(turn.text, True, name=f"script.{number}.text")
         if turn.pause is not None:
             tokens.append(Token(at, "break", {"time": f"{turn.pause:.3f}s"}))
         tokens += [Token(at, "p"), Token(at, "voice", {"name": turn.voice or ""})]
         tokens += [replace(token, start=token.start + at) for token in inner]
-        language, at = language or named, at + len(turn.text) + 1
+        language = language or named
+        at += len(turn.text) + 1
         tokens += [Token(at - 1, "voice", closes=True), Token(at - 1, "p", closes=True)]
     return tokens, language
 
 
 def own_text(tokens: Sequence[Token]) -> str:
-    """The text whose language is not given, or all where it is for all."""
-    depth, own = 0, list[str]()
+    """The text whose language is not given; all text where the language of all is given."""
+    depth = 0
+    own = list[str]()
     for token in tokens:
         if token.name in ("lang", "voice", "say-as", "phoneme"):
             depth += -1 if token.closes else 1
@@ -182,7 +188,7 @@ def own_text(tokens: Sequence[Token]) -> str:
 
 
 def _fault_of(request: SpeechRequest, at: int, error: ValueError) -> InvalidRequest:
-    """The error at a place of the text, which is the lines of a script, if there is one."""
+    """The error at a place of the text, in the turn of a script where there is one."""
     for number, turn in enumerate(request.script):
         if at <= len(turn.text):
             return fault(f"script.{number}.text", turn.text, at, error)
@@ -203,21 +209,22 @@ def _tokens(
         speak = [token for token in tokens if token.name == "speak"]
         if len(speak) > 2:
             raise fault(name, text, speak[1].start, "there is another <speak> around it")
-        return [one for one in tokens if one not in speak], _language(speak[0].attributes) or ""
+        inner = [token for token in tokens if token not in speak]
+        return inner, _language(speak[0].attributes) or ""
     return list(plain_tokens(text, free=free_cues, manner=manner)), ""
 
 
 @dataclass(eq=False, repr=False)
 class PassageReader:
-    """Reads tokens, once."""
+    """Reads the tokens of a request, once."""
 
     _request: SpeechRequest
     _usual: AvailableVoice
-    _voices: Mapping[str, AvailableVoice]  # that are named
+    _voices: Mapping[str, AvailableVoice]  # the voices that tokens name
     _default: Callable[[str], AvailableVoice]  # the voice of a language
     _lexicon: Lexicon | None = None
-    _scripts: Callable[[str, SpokenPassage], Runs] | None = None  # else a voice gets all letters
-    unread: list[str] = field(default_factory=list)  # what no voice reads, and is left out
+    _scripts: Callable[[str, SpokenPassage], Runs] | None = None  # None: a voice gets all letters
+    unread: list[str] = field(default_factory=list)  # parts that no voice reads
     _open: list[SpokenPassage] = field(default_factory=list)  # the styles around open elements
     _inside: Token | None = None  # the element that has only text
     _passages: list[SpokenPassage] = field(default_factory=list)
@@ -229,7 +236,7 @@ class PassageReader:
         self._style = SpokenPassage(self._usual, "", request.speed, request.pitch)
 
     def read(self, tokens: Sequence[Token]) -> tuple[SpokenPassage, ...]:
-        """A pause at the end is a passage without text. Raises InvalidRequest."""
+        """Reads passages; a pause at the end is one without text. Raises InvalidRequest."""
         self._is_markup = any(token.has_entities for token in tokens)
         self._words = ReadText(self._request.text, is_markup=self._is_markup)
         for token in tokens:
@@ -264,7 +271,9 @@ class PassageReader:
         if (needed := _TABLES.needs.get(name)) and not given.get(needed, "").strip():
             raise ValueError(f"<{name}> needs {needed}")
         if name in ("sub", "phoneme", "say-as"):
-            self._inside, self._content, self._place = token, "", (token.start, token.start)
+            self._inside = token
+            self._content = ""
+            self._place = (token.start, token.start)
             return
         self._open.append(self._style)
         if name in _MANNERS:
@@ -294,23 +303,25 @@ class PassageReader:
         voice = self._voices[named] if named else style.voice
         if language and not voice.speaks(language):
             voice = self._default(language)
-            if voice.voice.language != language:
+            if voice.language != language:
                 raise ValueError(f"no voice speaks {language[:20]!r}")
         return replace(style, voice=voice, language=language)
 
     def _write(self, token: Token) -> None:
-        """Text as it is written, with what dictionaries say of its words."""
-        text, at = token.text, token.start
+        """Adds a text as it is written, with what dictionaries say of its words."""
+        text = token.text
+        at = token.start
         places = [(place, place + 1) for place in range(at, at + len(text))]
-        if token.has_entities:  # and lines that are no paragraphs
+        if token.has_entities:  # line feeds are spaces there
             letters = list(_LETTER.finditer(text))
-            places = [(at + one.start(), at + one.end()) for one in letters]
-            text = "".join(unescape(one[0]) if one[0].strip() else " " for one in letters)
+            places = [(at + letter.start(), at + letter.end()) for letter in letters]
+            text = "".join(unescape(letter[0]) if letter[0].strip() else " " for letter in letters)
         if self._inside is not None:
             self._place = (self._place[0] if self._content else at, at + len(token.text))
             self._content += text
             return
-        lexicon, position = self._lexicon, 0
+        lexicon = self._lexicon
+        position = 0
         for start, end, entry in lexicon.find(text, self._style.spoken_in) if lexicon else ():
             self._add(text[position:start], places[position:start])
             self._place = places[start][0], places[end - 1][1]
@@ -319,13 +330,15 @@ class PassageReader:
         self._add(text[position:], places[position:])
 
     def _say(self, name: str, given: Mapping[str, str]) -> None:
-        written, ipa, said = self._content.strip(), None, given.get("alias")
+        written = self._content.strip()
+        ipa = None
+        alias = given.get("alias")
         if name == "phoneme":
             ipa = to_ipa(given["ph"], given.get("alphabet", "ipa"))
         elif name == "say-as":
             kind = _choice("interpret-as", given, _TABLES.say_as)
-            said = say_as(written, kind, given.get("format", ""), self._style.spoken_in)
-        self._pronounce(written, ipa, said)
+            alias = say_as(written, kind, given.get("format", ""), self._style.spoken_in)
+        self._pronounce(written, ipa, alias)
 
     def _pronounce(self, written: str, ipa: str | None, alias: str | None) -> None:
         if ipa and self._style.voice.model.phonemes:
@@ -336,7 +349,8 @@ class PassageReader:
     def _add(self, text: str, places: list[tuple[int, int]]) -> None:
         """Adds a text, in passages of the voices that read its letters; `places` has one place for
         each character, or one for all."""
-        style, position = self._style, 0
+        style = self._style
+        position = 0
         for part, reader in self._scripts(text, style) if self._scripts else [(text, style)]:
             of_part = places if len(places) == 1 else places[position : position + len(part)]
             position += len(part)
@@ -357,8 +371,10 @@ class PassageReader:
         """Ends a passage; pauses one after another add up."""
         words = self._words
         if written := words.text.rstrip():
-            one = replace(self._style, gap_s=self._gap_s, pause_s=self._pause_s)
-            self._passages.append(replace(one, text=words.text, read=words))
+            passage = replace(
+                self._style, text=words.text, gap_s=self._gap_s, pause_s=self._pause_s, read=words
+            )
+            self._passages.append(passage)
             self._words = ReadText(self._request.text, is_markup=self._is_markup)
             self._gap_s = SENTENCE_PAUSE_S if SENTENCE_END.search(written[-20:]) else 0.0
             self._pause_s = None
@@ -372,14 +388,14 @@ def chunks_of(
 ) -> Iterator[TextChunk]:
     """The chunks of all passages, each computed when it is requested; blocking."""
     chunker = Chunker(policy)
-    for number, one in enumerate(passages):
+    for number, passage in enumerate(passages):
         chunks = read_chunks(
-            one.text,
-            languages=one.languages,
-            language=one.spoken_in,
+            passage.text,
+            languages=passage.languages,
+            language=passage.spoken_in,
             words=words,
             chunker=chunker,
-            read=one.read,
+            read=passage.read,
         )
         for chunk in chunks:
             yield replace(chunk, passage=number) if number else chunk
@@ -393,15 +409,16 @@ def _within(limits: tuple[float, float], value: float) -> float:
     return min(max(value, limits[0]), limits[1])
 
 
-def _choice(name: str, given: Mapping[str, str], known: Collection[str], usual: str = "") -> str:
-    if (value := given.get(name, usual)) not in known:
-        raise ValueError(f"{name}: one of {', '.join(known)}")
+def _choice(name: str, given: Mapping[str, str], choices: Collection[str], usual: str = "") -> str:
+    if (value := given.get(name, usual)) not in choices:
+        raise ValueError(f"{name}: one of {', '.join(choices)}")
     return value
 
 
 def _quantity(name: str, attributes: Mapping[str, str]) -> float:
     """The value of an attribute, in the unit of its table."""
-    given, names = attributes.get(name, "medium").strip(), _TABLES.names[name]
+    given = attributes.get(name, "medium").strip()
+    names = _TABLES.names[name]
     if given in names:
         return names[given]
     value = _VALUE.fullmatch(given)

@@ -28,12 +28,12 @@ Frame = str | bytes
 Send = Callable[[Frame], Awaitable[None]]
 
 MAX_CONTEXTS = 5  # open at once in one session
-REMEMBERED_IDS = 100  # of closed contexts, so that errors can name them
+REMEMBERED_IDS = 100  # ids of closed contexts, so that errors can name them
 BUFFER_CHARACTERS = 50_000
-WAITING_FLUSHES = 4  # behind the one that is spoken
+WAITING_FLUSHES = 4  # flushes that may wait behind the one that is spoken
 BOOST_LUFS = -14.0
-MESSAGE_S = 1.0  # of audio at most: more may exceed the message limit of clients (often 1 MiB)
-INLINE_S = 0.25  # of audio; for more a thread costs less than the delay of other sessions
+MESSAGE_S = 1.0  # audio a message: more may exceed the message limit of clients (often 1 MiB)
+INLINE_S = 0.25  # audio; for more a thread costs less than the delay of other sessions
 
 
 class ContextFault(Exception):
@@ -52,43 +52,44 @@ class EncodedChunk:
 
 
 @dataclass(eq=False, repr=False)
-class ContextVoice:
-    """Synthesises texts one after another with a charge each; loudness and encoder carry over."""
+class SpeechStream:
+    """A speech stream: texts that one voice speaks one after another, with a charge each; loudness
+    and encoder carry over."""
 
-    _synthesis: PaidSynthesis
-    _workspace_id: int
-    voice: AvailableVoice
-    _style: SpeechRequest  # the options of each text
-    _make_encoder: Callable[[], AudioEncoder]
     _: KW_ONLY
+    synthesis: PaidSynthesis
+    workspace_id: int
+    voice: AvailableVoice
+    style: SpeechRequest  # the options of each text
+    make_encoder: Callable[[], AudioEncoder]
     boost_volume: bool = False
     slow_encoder: bool = False  # runs in a thread even for little audio
     is_whole: bool = False  # the audio of an answer that is sent at its end
     operation: Operation
     spoken_s: float = 0.0  # audio of all texts
     charged: int = 0  # characters of the last text
-    dropped: dict[str, None] = field(default_factory=dict)  # cues, since it was last emptied
-    unread: list[str] = field(default_factory=list)  # of all texts, what no voice reads
-    _manner: dict[str, str] = field(default_factory=dict)  # that the cues of all texts set
+    dropped: dict[str, None] = field(default_factory=dict)  # cues, until a flush names them
+    unread: list[str] = field(default_factory=list)  # parts of all texts that no voice reads
+    _manner: dict[str, str] = field(default_factory=dict)  # the manner that cues so far set
     _booster: StreamEnhancer | None = None  # created with the first audio
-    _rate: int = 0  # Hz, of the audio that it holds back
-    _characters: int = 0  # of all texts
-    _words: list[TimedWord] = field(default_factory=list)  # not sent yet
+    _rate: int = 0  # Hz of the audio that the booster holds back
+    _characters: int = 0  # characters of all texts
+    _words: list[TimedWord] = field(default_factory=list)  # words not sent yet
     _plays_until: float = 0.0  # loop time at which the client has played everything
-    _pause_s: float = 0.0  # after the last text, if speech continues without a gap
+    _pause_s: float = 0.0  # pause after the last text, if speech continues without a gap
 
     def __post_init__(self) -> None:
         self._request = replace(
-            self._style,
-            voice_id=self.voice.voice.voice_id,
+            self.style,
+            voice_id=self.voice.id,
             enhance=False,  # the engine's own level, unless boost_volume asks for another
-            workspace_id=self._workspace_id,
+            workspace_id=self.workspace_id,
         )
         self.reset()
 
     def reset(self) -> None:
-        """Drops the audio and words held back of a failed text."""
-        self._encoder = self._make_encoder()
+        """Drops the audio and words of a failed text that are held back."""
+        self._encoder = self.make_encoder()
         if self._booster is not None:
             self._booster.flush()
         self._words.clear()
@@ -96,16 +97,17 @@ class ContextVoice:
     async def speak(
         self, text: str, *, early_start: bool = True
     ) -> AsyncGenerator[EncodedChunk, None]:
-        """Audio as soon as it is ready; closing it stops the work, and charges for the audio taken.
+        """Yields audio as soon as it is ready; closing it stops the work, and charges for the audio
+        that was taken.
 
         `early_start` makes the first chunks short. A text that no voice reads is left out once
         there was speech. Raises EngineError, PipelineError or DatabaseError.
         """
         offset = self._characters
-        self._characters += len(text)  # also when it fails
+        self._characters += len(text)  # a failed text counts, too
         if not text.strip():
             return
-        pipeline = self._synthesis.pipeline
+        pipeline = self.synthesis.pipeline
         pause_s = self._take_pause(text)
         request = replace(self._request, text=text, manner=dict(self._manner))
         if not (request.takes_ssml and is_ssml(text)):
@@ -114,19 +116,19 @@ class ContextVoice:
         if self.dropped:
             tracing.annotate({"antiphon.cues_dropped": len(self.dropped)})
         try:
-            plan = await self._synthesis.plan(request, self._workspace_id, early_start=early_start)
+            plan = await self.synthesis.plan(request, self.workspace_id, early_start=early_start)
         except UnreadableText as error:
             self.unread += error.unread
             if not self.spoken_s:
                 raise
             return
         except NothingToSpeak:
-            return  # as when a flush falls between two words
+            return  # a flush may fall between two words
         self.unread += plan.unread
         before_s = max(0.0, self._plays_until - asyncio.get_running_loop().time())
         plan = replace(plan, before_s=before_s)
-        self.charged = self._synthesis.characters(plan)
-        async with self._synthesis.pay(self._workspace_id, self.operation, plan) as paid:
+        self.charged = self.synthesis.characters(plan)
+        async with self.synthesis.pay(self.workspace_id, self.operation, plan) as paid:
             if self.boost_volume and self._booster is None:
                 self._booster = StreamEnhancer(
                     pipeline.levels, plan.voice, BOOST_LUFS, high_pass=False
@@ -198,17 +200,17 @@ class ContextWire(Protocol):
     def rest(self, spoken_s: float) -> Frame | None:
         """The words held back until the end of a flush, which may have failed.
 
-        `spoken_s` is the length of all audio of the context's voice.
+        `spoken_s` is the length of all audio of the context's stream.
         """
         return None
 
     def warned(self, dropped: Sequence[str]) -> Frame | None:
-        """The cues of a flush that no voice follows; None where no event, or a later one, names
-        them."""
+        """The cues of a flush that no voice follows; None where no event, or a later event,
+        names them."""
         return None
 
     def flushed(self, *, is_automatic: bool) -> Frame | None:
-        """A flush succeeded; None where no event tells it."""
+        """A flush succeeded; None where no event says so."""
         return None
 
     def closed(self) -> Frame | None:
@@ -221,10 +223,10 @@ class ContextWire(Protocol):
 
 @dataclass(slots=True)
 class Flush:
-    """The text of one flush and its voice."""
+    """The text of a flush, and the stream that speaks it."""
 
     text: str
-    voice: ContextVoice
+    stream: SpeechStream
     wire: ContextWire
     closes: bool = False
     grows: bool = False  # an automatic flush: later text may be added while it is queued
@@ -235,17 +237,17 @@ class SpeakingContext:
     """A buffer of text, and a queue of flushes that a task speaks one after another."""
 
     context_id: str
-    _voice: ContextVoice
+    _stream: SpeechStream
     _wire: ContextWire
     _send: Send  # waits while the client reads slowly
     is_closing: bool = False  # accepts no more text
     is_cancelled: bool = False
     _parts: list[str] = field(default_factory=list)
-    _half: str = ""  # the mark of a character whose second half has not come
-    _characters: int = 0  # of the parts, and of waiting flushes that may grow
+    _half: str = ""  # the first half of a character whose second half has not come
+    _characters: int = 0  # characters of the parts, and of waiting flushes that may grow
     _speaking: asyncio.Task[None] | None = None
     _waiting: deque[Flush] = field(default_factory=deque)
-    _unfinished: int = 0  # flushes, also the one that is spoken
+    _unfinished: int = 0  # flushes that wait, or are spoken
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -257,7 +259,7 @@ class SpeakingContext:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is open and has nothing to speak."""
+        """Whether the context is open and has nothing to speak."""
         return not (self.is_closing or self._unfinished or self.buffered.strip())
 
     @property
@@ -266,7 +268,7 @@ class SpeakingContext:
         return self._unfinished > WAITING_FLUSHES
 
     def add_text(self, text: str) -> None:
-        """Raises ContextFault when the buffer would exceed its limit; then it is unchanged."""
+        """Buffers text. Raises ContextFault, and changes nothing, beyond the buffer's limit."""
         self._check_open()
         text, self._half = join_halves(self._half + text)
         if self._characters + len(text) > BUFFER_CHARACTERS:
@@ -276,7 +278,7 @@ class SpeakingContext:
             self._characters += len(text)
 
     def flush(self) -> None:
-        """Raises ContextFault when too many flushes are queued; the text stays in the buffer."""
+        """Flushes the buffer. Raises ContextFault, and keeps it, when too many flushes wait."""
         self._check_open()
         if self.is_crowded:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; the text is kept")
@@ -286,24 +288,21 @@ class SpeakingContext:
         """Speaks the first `characters` of the buffer as soon as it can, without a part of a cue
         unless the text `is_whole`.
 
-        They join a queued automatic flush, so there are never more than a few flushes. A document
-        of SSML is one by itself.
+        The characters join a queued automatic flush, so there are never more than a few flushes. A
+        document of SSML is a flush of its own.
         """
-        buffered = self.buffered
-        size = characters if is_whole else uncut(buffered, characters)
-        text, kept = buffered[:size], buffered[size:]
-        if not text or self.is_closing:
+        size = characters if is_whole else uncut(self.buffered, characters)
+        if self.is_closing or not (text := self._take_buffered(size)):
             return
-        self._parts = [kept] if kept else []
         last = self._waiting[-1] if self._waiting else None
         joins = last is not None and last.grows and not (is_ssml(text) or is_ssml(last.text))
-        if last is not None and joins and last.voice is self._voice:
+        if last is not None and joins and last.stream is self._stream:
             last.text += text
         else:
-            self._enqueue(Flush(text, self._voice, self._wire, grows=True))
+            self._enqueue(Flush(text, self._stream, self._wire, grows=True))
 
-    def change_voice(self, voice: ContextVoice, wire: ContextWire) -> None:
-        """Flushes the buffer with the old voice; later text is spoken with the new one.
+    def change_stream(self, stream: SpeechStream, wire: ContextWire) -> None:
+        """Flushes the buffer to the old stream; the new one speaks later text.
 
         Raises ContextFault when too many flushes are queued.
         """
@@ -311,7 +310,8 @@ class SpeakingContext:
         if self._parts and self.is_crowded:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; nothing is changed")
         self.flush_automatically(len(self.buffered))
-        self._voice, self._wire = voice, wire
+        self._stream = stream
+        self._wire = wire
 
     def close(self) -> None:
         """Speaks the rest, then ends `run`. Raises ContextFault when it is closing already."""
@@ -328,7 +328,7 @@ class SpeakingContext:
             self._speaking.cancel()
 
     async def run(self) -> None:
-        """Returns after the event that closes the context was sent. Raises as `send` does."""
+        """Speaks flushes, and sends the event that closes the context. Raises as `send` does."""
         if not self.is_cancelled:
             self._speaking = asyncio.current_task()
             try:
@@ -353,11 +353,11 @@ class SpeakingContext:
             with tracing.traced("speak", attributes={"antiphon.characters": len(flush.text)}):
                 succeeded = await self._speak(flush)
             self._unfinished -= 1
-            if (rest := flush.wire.rest(flush.voice.spoken_s)) is not None:
+            if (rest := flush.wire.rest(flush.stream.spoken_s)) is not None:
                 await self._send(rest)
-            if flush.voice.dropped:
-                warned = flush.wire.warned([*flush.voice.dropped])
-                flush.voice.dropped.clear()
+            if flush.stream.dropped:
+                warned = flush.wire.warned([*flush.stream.dropped])
+                flush.stream.dropped.clear()
                 if warned is not None:
                     await self._send(warned)
             if flush.closes:
@@ -367,13 +367,13 @@ class SpeakingContext:
                 await self._send(flushed)
 
     async def _speak(self, flush: Flush) -> bool:
-        """Whether it succeeded."""
-        async with aclosing(flush.voice.speak(flush.text)) as chunks:
+        """Speaks a flush, and returns whether it succeeded."""
+        async with aclosing(flush.stream.speak(flush.text)) as chunks:
             while True:
                 try:
                     chunk = await anext(chunks, None)
                 except Exception as error:  # a failed flush is reported; the context stays open
-                    flush.voice.reset()
+                    flush.stream.reset()
                     tracing.annotate({}, error=type(error).__name__)
                     await self._send(flush.wire.error(error))
                     return False
@@ -385,11 +385,17 @@ class SpeakingContext:
 
     def _flush_all(self, *, closes: bool = False) -> None:
         buffered = self.buffered
-        size = len(buffered) if closes or is_ssml(buffered) else uncut(buffered, len(buffered))
-        text, kept = buffered[:size], buffered[size:]
-        self._parts = [kept] if kept else []
+        is_whole = closes or is_ssml(buffered)
+        text = self._take_buffered(len(buffered) if is_whole else uncut(buffered, len(buffered)))
         self._characters -= len(text)
-        self._enqueue(Flush(text, self._voice, self._wire, closes))
+        self._enqueue(Flush(text, self._stream, self._wire, closes))
+
+    def _take_buffered(self, size: int) -> str:
+        """Takes the first `size` characters out of the buffer."""
+        text = self.buffered[:size]
+        rest = self.buffered[size:]
+        self._parts = [rest] if rest else []
+        return text
 
     def _enqueue(self, flush: Flush) -> None:
         self._waiting.append(flush)
@@ -417,26 +423,26 @@ class OpenContexts:
         return context_id in self._open
 
     def find(self, context_id: str | None) -> SpeakingContext | None:
-        """The context of that id; without an id the only context that is open."""
+        """The context of an id; without an id, the only context that is open."""
         if context_id is not None:
             return self._open.get(context_id)
         return next(iter(self._open.values())) if len(self._open) == 1 else None
 
     def find_idle(self) -> SpeakingContext | None:
-        """The oldest one that has nothing to speak."""
+        """The oldest context that has nothing to speak."""
         return next((context for context in self._open.values() if context.is_idle), None)
 
     @property
     def is_speaking(self) -> bool:
-        """Whether any has something to speak."""
+        """Whether any context has something to speak."""
         return not all(context.is_idle for context in self._open.values())
 
     def open(self, context: SpeakingContext) -> None:
-        """The context accepts text from now on, and speaks after `start`."""
+        """Lets the context accept text; it speaks after `start`."""
         self._open[context.context_id] = context
 
     def start(self, context: SpeakingContext) -> None:
-        """Call it after the client was informed of the context."""
+        """Lets the context speak, after the client was informed of it."""
         self._start_task(self._run(context), f"context {context.context_id}")
 
     async def _run(self, context: SpeakingContext) -> None:

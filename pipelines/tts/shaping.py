@@ -18,16 +18,16 @@ from pipelines.tts.pacing import EngineAudio
 from pipelines.tts.reading import SpokenPassage
 from pipelines.tts.voices import AvailableVoice
 
-SNIPPET_S = 0.05  # about the end of a text chunk; sent alone it costs a message
+SNIPPET_S = 0.05  # shorter audio, such as the end of a text chunk, is not worth a message
 SNIPPET_LEAD_S = 0.3  # a client with so much left to play does not wait for a snippet
-_MOST_REMEMBERED_S = 60.0  # of a voice's loudness
+_MOST_REMEMBERED_S = 60.0  # speech by which the loudness of a voice is known
 
 
 @dataclass(frozen=True, slots=True)
 class TimedWord:
     """A word of the caller's text with its times, in seconds from the start of the speech."""
 
-    word: str  # as the caller wrote it, with its punctuation
+    word: str  # written as by the caller, with punctuation
     start_s: float
     end_s: float
     text_start: int  # offsets into the caller's text
@@ -37,15 +37,16 @@ class TimedWord:
 
 def timings_json(words: Sequence[TimedWord]) -> dict[str, Any]:
     """`words`, and `marks` where there are some, as responses list them, to the millisecond."""
-    shown: dict[str, list[dict[str, Any]]] = {"words": []}
-    for one in words:
-        start, place = round(one.start_s, 3), {"text_start": one.text_start}
-        if one.mark:
-            shown.setdefault("marks", []).append({"mark": one.mark, "time": start, **place})
+    timings: dict[str, list[dict[str, Any]]] = {"words": []}
+    for word in words:
+        start = round(word.start_s, 3)
+        place = {"text_start": word.text_start}
+        if word.mark:
+            timings.setdefault("marks", []).append({"mark": word.mark, "time": start, **place})
         else:
-            times = {"word": one.word, "start": start, "end": round(one.end_s, 3)}
-            shown["words"].append({**times, **place, "text_end": one.text_end})
-    return shown
+            times = {"word": word.word, "start": start, "end": round(word.end_s, 3)}
+            timings["words"].append({**times, **place, "text_end": word.text_end})
+    return timings
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +56,32 @@ class SpokenChunk:
     audio: AudioChunk
     words: tuple[TimedWord, ...] = ()
     text_end: int = 0  # characters of the caller's text up to the end of the text chunk
-    letters: int = 0  # that are spoken up to there
+    letters: int = 0  # letters that are spoken up to that end
 
 
 class VoiceLevels:
     """The loudness of each voice, measured over its speech."""
 
     def __init__(self) -> None:
-        self._heard: dict[str, tuple[float, float]] = {}  # LUFS and seconds of it, by id
+        self._measured: dict[str, tuple[float, float]] = {}  # LUFS, and seconds of speech, by id
 
     def of(self, voice: AvailableVoice) -> float | None:
         """LUFS; None for a voice that has not spoken yet."""
-        heard = self._heard.get(voice.voice.voice_id)
-        return None if heard is None else heard[0]
+        measured = self._measured.get(voice.id)
+        return None if measured is None else measured[0]
 
     def learn(self, voice: AvailableVoice, lufs: float, duration_s: float) -> None:
         """Adds a measurement over `duration_s` > 0."""
-        before_lufs, before_s = self._heard.get(voice.voice.voice_id, (0.0, 0.0))
+        before_lufs, before_s = self._measured.get(voice.id, (0.0, 0.0))
         total_s = before_s + duration_s
         level = (before_lufs * before_s + lufs * duration_s) / total_s
-        self._heard[voice.voice.voice_id] = (level, min(total_s, _MOST_REMEMBERED_S))
+        self._measured[voice.id] = (level, min(total_s, _MOST_REMEMBERED_S))
 
 
 @dataclass(eq=False, repr=False)
 class StreamEnhancer:
-    """As `effects.enhance`, for a stream, without waiting for its end: high-pass, loudness and
-    true-peak limit; blocking, 2 ms for 0.5 s."""
+    """Enhances a stream as `effects.enhance` does a whole, without waiting for the end: high-pass,
+    loudness and true-peak limit; blocking, 2 ms for 0.5 s."""
 
     _levels: VoiceLevels
     _voice: AvailableVoice
@@ -88,14 +89,14 @@ class StreamEnhancer:
     _: KW_ONLY
     high_pass: bool = True
     _high_pass: HighPass | None = None
-    _learnt_s: float = 0.0  # of speech already added to the voice's level
+    _learnt_s: float = 0.0  # speech that the voice's level already counts
 
     def __post_init__(self) -> None:
         start = self._levels.of(self._voice)
         self._normaliser = LoudnessNormaliser(self.target_lufs, start)
 
     def process(self, chunk: AudioChunk) -> Pcm:
-        """About as many samples as come in: the last 9 ms are held back."""
+        """Returns about as many samples as come in: the last 9 ms are held back."""
         pcm = chunk.pcm
         if self.high_pass:
             if self._high_pass is None:
@@ -104,7 +105,7 @@ class StreamEnhancer:
         return self._normaliser.process(pcm, chunk.sample_rate)
 
     def flush(self) -> Pcm:
-        """What was held back; the stream may continue. Later streams start at its level."""
+        """Returns what was held back; the stream may continue. Later streams start at its level."""
         measured_s = self._normaliser.measured_s
         if (lufs := self._normaliser.measured_lufs) is not None and measured_s > self._learnt_s:
             self._levels.learn(self._voice, lufs, measured_s - self._learnt_s)
@@ -114,22 +115,22 @@ class StreamEnhancer:
 
 @dataclass(eq=False, repr=False)
 class SpeechProcessor:
-    """All signal processing of one text: shaping, pauses, enhancement and the watermark."""
+    """The signal processing of a text: shaping, pauses, enhancement and the watermark."""
 
     _passages: Sequence[SpokenPassage]
     _: KW_ONLY
     enhance: Callable[[AvailableVoice], StreamEnhancer] | None = None
     watermark: Watermark | None = None
-    sample_rate: int = 0  # Hz; 0: that of the first audio is the rate of all
-    _enhancer: StreamEnhancer | None = None  # of the voice that speaks
-    _voice: AvailableVoice | None = None
+    sample_rate: int = 0  # Hz of all audio; 0: the rate of the first audio
+    _enhancer: StreamEnhancer | None = None  # the enhancer of `_voice`
+    _voice: AvailableVoice | None = None  # the voice that speaks
     _marking: Marking | None = None  # opened when the sample rate is known
-    _passage: int = -1  # the number of the last one that was heard
-    _resampler: StreamResampler | None = None  # of the current text chunk
-    _shaper: "ChunkShaper | None" = None  # of the current text chunk
+    _passage: int = -1  # the last passage that gave audio
+    _resampler: StreamResampler | None = None  # resamples the current text chunk
+    _shaper: "ChunkShaper | None" = None  # shapes the current text chunk
     _starts_at: int | None = None  # the sample at which that chunk starts
     _position: int = 0  # samples that were processed
-    _pause_s: float = 0.0  # before the next text chunk
+    _pause_s: float = 0.0  # pause before the next text chunk
     # Ready to be taken:
     _pcm: Pcm = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     _words: tuple[TimedWord, ...] = ()
@@ -137,7 +138,7 @@ class SpeechProcessor:
     _letters: int = 0
 
     @property
-    def is_heard(self) -> bool:
+    def has_audio(self) -> bool:
         """Whether the text chunk has given any audio."""
         return self._starts_at is not None
 
@@ -175,18 +176,19 @@ class SpeechProcessor:
             self._shaper = self._resampler = None
 
     def _take_pause(self, number: int) -> float:
-        """Seconds of silence before a passage, or at the end for one that there is not."""
-        begun, before = self._passages[self._passage + 1 : number + 1], self._passage
+        """Seconds of silence before passage `number`, which is the end after the last passage."""
+        before = self._passage
+        begun = self._passages[before + 1 : number + 1]
         if number == before:
             return self._pause_s
         self._passage = number
-        given = [one.pause_s for one in begun if one.pause_s is not None]
+        given = [passage.pause_s for passage in begun if passage.pause_s is not None]
         if given or before < 0 or number == len(self._passages):
             return sum(given)
-        return max(one.gap_s / one.speed for one in begun)
+        return max(passage.gap_s / passage.speed for passage in begun)
 
     def finish(self) -> None:
-        """After the last text chunk: adds the audio that enhancement and watermark held back."""
+        """Adds the audio that enhancement and watermark held back, after the last text chunk."""
         if self.sample_rate:
             if self._enhancer is not None:
                 self._add(self._enhancer.flush())
@@ -201,7 +203,8 @@ class SpeechProcessor:
             return None
         audio = AudioChunk(self._pcm, self.sample_rate)
         chunk = SpokenChunk(audio, self._words, self._text_end, self._letters)
-        self._pcm, self._words = self._pcm[:0], ()
+        self._pcm = self._pcm[:0]
+        self._words = ()
         return chunk
 
     def _open(self, arrived: EngineAudio) -> "ChunkShaper":
@@ -212,7 +215,8 @@ class SpeechProcessor:
             if self.enhance is not None and self._voice is not passage.voice:
                 if self._enhancer is not None:
                     self._add(self._enhancer.flush())
-                self._enhancer, self._voice = self.enhance(passage.voice), passage.voice
+                self._voice = passage.voice
+                self._enhancer = self.enhance(self._voice)
         return self._shaper
 
     def _add(self, pcm: Pcm) -> None:
@@ -232,13 +236,14 @@ class ChunkShaper:
     sample_rate = 0  # Hz, known with the first chunk
 
     def __init__(self, text_chunk: TextChunk, *, tempo: float, pitch: float) -> None:
-        self._tempo, self._pitch = tempo, pitch
+        self._tempo = tempo
+        self._pitch = pitch
         self._stretches = tempo != 1.0 or pitch != 1.0
         self._matcher = WordMatcher(text_chunk.words)
         self._trimmer: effects.SeamTrimmer | None = None
         self._unstretched: list[Pcm] = []
         self._words: list[TimedWord] = []  # matched, and not returned yet
-        self._heard = 0  # samples from the engine
+        self._arrived = 0  # samples from the engine
         self._given = 0  # samples returned
         self._ended = False
 
@@ -246,7 +251,7 @@ class ChunkShaper:
         """Seconds of audio that `shape` would work on: all of it when it stretches at the end."""
         seconds = sum(part.duration_s for part in arrived.parts)
         if self._stretches and arrived.is_end and self._trimmer is not None:
-            seconds += self._heard / self.sample_rate
+            seconds += self._arrived / self.sample_rate
         return seconds
 
     def shape(self, arrived: EngineAudio) -> Pcm:
@@ -273,7 +278,8 @@ class ChunkShaper:
             start_s = max(0.0, word.start_s - trimmed_s) / self._tempo
             end_s = max(0.0, word.end_s - trimmed_s) / self._tempo
             if self._ended:  # silence was trimmed off the end
-                start_s, end_s = min(start_s, given_s), min(end_s, given_s)
+                start_s = min(start_s, given_s)
+                end_s = min(end_s, given_s)
             elif start_s >= given_s or (end_s > given_s and self._matcher.is_last):
                 break
             begun.append(replace(word, start_s=begins_s + start_s, end_s=begins_s + end_s))
@@ -284,8 +290,8 @@ class ChunkShaper:
         if self._trimmer is None:
             self.sample_rate = part.sample_rate
             self._trimmer = effects.SeamTrimmer(part.sample_rate)
-        self._matcher.add_times(part.words, self._heard / part.sample_rate)
-        self._heard += len(part.pcm)
+        self._matcher.add_times(part.words, self._arrived / part.sample_rate)
+        self._arrived += len(part.pcm)
         self._words += self._matcher.matched()
         pcm = self._trimmer.push(part.pcm)
         if not self._stretches:
@@ -314,7 +320,7 @@ class WordMatcher:
     """
 
     def __init__(self, words: Sequence[SourceWord]) -> None:
-        self.waiting = deque(words)  # whose times are not known yet
+        self.waiting = deque(words)  # words whose times are not known yet
         self._spoken: list[WordTime] = []
         self._placed_to = 0  # offset into the text of the chunk, and its time
         self._placed_s = 0.0
@@ -322,46 +328,49 @@ class WordMatcher:
     def add_times(self, words: Sequence[WordTime], offset_s: float) -> None:
         """Adds the words of audio that starts at `offset_s`."""
         self._spoken += [
-            WordTime(one.text_start, one.text_end, one.start_s + offset_s, one.end_s + offset_s)
-            for one in words
+            replace(word, start_s=word.start_s + offset_s, end_s=word.end_s + offset_s)
+            for word in words
         ]
 
     @property
     def is_last(self) -> bool:
-        """Whether no word follows those that are matched, but marks."""
-        return all(one.mark for one in self.waiting)
+        """Whether nothing but marks follows the words that are matched."""
+        return all(word.mark for word in self.waiting)
 
     def matched(self) -> list[TimedWord]:
         """Words whose times are now known, in order, each once."""
-        known: list[TimedWord] = []
+        matched: list[TimedWord] = []
         while self.waiting and self._spoken:
             if self._spoken[-1].text_end < self.waiting[0].spoken_end:
                 break
             # A word that is not spoken, for instance since a later one already is, has no duration.
-            known.append(self._take(self._placed_s, self._placed_s))
-        return known
+            matched.append(self._take(self._placed_s, self._placed_s))
+        return matched
 
     def finish(self, start_s: float, end_s: float) -> list[TimedWord]:
-        """All other words of a chunk whose speech lasts from `start_s` to `end_s`."""
-        known: list[TimedWord] = []
-        end = max([self._placed_to, *(word.spoken_end for word in self.waiting)])
-        begin, begin_s = self._placed_to, max(self._placed_s, start_s)
+        """The other words of a chunk whose speech lasts from `start_s` to `end_s`."""
+        placed: list[TimedWord] = []
+        begin = self._placed_to
+        begin_s = max(self._placed_s, start_s)
+        end = max([begin, *(word.spoken_end for word in self.waiting)])
         per_character = max(0.0, end_s - begin_s) / max(1, end - begin)
+
+        def time_of(place: int) -> float:
+            return begin_s + max(0, place - begin) * per_character
+
         while self.waiting:
-            places = self.waiting[0].spoken_start, self.waiting[0].spoken_end
-            known.append(
-                self._take(*(begin_s + max(0, place - begin) * per_character for place in places))
-            )
-        return known
+            word = self.waiting[0]
+            placed.append(self._take(time_of(word.spoken_start), time_of(word.spoken_end)))
+        return placed
 
     def _take(self, start_s: float, end_s: float) -> TimedWord:
         """The next word, from the start of its first spoken word to the end of its last; at the
         given times without those. Times are monotonic, even if an engine's are not."""
         source = self.waiting.popleft()
         spoken = [
-            one
-            for one in self._spoken
-            if one.text_start < source.spoken_end and one.text_end > source.spoken_start
+            word
+            for word in self._spoken
+            if word.text_start < source.spoken_end and word.text_end > source.spoken_start
         ]
         if spoken:
             start_s = _time_at(spoken[0], max(source.spoken_start, spoken[0].text_start))
@@ -370,7 +379,7 @@ class WordMatcher:
         end_s = max(end_s, start_s)
         self._placed_to = max(self._placed_to, source.spoken_end)
         self._placed_s = max(self._placed_s, end_s)
-        self._spoken = [one for one in self._spoken if one.text_end > source.spoken_end]
+        self._spoken = [word for word in self._spoken if word.text_end > source.spoken_end]
         return TimedWord(source.word, start_s, end_s, source.start, source.end, source.mark)
 
 

@@ -10,8 +10,8 @@ from models.watermark.base import Watermark
 from pipelines.audio.effects import HighPass, enhance
 from pipelines.temporary_files import TemporaryFile
 
-BLOCK_S = 2.0  # of audio; the limiter is 1.5 times as slow on minutes as on what fits a cache
-STEP_S = 0.02  # of work, after which other files have their turn in the same threads
+BLOCK_S = 2.0  # audio a block: the limiter takes 1.5 times as long on audio that no cache holds
+STEP_S = 0.02  # work a turn: then other files have theirs in the same threads
 
 
 class SpeechSpool:
@@ -27,7 +27,7 @@ class SpeechSpool:
         self._file = TemporaryFile()
 
     def add(self, audio: AudioChunk) -> None:
-        """Takes 0.3 ms a second. Raises StorageUnavailable when the disk is full."""
+        """Adds audio, in 0.3 ms a second. Raises StorageUnavailable when the disk is full."""
         if not self.sample_rate:
             self.sample_rate = audio.sample_rate
             self._high_pass = HighPass(audio.sample_rate)
@@ -36,7 +36,8 @@ class SpeechSpool:
 
     def write_all(self, write: Callable[[AudioChunk], object]) -> Generator[None, None, None]:
         """Calls `write` with all of the speech; yields after each 20 ms of work."""
-        rate, until_s = self.sample_rate, time.monotonic() + STEP_S
+        rate = self.sample_rate
+        until_s = time.monotonic() + STEP_S
         marking = None if self._watermark is None else self._watermark.stream(rate)
         for block in enhance(self._blocks, rate) if self._is_enhanced else self._blocks():
             if len(block):

@@ -24,11 +24,11 @@ logger = logging.getLogger(__name__)
 
 REMEMBERED_S = 4.0  # a voice deleted by another process is forgotten within 5 s
 MAX_REMEMBERED = 10_000
-CERTAIN_CHARACTERS = 30  # of a text that shows what language a workspace speaks
+CERTAIN_CHARACTERS = 30  # a text of this length shows what language a workspace speaks
 DETECTED_CHARACTERS = 1000
-KEPT_PACKS = 32  # of half a megabyte
+KEPT_PACKS = 32  # a pack has half a megabyte
 CATEGORY = "Professional Cloning"
-LOWEST_FEMALE_HZ = 165.0  # between the pitches of most women and most men
+LOWEST_FEMALE_HZ = 165.0  # most women speak higher, and most men lower
 FALLBACK_LANGUAGE = "en"
 STILL_MADE = "the voice is still being made; GET /voices/{} shows how far it is"
 
@@ -38,7 +38,7 @@ class ReadyCustomVoice:
     """A voice that is ready, and its pack."""
 
     info: VoiceInfo  # the description, as for voices of models
-    workspace_id: int  # of its owner
+    workspace_id: int  # the owner
     pack_file: str
     pack_digest: str
 
@@ -50,7 +50,7 @@ class ReadyCustomVoices:
     _database: Database
     _files: Files
     _speakers: Mapping[str, TTSModel] = field(default_factory=dict)
-    """Their caches drop packs of deleted voices."""
+    """The models whose caches drop the packs of deleted voices."""
     _tasks: TaskSet = field(default_factory=TaskSet)
 
     def __post_init__(self) -> None:
@@ -65,23 +65,22 @@ class ReadyCustomVoices:
 
         Raises VoiceNotReady or DatabaseUnavailable.
         """
-        key = (workspace_id, key_of(wanted))
-        return await self._voices.get(key, lambda: self._look_up(*key))
+        key = key_of(wanted)
+        return await self._voices.get((workspace_id, key), lambda: self._look_up(workspace_id, key))
 
     async def _look_up(self, workspace_id: int, key: str) -> ReadyCustomVoice | None:
-        which = parse_id(key) or key
-        found = await self._database.read(visible_voice, workspace_id, which)
-        if found is None:
+        voice = await self._database.read(visible_voice, workspace_id, parse_id(key) or key)
+        if voice is None:
             return None
-        if found.status == "failed":
-            raise VoiceNotReady(f"the voice could not be made: {found.reason}")
-        if found.status != "ready":
-            raise VoiceNotReady(STILL_MADE.format(found.id))
-        return _as_ready(found)
+        if voice.status == "failed":
+            raise VoiceNotReady(f"the voice could not be made: {voice.reason}")
+        if voice.status != "ready":
+            raise VoiceNotReady(STILL_MADE.format(voice.id))
+        return _as_ready(voice)
 
     async def ready(self, workspace_id: int) -> list[ReadyCustomVoice]:
-        """All ready ones, also shared, newest first; not cached. Raises DatabaseUnavailable."""
-        return [_as_ready(one) for one in await self._database.read(ready_voices, workspace_id)]
+        """Lists ready voices, also shared, newest first; not cached. Raises DatabaseUnavailable."""
+        return [_as_ready(voice) for voice in await self._database.read(ready_voices, workspace_id)]
 
     def forget(self, voice_id: UUID, pack_digest: str | None) -> None:
         """Drops a voice that was deleted here; other processes drop it when their cache expires."""
@@ -106,7 +105,7 @@ class ReadyCustomVoices:
                     logger.warning("pack_not_forgotten", extra={"reason": str(error)})
 
     async def pack(self, voice: ReadyCustomVoice) -> bytes:
-        """Raises VoiceNotFound when the voice was deleted; StorageUnavailable or
+        """Reads a pack. Raises VoiceNotFound when the voice was deleted, StorageUnavailable or
         DatabaseUnavailable."""
         try:
             return await self._packs.get(
@@ -120,10 +119,20 @@ class ReadyCustomVoices:
 class AvailableVoice:
     """A voice and the model that speaks it."""
 
-    voice: VoiceInfo
+    info: VoiceInfo
     model: ModelInfo
     model_name: str  # the key of the model's port
-    custom: ReadyCustomVoice | None = None  # None for a voice of the model
+    custom: ReadyCustomVoice | None = None  # only of custom voices
+
+    @property
+    def id(self) -> str:
+        """The id by which clients name the voice."""
+        return self.info.voice_id
+
+    @property
+    def language(self) -> str:
+        """The ISO 639-1 code of the voice's own language."""
+        return self.info.language
 
     def is_of(self, workspace_id: int | None) -> bool:
         """Whether it is a custom voice of that workspace, not one that is shared with it."""
@@ -133,7 +142,7 @@ class AvailableVoice:
     def languages(self) -> frozenset[str]:
         """The ISO 639-1 codes that it speaks."""
         crosses = self.model.crosses_languages
-        return frozenset({self.voice.language, *(self.model.languages if crosses else ())})
+        return frozenset({self.language, *(self.model.languages if crosses else ())})
 
     def speaks(self, language: str) -> bool:
         """Whether it speaks an ISO 639-1 code."""
@@ -146,8 +155,8 @@ class VoiceDirectory:
 
     _models: Mapping[str, TTSModel]
     _config: VoicesConfig
-    _custom: ReadyCustomVoices | None = None  # without it there are only the voices of the models
-    # Kept when a replica is lost: its voices answer 503.
+    _custom: ReadyCustomVoices | None = None  # None: only the models have voices
+    # A lost replica stays here: its voices answer 503.
     _seen: dict[str, ModelInfo] = field(default_factory=dict)
     usual_languages: UsualLanguages = field(default_factory=UsualLanguages)
 
@@ -168,7 +177,7 @@ class VoiceDirectory:
         if self._custom is None or workspace_id is None:
             return offered
         custom = map(self._with_model, await self._custom.ready(workspace_id))
-        return [*(one for one in custom if one is not None), *offered]
+        return [*(voice for voice in custom if voice is not None), *offered]
 
     async def language_of(
         self, text: str, workspace_id: int | None, expected: str | None = None
@@ -178,7 +187,7 @@ class VoiceDirectory:
         A text that does not show it is in the `expected` one, that of the conversation, or else in
         that of the workspace's last texts, where they agree. Raises EngineLost.
         """
-        offered = frozenset(available.voice.language for available in await self.voices())
+        offered = frozenset(voice.language for voice in await self.voices())
         if workspace_id is not None:
             expected = expected or self.usual_languages.of(workspace_id)
         beginning = text[:DETECTED_CHARACTERS]
@@ -190,8 +199,8 @@ class VoiceDirectory:
         return language
 
     async def custom_voice_models(self, engines: Sequence[str] = ()) -> list[ModelInfo]:
-        """The models that speak custom voices: of `engines` those that are up, in that order, or
-        any other one if none is.
+        """The models that speak custom voices: those of `engines` that are up, in that order, or
+        any other model if none is.
 
         Raises EngineLost.
         """
@@ -230,17 +239,18 @@ class VoiceDirectory:
         self, wanted: str, workspace_id: int | None, field: str = "voice_id"
     ) -> AvailableVoice:
         """The voice of that id or name, which the request has in `field`. Raises as `find`."""
-        key, is_id = key_of(wanted), parse_id(wanted) is not None
-        found = None
-        for one in await self.voices():
-            if key == (one.voice.voice_id if is_id else key_of(one.voice.name)):
-                found = one
+        key = key_of(wanted)
+        is_id = parse_id(wanted) is not None
+        match = None
+        for voice in await self.voices():
+            if key == (voice.id if is_id else key_of(voice.info.name)):
+                match = voice
                 break
-        if not (found and is_id):
+        if not (match and is_id):
             custom = await self.find_custom(workspace_id, wanted)
-            if found is None or (custom and custom.is_of(workspace_id)):
-                found = custom
-        return found or self._not_found(field)
+            if match is None or (custom and custom.is_of(workspace_id)):
+                match = custom
+        return match or self._not_found(field)
 
     async def find_custom(self, workspace_id: int | None, wanted: str) -> AvailableVoice | None:
         """The custom voice of that id or name.
@@ -249,11 +259,11 @@ class VoiceDirectory:
         """
         if self._custom is None or workspace_id is None:
             return None
-        found = await self._custom.find(workspace_id, wanted)
-        if found is None:
+        custom = await self._custom.find(workspace_id, wanted)
+        if custom is None:
             return None
         await self._ask()
-        voice = self._with_model(found)
+        voice = self._with_model(custom)
         if voice is None:
             raise EngineLost("the model of the voice is not up")
         return voice
@@ -274,11 +284,11 @@ class VoiceDirectory:
     def default(self, language: str, offered: list[AvailableVoice]) -> AvailableVoice:
         """The default voice of a language, else any voice of it, else the default of English."""
         for code in (language, FALLBACK_LANGUAGE):
-            speaking = [one for one in offered if one.voice.language == code]
+            speaking = [voice for voice in offered if voice.language == code]
             chosen = self._config.defaults.get(code)
-            for one in speaking:
-                if chosen and (one.voice.engine, one.voice.key) == (chosen.engine, chosen.key):
-                    return one
+            for voice in speaking:
+                if chosen and (voice.info.engine, voice.info.key) == (chosen.engine, chosen.key):
+                    return voice
             if speaking:
                 return speaking[0]
         return offered[0]
@@ -286,27 +296,27 @@ class VoiceDirectory:
     def nearest(
         self, voice: AvailableVoice, language: str, offered: list[AvailableVoice]
     ) -> AvailableVoice:
-        """The voice itself where it speaks the language; else one whose own language it is, of the
-        same gender if there is any, and the default one if it fits as well."""
+        """The voice itself where it speaks the language; else a voice whose own language it is, of
+        the same gender if there is any, and the default voice if it fits as well."""
         if voice.speaks(language):
             return voice
-        speaking = [one for one in offered if one.speaks(language)]
+        speaking = [candidate for candidate in offered if candidate.speaks(language)]
         return min(
             (self.default(language, offered), *speaking),
-            key=lambda one: (
-                one.voice.language != language,
-                one.voice.gender != voice.voice.gender,
+            key=lambda candidate: (
+                candidate.language != language,
+                candidate.info.gender != voice.info.gender,
             ),
         )
 
 
 def key_of(name: str) -> str:
-    """The key of a name: names that differ in case only have the same."""
+    """The key of a name, which names that differ only in case share."""
     return name.strip().casefold()
 
 
 def parse_id(voice_id: str) -> UUID | None:
-    """None where it is not a UUID in its canonical form."""
+    """The id as a UUID; None where it is not a UUID in canonical form."""
     try:
         parsed = UUID(voice_id.strip())
     except ValueError:
@@ -322,7 +332,7 @@ def _as_ready(voice: Voice) -> ReadyCustomVoice:
         name=voice.name,
         language=voice.language,
         gender=_gender(voice),
-        accent=next((one for one in get_args(Accent) if one == voice.accent), "Neutral"),
+        accent=next((accent for accent in get_args(Accent) if accent == voice.accent), "Neutral"),
         description=voice.description,
         categories=(CATEGORY,),
         custom_id=str(voice.id),
@@ -335,4 +345,4 @@ def _gender(voice: Voice) -> VoiceGender:
     by_pitch: VoiceGender = (
         "male" if (voice.pitch_hz or LOWEST_FEMALE_HZ) < LOWEST_FEMALE_HZ else "female"
     )
-    return next((one for one in get_args(VoiceGender) if one == voice.gender), by_pitch)
+    return next((gender for gender in get_args(VoiceGender) if gender == voice.gender), by_pitch)

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from api.sockets.kernel.conversation import SPOKEN, ClientFault, parse_event
 from pipelines.text.surrogates import join_halves, mark_halves
-from pipelines.tts.session import ContextVoice
+from pipelines.tts.session import SpeechStream
 from tests.hostile.bodies.site import Site, serve
 from tests.hostile.bodies.sockets import PROTOCOLS, Socket
 from tests.patience import PATIENCE_S
@@ -69,14 +69,14 @@ async def test_a_character_cut_in_two_is_spoken(
 ) -> None:
     protocol = SPEAKING[at]
     texts: list[str] = []
-    speak = ContextVoice.speak
+    speak = SpeechStream.speak
 
-    async def noting(voice: ContextVoice, text: str, **more: Any) -> AsyncGenerator[Any, None]:
+    async def noting(stream: SpeechStream, text: str, **more: Any) -> AsyncGenerator[Any, None]:
         texts.append(text)
-        async for chunk in speak(voice, text, **more):
+        async for chunk in speak(stream, text, **more):
             yield chunk
 
-    monkeypatch.setattr(ContextVoice, "speak", noting)
+    monkeypatch.setattr(SpeechStream, "speak", noting)
     voice = site.ids["speaking_voice"]
     path = protocol.path.format(voice_id=voice)
     socket = Socket(site.app, path, list(protocol.query), site.key)

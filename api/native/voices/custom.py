@@ -84,22 +84,22 @@ async def list_default_voices(principal: PrincipalDep, voices: VoicesDep) -> Def
     return DefaultVoices(message=f"{len(listed)} voices", data=listed)
 
 
-def _item(one: AvailableVoice) -> DefaultVoice:
-    voice = one.voice
+def _item(voice: AvailableVoice) -> DefaultVoice:
+    info = voice.info
     return DefaultVoice(
-        voice_id=voice.voice_id,
-        name=voice.name,
-        model=f"{BRAND} {(one.model.tier or 'quality').capitalize()}",
+        voice_id=voice.id,
+        name=info.name,
+        model=f"{BRAND} {(voice.model.tier or 'quality').capitalize()}",
         labels=VoiceLabels(
             language=voice.language,
             language_name=name_language(voice.language).name,
-            gender=voice.gender,
-            accent=voice.accent,
+            gender=info.gender,
+            accent=info.accent,
         ),
-        description=voice.description,
-        categories=list(voice.categories),
-        voice_type="professional" if one.custom is None else "cloned",
-        is_native=one.custom is None,
+        description=info.description,
+        categories=list(info.categories),
+        voice_type="professional" if voice.custom is None else "cloned",
+        is_native=voice.custom is None,
         available_tiers=[],
     )
 

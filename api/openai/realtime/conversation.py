@@ -57,7 +57,7 @@ from pipelines.agents.session_record import SessionRecord
 from pipelines.audio.encode.formats import open_encoder
 from pipelines.chat.pipeline import ChatRequest, Completion
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import ContextVoice
+from pipelines.tts.session import SpeechStream
 from pipelines.tts.voices import AvailableVoice
 
 DEFAULT_VOICE = "alloy"
@@ -419,21 +419,23 @@ class RealtimeConversation:
         output, voice = view.audio.output, await self._voice_of(view)
         synthesis = self._services.speech.synthesis
         async with hold_speech(synthesis, self.workspace_id, self._socket.payer) as held:
-            context = ContextVoice(
-                held,
-                self.workspace_id,
-                voice,
-                SpeechRequest(
+            stream = SpeechStream(
+                synthesis=held,
+                workspace_id=self.workspace_id,
+                voice=voice,
+                style=SpeechRequest(
                     text="",
                     speed=output.speed,
                     timings=True,
                     takes_ssml=False,
                     pronunciations=output.pronunciations,
                 ),
-                partial(open_encoder, ENCODERS[output.format.type], output.format.rate),
+                make_encoder=partial(
+                    open_encoder, ENCODERS[output.format.type], output.format.rate
+                ),
                 operation=held.payer,
             )
-            yield AgentVoice(context, held)
+            yield AgentVoice(stream, held)
 
     async def _voice_of(self, view: RealtimeSession) -> AvailableVoice:
         """Raises ApiError, EngineError, PipelineError or DatabaseError."""

@@ -12,10 +12,10 @@ from pipelines.tts.reading import is_ssml
 from pipelines.tts.session import (
     MAX_CONTEXTS,
     ContextFault,
-    ContextVoice,
     ContextWire,
     OpenContexts,
     SpeakingContext,
+    SpeechStream,
 )
 
 SSML_END = "</speak>"
@@ -119,13 +119,13 @@ class ContextsConversation(Conversation):
         return self.contexts.is_speaking
 
     def open(
-        self, context_id: str, voice: ContextVoice, wire: ContextWire, rules: FlushRules
+        self, context_id: str, stream: SpeechStream, wire: ContextWire, rules: FlushRules
     ) -> SpeakingContext:
         """A context that accepts text; `self.contexts.start` makes it speak, after the client was
         informed."""
-        context = SpeakingContext(context_id, voice, wire, self.session.send_speech)
+        context = SpeakingContext(context_id, stream, wire, self.session.send_speech)
         self.contexts.open(context)
-        self.flushes[context_id] = AutoFlush(context, rules, voice.voice.voice.language)
+        self.flushes[context_id] = AutoFlush(context, rules, stream.voice.language)
         return context
 
     def make_room(self) -> None:

@@ -27,9 +27,9 @@ from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import (
     MAX_CONTEXTS,
     ContextFault,
-    ContextVoice,
     OpenContexts,
     SpeakingContext,
+    SpeechStream,
 )
 
 ENCODINGS = get_args(AudioEncoding)
@@ -97,18 +97,18 @@ class TtsConversation(Conversation):
             voice = await directory.find_named(message.voice_id or "", workspace_id)
         except CODED as error:
             raise ClientFault(to_api_error(error).message) from None
-        context_voice = ContextVoice(
-            self._synthesis,
-            workspace_id,
-            voice,
-            style,
-            partial(open_socket_encoder, encoding, sample_rate_hz),
+        stream = SpeechStream(
+            synthesis=self._synthesis,
+            workspace_id=workspace_id,
+            voice=voice,
+            style=style,
+            make_encoder=partial(open_socket_encoder, encoding, sample_rate_hz),
             operation=self._session.payer,
             boost_volume=message.boost_volume,
             slow_encoder=encoding == "OGG_OPUS",
         )
-        wire = TtsWire(context_id, context_voice.unread)
-        context = SpeakingContext(context_id, context_voice, wire, self._session.send_speech)
+        wire = TtsWire(context_id, stream.unread)
+        context = SpeakingContext(context_id, stream, wire, self._session.send_speech)
         self._contexts.open(context)
         await self._session.send(context_event("context_created", context_id))
         self._contexts.start(context)

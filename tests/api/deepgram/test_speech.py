@@ -129,8 +129,8 @@ def test_a_stand_in_has_the_language_and_the_gender_of_deepgrams_voice() -> None
     for name in names:
         foreign = foreign_voice(f"aura-2-{name}-en")
         assert foreign is not None
-        one = stand_in(foreign, offered).voice
-        assert one == stand_in(foreign, offered[::-1]).voice
+        one = stand_in(foreign, offered).info
+        assert one == stand_in(foreign, offered[::-1]).info
         assert (one.language, one.gender) == ("en", foreign.gender)
         chosen[name] = one.key
     assert foreign_voice("aura-2-apollo-en").gender == "male"  # type: ignore[union-attr]
@@ -152,7 +152,7 @@ def test_a_stand_in_is_a_voice_for_conversations_where_there_is_one() -> None:
     for name in ("thalia", "luna", "helena", "hera", "asteria", "athena", "stella", "vesta"):
         foreign = foreign_voice(f"aura-2-{name}-en")
         assert foreign is not None
-        chosen.add(stand_in(foreign, offered).voice.key)
+        chosen.add(stand_in(foreign, offered).info.key)
         assert stand_in(foreign, whispering) in whispering
     assert chosen == {"c1", "c2"}
     apollo = foreign_voice("aura-2-apollo-en")

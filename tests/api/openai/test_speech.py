@@ -344,7 +344,7 @@ async def chosen(services: Services, name: str | None, tier: Any, text: str = TE
     assert voice_id is not None
     found = await services.speech.synthesis.pipeline.directory.find(voice_id)
     assert found is not None
-    return f"{found.voice.engine}/{found.voice.key}"
+    return f"{found.info.engine}/{found.info.key}"
 
 
 async def test_each_openai_voice_maps_to_a_distinct_voice_of_its_gender(stock: Services) -> None:
@@ -383,7 +383,7 @@ async def test_a_ready_custom_voice_overrides_the_openai_voice_of_its_name(
     stock: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     voice = (await stock.voices.custom.directory.voices())[3]
-    own = replace(voice, custom=ReadyCustomVoice(voice.voice, 1, "file", "digest"))
+    own = replace(voice, custom=ReadyCustomVoice(voice.info, 1, "file", "digest"))
     made = False
 
     async def find_custom(workspace_id: int, name: str) -> AvailableVoice | None:
@@ -394,5 +394,5 @@ async def test_a_ready_custom_voice_overrides_the_openai_voice_of_its_name(
     monkeypatch.setattr(stock.voices.custom.directory, "find_custom", find_custom)
     assert await chosen(stock, "alloy", "quality") == "kokoro/af_alloy"
     made = True
-    assert await stock.speech.openai.choose_voice("alloy", None, TEXT, 1) == own.voice.voice_id
+    assert await stock.speech.openai.choose_voice("alloy", None, TEXT, 1) == own.id
     assert await chosen(stock, "echo", None) == "kokoro/am_echo"

@@ -58,7 +58,7 @@ async def serve(services: Services) -> AsyncIterator[SocketServer]:
     listener = HttpListener(app, "127.0.0.1", 0, turns=turns)
     await listener.start()
     try:
-        voice_id = (await services.speech.synthesis.pipeline.directory.voices())[0].voice.voice_id
+        voice_id = (await services.speech.synthesis.pipeline.directory.voices())[0].id
         yield SocketServer(services, app, listener, key, voice_id)
     finally:
         await listener.stop(services.infrastructure.sockets.drain(0, 1001, "the test is over"))

@@ -102,7 +102,7 @@ async def serve(folder: Path) -> AsyncIterator[Site]:
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         ids = await resources_of(client, headers, services)
         voices = await services.speech.synthesis.pipeline.directory.voices()
-        ids["speaking_voice"] = voices[0].voice.voice_id
+        ids["speaking_voice"] = voices[0].id
         site = Site(services, app, client, key, ids, books.workspace_id)
         logging.getLogger().addHandler(site.failures)
         try:

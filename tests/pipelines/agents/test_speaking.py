@@ -127,11 +127,9 @@ async def test_a_voice_that_would_run_dry_is_given_its_next_sentence_in_parts(
 ) -> None:
     asked: list[tuple[str, bool]] = []
 
-    class Voice:
+    class Stream:
         charged = 0
-        voice = SimpleNamespace(
-            voice=SimpleNamespace(language="en"), model=SimpleNamespace(real_time_factor=0.0)
-        )
+        voice = SimpleNamespace(language="en", model=SimpleNamespace(real_time_factor=0.0))
 
         async def speak(
             self, text: str, *, early_start: bool
@@ -153,7 +151,7 @@ async def test_a_voice_that_would_run_dry_is_given_its_next_sentence_in_parts(
 
         async def aclose(self) -> None: ...
 
-    speaker: Any = SimpleNamespace(voice=Voice(), credit=None)
+    speaker: Any = SimpleNamespace(stream=Stream(), credit=None)
     completion: Any = Completion()
     answer = Answer(completion, speaker, Playback(lead_s=0.4), bytes_per_s=1000)
     async for _ in answer.pieces():
@@ -168,10 +166,10 @@ async def test_the_language_model_pauses_while_a_slow_voice_works(real_time_fact
     made_while_working: list[str] = []
     works = False
 
-    class Voice:
+    class Stream:
         charged = 0
         voice = SimpleNamespace(
-            voice=SimpleNamespace(language="en"),
+            language="en",
             model=SimpleNamespace(real_time_factor=real_time_factor),
         )
 
@@ -203,7 +201,7 @@ async def test_the_language_model_pauses_while_a_slow_voice_works(real_time_fact
 
         async def aclose(self) -> None: ...
 
-    speaker: Any = SimpleNamespace(voice=Voice(), credit=None)
+    speaker: Any = SimpleNamespace(stream=Stream(), credit=None)
     completion: Any = Completion()
     answer = Answer(completion, speaker, Playback(lead_s=0.4), bytes_per_s=1000)
     text = "".join([piece.text async for piece in answer.pieces() if isinstance(piece, AnswerText)])

@@ -36,7 +36,7 @@ def cases(name: str) -> Iterator[tuple[str, str]]:
 
 async def language_of(pipeline: SpeechPipeline, text: str, workspace_id: int | None = None) -> str:
     plan = await pipeline.plan(SpeechRequest(text, workspace_id=workspace_id))
-    return plan.voice.voice.language
+    return plan.voice.language
 
 
 async def shares(name: str) -> dict[bool, float]:

@@ -84,7 +84,7 @@ async def chosen(
     voice_id: str | None = None,
 ) -> str:
     plan = await speech.plan(SpeechRequest(text, voice_id=voice_id, voice=voice))
-    return plan.voice.voice.key
+    return plan.voice.info.key
 
 
 async def test_a_voice_is_found_by_name_or_id_and_an_unknown_one_is_refused() -> None:

@@ -29,10 +29,10 @@ def passages_of(
 ) -> tuple[SpokenPassage, ...]:
     model = replace(INFO, phonemes=phonemes)
     voice = AvailableVoice(replace(VOICE, language=language), model, "one")
-    voices = {"Ann": replace(voice, voice=replace(VOICE, name="Ann"))}
+    voices = {"Ann": replace(voice, info=replace(VOICE, name="Ann"))}
 
     def default(code: str) -> AvailableVoice:
-        return replace(voice, voice=replace(VOICE, name=code, language=code))
+        return replace(voice, info=replace(VOICE, name=code, language=code))
 
     request = SpeechRequest(text)
     return PassageReader(request, voice, voices, default, lexicon).read(parse(request)[0])
@@ -148,7 +148,7 @@ def test_voices_and_languages_are_those_of_their_elements() -> None:
         '<speak xml:lang="en-GB">a<voice name="Ann">b<lang xml:lang="fr-FR">c</lang></voice>'
         '<voice xml:lang="de">d</voice><p xml:lang="es">e</p></speak>'
     )
-    assert [(one.text, one.voice.voice.name, one.language) for one in passages_of(text)] == [
+    assert [(one.text, one.voice.info.name, one.language) for one in passages_of(text)] == [
         ("a", "Vera", None),
         ("b", "Ann", None),
         ("c", "fr", "fr"),

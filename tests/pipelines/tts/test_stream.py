@@ -30,7 +30,7 @@ from pipelines.tts.pacing import FIRST_DEADLINE_S, PlaybackClock
 from pipelines.tts.paid import PaidSpeech, PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import ContextVoice
+from pipelines.tts.session import SpeechStream
 from pipelines.tts.shaping import SpokenChunk, WordMatcher
 from tests.pipelines.audio.reference_loudness import measure_lufs, true_peak
 from tests.pipelines.audio.test_trimming import trim
@@ -180,19 +180,19 @@ async def test_a_flush_is_due_before_the_speech_of_the_last_one_has_been_heard()
     billing = Billing(nothing, load_yaml(PlansConfig, "plans").prices, nothing)
     speaker = VoicedSpeaker()
     speech = pipeline(speaker)
-    context = ContextVoice(
-        Free(speech, billing, nothing, nothing),
-        1,
-        (await speech.plan(SpeechRequest("Yes."))).voice,
-        SpeechRequest(""),
-        partial(open_encoder, "pcm", SAMPLE_RATE),
+    stream = SpeechStream(
+        synthesis=Free(speech, billing, nothing, nothing),
+        workspace_id=1,
+        voice=(await speech.plan(SpeechRequest("Yes."))).voice,
+        style=SpeechRequest(""),
+        make_encoder=partial(open_encoder, "pcm", SAMPLE_RATE),
         operation=Operation(),
     )
     for text in ("Yes.", "Of course."):
-        async for _ in context.speak(text):
+        async for _ in stream.speak(text):
             pass
     first_s, second_s = (call.deadline_s for call in speaker.calls)
-    assert first_s > 1.5 > context.spoken_s > second_s
+    assert first_s > 1.5 > stream.spoken_s > second_s
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ async def test_a_custom_voice_without_its_model_is_unavailable_and_not_listed(
     with pytest.raises(EngineLost):
         await speech.directory.custom_voice_models()
     offered = await speech.directory.voices(workspace_id)
-    assert str(voice_id) not in {one.voice.voice_id for one in offered}
+    assert str(voice_id) not in {one.id for one in offered}
 
 
 async def test_the_models_for_new_custom_voices_are_chosen_by_engine_names(
@@ -217,4 +217,4 @@ async def test_a_custom_voice_takes_precedence_over_a_stock_voice_of_the_same_na
             await speech.directory.find(no_id, None, workspace_id)
     for wanted in (str(voice_id).upper(), "ANN"):
         ann = await speech.directory.find_named(wanted, workspace_id)
-        assert ann.voice.voice_id == str(voice_id)
+        assert ann.id == str(voice_id)

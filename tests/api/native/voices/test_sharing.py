@@ -291,7 +291,7 @@ async def test_the_owner_of_a_shared_voice_cannot_take_the_place_of_stock_voices
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
     voice_id, _ = await shared(client, auth, other_auth, services)
-    stock = (await services.voices.custom.directory.voices())[0].voice.name
+    stock = (await services.voices.custom.directory.voices())[0].info.name
     usual = (await synthesize(client, other_auth, voice=stock)).json()["audio_base64"]
     theirs = int((await client.get("/auth/workspace", headers=other_auth)).json()["id"])
     for name in (stock, "alloy"):
