@@ -8,17 +8,17 @@ from api.openai.names import aliases_of, unknown_model
 router = make_router("models", scope="any", visitors=True)
 
 
-@router.get("/openai/v1/models", summary="The models, for OpenAI's clients")
+@router.get("/openai/v1/models", summary="List models, for OpenAI's clients")
 async def list_models(speech: SpeechDep) -> ModelListing:
-    """The same as `GET /models`; the aliases hold OpenAI's names, such as `tts-1`, too."""
+    """Returns the models of `GET /models`. `aliases` also has OpenAI's names, such as `tts-1`."""
     listed = await speech.openai.models.models()
     more = aliases_of(speech.openai.config, [one.info for one in listed])
     return ModelListing(data=[shown_model(one, *more.get(one.info.id, ())) for one in listed])
 
 
-@router.get("/openai/v1/models/{model_id:path}", summary="One model, for OpenAI's clients")
+@router.get("/openai/v1/models/{model_id:path}", summary="Get a model, for OpenAI's clients")
 async def get_model(model_id: str, speech: SpeechDep) -> Model:
-    """Looked up by id or alias; the response has the model's own `id`."""
+    """Accepts an id or an alias. The response has the model's own `id`."""
     for model in (await list_models(speech)).data:
         if model_id == model.id or model_id in model.aliases:
             return model

@@ -23,7 +23,7 @@ _NO_DICTIONARY = "there is no such pronunciation dictionary; GET /pronunciations
 
 
 class DictionaryRef(BaseModel):
-    """A dictionary of the workspace, in its newest version or in one of its last ten."""
+    """A dictionary of the workspace, in its newest version or one of the last ten."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
