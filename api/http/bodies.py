@@ -149,7 +149,7 @@ async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGene
             yield chunk
     except TimeoutError:
         metrics.slow_clients.labels("body").inc()
-        message = "the body did not arrive in time; send it at once, and faster"
+        message = "the body did not arrive in time; send it faster"
         raise ApiError("request_timeout", message, headers=CLOSE) from None
 
 

@@ -19,7 +19,7 @@ MAX_DICTIONARIES = 20
 MAX_ENTRIES = 1000
 VERSIONS, KEPT_ENTRIES = 10, 5000  # that are kept of one
 _VERSIONS = TypeAdapter(dict[int, list[Pronunciation]])
-_NO_DICTIONARY = "there is no such pronunciation dictionary; GET /pronunciations lists them"
+_NO_DICTIONARY = "no pronunciation dictionary has that id; GET /pronunciations lists them"
 
 
 class DictionaryRef(BaseModel):
@@ -58,7 +58,7 @@ class Dictionaries:
         row, versions = await self._database.read(self._open, workspace_id, which.id)
         entries = versions.get(which.version or row.version)
         if entries is None:
-            raise NotFound("the dictionary has no such version any more")
+            raise NotFound("the dictionary no longer has that version")
         return row, entries
 
     async def save(

@@ -143,7 +143,7 @@ class SpeechPipeline:
             passages, unread = await self._read(request, tokens, voice)
             if unread and not any(map(str.isalpha, "".join(one.text for one in passages))):
                 shown = ", ".join(unread)[:SHOWN_CHARACTERS]
-                raise UnreadableText(f"text: no voice here reads {shown}", unread)
+                raise UnreadableText(f"text: no available voice can read {shown}", unread)
             voice = named or (passages[0].voice if passages else voice)
         letters = await self._count(request, passages)
         policy = self._first_chunk_policy(voice) if early_start else None
