@@ -87,7 +87,7 @@ class UsageItem(BaseModel):
     date: date  # in UTC
     kind: str  # tts, stt, chat or voice
     key_id: Annotated[
-        str | None, Field(description="API key, with `by=key`; null for session and other tokens.")
+        str | None, Field(description="API key, with `by=key`; null for sessions and tokens.")
     ] = None
     units: float
     unit: str  # what is counted: characters, seconds, tokens or voices
@@ -174,7 +174,7 @@ async def list_usage(
     platform: PlatformDep,
     infrastructure: InfrastructureDep,
     first: Annotated[
-        Day | None, Query(alias="from", description="First day, UTC. Default: 29 days before.")
+        Day | None, Query(alias="from", description="First day, UTC. Default: 29 days before `to`.")
     ] = None,
     last: Annotated[
         Day | None, Query(alias="to", description="Last day, UTC. Default: today.")

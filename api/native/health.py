@@ -30,9 +30,7 @@ class Health(BaseModel):
 
 
 class ChatReadiness(BaseModel):
-    model: str | None = Field(
-        description="Model id. Null until weights are here; chats return 503."
-    )
+    model: str | None = Field(description="Model id. Null without weights; chats then return 503.")
     coming: Arrival | None = Field(
         default=None, description="Model that takes over once its weights are downloaded."
     )

@@ -70,7 +70,7 @@ class ShownJob(Shown):
 
 
 class TranscriptionJobFields(RecordingFields):
-    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+    """Options of a transcription job as form fields. Unknown fields are ignored."""
 
     name: OneLine = ""
     timestamps: Switch = Field(default=True, description="Adds `words`; srt and vtt need them.")
@@ -82,7 +82,7 @@ class TranscriptionJobFields(RecordingFields):
 
 
 class SpeechJobFields(BaseModel):
-    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+    """Options of a speech job as form fields. Unknown fields are ignored."""
 
     title: OneLine = Field(default="", description="Default: the document's title.")
     voice_id: str = Field(default="", max_length=100, description="Overrides `voice`.")

@@ -120,7 +120,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 async def create_transcription(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """Transcribes a recording. If the client disconnects, it stops and charges what was sent."""
+    """Transcribes a recording. If the client disconnects, it stops, and sent text is charged."""
     return await _receive(request, principal, speech, operation, translate=False)
 
 

@@ -81,7 +81,7 @@ class Spectrum(_ReportPart):
 class Judged(_ReportPart):
     """Scores of the finished voice on held-out sentences and recordings.
 
-    `stock_…` are the scores of stock voices. None: not measured.
+    `stock_…` are the scores of stock voices. Null means not measured.
     """
 
     similarity: FiniteFloat = Field(description="Cosine similarity; 1 is the same speaker.")
