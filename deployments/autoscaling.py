@@ -25,8 +25,8 @@ WAIT_S = 8.0  # of work that waits, which is as much as one replica does meanwhi
 VOICE_FULL = 96  # requests: 40 sockets with two sentences each need one replica
 
 
-def told(load: float) -> dict[str, float]:
-    """What a replica's `record_autoscaling_stats` returns; also its metric."""
+def load_report(load: float) -> dict[str, float]:
+    """Returns the result of a replica's `record_autoscaling_stats`, and sets its metric."""
     metrics.replica_load.set(load)
     return {LOAD: load}
 

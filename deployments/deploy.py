@@ -17,7 +17,7 @@ from deployments import cluster
 from deployments.cluster import Config, ask, entries, local_url
 from deployments.config_check import MODELS_BUILDER, application_problems, flat, option_problems
 from deployments.default_chat.choice import resolved
-from deployments.replicas.canary import A_CANARY
+from deployments.replicas.canary import CANARY_PREFIX
 from models.errors import EngineError
 from models.registry import CHAT, STT, TTS, EngineKind, artefacts_of, files_of
 from models.weights.store import WeightStore
@@ -124,7 +124,9 @@ def check_swaps(settings: Settings, outlives_s: float) -> None:
         time.sleep(POLL_S)
     reasons = report.get("models") or {"a deployment": "GET /models has the reason"}
     lines = [
-        f"{name}: {why}" if why.startswith(A_CANARY) else f"{name} keeps its previous model: {why}"
+        f"{name}: {why}"
+        if why.startswith(CANARY_PREFIX)
+        else f"{name} keeps its previous model: {why}"
         for name, why in reasons.items()
     ]
     raise ValueError("\n".join(lines))

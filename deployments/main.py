@@ -182,7 +182,7 @@ def doubts(settings: Settings) -> list[str]:
     found = untested_versions()
     if listens_everywhere(settings.host) and settings.public_url == local_url(settings):
         found.append(
-            "Other machines are let in, but the addresses of files begin with "
+            "Other machines can connect, but file URLs start with "
             f"{local_url(settings)}, which they cannot reach: set PUBLIC_URL."
         )
     return found
@@ -228,17 +228,17 @@ def _show_chat(entry: dict[str, Any]) -> None:
             say(f"             CHAT_MODEL is not used: {entry['name']} names its model")
         return
     if chosen.wanted != chosen.model:
-        say(f"  Chat       {CHAT.read(chosen.wanted).id} will answer when its weights are fetched")
+        say(f"  Chat       {CHAT.read(chosen.wanted).id} will answer after its download")
     better = load_yaml(DefaultChatConfig, "default_chat").better
     commands = " or ".join(f"CHAT_MODEL={name}" for name in better)
-    say(f"             Better, where the model hub answers: {commands} make run")
+    say(f"             Better, if the model hub is reachable: {commands} make run")
 
 
 def show_key(first_key: str | None) -> None:
     """Prints the key, if there is one."""
     if first_key is not None:
         say(f"  API key    {first_key}")
-        say("             Shown this once; keep it. More keys: POST /developer/api.")
+        say("             Shown only once; keep it. More keys: POST /developer/api.")
 
 
 def say(line: str) -> None:

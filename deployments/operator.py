@@ -56,7 +56,7 @@ from telemetry.logs import redact
 
 ACCOUNTS_AT_ONCE = 1000
 COMMANDS = Path(__file__).with_name("cli") / "commands.yaml"
-NEW_KEY = ("make a key when all are lost", "--email ann@example.com")
+NEW_KEY = ("create a key if all are lost", "--email ann@example.com")
 OF_ONE = ("credit", "plan", "new-key", "set-password")  # workspace
 
 
@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     chosen = argparse.ArgumentParser(add_help=False)
     which = chosen.add_mutually_exclusive_group()
-    which.add_argument("--email", help="e-mail of the owner; the first workspace by default")
+    which.add_argument("--email", help="owner's email; default: the first workspace")
     which.add_argument("--workspace", type=int, help="id of the workspace")
     _, known = load_yaml(list[dict[str, Any]], str(COMMANDS))
     made = {}
@@ -99,28 +99,28 @@ def _parser() -> argparse.ArgumentParser:
         made[name].description = f"{purpose.capitalize()}."
         made[name].epilog = f"Example: {made[name].prog} {example}".rstrip()
     made["credit"].add_argument("usd", type=_micro_usd, help="USD; a negative amount removes it")
-    made["credit"].add_argument(
-        "--reference", type=_reference, help="id of a payment: it is credited only once"
-    )
+    made["credit"].add_argument("--reference", type=_reference, help="payment id, booked only once")
     made["plan"].add_argument("plan", help="id of the plan")
     made["plan"].add_argument("--cycle", choices=tuple(MONTHS), default="monthly")
     invite = made["invite"]
-    invite.add_argument("--email", help="the only address that can sign up with it")
-    invite.add_argument("--credit", type=_micro_usd, help="USD, in place of signup_credit")
+    invite.add_argument("--email", help="only this address can sign up")
+    invite.add_argument("--credit", type=_micro_usd, help="USD, instead of signup_credit")
     invite.add_argument(
-        "--days", type=int, choices=range(1, 366), default=7, metavar="1..365", help="7 by default"
+        "--days", type=int, choices=range(1, 366), default=7, metavar="1..365", help="default: 7"
     )
     deploy = made["deploy"]
-    deploy.add_argument("file", type=Path, help="such as serve_config.yaml")
-    deploy.add_argument("--check", action="store_true", help="check it and show the changes only")
-    deploy.add_argument("--dashboard", help="URL of Ray's dashboard, if not of the settings")
+    deploy.add_argument("file", type=Path, help="configuration, such as serve_config.yaml")
+    deploy.add_argument("--check", action="store_true", help="only check and show the changes")
+    deploy.add_argument("--dashboard", help="URL of Ray's dashboard; default: from settings")
     made["set-password"].add_argument(
-        "--new-email", help="of an owner that has none, as that of `first-key`"
+        "--new-email", help="address for an owner without one, as of `first-key`"
     )
     for name in ("backup", "restore"):
         made[name].add_argument("folder", type=Path)
     made["restore"].add_argument(
-        "--without-keys", action="store_true", help="leave out API keys, as after a leak"
+        "--without-keys",
+        action="store_true",
+        help="do not restore API keys, for example after a leak",
     )
     return parser
 

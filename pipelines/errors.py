@@ -6,7 +6,7 @@ from errno import EDQUOT, ENOSPC
 from db.errors import DatabaseError, DatabaseUnavailable
 from models.errors import EngineError, EngineLost, EngineOverloaded
 
-INTERNAL_MESSAGE = "the service failed; the request id finds the cause in its logs"
+INTERNAL_MESSAGE = "the service failed; its logs have the cause under the request id"
 SERVICE_FAULTS = frozenset({"internal_error", "overloaded", "unavailable"})
 """Codes of failures that are not the caller's."""
 SHOWN_CHARACTERS = 200  # of a text
@@ -49,7 +49,7 @@ class ModelNotFound(PipelineError, code="model_not_found"):
 class ChatNotFound(PipelineError, code="chat_not_found"):
     """The workspace has no chat of that id."""
 
-    message = "there is no chat of that id; GET /chats lists them"
+    message = "no chat has that id; GET /chats lists them"
 
 
 class InvalidAudio(PipelineError, code="invalid_audio"):
@@ -161,7 +161,7 @@ class RequestRunning(PipelineError, code="idempotency_conflict"):
 class AnswerNotKept(PipelineError, code="idempotency_conflict"):
     """The request has succeeded before, and its response was not stored."""
 
-    message = "this Idempotency-Key was used before, and the answer was not kept"
+    message = "this Idempotency-Key was used before, and its response was not stored"
 
 
 MAY_PASS = (DatabaseUnavailable, StorageUnavailable, Overloaded, EngineLost, EngineOverloaded)

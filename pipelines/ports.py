@@ -79,7 +79,7 @@ class ChatModel(Port, Protocol):
 
 
 class Arrival(StrictModel):
-    """A model whose weights are being fetched; then it replaces the one that answers."""
+    """A model whose weights are being downloaded. It then replaces the current model."""
 
     model: str  # its id
     got_bytes: int

@@ -21,8 +21,8 @@ POLL_S = 2.0
 
 
 @click.command()
-@click.option("--email", help="Of an account; without it a key is asked for.")
-@click.option("--sign-up", is_flag=True, help="Make the account.")
+@click.option("--email", help="Email of your account. Default: ask for a key.")
+@click.option("--sign-up", is_flag=True, help="Create the account.")
 @pass_service
 def login(service: ServiceClient, email: str | None, sign_up: bool) -> None:
     """Store a key for this service, so that other commands need none.
@@ -48,14 +48,14 @@ def login(service: ServiceClient, email: str | None, sign_up: bool) -> None:
 
 @click.group()
 def voices() -> None:
-    """Voices, and those of your own."""
+    """List, create and share voices."""
 
 
 @voices.command("list")
-@click.option("-l", "--language", help="Such as en.")
+@click.option("-l", "--language", help="Language, such as en.")
 @pass_service
 def list_voices(service: ServiceClient, language: str | None) -> None:
-    """List the voices that can be named."""
+    """List the available voices."""
     voices = service.ask("GET", "/default-voices")
     rows = []
     for voice in voices["data"]:
@@ -70,13 +70,13 @@ def list_voices(service: ServiceClient, language: str | None) -> None:
 @click.argument("name")
 @click.argument("recordings", nargs=-1, required=True, type=FILES)
 @click.option("--consent", help="What the speaker agreed to.")
-@click.option("--language", help="Detected by default.")
-@click.option("--wait/--no-wait", default=True, help="Until the voice is ready.")
+@click.option("--language", help="Default: detected.")
+@click.option("--wait/--no-wait", default=True, help="Wait until it is ready.")
 @pass_service
 def add_voice(
     service: ServiceClient, /, recordings: tuple[Path, ...], wait: bool, **fields: str | None
 ) -> None:
-    """Make a voice from three to ten recordings of one speaker.
+    """Create a voice from three to ten recordings of one speaker.
 
     \b
     antiphon voices add Ann one.wav two.wav three.wav
@@ -96,18 +96,18 @@ def add_voice(
 
 @click.group()
 def keys() -> None:
-    """API keys of the workspace."""
+    """Manage the API keys of the workspace."""
 
 
 @keys.command("create")
 @click.argument("name")
-@click.option("--scope", "scopes", multiple=True, help="Such as tts; all by default.")
-@click.option("--expires", type=click.DateTime(("%Y-%m-%d",)), help="The day, in UTC.")
+@click.option("--scope", "scopes", multiple=True, help="Scope, such as tts. Default: all.")
+@click.option("--expires", type=click.DateTime(("%Y-%m-%d",)), help="Expiry day (UTC).")
 @pass_service
 def create_key(
     service: ServiceClient, name: str, scopes: tuple[str, ...], expires: datetime | None
 ) -> None:
-    """Make a key, and print it this once."""
+    """Create a key and print it. It is only shown once."""
     until = expires.replace(tzinfo=UTC).isoformat() if expires else None
     named = ",".join(scopes).split(",") if scopes else None
     body = given(name=name, scopes=named, expires_at=until)
@@ -116,14 +116,14 @@ def create_key(
 
 
 @click.command()
-@click.option("--from", "since", type=click.DateTime(("%Y-%m-%d",)), help="The first day, in UTC.")
-@click.option("--to", "until", type=click.DateTime(("%Y-%m-%d",)), help="The last day.")
-@click.option("--by-key", is_flag=True, help="A line for each API key, too.")
+@click.option("--from", "since", type=click.DateTime(("%Y-%m-%d",)), help="First day (UTC).")
+@click.option("--to", "until", type=click.DateTime(("%Y-%m-%d",)), help="Last day (UTC).")
+@click.option("--by-key", is_flag=True, help="Split by API key.")
 @pass_service
 def usage(
     service: ServiceClient, since: datetime | None, until: datetime | None, by_key: bool
 ) -> None:
-    """Show usage and cost by day, and the credit that is left."""
+    """Show usage and cost by day, and the remaining credit."""
     days = {"from": since, "to": until}
     query = {name: f"{moment:%Y-%m-%d}" for name, moment in days.items() if moment}
     if by_key:
@@ -150,19 +150,19 @@ def key_names(service: ServiceClient) -> dict[str, str]:
 
 @click.group()
 def webhooks() -> None:
-    """Messages about events."""
+    """Manage webhooks, which send messages about events."""
 
 
 @webhooks.command("add")
 @click.argument("url")
 @click.argument("events", nargs=-1, required=True)
-@click.option("--secret", help="whsec_ and base64, which signs the messages; made by default.")
+@click.option("--secret", help="Signing secret: whsec_ and base64. Default: created.")
 @pass_service
 def add_webhook(
     service: ServiceClient, url: str, events: tuple[str, ...], secret: str | None
 ) -> None:
-    """Send messages about EVENTS, such as tts.completed, to an address. Prints the id, and the
-    secret that signs them, this once."""
+    """Send messages about EVENTS, such as tts.completed, to a URL. Prints the id and the signing
+    secret, which is only shown once."""
     secret = secret or f"whsec_{b64encode(os.urandom(24)).decode()}"
     body = {"url": url, "events": list(events), "secret": secret}
     webhook = service.ask("POST", "/webhooks", json=body)

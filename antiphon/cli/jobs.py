@@ -16,14 +16,14 @@ TRANSCRIPTS = {".txt": "text", ".srt": "srt", ".vtt": "vtt", ".docx": "docx", ".
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("-v", "--voice", help="Of a text; by default of its language.")
-@click.option("-l", "--language", help="Of a recording; detected by default.")
-@click.option("--speakers", is_flag=True, help="Name who speaks in a recording.")
+@click.option("-v", "--voice", help="Voice for a text. Default: by language.")
+@click.option("-l", "--language", help="Language of a recording. Default: detected.")
+@click.option("--speakers", is_flag=True, help="Label the speakers of a recording.")
 @pass_service
 def job(
     service: ServiceClient, /, file: Path, output: Path, speakers: bool, **options: str | None
 ) -> None:
-    """Transcribe a recording of hours, or speak a book as one file with chapters.
+    """Transcribe a long recording, or turn a book into one audio file with chapters.
 
     \b
     antiphon job interview.mp3 -o interview.docx --speakers
@@ -31,7 +31,7 @@ def job(
     """
     form = TRANSCRIPTS.get(suffix := output.suffix.lower())
     if form is None and suffix not in (".m4b", ".mp3"):
-        raise click.UsageError(f"-o: one of {', '.join((*TRANSCRIPTS, '.m4b', '.mp3'))}")
+        raise click.UsageError(f"-o: must end in {', '.join((*TRANSCRIPTS, '.m4b', '.mp3'))}")
     labels = "true" if speakers else None
     fields = given(output_format=suffix[1:], speaker_labels=labels, **options)
     kind, field = ("transcriptions", "audio") if form else ("speech", "document")

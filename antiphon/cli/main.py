@@ -13,9 +13,11 @@ _REQUESTS = Path(__file__).with_name("requests.yaml")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--url", envvar="ANTIPHON_URL", help="Of the service; http://127.0.0.1:8000.")
-@click.option("--key", envvar="ANTIPHON_KEY", help="An API key; that of `antiphon login`.")
-@click.option("--json", "as_json", is_flag=True, help="Print the whole answer as JSON.")
+@click.option(
+    "--url", envvar="ANTIPHON_URL", help="URL of the service. Default: http://127.0.0.1:8000."
+)
+@click.option("--key", envvar="ANTIPHON_KEY", help="API key. Default: the key of `antiphon login`.")
+@click.option("--json", "as_json", is_flag=True, help="Print the full response as JSON.")
 def antiphon(url: str | None, key: str | None, as_json: bool) -> None:
     """Speech, transcription, chat and correction from the shell.
 
@@ -24,8 +26,8 @@ def antiphon(url: str | None, key: str | None, as_json: bool) -> None:
     antiphon speak "Good morning."
     antiphon listen interview.mp3 --format srt
 
-    Exit statuses: 1 a failure, 2 wrong arguments, 3 a refused key, 4 no service at the address.
-    `eval "$(_ANTIPHON_COMPLETE=bash_source antiphon)"` completes words in bash; zsh and fish alike.
+    Exit statuses: 1 failure, 2 wrong arguments, 3 key refused, 4 service not reachable.
+    `eval "$(_ANTIPHON_COMPLETE=bash_source antiphon)"` enables completion in bash; zsh, fish alike.
     """
 
 

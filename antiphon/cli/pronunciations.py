@@ -16,10 +16,12 @@ from antiphon.live import SSML
 PATH = "/pronunciations"
 OPTIONS = (
     click.argument("text", required=False),
-    click.option("-f", "--file", type=click.File(encoding="utf-8"), help="Read a file."),
-    click.option("-v", "--voice", help="Name or id; by default of the language of the text."),
-    click.option("--ssml", is_flag=True, help="The text is SSML, also without <speak>."),
-    click.option("-p", "--pronunciations", multiple=True, help="Name or id of a dictionary."),
+    click.option(
+        "-f", "--file", type=click.File(encoding="utf-8"), help="Read the text from a file."
+    ),
+    click.option("-v", "--voice", help="Voice name or id. Default: by text."),
+    click.option("--ssml", is_flag=True, help="Read the text as SSML; <speak> is optional."),
+    click.option("-p", "--pronunciations", multiple=True, help="Dictionary name or id."),
 )
 
 
@@ -48,15 +50,15 @@ def find(service: ServiceClient, named: str) -> str:
     for dictionary in service.ask("GET", PATH)["data"]:
         if named in (dictionary["name"], dictionary["id"]):
             return str(dictionary["id"])
-    end(f"there is no dictionary {named}; `antiphon pronunciations list` shows all", 1)
+    end(f"no dictionary is called {named}; `antiphon pronunciations list` shows all", 1)
 
 
 @click.command()
 @takes_text
-@click.option("-l", "--language", help="Of the default voice.")
+@click.option("-l", "--language", help="Language of the default voice.")
 @pass_service
 def explain(service: ServiceClient, /, **asked: Any) -> None:
-    """Show what would be spoken, free of charge: words, phonemes, price and length.
+    """Show words, phonemes, price and length of speech, free of charge.
 
     \b
     antiphon explain "It costs $5 on 3/4/2025."
@@ -71,7 +73,7 @@ def explain(service: ServiceClient, /, **asked: Any) -> None:
 
 @click.group()
 def pronunciations() -> None:
-    """Dictionaries of how words are spoken."""
+    """Manage pronunciation dictionaries."""
 
 
 @pronunciations.command("create")
@@ -79,7 +81,7 @@ def pronunciations() -> None:
 @click.argument("entries", nargs=-1, required=True)
 @pass_service
 def create(service: ServiceClient, name: str, entries: tuple[str, ...]) -> None:
-    """Make a dictionary of entries WORD=ALIAS or WORD=/IPA/, or the next version of that name.
+    """Create a dictionary, or its next version, from entries WORD=ALIAS or WORD=/IPA/.
 
     \b
     antiphon pronunciations create Products "Nginx=engine X" "SQL=/ˈsiːkwəl/"
@@ -95,10 +97,10 @@ def create(service: ServiceClient, name: str, entries: tuple[str, ...]) -> None:
 
 @pronunciations.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--name", help="By default that of the file.")
+@click.option("--name", help="Default: the file name.")
 @pass_service
 def import_dictionary(service: ServiceClient, file: Path, name: str | None) -> None:
-    """Make a dictionary of a document of PLS 1.0, or the next version of that name."""
+    """Create a dictionary, or its next version, from a PLS 1.0 document."""
     save(service, {"name": name or file.stem, "pls": file.read_text(encoding="utf-8")})
 
 
@@ -112,7 +114,7 @@ def save(service: ServiceClient, body: dict[str, Any]) -> None:
 
 @pronunciations.command("export")
 @click.argument("named")
-@click.option("--version", type=int, help="By default the newest.")
+@click.option("--version", type=int, help="Default: the newest.")
 @pass_service
 def export(service: ServiceClient, named: str, version: int | None) -> None:
     """Print a dictionary as PLS 1.0."""

@@ -58,7 +58,7 @@ class ServiceClient:
         login = stored() if url is None or key is None else {}
         self.url = (url or login.get("url") or DEFAULT_URL).rstrip("/")
         if not self.url.startswith(("http://", "https://")):
-            raise click.UsageError(f"--url: {self.url} has to begin with http:// or https://")
+            raise click.UsageError(f"--url: {self.url} must start with http:// or https://")
         # A key is sent to no other service than the one that gave it.
         self.key = key or (login.get("key") if login.get("url") in (None, self.url) else None)
         self.as_json = as_json
@@ -75,7 +75,7 @@ class ServiceClient:
             if error.retry_after_s is not None:
                 message += f"; try again in {error.retry_after_s:g} s"
             if error.status == 401:
-                hint = "; `antiphon login` or ANTIPHON_KEY gives one" * ("key" in message)
+                hint = "; run `antiphon login`, or set ANTIPHON_KEY" * ("key" in message)
                 end(message + hint, REFUSED)
             end(message, 1)
         except httpx.InvalidURL as error:

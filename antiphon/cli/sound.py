@@ -30,7 +30,7 @@ class SoundProgram:
         self.name = next((name for name in choices if shutil.which(name)), "")
         if not self.name:
             names = ", ".join(choices)
-            raise click.UsageError(f"none of {names} is installed to {purpose}; {instead}")
+            raise click.UsageError(f"to {purpose}, install one of {names}; {instead}")
         self.command = [self.name, *choices[self.name].split()]
         self.messages = tempfile.TemporaryFile()
         self._purpose = purpose

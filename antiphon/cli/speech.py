@@ -42,13 +42,13 @@ def pieces_of(text: str) -> Iterator[str]:
 @takes_text
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write a file; - is stdout.")
 @click.option("--speed", type=click.FloatRange(0.25, 4.0), default=1.0, show_default=True)
-@click.option("--format", "form", type=click.Choice(FORMATS), help="By default that of the file.")
-@click.option("--model", help="Such as tts-1 or tts-1-hd.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Default: by file name.")
+@click.option("--model", help="Model, such as tts-1 or tts-1-hd.")
 @pass_service
 def speak(
     service: ServiceClient, /, text: str, output: str | None, form: str | None, **options: Any
 ) -> None:
-    """Speak a text: play it while it is made, or write a file.
+    """Speak a text aloud, or write the speech to a file.
 
     \b
     antiphon speak "Good morning."
@@ -61,11 +61,11 @@ def speak(
     elif form is None:
         form = Path(output).suffix.removeprefix(".").replace("ogg", "opus").lower() or "mp3"
         if form not in FORMATS:
-            raise click.UsageError(f"--format is needed: {output} could be of any format")
+            raise click.UsageError(f"--format is needed, since {output} does not name a format")
     options["response_format"] = form or "mp3"
     pieces = [text] if SSML.match(text) else list(pieces_of(text))
     if len(pieces) > 1 and form not in ("mp3", "pcm", "aac", "opus"):
-        raise click.UsageError(f"a text of over {MOST_CHARACTERS} characters has to be mp3 or opus")
+        raise click.UsageError(f"a text over {MOST_CHARACTERS} characters must be mp3, aac or opus")
     with opened(output) as target:
         for data in speech_of(service, pieces, options):
             target.write(data)
@@ -88,7 +88,7 @@ def speech_of(
 def warn_of_silence(answer: httpx.Response) -> None:
     """Name on stderr the parts of the text that are not spoken."""
     if unread := unquote(answer.headers.get("X-Unread", "")):
-        click.echo(f"Warning: no voice reads {unread}", err=True)
+        click.echo(f"Warning: no voice can read {unread}", err=True)
     if dropped := answer.headers.get("Warning", "").partition('"')[2].rstrip('"'):
         click.echo(f"Warning: {dropped}", err=True)
 
@@ -117,23 +117,23 @@ def opened(output: str | None) -> Iterator[IO[bytes]]:
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--live", is_flag=True, help="Transcribe the microphone until Ctrl-C.")
-@click.option("--raw", is_flag=True, help="With --live: 16-bit mono of 16 kHz from stdin instead.")
-@click.option("-l", "--language", help="A code such as de; detected by default.")
+@click.option("--raw", is_flag=True, help="Read 16-bit mono at 16 kHz from stdin instead.")
+@click.option("-l", "--language", help="Code such as de. Default: detected.")
 @click.option("--format", "form", type=click.Choice(("text", "srt", "vtt", "json")), default="text")
-@click.option("--speakers", "speaker_labels", is_flag=True, help="Name who speaks.")
-@click.option("--multichannel", is_flag=True, help="Two channels are two speakers.")
-@click.option("--redact", help="Mask personal data: all, or kinds such as name,phone.")
-@click.option("--write", is_flag=True, help="Write each transcript beside its recording.")
-@click.option("-k", "--keyterms", multiple=True, help="Names to expect, with commas; repeatable.")
-@click.option("--numerals", is_flag=True, help="Write numbers in digits.")
-@click.option("--profanity-filter", is_flag=True, help="Mask swear words.")
-@click.option("--punctuate/--no-punctuate", default=True, help="No marks and no capitals.")
-@click.option("--translate", is_flag=True, help="Write English; of files, without other options.")
+@click.option("--speakers", "speaker_labels", is_flag=True, help="Label the speakers.")
+@click.option("--multichannel", is_flag=True, help="Treat two channels as speakers.")
+@click.option("--redact", help="Mask personal data: all, or types such as name,phone.")
+@click.option("--write", is_flag=True, help="Save each transcript next to its recording.")
+@click.option("-k", "--keyterms", multiple=True, help="Expected names, by commas; repeatable.")
+@click.option("--numerals", is_flag=True, help="Write numbers as digits.")
+@click.option("--profanity-filter", is_flag=True, help="Mask profanity.")
+@click.option("--punctuate/--no-punctuate", default=True, help="Marks and capitals.")
+@click.option("--translate", is_flag=True, help="Translate files into English; no other options.")
 @pass_service
 def listen(
     service: ServiceClient, /, files: tuple[Path, ...], live: bool, raw: bool, **options: Any
 ) -> None:
-    """Transcribe recordings, or speech while it is spoken.
+    """Transcribe recordings, or live speech.
 
     \b
     antiphon listen interview.mp3 --speakers
@@ -146,7 +146,7 @@ def listen(
     if live or raw:
         return asyncio.run(listen_live(service, raw, options))
     if not files:
-        raise click.UsageError("name recordings, or --live")
+        raise click.UsageError("name a recording, or use --live")
     form, write, translate = (options.pop(name) for name in ("form", "write", "translate"))
     has_turns = not translate and (options["speaker_labels"] or options["multichannel"])
     is_told = has_turns and form == "text"
@@ -178,7 +178,7 @@ async def listen_live(service: ServiceClient, raw: bool, options: dict[str, Any]
         async with AsyncAntiphon(service.url, service.key) as client:
             async for event in client.listen(blocks(raw), languages=languages, **config):
                 if event["type"] == "connected":
-                    click.echo("Listening; Ctrl-C ends it.", err=True)
+                    click.echo("Listening; Ctrl-C to stop.", err=True)
                 elif event["type"] == "error":
                     end(str(event["error"]), 1)
                 elif event["type"] == "transcription":

@@ -22,12 +22,12 @@ QUIET_S = 20.0  # without an event after the end of stdin
 
 
 @click.command()
-@click.option("-i", "--instructions", help="What the agent is to be.")
-@click.option("-v", "--voice", help="Name or id.")
-@click.option("--raw", is_flag=True, help="16-bit mono of 24 kHz from stdin and to stdout instead.")
+@click.option("-i", "--instructions", help="Instructions for the agent.")
+@click.option("-v", "--voice", help="Voice name or id.")
+@click.option("--raw", is_flag=True, help="Use stdin and stdout, 16-bit mono at 24 kHz.")
 @pass_service
 def talk(service: ServiceClient, instructions: str | None, voice: str | None, raw: bool) -> None:
-    """Talk with a voice agent until Ctrl-C; wear headphones, or it hears itself.
+    """Talk to a voice agent until Ctrl-C. Wear headphones, so that it does not hear itself.
 
     \b
     antiphon talk --instructions "You are a kind librarian. Be brief."

@@ -16,16 +16,16 @@ COMPLETIONS = "/v1/chat/completions"
 
 @click.command()
 @click.argument("message", nargs=-1)
-@click.option("-m", "--model", help="By default that of the service.")
-@click.option("-s", "--system", help="What the model is to be.")
-@click.option("-c", "--chat", "chat_id", help="Go on with this saved chat.")
+@click.option("-m", "--model", help="Default: the service's model.")
+@click.option("-s", "--system", help="Instructions for the model.")
+@click.option("-c", "--chat", "chat_id", help="Continue this saved chat.")
 @click.option("--temperature", type=click.FloatRange(0, 2))
-@click.option("--max-tokens", type=click.IntRange(1), help="Of the answer.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Limit of the answer.")
 @pass_service
 def chat(
     service: ServiceClient, /, message: tuple[str, ...], system: str | None, **options: Any
 ) -> None:
-    """Ask the chat model; without a message, talk until Ctrl-D.
+    """Ask the chat model. Without a message, chat until Ctrl-D.
 
     \b
     antiphon chat "Name three birds."
@@ -62,9 +62,9 @@ def chat(
 @click.command()
 @click.argument("text", required=False)
 @click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-i", "--in-place", is_flag=True, help="Write the corrected text into the file.")
-@click.option("-d", "--diff", is_flag=True, help="Show what changes; status 1 when something does.")
-@click.option("-t", "--tone", help="Reword it, such as professional or friendly.")
+@click.option("-i", "--in-place", is_flag=True, help="Write the correction to the file.")
+@click.option("-d", "--diff", is_flag=True, help="Show changes; exit status 1 if any.")
+@click.option("-t", "--tone", help="Reword it in a tone, such as professional or friendly.")
 @pass_service
 def correct(
     service: ServiceClient,

@@ -46,7 +46,7 @@ def _json_list(value: Any) -> Any:
         try:
             return parse_json(given.encode())
         except ApiError:
-            raise ValueError("is no list in JSON") from None
+            raise ValueError("must be a JSON list") from None
     return [given] if isinstance(given, str) else value
 
 
@@ -123,11 +123,11 @@ FAILED, INVALID = 3005, 3006
 router = make_router("AssemblyAI's dialect", scope="stt", schemes=SCHEMES)
 
 
-@router.get("/v3/token", summary="Create a token of seconds, for AssemblyAI's clients")
+@router.get("/v3/token", summary="Create a short-lived token, for AssemblyAI's clients")
 async def create_token(
     query: Annotated[TokenQuery, Query()], principal: PrincipalDep, platform: PlatformDep
 ) -> dict[str, Any]:
-    """A browser token for recognition, which opens sockets until it expires."""
+    """Creates a browser token, which opens recognition sockets until it expires."""
     token = await short_token(principal, platform, ("stt",), query.expires_in_seconds)
     return {"token": token, "expires_in_seconds": query.expires_in_seconds}
 

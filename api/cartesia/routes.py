@@ -64,7 +64,7 @@ NAMES = load_yaml(CartesiaNames, str(Path(__file__).with_name("names.yaml")))
 
 class CartesiaVoice(LenientModel):
     mode: Literal["id"] = "id"
-    id: str = Field(min_length=1, max_length=200, description="Or the name of a voice.")
+    id: str = Field(min_length=1, max_length=200, description="Voice id or name.")
 
 
 class CartesiaFormat(LenientModel):
@@ -87,14 +87,14 @@ def _as_voice(value: Any) -> Any:
 
 
 class CartesiaSpeech(LenientModel):
-    """How a text is spoken. The voice decides the model."""
+    """Voice, format and style of speech. The voice determines the model."""
 
     voice: Annotated[
         CartesiaVoice, BeforeValidator(_as_voice, json_schema_input_type=str | CartesiaVoice)
     ]
     output_format: CartesiaFormat
     model_id: str | None = None
-    language: str | None = Field(default=None, description="For a voice of Cartesia's.")
+    language: str | None = Field(default=None, description="Language of a Cartesia voice.")
     locale: str | None = None
     generation_config: CartesiaGeneration = CartesiaGeneration()
     speed: Literal["slow", "normal", "fast"] = "normal"
@@ -213,21 +213,21 @@ MEDIA = {
 
 
 class CartesiaText(CartesiaSpeech):
-    """The text to speak, and how."""
+    """The text, with its voice, format and style."""
 
     transcript: SpokenText
 
 
 @router.post(
     f"{PREFIX}/tts/bytes",
-    summary="Speak a text, for Cartesia's clients",
+    summary="Stream speech, for Cartesia's clients",
     response_class=Response,
     responses={200: {"content": MEDIA}},
 )
 async def speak(
     body: CartesiaText, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """The first audio is sent before the second sentence is synthesised."""
+    """Sends the first audio before the second sentence is synthesised."""
     voice = await body.open(speech.synthesis, principal.workspace_id, operation)
     media_type = body.output_format.output.media_type
     return await stream_speech(voice, body.transcript, AudioWriter(), media_type=media_type)
@@ -235,14 +235,14 @@ async def speak(
 
 @router.post(
     f"{PREFIX}/tts/sse",
-    summary="The same as events",
+    summary="Stream speech as server-sent events, for Cartesia's clients",
     response_class=Response,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def speak_events(
     body: CartesiaText, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """`chunk` and, if asked for, `timestamps`; then `done` or `error`."""
+    """Sends `chunk` events and, on request, `timestamps`; then `done` or `error`."""
     voice = await body.open(speech.synthesis, principal.workspace_id, operation, is_raw=True)
     writer = CartesiaEventWriter(body.context_id or str(uuid.uuid4()))
     return await stream_speech(voice, body.transcript, writer, EventStream)
@@ -269,7 +269,7 @@ class CartesiaVoicesQuery(DialectQuery):
     refused = frozenset({"ending_before"})
 
     limit: int = Field(default=100, ge=1, le=100)
-    starting_after: str | None = Field(default=None, description="The last id of a page.")
+    starting_after: str | None = Field(default=None, description="Last id of the page before.")
     q: str = Field(default="", max_length=200)
     gender: Literal["masculine", "feminine", "gender_neutral"] | None = None
     is_owner: bool | None = None
@@ -280,7 +280,7 @@ class CartesiaVoicesQuery(DialectQuery):
         return is_known and self.q.lower() in text
 
 
-@lists.get(f"{PREFIX}/voices", summary="List the voices, for Cartesia's clients")
+@lists.get(f"{PREFIX}/voices", summary="List voices, for Cartesia's clients")
 async def list_voices(
     query: Annotated[CartesiaVoicesQuery, Query()], principal: PrincipalDep, speech: SpeechDep
 ) -> Json:
@@ -325,11 +325,11 @@ class AccessTokenBody(RequestModel):
     expires_in: int = Field(default=60, ge=1, le=3600)
 
 
-@tokens.post(f"{PREFIX}/access-token", summary="Create a token of seconds, for Cartesia's clients")
+@tokens.post(f"{PREFIX}/access-token", summary="Create a short-lived token, for Cartesia's clients")
 async def create_access_token(
     body: AccessTokenBody, principal: PrincipalDep, platform: PlatformDep
 ) -> Json:
-    """A browser token for `tts`, `stt` or both, as far as the key may."""
+    """Creates a browser token for `tts`, `stt` or both, limited to the scopes of the key."""
     scopes: tuple[Scope, ...] = ("tts", "stt")
     wanted = [one for one in scopes if body.grants.get(one)]
     return {"token": await short_token(principal, platform, wanted, body.expires_in)}

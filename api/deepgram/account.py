@@ -61,15 +61,15 @@ async def get_model(
     return shown_model(await infrastructure.models.find(model_id)).model_dump()
 
 
-@router.get("/v1/auth/token", summary="The key, for Deepgram's clients")
+@router.get("/v1/auth/token", summary="Get the API key's scopes, for Deepgram's clients")
 async def show_key(principal: PrincipalDep) -> Json:
     return {"api_key_id": str(principal.key_id or ""), "scopes": sorted(principal.scopes)}
 
 
-@tokens.post("/v1/auth/grant", summary="Create a token of seconds, for Deepgram's clients")
+@tokens.post("/v1/auth/grant", summary="Create a short-lived token, for Deepgram's clients")
 async def grant(request: Request, principal: PrincipalDep, platform: PlatformDep) -> Json:
-    """A browser token for speech and recognition, as far as the key may: for 30 seconds, or for the
-    `ttl_seconds` of a body in JSON, which may be left out."""
+    """Creates a browser token for speech and recognition, limited to the scopes of the key. It is
+    valid for `ttl_seconds` of the JSON body, which is optional. Default: 30 seconds."""
     body = parse_json(await read_json(request)) if declared_bytes(request) else {}
     fields = validated(GrantFields, body if isinstance(body, dict) else {"ttl_seconds": body})
     seconds = fields.ttl_seconds or DEFAULT_S
@@ -79,12 +79,12 @@ async def grant(request: Request, principal: PrincipalDep, platform: PlatformDep
     }
 
 
-@router.get("/v1/projects", summary="The workspace as a project, for Deepgram's clients")
+@router.get("/v1/projects", summary="List the workspace as a project, for Deepgram's clients")
 async def list_projects(principal: PrincipalDep) -> Json:
     return {"projects": [_project(principal)]}
 
 
-@router.get("/v1/projects/{project_id}", summary="Get the project by its id")
+@router.get("/v1/projects/{project_id}", summary="Get a project, for Deepgram's clients")
 async def get_project(project_id: str, principal: PrincipalDep) -> Json:
     if project_id != str(principal.workspace_id):
         raise ApiError("not_found", "no project has that id")

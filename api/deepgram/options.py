@@ -53,12 +53,12 @@ check_recogniser = partial(check_model, "model", tuple(_NAMES.recognisers.split(
 
 Raw = Annotated[
     Literal["linear16", "mulaw", "alaw"],
-    Field(description="Of audio without a container."),
+    Field(description="Encoding of audio without a container."),
 ]
 
 Sent = Annotated[
     Literal["linear16", "mulaw", "alaw", "opus", "ogg-opus", "flac"] | None,
-    Field(description="Without it, or with the last two, the audio is in a container."),
+    Field(description="Encoding of the audio. Omit it for audio in a container."),
 ]
 
 
@@ -71,10 +71,10 @@ class ListenQuery(DialectQuery):
     )
 
     model: str = Field(default="nova-3", max_length=100)
-    language: str = Field(default="en", max_length=35, description="`multi` detects it.")
+    language: str = Field(default="en", max_length=35, description="Code, or `multi` to detect it.")
     language_hint: list[str] = Field(default=[], max_length=20)
     keyterm: KeyTerms = []
-    keywords: KeyTerms = Field(default=[], description="Their weights are dropped.")
+    keywords: KeyTerms = Field(default=[], description="Key terms. Weights are ignored.")
     redact: list[str] = Field(default=[], max_length=20)
     diarize: bool = False
     diarize_model: str | None = None  # which diarizes, too
@@ -125,11 +125,11 @@ class RecordingQuery(ListenQuery):
 
     encoding: Raw | None = None
     detect_language: list[str] = Field(
-        default=[], max_length=20, description="`true`, or the codes to choose among."
+        default=[], max_length=20, description="`true`, or the candidate language codes."
     )
     paragraphs: bool = False
     utterances: bool = False
-    utt_split: float = Field(default=0.8, gt=0, le=60, description="Seconds of a pause.")
+    utt_split: float = Field(default=0.8, gt=0, le=60, description="Pause that splits (s).")
 
     @property
     def is_punctuated(self) -> bool:
@@ -167,7 +167,7 @@ Silence = Annotated[int, Field(ge=0, le=30_000)]
 class StreamQuery(ListenQuery):
     """Of a live stream."""
 
-    channels: int = Field(default=1, ge=1, le=2, description="A container says how many it has.")
+    channels: int = Field(default=1, ge=1, le=2, description="Channels of raw audio.")
     interim_results: bool = False
     endpointing: Annotated[Silence | None, BeforeValidator(_milliseconds)] = None
     utterance_end_ms: int | None = Field(default=None, ge=1, le=60_000)
@@ -187,7 +187,7 @@ class StreamQuery(ListenQuery):
         if self.sample_rate is None:
             raise ValueError(self.rate_missing)
         if self.channels > 1 and not self.multichannel:
-            raise ValueError("channels: two need multichannel=true; send one otherwise")
+            raise ValueError("channels: two channels need multichannel=true")
         return self
 
     def to_options(self, least_ms: int, usual_ms: int, interim_ms: int) -> SessionOptions:
@@ -221,7 +221,7 @@ class FluxQuery(DialectQuery):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.eager_eot_threshold is not None and self.eager_eot_threshold > self.eot_threshold:
-            raise ValueError("eager_eot_threshold: must not be over eot_threshold")
+            raise ValueError("eager_eot_threshold: must not exceed eot_threshold")
         return self
 
     @property
@@ -237,7 +237,7 @@ def redaction_of(wanted: list[str]) -> Redaction | None:
     """Raises ApiError(validation_error) for an unknown kind."""
     if unknown := [one for one in wanted if one.lower() not in _NAMES.redactions]:
         known = ", ".join(_NAMES.redactions)
-        raise InvalidField("redact", f"{unknown[0][:40]!r} is not supported; {known} are")
+        raise InvalidField("redact", f"{unknown[0][:40]!r} is not supported; use {known}")
     kinds = frozenset(kind for one in wanted for kind in _NAMES.redactions[one.lower()])
     return Redaction(kinds) if kinds else None
 

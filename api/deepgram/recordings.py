@@ -198,8 +198,8 @@ router = make_router(
     "Deepgram's dialect", scope="stt", visitors=True, schemes=options.BEARER_OR_TOKEN
 )
 
-RECORDING = {**BINARY, "description": "A recording in any format that `POST /stt` takes, or raw "}
-RECORDING["description"] += "samples of `encoding`; or JSON with its `url`, as `application/json`."
+RECORDING = {**BINARY, "description": "A recording in a format of `POST /stt`, or raw samples in "}
+RECORDING["description"] += "`encoding`. To send a `url` instead, use an `application/json` body."
 
 
 class RecordingUrl(BaseModel):
@@ -223,7 +223,7 @@ async def transcribe_recording(
     operation: OperationDep,
     query: Annotated[options.RecordingQuery, Query()],
 ) -> dict[str, Any]:
-    """If the client disconnects, the work stops."""
+    """Transcribes the recording in the body, or at a URL. Stops if the client disconnects."""
     model = await speech.live_transcription.transcriber.describe()
     options.check_recogniser(query.model, model)
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
@@ -232,13 +232,13 @@ async def transcribe_recording(
     if media_type == "application/json":
         body = parse_json(await read_json(request))
         if not isinstance(body, dict):
-            raise ApiError("validation_error", "the body must be an object with a url")
+            raise ApiError("validation_error", "the body must be a JSON object with a url")
         url = validated(RecordingUrl, body).url
         await check()
         async with fetched(request, speech, url) as path:
             return await while_connected(request.receive, work(path))
     if media_type == "multipart/form-data":
-        message = "the body itself is the audio, or JSON with its url: send it without a form"
+        message = "send the audio, or JSON with its url, as the body, not as a form"
         raise ApiError("unsupported_media_type", message)
     async with receive_file(request, before_large=check) as path:
         return await while_connected(request.receive, work(path))

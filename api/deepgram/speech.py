@@ -58,7 +58,7 @@ class SpeakQuery(DialectQuery):
     refused = frozenset({"callback"})
 
     model: str = Field(
-        default=DEFAULT_VOICE, max_length=200, description="A voice of Deepgram's, or one of here."
+        default=DEFAULT_VOICE, max_length=200, description="Deepgram voice, or id or name here."
     )
     encoding: Literal["linear16", "mulaw", "alaw", "mp3", "opus", "flac", "aac"] = "mp3"
     container: Literal["wav", "none", "ogg"] | None = None
@@ -85,15 +85,15 @@ class SpeakStreamQuery(SpeakQuery):
 
 
 class DeepgramText(RequestModel):
-    """The text to speak."""
+    """The text to synthesise."""
 
     text: SpokenText
 
 
 @router.post(
     "/v1/speak",
-    summary="Speak a text, for Deepgram's clients",
-    **audio_answers((one.media_type for one in FORMATS.values()), "The streamed file"),
+    summary="Stream speech, for Deepgram's clients",
+    **audio_answers((one.media_type for one in FORMATS.values()), "The audio, streamed"),
 )
 async def speak(
     body: DeepgramText,
@@ -102,9 +102,9 @@ async def speak(
     operation: OperationDep,
     query: Annotated[SpeakQuery, Query()],
 ) -> Response:
-    """The first audio is sent before the second sentence is synthesised.
+    """Sends the first audio before the second sentence is synthesised.
 
-    If the client disconnects, the work stops, and the speech synthesised until then is charged.
+    If the client disconnects, synthesis stops, and the speech made so far is charged.
     """
     workspace_id, synthesis = principal.workspace_id, speech.synthesis
     opener = query.encoders()

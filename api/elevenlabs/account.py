@@ -67,13 +67,13 @@ class VoicesQuery(DialectQuery):
     next_page_token: Annotated[str, Field(pattern="^[0-9]{0,9}$")] = ""
 
 
-@router.get("/v1/voices", summary="The voices, for ElevenLabs' clients")
+@router.get("/v1/voices", summary="List voices, for ElevenLabs' clients")
 async def list_voices(principal: PrincipalDep, speech: SpeechDep) -> Json:
     voices = await speech.synthesis.pipeline.directory.voices(principal.workspace_id)
     return {"voices": [*map(_voice, voices)]}
 
 
-@router.get("/v2/voices", summary="The voices in pages, for ElevenLabs' clients")
+@router.get("/v2/voices", summary="Search voices, for ElevenLabs' clients")
 async def search_voices(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[VoicesQuery, Query()]
 ) -> Json:
@@ -91,7 +91,7 @@ async def search_voices(
     return {**page, "has_more": more, "next_page_token": str(end) if more else None}
 
 
-@router.get("/v1/voices/{voice_id}", summary="A voice, for ElevenLabs' clients")
+@router.get("/v1/voices/{voice_id}", summary="Get a voice, for ElevenLabs' clients")
 async def get_voice(voice_id: VoicePath, principal: PrincipalDep, speech: SpeechDep) -> Json:
     directory = speech.synthesis.pipeline.directory
     return _voice(await find_voice(voice_id, directory, principal.workspace_id))
@@ -104,7 +104,7 @@ async def list_models(infrastructure: InfrastructureDep) -> list[Json]:
     return [_model(one.info) for one in listed if one.info.kind == "tts"]
 
 
-@user.get("/v1/user", summary="The workspace as a user, for ElevenLabs' clients")
+@user.get("/v1/user", summary="Get the workspace as a user, for ElevenLabs' clients")
 async def get_user(principal: PrincipalDep, platform: PlatformDep) -> Json:
     ids = {"user_id": str(principal.user_id), "workspace_id": str(principal.workspace_id)}
     subscription = await get_subscription(principal, platform)
@@ -112,9 +112,9 @@ async def get_user(principal: PrincipalDep, platform: PlatformDep) -> Json:
     return {**ids, **about, **ALWAYS["user"]}
 
 
-@user.get("/v1/user/subscription", summary="Its subscription, for ElevenLabs' clients")
+@user.get("/v1/user/subscription", summary="Get the subscription, for ElevenLabs' clients")
 async def get_subscription(principal: PrincipalDep, platform: PlatformDep) -> Json:
-    """The credit as characters: those of the last 30 days, and the limit that it allows."""
+    """Returns the characters used in the last 30 days, and the limit that the credit allows."""
     workspace_id, today, billing = principal.workspace_id, utc_now().date(), platform.billing
     current = await platform.subscriptions.current_plan(workspace_id)
     first = today - timedelta(USAGE_DAYS - 1)
@@ -164,7 +164,7 @@ Name = Annotated[OneLine, Field(min_length=1)]
 
 
 class DictionaryRule(LenientModel):
-    """How a word, or several words, are spoken."""
+    """The pronunciation of a word or phrase."""
 
     type: Literal["alias", "phoneme"]
     string_to_replace: str
@@ -172,7 +172,7 @@ class DictionaryRule(LenientModel):
     phoneme: str | None = None
     alphabet: Literal["ipa", "x-sampa"] = "ipa"
     case_sensitive: bool = True
-    word_boundaries: Literal[True] = Field(default=True, description="Whole words only.")
+    word_boundaries: Literal[True] = Field(default=True, description="Only whole words match.")
 
     def entry(self, number: int) -> Pronunciation:
         """The entry of the rule of that number. Raises ApiError(validation_error)."""
@@ -184,14 +184,14 @@ class DictionaryRule(LenientModel):
 
 
 class DictionaryRules(RequestModel):
-    """A whole dictionary."""
+    """A complete pronunciation dictionary."""
 
     name: Name
     rules: list[DictionaryRule] = Field(min_length=1, max_length=MAX_ENTRIES)
 
 
 class DictionaryFields(BaseModel):
-    """The fields of a form with a file."""
+    """The form fields beside the file."""
 
     name: Name
 
@@ -203,7 +203,7 @@ class DictionariesQuery(DialectQuery):
     page_size: int = Field(default=30, ge=1, le=100)
 
 
-@router.post(f"{PATH}/add-from-rules", summary="Make a pronunciation dictionary of rules")
+@router.post(f"{PATH}/add-from-rules", summary="Create a pronunciation dictionary from rules")
 async def add_from_rules(body: DictionaryRules, principal: PrincipalDep, speech: SpeechDep) -> Json:
     entries = [rule.entry(number) for number, rule in enumerate(body.rules)]
     made = await speech.dictionaries.save(principal.workspace_id, body.name, entries)
@@ -212,8 +212,8 @@ async def add_from_rules(body: DictionaryRules, principal: PrincipalDep, speech:
 
 @router.post(
     f"{PATH}/add-from-file",
-    summary="Make a pronunciation dictionary of a PLS file",
-    openapi_extra=form_schema("file", DictionaryFields, BINARY | {"description": "PLS 1.0."}),
+    summary="Create a pronunciation dictionary from a PLS file",
+    openapi_extra=form_schema("file", DictionaryFields, BINARY | {"description": "PLS 1.0 file."}),
 )
 async def add_from_file(request: Request, principal: PrincipalDep, speech: SpeechDep) -> Json:
     async with receive_form(request, UploadLimits(max_file_bytes=MAX_FILE_BYTES)) as form:
@@ -222,11 +222,11 @@ async def add_from_file(request: Request, principal: PrincipalDep, speech: Speec
     try:
         entries = await to_thread.run_sync(read_pls, data.decode())
     except UnicodeDecodeError:
-        raise InvalidField("file", "is not UTF-8") from None
+        raise InvalidField("file", "must be UTF-8") from None
     return _shown(await speech.dictionaries.save(principal.workspace_id, name, entries), "")
 
 
-@router.get(PATH, summary="The pronunciation dictionaries")
+@router.get(PATH, summary="List pronunciation dictionaries, for ElevenLabs' clients")
 async def list_dictionaries(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[DictionariesQuery, Query()]
 ) -> Json:
@@ -238,7 +238,7 @@ async def list_dictionaries(
     return {"pronunciation_dictionaries": listed, **following}
 
 
-@router.get(f"{PATH}/{{dictionary_id:uuid}}", summary="A pronunciation dictionary, with its rules")
+@router.get(f"{PATH}/{{dictionary_id:uuid}}", summary="Get a pronunciation dictionary's rules")
 async def get_dictionary(dictionary_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> Json:
     which = DictionaryRef(id=str(dictionary_id))
     row, entries = await speech.dictionaries.read(principal.workspace_id, which)
@@ -247,13 +247,13 @@ async def get_dictionary(dictionary_id: UUID, principal: PrincipalDep, speech: S
 
 @router.get(
     f"{PATH}/{{dictionary_id:uuid}}/{{number}}/download",
-    summary="A version of a pronunciation dictionary, as PLS",
+    summary="Download a version of a pronunciation dictionary as PLS",
     response_class=Response,
     responses={200: {"content": {"application/pls+xml": {"schema": {"type": "string"}}}}},
 )
 async def download_dictionary(
     dictionary_id: UUID,
-    number: Annotated[int, Path(ge=1, le=1_000_000_000, description="The `version_id`.")],
+    number: Annotated[int, Path(ge=1, le=1_000_000_000, description="Version (`version_id`).")],
     principal: PrincipalDep,
     speech: SpeechDep,
 ) -> Response:

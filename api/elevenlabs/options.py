@@ -69,14 +69,14 @@ class OutputQuery(DialectQuery):
 
 
 class VoiceSettings(LenientModel):
-    """Others of ElevenLabs', such as `similarity_boost`, have no effect."""
+    """Voice settings. Other settings, such as `similarity_boost`, have no effect."""
 
-    stability: float = Field(default=0.5, ge=0, le=1, description="Lower is more varied.")
+    stability: float = Field(default=0.5, ge=0, le=1, description="Lower values vary more.")
     speed: Ratio = 1.0
 
 
 class DictionaryLocator(LenientModel):
-    """A pronunciation dictionary, in its newest version unless one is named."""
+    """A pronunciation dictionary. The default version is the newest."""
 
     pronunciation_dictionary_id: str = Field(max_length=100)
     version_id: Annotated[str, Field(pattern="^[1-9][0-9]{0,8}$")] | None = None

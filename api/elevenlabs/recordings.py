@@ -48,15 +48,15 @@ FORMATS = {"srt": "text/srt", "txt": "text/plain"}
 
 
 class ScribeFields(DialectQuery):
-    """The plain fields of the form."""
+    """Transcription options as form fields."""
 
     refused: ClassVar[frozenset[str]] = frozenset(
         "webhook entity_detection entity_redaction transcript_edit detect_speaker_roles "
         "use_speaker_library".split()
     )
 
-    model_id: str = Field(max_length=100, description="`scribe_v1` and its like, or one of here.")
-    language_code: str = Field(default="", max_length=35, description="Detected when absent.")
+    model_id: str = Field(max_length=100, description="A Scribe model, or a model id.")
+    language_code: str = Field(default="", max_length=35, description="Default: detected.")
     keyterms: KeyTerms = []
     diarize: Switch = False
     use_multi_channel: Switch = False
@@ -67,14 +67,14 @@ class ScribeFields(DialectQuery):
     source_url: str = Field(default="", max_length=2000)
     cloud_storage_url: str = Field(default="", max_length=2000)
     additional_formats: Json[list[dict[str, Any]]] = Field(
-        default=[], max_length=5, description='Of `srt` and `txt`, such as `[{"format": "srt"}]`.'
+        default=[], max_length=5, description='`srt` or `txt`, such as `[{"format": "srt"}]`.'
     )
 
     @field_validator("additional_formats")
     @classmethod
     def _known(cls, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if any(one.get("format") not in FORMATS for one in value):
-            raise ValueError(f"formats may be {', '.join(FORMATS)}")
+            raise ValueError(f"formats must be of {', '.join(FORMATS)}")
         return value
 
     def to_request(self) -> FileRequest:
@@ -96,7 +96,7 @@ class ScribeFields(DialectQuery):
 async def transcribe(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Answer:
-    """A recording in `file`, or at `source_url`. If the client disconnects, the work stops."""
+    """Transcribes `file`, or the recording at `source_url`. Stops if the client disconnects."""
     owner = principal.workspace_id
     check = partial(speech.transcription.check_credit, owner, operation)
     async with receive_form(request, LIMITS, check) as form:
@@ -127,7 +127,7 @@ async def _recording(
             await asyncio.to_thread(_wrap, path)
         yield path
     elif form.files:
-        raise InvalidField("source_url", "send a file or an address, not both")
+        raise InvalidField("source_url", "send either a file or a URL, not both")
     else:
         async with fetched(request, speech, url) as path:
             yield path

@@ -33,12 +33,12 @@ from telemetry.tracing import request_id
 router = make_router("ElevenLabs' dialect", scope="tts", visitors=True, schemes=options.SCHEMES)
 
 PATH = "/v1/text-to-speech/{voice_id}"
-VoicePath = Annotated[str, Path(max_length=200, description="A voice of here, or ElevenLabs'.")]
+VoicePath = Annotated[str, Path(max_length=200, description="Voice id or name, also ElevenLabs'.")]
 STREAMED = audio_answers(options.MEDIA_TYPES)
 
 
 class ElevenLabsText(options.ElevenLabsVoicing):
-    """The text to speak, and how. The voice decides the model."""
+    """The text and its voice settings. The voice determines the model."""
 
     free_cues: ClassVar[bool] = True
 
@@ -48,11 +48,11 @@ class ElevenLabsText(options.ElevenLabsVoicing):
 
 
 class TimedAudio(BaseModel):
-    """A whole text, or a piece of it."""
+    """Audio of the whole text, or of a part of it, with character times."""
 
     audio_base64: str
-    alignment: dict[str, Any] | None = Field(description="Letters, and their times in seconds.")
-    normalized_alignment: dict[str, Any] | None = Field(description="The same.")
+    alignment: dict[str, Any] | None = Field(description="Characters, with times in seconds.")
+    normalized_alignment: dict[str, Any] | None = Field(description="Same as `alignment`.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,34 +98,34 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
     return Depends(open_speech)
 
 
-@router.post(f"{PATH}/stream", summary="The same", **STREAMED)
-@router.post(PATH, summary="Speak a text, for ElevenLabs' clients", **STREAMED)
+@router.post(f"{PATH}/stream", summary="Stream speech, for ElevenLabs' clients", **STREAMED)
+@router.post(PATH, summary="Synthesise speech, for ElevenLabs' clients", **STREAMED)
 async def speak(opened: Annotated[OpenedSpeech, opens()]) -> Response:
-    """The first audio is sent before the second sentence is synthesised."""
+    """Sends the first audio before the second sentence is synthesised."""
     return await _stream(opened, AudioWriter(), opened.media_type)
 
 
 @router.post(
     f"{PATH}/stream/with-timestamps",
-    summary="Stream the speech of a text and the times of its letters",
-    responses=NdjsonStream.documented(TimedAudio, "One JSON object a line"),
+    summary="Stream speech with character times, for ElevenLabs' clients",
+    responses=NdjsonStream.documented(TimedAudio, "One JSON object per line"),
 )
 async def stream_with_timestamps(
     opened: Annotated[OpenedSpeech, opens(timings=True)],
 ) -> Response:
-    """The times count from the start of the speech. A failure is the last line, with `detail`."""
+    """Times count from the start of the speech. On failure, the last line has `detail`."""
     return await _stream(opened, TimedWriter(opened.space))
 
 
 @router.post(
     f"{PATH}/with-timestamps",
-    summary="Speak a text, with the times of its letters",
+    summary="Synthesise speech with character times, for ElevenLabs' clients",
     response_model=TimedAudio,
 )
 async def speak_with_timestamps(
     opened: Annotated[OpenedSpeech, opens(timings=True, whole=True)],
 ) -> Response:
-    """The whole text as one file. The work stops if the client disconnects."""
+    """Returns the whole speech as one file. Synthesis stops if the client disconnects."""
     file = TemporaryFile()
     words = await speak_whole(opened.stream, opened.text, file.write)
     if not file.size:

@@ -42,14 +42,14 @@ SLOW_CLIENTS = "slow_clients"  # key in the scope's state: the times that bodies
 T = TypeVar("T")
 Take = Callable[[int], Awaitable[None]]
 
-KEY_TERMS = "Names and rare words that may be spoken, as they are to be written."
+KEY_TERMS = "Names and rare words that may occur, in the desired spelling."
 KeyTerms = Annotated[
     list[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]],
     Field(max_length=100, description=KEY_TERMS),
 ]
 
 Switch = Annotated[bool, BeforeValidator(lambda value: str(value).strip().lower())]  # of a form
-KNOWN_SPEAKERS = "Enrolled speakers that are told by name: true for all, or ids of `GET /speakers`."
+KNOWN_SPEAKERS = "Enrolled speakers to identify by name: true for all, or ids from `GET /speakers`."
 KnownSpeakers = Annotated[
     bool | Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=100)],
     Field(description=KNOWN_SPEAKERS),
@@ -149,7 +149,7 @@ async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGene
             yield chunk
     except TimeoutError:
         metrics.slow_clients.labels("body").inc()
-        message = "the body did not arrive in time; send it at once, and faster"
+        message = "the body did not arrive in time; send it faster"
         raise ApiError("request_timeout", message, headers=CLOSE) from None
 
 
@@ -267,7 +267,7 @@ class Shown(BaseModel):
 
 
 class RedactFields(BaseModel):
-    """Which personal data is masked, or with `mark` listed in `entities`."""
+    """Personal data to mask or, with `mark`, to list in `entities`."""
 
     redact: Annotated[list[Literal[Kind, "all"]], Field(max_length=20)] | None = None
     redact_mode: Literal["mask", "mark"] | None = None
@@ -284,21 +284,19 @@ class ErrorBody(BaseModel):
     """The body of every error."""
 
     success: Literal[False] = False
-    error: str | dict[str, Any] = Field(
-        description="The error type; an object in the OpenAI dialect."
-    )
+    error: str | dict[str, Any] = Field(description="Error code; an object for OpenAI's clients.")
     message: str
 
 
 class Done(BaseModel):
-    """The answer to a deletion."""
+    """Confirmation of a change or deletion."""
 
     success: Literal[True] = True
     message: str
 
 
 class Pagination(BaseModel):
-    """Where a page stands in its list."""
+    """Position of the page in the list."""
 
     page: int
     limit: int

@@ -195,12 +195,12 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         if "text/html" in request.headers.get("accept", ""):
             return HTMLResponse(NOT_FOUND_PAGE, 404, PAGE_POLICY)
-        shown = ApiError("not_found", "there is nothing at this path")
+        shown = ApiError("not_found", "this path does not exist")
     elif error.status_code == 405:
         allow = ", ".join(sorted(_allowed_methods(request)))
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"Allow": allow})
-        message = f"this path answers {allow}"
+        message = f"this path allows {allow}"
         shown = ApiError("method_not_allowed", message, headers={"Allow": allow})
     elif error.status_code >= 500:
         shown = ApiError("internal_error", INTERNAL_MESSAGE)

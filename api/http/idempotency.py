@@ -36,7 +36,7 @@ _KEY = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
 _FAILED_LINE = re.compile(rb'^(?:data: )?\{(?:"type": ?"error"|"error": ?\{)', re.MULTILINE)
 _NOT_KEPT_HEADERS = frozenset({b"content-length", b"date", b"connection"})
 
-MISMATCH = "Idempotency-Key: the first request with it had another body or API key"
+MISMATCH = "Idempotency-Key: was first used with another body or API key"
 
 Handle = Callable[[Request], Coroutine[Any, Any, Response]]
 

@@ -53,7 +53,7 @@ REQUEST = "request"  # the kind of all requests
 RECOVERY = 0.1  # seconds of burst budget regained per second without refusals
 CALM_S = 1.0  # after the last refusal; else the regained budget admits one too many again and again
 NO_CREDENTIAL = (
-    "no API key came; send the header `{} <API key or token>`, or on a WebSocket the query "
+    "no API key was sent; send the header `{} <API key or token>`, or on a WebSocket the query "
     "parameter `apiKey`"
 )
 _FULL = {

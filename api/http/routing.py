@@ -106,7 +106,7 @@ def require_scopes(
     """Raises ApiError(insufficient_scope), and writes it to the audit log. A browser token needs
     more than its scopes: `visitors` is whether what it asks for admits visitors."""
     if principal.is_visitor and not visitors:
-        message = "a browser token does not open this; send an API key from a server"
+        message = "a browser token cannot be used here; send an API key from a server"
         raise ApiError("insufficient_scope", message)
     if missing := tuple(scope for scope in scopes if scope not in principal.scopes):
         authenticator.note_missing_scopes(principal, missing)
@@ -207,7 +207,7 @@ def _values_of_visitor(given: dict[str, Any], fixed: dict[str, Any]) -> dict[str
     """Returns `fixed`. Raises ApiError(insufficient_scope) for a field with another value."""
     for name, value in fixed.items():
         if given.get(name) not in (None, value):
-            message = f"{name}: a browser token cannot choose it; leave it out"
+            message = f"{name}: cannot be set with a browser token; omit it"
             raise ApiError("insufficient_scope", message, param=name)
     return fixed
 

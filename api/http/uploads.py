@@ -53,8 +53,8 @@ logging.getLogger("python_multipart").setLevel(logging.ERROR)
 BINARY = {"type": "string", "format": "binary", "contentMediaType": "application/octet-stream"}
 FILE = {
     **BINARY,
-    "description": "MP3, WAV, FLAC, OGG, M4A, AAC or WebM; at most 25 MB and 10 minutes, and 1,000 "
-    "packets and frames a second.",
+    "description": "MP3, WAV, FLAC, OGG, M4A, AAC or WebM; at most 25 MB, 10 minutes, and 1,000 "
+    "packets and frames per second.",
 }
 
 

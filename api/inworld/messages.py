@@ -62,12 +62,12 @@ class InworldModel(LenientModel):
 
 
 class InworldAudio(InworldModel):
-    """The format, and how fast and high the voice speaks."""
+    """Audio format, speaking rate and pitch."""
 
     audio_encoding: InworldEncoding = "MP3"
     sample_rate_hertz: int = Field(default=48_000, ge=8000, le=48_000)
     speaking_rate: Annotated[float, clamped(SPEAKING_RATES)] = 1.0
-    pitch: Annotated[float, clamped(PITCHES)] = Field(default=0.0, description="Semitones.")
+    pitch: Annotated[float, clamped(PITCHES)] = Field(default=0.0, description="In semitones.")
 
     @field_validator("audio_encoding", "sample_rate_hertz", "speaking_rate", mode="before")
     @classmethod
@@ -82,15 +82,15 @@ class InworldAudio(InworldModel):
 class Voicing(InworldModel):
     """The voice and style of a text. `modelId` and `language` follow from the voice here."""
 
-    voice_id: str = Field(min_length=1, max_length=200, description="The id or name of a voice.")
+    voice_id: str = Field(min_length=1, max_length=200, description="Voice id or name.")
     audio_config: InworldAudio = Field(default_factory=InworldAudio)
-    temperature: float = Field(default=1.0, ge=0, le=2, description="Higher is more varied.")
+    temperature: float = Field(default=1.0, ge=0, le=2, description="Higher values vary more.")
     delivery_mode: str | None = Field(
         default=None, description="`STABLE`, `BALANCED` or `CREATIVE`; overrides `temperature`."
     )
     timestamp_type: TimestampType = "TIMESTAMP_TYPE_UNSPECIFIED"
     timestamp_transport_strategy: str | None = Field(
-        default=None, description="`SYNC` sends words no later than their audio."
+        default=None, description="`SYNC` sends words together with their audio, or earlier."
     )
     pronunciations: DictionaryNames = ()
 
@@ -198,7 +198,7 @@ _CODES = {400: INVALID_ARGUMENT, 403: 7, 404: INVALID_ARGUMENT, 429: RESOURCE_EX
 
 
 class RpcStatus(BaseModel):
-    """Zero is success."""
+    """A gRPC status. Code 0 is success."""
 
     code: int = 0
     message: str = ""

@@ -161,7 +161,7 @@ routes = socket_routes(
 
 
 class InworldBody(messages.Voicing):
-    """The text to speak, and the options of its speech."""
+    """The text to synthesise, with speech options."""
 
     free_cues: ClassVar[bool] = True
 
@@ -174,28 +174,28 @@ class _Answer(BaseModel):
 
 class InworldUsage(_Answer):
     processed_characters_count: int
-    model_id: str = Field(description="The model that spoke.")
+    model_id: str = Field(description="Model that was used.")
 
 
 class InworldSpeech(_Answer):
-    """A whole text, or a piece of it."""
+    """Audio of the whole text, or of a part of it."""
 
-    audio_content: str = Field(description="Base64.")
+    audio_content: str = Field(description="Audio in base64.")
     usage: InworldUsage | None = None
     timestamp_info: dict[str, Any] | None = Field(
-        default=None, description="`wordAlignment` or `characterAlignment`, when asked for."
+        default=None, description="`wordAlignment` or `characterAlignment`, on request."
     )
 
 
 class InworldLine(BaseModel):
-    """A line of a stream: `result`, or `error` in the last one of a stream that failed."""
+    """A line of the stream: a `result`, or an `error` that ends a failed stream."""
 
     result: InworldSpeech | None = None
     error: messages.RpcStatus | None = None
 
 
 class InworldVoice(_Answer):
-    """A voice that a request may name."""
+    """An available voice."""
 
     voice_id: str
     display_name: str
@@ -209,11 +209,11 @@ class InworldVoices(BaseModel):
     voices: list[InworldVoice]
 
 
-@lists.get("/tts/v1/voices", summary="List the available voices", response_model=InworldVoices)
+@lists.get("/tts/v1/voices", summary="List voices", response_model=InworldVoices)
 async def list_voices(
     principal: PrincipalDep, voices: VoicesDep, filter: str | None = None
 ) -> InworldVoices:
-    """`filter=language=en` selects the voices of a language."""
+    """Returns all voices. `filter=language=en` selects one language."""
     name, _, language = (filter or "").partition("=")
     if filter and (name.strip() != "language" or not language.strip()):
         raise ApiError("validation_error", "filter: only language=CODE is supported")
@@ -226,13 +226,13 @@ async def list_voices(
     return InworldVoices(voices=sorted(listed, key=lambda one: (one.languages, one.display_name)))
 
 
-@router.post("/tts/v1/voice", summary="Speak a text", response_model=InworldSpeech)
+@router.post("/tts/v1/voice", summary="Synthesise speech", response_model=InworldSpeech)
 async def synthesize(
     body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """Returns the whole text as one file. The work stops if the client disconnects.
+    """Returns the whole speech as one file. If the client disconnects, synthesis stops.
 
-    What was made until then is charged from the 21st time in an hour on.
+    The first 20 disconnects in an hour are free; after that, the speech made so far is charged.
     """
     audio = body.audio_config
     workspace_id = principal.workspace_id
@@ -250,15 +250,15 @@ async def synthesize(
 
 @router.post(
     "/tts/v1/voice:stream",
-    summary="Stream the speech of a text",
+    summary="Stream speech",
     responses=NdjsonStream.documented(
-        InworldLine, "One JSON object a line: `result` many times, or `error` at the end"
+        InworldLine, "One JSON object per line: any number of `result`, or `error` at the end"
     ),
 )
 async def stream(
     body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """Lines of JSON. If the client disconnects, the work stops; speech until then is charged."""
+    """Streams JSON lines. If the client disconnects, the speech made so far is charged."""
     opened = await _open_stream(body, speech.synthesis, principal.workspace_id, operation)
     return await stream_speech(opened, body.text, _LineWriter(body, opened), NdjsonStream)
 

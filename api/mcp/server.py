@@ -44,8 +44,10 @@ class SpeakArguments(RequestModel):
     """The text to speak, and how."""
 
     text: SpokenText
-    voice: str | None = Field(default=None, max_length=200, description="A name or id of `voices`.")
-    speed: Ratio = Field(default=1.0, description="Tempo; the pitch stays.")
+    voice: str | None = Field(
+        default=None, max_length=200, description="Voice name or id from the tool `voices`."
+    )
+    speed: Ratio = Field(default=1.0, description="Tempo factor; does not change the pitch.")
     output_format: OutputFormat = Field(
         default="mp3", description="`mp3` and `ogg` fit 5000 characters, `wav` about 500."
     )
@@ -54,9 +56,13 @@ class SpeakArguments(RequestModel):
 class TranscribeArguments(RecordingFields):
     """The recording, and how it is transcribed."""
 
-    audio: str | None = Field(default=None, description="Base64 or a data URL; at most 3 MB.")
+    audio: str | None = Field(
+        default=None, description="Recording as base64 or data URL, at most 3 MB."
+    )
     url: str | None = Field(
-        default=None, max_length=2000, description="In place of `audio`: a public https address."
+        default=None,
+        max_length=2000,
+        description="Public https URL of the recording, in place of `audio`.",
     )
 
     @model_validator(mode="after")
@@ -117,7 +123,7 @@ async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.Call
                     partial(b64decode, validate=True), text[2] or text[0]
                 )
             except ValueError:
-                raise ApiError("validation_error", "audio: this is no base64") from None
+                raise ApiError("validation_error", "audio: must be valid base64") from None
             await to_thread.run_sync(path.write_bytes, data)
         result = await speech.transcription.transcribe(
             workspace_id,
@@ -159,10 +165,10 @@ class _Tool(NamedTuple):
 
 
 TOOLS = {
-    "speak": _Tool("tts", SpeakArguments, _speak, "Speaks a text; the answer is an audio file."),
-    "transcribe": _Tool(
-        "stt", TranscribeArguments, _transcribe, "Writes down what is said in a recording."
+    "speak": _Tool(
+        "tts", SpeakArguments, _speak, "Converts text to speech. Returns an audio file."
     ),
+    "transcribe": _Tool("stt", TranscribeArguments, _transcribe, "Transcribes a recording."),
     "voices": _Tool("tts", VoicesArguments, _voices, "Lists the voices for `speak`."),
 }
 

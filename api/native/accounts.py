@@ -60,7 +60,7 @@ class SignUp(RequestModel):
     name: OneLine | None = None
     company: OneLine | None = None
     invite: Annotated[str, Field(max_length=100)] | None = Field(
-        default=None, description="A code of the operator, where sign-up needs one"
+        default=None, description="Invite code; required where sign-up is by invitation."
     )
 
 
@@ -133,10 +133,10 @@ class ChangePassword(RequestModel):
 class ShownSession(Shown):
     id: Id
     created_at: datetime
-    last_used_at: datetime | None = Field(description="Accurate to a minute")
-    address: str = Field(description="Of the login; the /64 network of an IPv6 address")
+    last_used_at: datetime | None = Field(description="Time of the last request, to the minute.")
+    address: str = Field(description="Client IP address at login; for IPv6 its /64 network.")
     user_agent: str
-    current: bool = Field(description="Whether it is the session of this request")
+    current: bool = Field(description="True for the session of this request.")
 
 
 class SessionList(Shown):
@@ -147,7 +147,7 @@ class SessionList(Shown):
 async def change_password(
     body: ChangePassword, request: Request, principal: PrincipalDep, platform: PlatformDep
 ) -> Done:
-    """Takes a token of sign-up or login, and ends all other tokens of the user within 5 seconds."""
+    """Requires a session token, not an API key. All other sessions end within 5 seconds."""
     await platform.request_limits.count_change(principal)
     async with platform.request_limits.counted_password(request, principal):
         current, network = body.current_password, _origin(request).network
@@ -155,16 +155,16 @@ async def change_password(
     return Done(message="the password is changed, and all other sessions have ended")
 
 
-@account.post("/auth/logout", summary="End the token of this request")
+@account.post("/auth/logout", summary="Log out")
 async def log_out(principal: PrincipalDep, platform: PlatformDep) -> Done:
-    """Ends the token within 5 seconds on every server, with its live sockets."""
+    """Revokes the token on every server within 5 seconds and closes its WebSockets."""
     await platform.accounts.log_out(principal)
     return Done(message="the session has ended")
 
 
-@account.get("/auth/sessions", summary="The sessions of the user, newest first")
+@account.get("/auth/sessions", summary="List the user's sessions")
 async def list_sessions(principal: PrincipalDep, platform: PlatformDep) -> SessionList:
-    """A session is a token of a sign-up or login that has not ended."""
+    """Sessions come newest first. Each is a sign-up or login whose token is still valid."""
     found = await platform.accounts.sessions(principal)
     shown = [
         ShownSession.model_validate({**one.model_dump(), "current": one.id == principal.session_id})
@@ -173,16 +173,16 @@ async def list_sessions(principal: PrincipalDep, platform: PlatformDep) -> Sessi
     return SessionList(sessions=shown)
 
 
-@account.delete("/auth/sessions", summary="End all other sessions of the user")
+@account.delete("/auth/sessions", summary="End all other sessions")
 async def end_other_sessions(principal: PrincipalDep, platform: PlatformDep) -> Done:
-    """All but that of the request, which an API key does not have."""
+    """Keeps the session of this request. With an API key, all sessions end."""
     await platform.accounts.end_other_sessions(principal)
     return Done(message="all other sessions have ended")
 
 
 @account.delete("/auth/sessions/{session_id}", summary="End a session")
 async def end_session(session_id: str, principal: PrincipalDep, platform: PlatformDep) -> Done:
-    """Ends its token within 5 seconds on every server, with its live sockets."""
+    """Revokes its token on every server within 5 seconds and closes its WebSockets."""
     try:
         identity = UUID(session_id)
     except ValueError:
@@ -191,12 +191,12 @@ async def end_session(session_id: str, principal: PrincipalDep, platform: Platfo
     return Done(message="the session has ended")
 
 
-@account.get("/auth/profile", summary="Name, company and address of the user")
+@account.get("/auth/profile", summary="Get the user's profile")
 async def read_profile(principal: PrincipalDep, platform: PlatformDep) -> ProfileUser:
     return ProfileUser.model_validate(await platform.accounts.profile(principal))
 
 
-@account.put("/auth/profile", summary="Change name or company")
+@account.put("/auth/profile", summary="Change the user's profile")
 async def update_profile(
     body: Profile, principal: PrincipalDep, platform: PlatformDep
 ) -> ProfileUser:
@@ -210,8 +210,8 @@ class WorkspaceSettings(RequestModel):
     retention: Literal["standard", "zero"] | None = Field(
         default=None,
         description=(
-            "`zero` stores no text or audio of requests from now on: chats are not saved, "
-            "the content of events is erased on delivery, and a request repeated with its "
+            "With `zero`, no text or audio of new requests is stored: chats are not saved, "
+            "event content is erased on delivery, and a request repeated with the same "
             "Idempotency-Key is refused instead of answered again."
         ),
     )
@@ -226,23 +226,23 @@ class ShownWorkspace(Shown):
 
 
 class ShownEntry(Shown):
-    number: int = Field(description="Counts from 1 without gaps")
+    number: int = Field(description="Sequence number: starts at 1, without gaps.")
     action: str
     actor: str
     target: str
     details: dict[str, Any]
     digest: Annotated[str, BeforeValidator(bytes.hex)] = Field(
-        description="SHA-256 over the entry before and this one, hexadecimal"
+        description="SHA-256 of the previous digest and this entry, in hexadecimal."
     )
     created_at: datetime
 
 
-@account.get("/auth/workspace", summary="The workspace and its settings")
+@account.get("/auth/workspace", summary="Get the workspace")
 async def read_workspace(principal: PrincipalDep, platform: PlatformDep) -> ShownWorkspace:
     return ShownWorkspace.model_validate(await platform.accounts.workspace(principal))
 
 
-@account.put("/auth/workspace", summary="Change the workspace's settings")
+@account.put("/auth/workspace", summary="Change the workspace")
 async def update_workspace(
     body: WorkspaceSettings, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWorkspace:
@@ -253,16 +253,16 @@ async def update_workspace(
 
 @account.delete("/auth/account", summary="Erase the account")
 async def erase_account(principal: PrincipalDep, platform: PlatformDep) -> Done:
-    """Deletes the user, the workspace, its keys, chats, webhooks and files at once, permanently.
+    """Permanently deletes the user, the workspace, its keys, chats, webhooks and files.
 
-    Requires the owner's token, or a key with every scope. The ledger and the audit log remain:
-    they hold numbers and ids, but no content of requests.
+    Requires the owner's token, or a key with every scope. The ledger and the audit log are kept;
+    they contain numbers and ids, but no request content.
     """
     await platform.erasure.erase(principal)
     return Done(message="the account is erased")
 
 
-@account.get("/audit", summary="The audit log of the workspace, newest first")
+@account.get("/audit", summary="List the audit log, newest first")
 async def list_audit(
     principal: PrincipalDep, platform: PlatformDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ShownEntry]:
@@ -273,7 +273,7 @@ async def list_audit(
 def _text(value: object) -> object:
     # Without a hyphen it is no date: pydantic would read "1900000000" as seconds.
     if not isinstance(value, str) or "-" not in value[1:]:
-        raise ValueError("must be an ISO 8601 text with a zone, such as 2030-01-31T00:00:00Z")
+        raise ValueError("must be an ISO 8601 time with a zone, such as 2030-01-31T00:00:00Z")
     return value
 
 
@@ -319,7 +319,7 @@ class KeyList(Shown):
 
 @keys.post("/developer/api", status_code=201, summary="Create an API key")
 async def create_key(body: NewApiKey, principal: PrincipalDep, platform: PlatformDep) -> CreatedKey:
-    """A new key has no scope that its creator lacks, and expires no later than its creator."""
+    """A key cannot have scopes that its creator lacks, or expire later than its creator."""
     if body.expires_at is not None and body.expires_at <= utc_now():
         raise InvalidRequest("expires_at: must be in the future")
     await platform.request_limits.count_change(principal)
@@ -328,7 +328,7 @@ async def create_key(body: NewApiKey, principal: PrincipalDep, platform: Platfor
     return CreatedKey(**dict(ListedKey.model_validate(new.row)), key=new.key)
 
 
-@keys.get("/developer/api", summary="The workspace's API keys")
+@keys.get("/developer/api", summary="List API keys")
 async def list_keys(principal: PrincipalDep, platform: PlatformDep) -> KeyList:
     return KeyList.model_validate({"keys": await platform.accounts.list_keys(principal)})
 
@@ -347,7 +347,7 @@ BrowserScope = Literal["tts", "stt", "chat", "voices"]
 
 class NewBrowserToken(RequestModel):
     scopes: Annotated[list[BrowserScope], Field(min_length=1, max_length=4)]
-    expires_in: Annotated[int, Field(ge=10, le=7200, description="Seconds"), WHOLE] = 600
+    expires_in: Annotated[int, Field(ge=10, le=7200, description="Lifetime (s)."), WHOLE] = 600
 
 
 class BrowserToken(Shown):
@@ -360,10 +360,11 @@ class BrowserToken(Shown):
 async def create_token(
     body: NewBrowserToken, principal: PrincipalDep, platform: PlatformDep
 ) -> BrowserToken:
-    """A credential for visitors of a page or an app, in place of a key. It speaks, transcribes and
-    completes chats that are not saved, as its scopes allow, until it expires or the key or token
-    that made it ends. It reads and changes nothing that the workspace keeps, so `voices` opens
-    nothing.
+    """Returns a short-lived token that a web page or an app can use in place of an API key.
+
+    Its scopes limit it to speech, transcription and chats that are not saved. It ends when it
+    expires, or with the key or token that created it. It cannot read or change stored data, so the
+    scope `voices` has no effect.
     """
     require_scopes(platform.accounts.authenticator, principal, tuple(body.scopes), visitors=False)
     scopes = sorted(set(body.scopes))

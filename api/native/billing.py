@@ -30,7 +30,7 @@ UNITS = {"tts": "characters", "stt": "seconds", "chat": "tokens", "voice": "voic
 
 def _day(value: object) -> object:
     if isinstance(value, str) and not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
-        raise ValueError("a day is written like 2026-01-31")
+        raise ValueError("must be a date such as 2026-01-31")
     return value
 
 
@@ -67,13 +67,13 @@ class SubscriptionBody(Shown):
 class Subscribed(BaseModel):
     subscription: SubscriptionBody
     checkout_url: str | None = Field(
-        default=None, description="The page at which to pay for a `pending` change"
+        default=None, description="Page where a `pending` change is paid for."
     )
 
 
 class PlanConfirmation(Subscribe):
     workspace: Annotated[
-        str, Field(pattern="^[0-9]{1,16}$", description="Its id in `plan.requested`")
+        str, Field(pattern="^[0-9]{1,16}$", description="Workspace id of `plan.requested`.")
     ]
 
 
@@ -87,7 +87,7 @@ class UsageItem(BaseModel):
     date: date  # in UTC
     kind: str  # tts, stt, chat or voice
     key_id: Annotated[
-        str | None, Field(description="With `by=key`, the API key; null for log-ins and tokens")
+        str | None, Field(description="API key, with `by=key`; null for sessions and tokens.")
     ] = None
     units: float
     unit: str  # what is counted: characters, seconds, tokens or voices
@@ -96,8 +96,8 @@ class UsageItem(BaseModel):
 
 
 class Storage(BaseModel):
-    used: int = Field(description="Bytes of files, voices, jobs and saved chats.")
-    limit: int = Field(description="Bytes that the plan allows.")
+    used: int = Field(description="Bytes used by files, voices, jobs and saved chats.")
+    limit: int = Field(description="Bytes allowed by the plan.")
 
 
 class Usage(BaseModel):
@@ -107,12 +107,12 @@ class Usage(BaseModel):
     storage: Storage  # now, whatever the days
 
 
-@plans.get("/plans", summary="List the plans")
+@plans.get("/plans", summary="List plans")
 async def list_plans(platform: PlatformDep) -> PlanList:
     return PlanList(plans=[Plan.model_validate(plan) for plan in platform.plans.plans])
 
 
-@router.get("/billing/current-plan", summary="The plan of the workspace")
+@router.get("/billing/current-plan", summary="Get the current plan")
 async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> CurrentPlanBody:
     current = await platform.subscriptions.current_plan(principal.workspace_id)
     return CurrentPlanBody.model_validate(current)
@@ -122,11 +122,10 @@ async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> Curren
     "/billing/subscribe",
     status_code=201,
     summary="Choose a plan",
-    description="The new limits apply at once. A change of plan or cycle starts a new cycle now; "
-    "the same plan and cycle have no effect. A subscription is not charged to the credit, "
-    "which pays for requests only: the operator bills for plans. Where the operator's payment "
-    "system confirms plans, the answer has the status `pending`, and the plan changes when it "
-    "does.",
+    description="The new limits apply immediately, and a new billing cycle starts. Choosing the "
+    "current plan and cycle has no effect. The operator bills for plans; credit pays only for "
+    "requests. If the operator's payment system has to confirm the change, the response has the "
+    "status `pending`, and the plan changes on confirmation.",
     response_model_exclude_none=True,
 )
 async def subscribe(body: Subscribe, principal: PrincipalDep, platform: PlatformDep) -> Subscribed:
@@ -153,15 +152,15 @@ async def subscribe(body: Subscribe, principal: PrincipalDep, platform: Platform
 
 
 @confirmations.post(
-    "/billing/confirmations", summary="Change a plan, by the operator's payment system"
+    "/billing/confirmations", summary="Confirm a plan change, from the operator's payment system"
 )
 async def confirm_plan(
     body: PlanConfirmation, request: Request, platform: PlatformDep
 ) -> CurrentPlanBody:
-    """Signed as webhooks are, with `PLAN_WEBHOOK_SECRET`. A message has effect once: sent again, it
-    is answered with the plan as it is."""
+    """The message must be signed like a webhook, with `PLAN_WEBHOOK_SECRET`. It takes effect once;
+    a repeated message returns the current plan."""
     if platform.payments is None:
-        raise NotFound("no payment system changes plans here")
+        raise NotFound("no payment system is configured for plan changes")
     message_id = platform.payments.check(request.headers, await request.body())
     changed = await platform.subscriptions.subscribe(
         int(body.workspace), "payments", body.plan_id, body.billing_cycle, message_id
@@ -169,19 +168,19 @@ async def confirm_plan(
     return CurrentPlanBody.model_validate(changed)
 
 
-@router.get("/billing/usage", summary="Usage and cost by day")
+@router.get("/billing/usage", summary="Get usage and cost by day")
 async def list_usage(
     principal: PrincipalDep,
     platform: PlatformDep,
     infrastructure: InfrastructureDep,
     first: Annotated[
-        Day | None, Query(alias="from", description="First day, in UTC; 30 days back by default")
+        Day | None, Query(alias="from", description="First day, UTC. Default: 29 days before `to`.")
     ] = None,
     last: Annotated[
-        Day | None, Query(alias="to", description="Last day, in UTC; today by default")
+        Day | None, Query(alias="to", description="Last day, UTC. Default: today.")
     ] = None,
     by: Annotated[
-        Literal["key"] | None, Query(description="`key`: an item for each API key, too")
+        Literal["key"] | None, Query(description="`key` adds a breakdown by API key.")
     ] = None,
 ) -> Usage:
     today = utc_now().date()
@@ -190,7 +189,7 @@ async def list_usage(
     last = min(last or today, today)
     first = first or last - timedelta(days=DAYS_BY_DEFAULT - 1)
     if (last - first).days >= MAX_DAYS:
-        raise InvalidField("from", f"at most {MAX_DAYS} days are shown")
+        raise InvalidField("from", f"the range can have at most {MAX_DAYS} days")
     days = await platform.billing.usage(principal.workspace_id, first, last, by_key=by == "key")
     credit = await platform.billing.credit(principal.workspace_id)
     used, limit = await infrastructure.files.use_and_limit(principal.workspace_id)

@@ -16,7 +16,7 @@ _RANGE = re.compile(r"bytes=(?:(\d{1,15})-(\d{0,15})|-(\d{1,15}))")
 
 @router.get(
     "/files/{file_id}",
-    summary="A stored file",
+    summary="Download a file",
     response_class=Response,
     responses={
         200: {
@@ -34,7 +34,7 @@ async def get_file(
     expires: Annotated[str, Query(max_length=20)] = "",
     signature: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:
-    """The URLs are sent in events; they need no key and expire after a day."""
+    """Webhook events contain these URLs. They need no API key and expire after a day."""
     file = await infrastructure.files.find_signed(file_id, expires, signature)
     etag = f'"{file.id}"'  # files never change
     headers = {

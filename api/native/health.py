@@ -30,9 +30,9 @@ class Health(BaseModel):
 
 
 class ChatReadiness(BaseModel):
-    model: str | None = Field(description="Its id; null while no weights are here: chats are 503")
+    model: str | None = Field(description="Model id. Null without weights; chats then return 503.")
     coming: Arrival | None = Field(
-        default=None, description="The model that replaces it when its weights are fetched"
+        default=None, description="Model that takes over once its weights are downloaded."
     )
 
 
@@ -40,34 +40,31 @@ class Readiness(BaseModel):
     status: Literal["ok", "degraded"] = "ok"
     degraded: list[Part] = Field(
         default_factory=list,
-        description="What is not as configured: `limits` are applied per server, `files` are not "
-        "stored, or a disk is nearly full, one of `models` could not be replaced by that of the "
-        "last deployment, processes of the `cluster` run other code or prices, or would have data "
-        "of their own",
+        description="Degraded parts. `limits`: limits apply per server. `files`: files are not "
+        "stored, or a disk is nearly full. `models`: a model could not be replaced in the last "
+        "deployment. `cluster`: processes differ in code or prices, or do not share their data.",
     )
     models: dict[str, str] | None = Field(
         default=None,
-        description="By deployment, why its model was not replaced; only for callers on the "
-        "service's machine",
+        description="Reason why a model was not replaced, by deployment. Only returned to callers "
+        "on the service's machine.",
     )
-    chat: ChatReadiness | None = Field(
-        default=None, description="The chat model that answers to the usual names"
-    )
+    chat: ChatReadiness | None = Field(default=None, description="Default chat model.")
     cluster: dict[str, str] | None = Field(
         default=None,
-        description="By process, what it does not agree on with most others; only for callers on "
-        "the service's machine",
+        description="How a process differs from the majority, by process. Only returned to "
+        "callers on the service's machine.",
     )
 
 
-@router.get("/healthz", summary="Whether the process answers")
+@router.get("/healthz", summary="Check liveness")
 async def healthz() -> Health:
     return Health()
 
 
 @router.get(
     "/readyz",
-    summary="Whether the database and every model answer",
+    summary="Check readiness",
     response_model_exclude_none=True,
 )
 async def readyz(
@@ -75,12 +72,12 @@ async def readyz(
     infrastructure: InfrastructureDep,
     models: Annotated[
         str | None,
-        Query(description="Names of model deployments, joined by commas: only these must answer"),
+        Query(description="Comma-separated deployments to check. Default: all."),
     ] = None,
 ) -> Readiness:
-    """A degraded service works: without the store of limits each server applies its own, stricter
-    limits; without the store of files events have no `audio_url`; a model that was not replaced
-    still serves, and `GET /models` has the reason."""
+    """Succeeds when the database and every model respond. A degraded service still works: without
+    the limit store, each server applies its own, stricter limits; without the file store, events
+    have no `audio_url`; a model that could not be replaced keeps serving (see `GET /models`)."""
     if infrastructure.sockets.draining:
         raise ApiError("unavailable", "not ready: this server is stopping")
     await infrastructure.pings.get(None, infrastructure.database.ping)
@@ -126,9 +123,9 @@ def _check_access(request: Request, settings: Settings) -> None:
         return
     if (token := settings.metrics_token) is not None:
         if not hmac.compare_digest(given, token.encode()):
-            raise ApiError("unauthorized", "the token of the metrics is missing or wrong")
+            raise ApiError("unauthorized", "the metrics token is missing or wrong")
     elif not _is_local(request, settings):
-        raise ApiError("not_found", "there is nothing at this path")
+        raise ApiError("not_found", "this path does not exist")
 
 
 def _is_local(request: Request, settings: Settings) -> bool:

@@ -42,7 +42,7 @@ PART = UploadLimits(max_file_bytes=CONFIG.part_mb << 20)
 DOCUMENT = UploadLimits(max_file_bytes=CONFIG.document_mb << 20)
 RECORDING = f"MP3, WAV, FLAC, OGG, M4A, AAC or WebM; at most {CONFIG.upload_mb} MB and "
 RECORDING += f"{CONFIG.most_hours:g} hours."
-TEXT = "Text in UTF-8, which may be SSML, Markdown, by its name, or EPUB; at most "
+TEXT = "UTF-8 text or SSML, Markdown (by file name) or EPUB; at most "
 TEXT += f"{CONFIG.document_mb} MB and {CONFIG.most_characters:,} characters."
 
 
@@ -51,47 +51,47 @@ class ShownJob(Shown):
 
     id: Id
     type: Literal["transcription", "speech", "batch"] = Field(validation_alias="kind")
-    name: str = Field(description="Of the file, or the title of the text.")
+    name: str = Field(description="File name of the recording, or title of the text.")
     status: Annotated[
         Literal["uploading", "processing", "completed", "failed", "cancelled", "expired"],
         BeforeValidator(lambda status: PROCESSING.get(status, status)),
     ]
-    progress: Annotated[float, rounded(3)] = Field(description="0 to 1.")
+    progress: Annotated[float, rounded(3)] = Field(description="Share of work done, 0 to 1.")
     duration: Annotated[float, rounded(3)] = Field(
-        validation_alias="seconds", description="Of the audio that is done, in seconds."
+        validation_alias="seconds", description="Seconds of audio processed so far."
     )
     created_at: datetime
     estimated_completion: datetime | None
     finished_at: datetime | None
     error: str | None
     message: str | None = Field(validation_alias="reason")
-    received: list[int] = Field(default=[], description="Parts of one that is `uploading`.")
-    audio_url: str | None = Field(default=None, description="Of the speech, for a day.")
+    received: list[int] = Field(default=[], description="Parts received, while `uploading`.")
+    audio_url: str | None = Field(default=None, description="URL of the speech, valid for a day.")
 
 
 class TranscriptionJobFields(RecordingFields):
-    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+    """Options of a transcription job as form fields. Unknown fields are ignored."""
 
     name: OneLine = ""
-    timestamps: Switch = Field(default=True, description="Adds `words`; srt and vtt need it.")
+    timestamps: Switch = Field(default=True, description="Adds `words`; srt and vtt need them.")
     redact_mode: Literal["mask"] | None = None
-    url: str = Field(default="", description="Where the recording is fetched, by https.")
+    url: str = Field(default="", description="HTTPS URL of the recording.")
     parts: int | None = Field(
-        default=None, ge=1, le=CONFIG.most_parts, description="That will be sent."
+        default=None, ge=1, le=CONFIG.most_parts, description="Number of parts to follow."
     )
 
 
 class SpeechJobFields(BaseModel):
-    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+    """Options of a speech job as form fields. Unknown fields are ignored."""
 
-    title: OneLine = Field(default="", description="By default that of the document.")
+    title: OneLine = Field(default="", description="Default: the document's title.")
     voice_id: str = Field(default="", max_length=100, description="Overrides `voice`.")
-    voice: str = Field(default="", max_length=200, description="A voice's name.")
+    voice: str = Field(default="", max_length=200, description="Voice name.")
     enhance: bool = True
     speed: Ratio = 1.0
     pitch: Ratio = 1.0
     pronunciations: list[Annotated[str, Field(max_length=100)]] = Field(
-        default=[], max_length=5, description="Ids."
+        default=[], max_length=5, description="Dictionary ids."
     )
     output_format: speech_jobs.BookFormat = "m4b"
 
@@ -111,17 +111,17 @@ class TranscriptQuery(BaseModel):
 async def transcribe_long(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> ShownJob:
-    """Of a file, of what is at a `url`, or of `parts` that are sent afterwards.
+    """Takes a file, a `url`, or the number of `parts` that will be uploaded afterwards.
 
-    It is transcribed while the machine is otherwise idle. The price of its length is held when it
-    begins; what is transcribed is charged.
+    The job runs while the machine is otherwise idle. The price for the full length is held when the
+    job starts; only audio that is transcribed is charged.
     """
     check = partial(speech.jobs.check_room, principal, "transcription", LEAST_MS, operation)
     async with receive_form(request, UPLOAD, check) as form:
         fields = validated(TranscriptionJobFields, form.with_lists(LISTS))
         upload = form.file("audio") if form.files else None
         if (upload is not None) + bool(fields.url) + (fields.parts is not None) != 1:
-            reason = "send the recording, its url, or the number of parts that will follow"
+            reason = "send one of: the recording, its url, or the number of parts to follow"
             raise InvalidField("audio", reason)
         if fields.url:
             speech.check_url(fields.url)
@@ -144,7 +144,7 @@ async def transcribe_long(
 
 @stt.put(
     "/jobs/{job_id:uuid}/parts/{number}",
-    summary="Send a part of a recording",
+    summary="Upload a part of a recording",
     openapi_extra=form_schema("audio", files=BINARY),
 )
 async def send_part(
@@ -154,8 +154,8 @@ async def send_part(
     principal: PrincipalDep,
     speech: SpeechDep,
 ) -> ShownJob:
-    """Bytes of one file, from number 1 on, in any order; the same number again replaces a part.
-    When none is missing the job begins."""
+    """Parts are consecutive byte ranges of one file, numbered from 1. They may arrive in any order,
+    and a repeated number replaces the part. The job starts when all parts have arrived."""
     await speech.jobs.check_part(principal, job_id, number)
     async with receive_form(request, PART) as form:
         path = form.file("audio").path
@@ -165,7 +165,7 @@ async def send_part(
 
 @stt.get(
     "/jobs/{job_id:uuid}/transcript",
-    summary="The transcript of a job",
+    summary="Get the transcript of a job",
     responses={200: {"content": {"text/plain": {}, "application/json": {}, MEDIA_TYPE: {}}}},
 )
 async def read_transcript(
@@ -174,29 +174,29 @@ async def read_transcript(
     speech: SpeechDep,
     query: Annotated[TranscriptQuery, Query()],
 ) -> Response:
-    """As far as it is done: of a running job some minutes at once."""
+    """While the job runs, returns the part that is done; it grows a few minutes at a time."""
     kept = await speech.jobs.results(principal, job_id)
     transcript = await to_thread.run_sync(transcription_jobs.joined, kept)
     if query.format == "docx":
         return Response(await to_thread.run_sync(to_docx, transcript), media_type=MEDIA_TYPE)
     has_words = bool(transcript.words)
     if query.format in ("srt", "vtt") and transcript.segments and not has_words:
-        raise InvalidField("format", "the job has no timestamps")
+        raise InvalidField("format", "the job was created without timestamps")
     return await to_thread.run_sync(answer, query.format, has_words, transcript)
 
 
 @tts.post(
     "/jobs/speech",
     status_code=201,
-    summary="Speak a long text as one file with chapters",
+    summary="Turn a long text into an audio file with chapters",
     openapi_extra=form_schema("document", SpeechJobFields, {**BINARY, "description": TEXT}),
 )
 async def speak_long(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> ShownJob:
-    """Headings of the levels 1 and 2 in Markdown and EPUB begin chapters.
+    """Level 1 and 2 headings in Markdown and EPUB start chapters.
 
-    It is spoken while the machine is otherwise idle; the price is held when it begins.
+    The job runs while the machine is otherwise idle. Its price is held when the job starts.
     """
     check = partial(speech.jobs.check_room, principal, "speech")
     async with receive_form(request, DOCUMENT, partial(check, 1, operation)) as form:
@@ -237,16 +237,16 @@ async def _first_plan(
     return await pipeline.plan(replace(asked, text=last))
 
 
-@router.get("/jobs", summary="The workspace's jobs")
+@router.get("/jobs", summary="List jobs")
 async def list_jobs(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ShownJob]:
-    """Newest first, without their parts and speech."""
+    """Jobs come newest first, without `received` and `audio_url`."""
     found, total = await speech.jobs.page(principal, query.page, query.limit)
     return query.answer([ShownJob.model_validate(one) for one in found], total)
 
 
-@router.get("/jobs/{job_id:uuid}", summary="A job and its progress")
+@router.get("/jobs/{job_id:uuid}", summary="Get a job")
 async def read_job(job_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> ShownJob:
     job, received, url = await speech.jobs.get(principal, job_id)
     shown = ShownJob.model_validate(job)
@@ -255,6 +255,6 @@ async def read_job(job_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> 
 
 @router.delete("/jobs/{job_id:uuid}", summary="Cancel and delete a job")
 async def delete_job(job_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> Done:
-    """With its results. What is done of an unfinished job is charged."""
+    """Also deletes the results. The finished part of a running job is charged."""
     await speech.jobs.delete(principal, job_id)
     return Done(message="the job is deleted")

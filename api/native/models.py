@@ -20,22 +20,20 @@ class Model(BaseModel):
     engine: str
     languages: list[str]
     aliases: list[str]  # other ids that this model answers to
-    description: str | None = Field(
-        default=None, description="What users of the model have to know"
-    )
+    description: str | None = Field(default=None, description="Notes for users of the model.")
     context_tokens: int | None = Field(
-        default=None, description="Tokens of prompt and answer together; of chat models"
+        default=None, description="Context size of a chat model: prompt and answer, in tokens."
     )
     fallback: str | None = Field(
-        default=None, description="The model that answers while this one is down or overloaded"
+        default=None, description="Model that answers while this one is down or overloaded."
     )
-    status: ModelStatus = Field(description="`asleep`: the next request waits while it is loaded")
+    status: ModelStatus = Field(description="`asleep`: the next request waits until it is loaded.")
     problem: str | None = Field(
         default=None,
-        description="Why the model that should have replaced this one could not be loaded",
+        description="Why the intended replacement could not be loaded.",
     )
     coming: Arrival | None = Field(
-        default=None, description="The model that replaces this one when its weights are fetched"
+        default=None, description="Model that takes over once its weights are downloaded."
     )
 
 
@@ -44,12 +42,12 @@ class ModelListing(BaseModel):
     data: list[Model]
 
 
-@router.get("/models", summary="The models and their aliases")
+@router.get("/models", summary="List models")
 async def list_models(infrastructure: InfrastructureDep) -> ModelListing:
     return ModelListing(data=[*map(shown_model, await infrastructure.models.models())])
 
 
-@router.get("/models/{model_id:path}", summary="One model, by id or alias")
+@router.get("/models/{model_id:path}", summary="Get a model")
 async def get_model(model_id: str, infrastructure: InfrastructureDep) -> Model:
     return shown_model(await infrastructure.models.find(model_id))
 

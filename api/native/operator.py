@@ -24,7 +24,7 @@ router = make_router("operator", route_class=OperatorRoute)
 
 async def _cluster(infrastructure: InfrastructureDep) -> ClusterControl:
     if infrastructure.cluster is None:
-        raise ApiError("unavailable", "this server has no cluster")
+        raise ApiError("unavailable", "this server does not run in a cluster")
     return infrastructure.cluster
 
 
@@ -36,14 +36,14 @@ class Overview(BaseModel):
     brand: str
     version: str
     links: dict[str, str]
-    models: dict[str, Model | None] = Field(description="By deployment; null if it was never up")
-    problems: dict[str, str] = Field(description="By deployment, why it keeps its previous model")
-    differences: dict[str, str] = Field(description="By process, how it differs from most others")
+    models: dict[str, Model | None] = Field(description="By deployment; null: never up.")
+    problems: dict[str, str] = Field(description="Why a deployment kept its old model.")
+    differences: dict[str, str] = Field(description="How a process differs from most others.")
 
 
 class WorkspacePage(BaseModel):
     workspaces: list[Customer]
-    next: str | None = Field(description="`after` of the next page")
+    next: str | None = Field(description="Value of `after` for the next page.")
 
 
 class CreditRequest(RequestModel):
@@ -53,11 +53,11 @@ class CreditRequest(RequestModel):
 
 class CreditBody(BaseModel):
     credit: float  # USD
-    changed: bool = Field(description="False where the reference was booked before")
+    changed: bool = Field(description="False if the reference was booked before.")
 
 
 class ModelsConfig(RequestModel):
-    config: str = Field(min_length=1, description="YAML")
+    config: str = Field(min_length=1, description="Configuration in YAML.")
 
 
 class DeployRequest(ModelsConfig):
@@ -65,11 +65,11 @@ class DeployRequest(ModelsConfig):
 
 
 class DeployOutcome(BaseModel):
-    ok: bool = Field(description="False where a replica keeps its previous model, for example")
-    output: str = Field(description="What changes, a line for each, and the outcome")
+    ok: bool = Field(description="False if, for example, a replica kept its old model.")
+    output: str = Field(description="One line per change, and the outcome.")
 
 
-@router.get("/operator/overview", summary="Models, and what is wrong; `GET /metrics` has the load")
+@router.get("/operator/overview", summary="Get an overview of models and problems")
 async def overview(request: Request, infrastructure: InfrastructureDep) -> Overview:
     listed = await infrastructure.models.by_port()
     return Overview(
@@ -82,12 +82,12 @@ async def overview(request: Request, infrastructure: InfrastructureDep) -> Overv
     )
 
 
-@router.get("/operator/workspaces", summary="All workspaces, by id")
+@router.get("/operator/workspaces", summary="List all workspaces")
 async def list_workspaces(
     infrastructure: InfrastructureDep,
     after: Annotated[int, Query(ge=0, lt=2**53)] = 0,
     limit: Annotated[int, Query(ge=1, le=100)] = 50,
-    q: Annotated[str, Query(max_length=254, description="A part of address, name or id")] = "",
+    q: Annotated[str, Query(max_length=254, description="Part of an email, name or id.")] = "",
 ) -> WorkspacePage:
     read = infrastructure.database.read
     found = await read(administration.customers, after, limit + 1, q.strip())
@@ -95,18 +95,18 @@ async def list_workspaces(
     return WorkspacePage(workspaces=found[:limit], next=None if is_last else found[limit - 1].id)
 
 
-@router.post("/operator/workspaces/{workspace_id}/credit", summary="Add or take credit")
+@router.post("/operator/workspaces/{workspace_id}/credit", summary="Add or remove credit")
 async def credit(
     workspace_id: WorkspaceId, body: CreditRequest, infrastructure: InfrastructureDep
 ) -> CreditBody:
-    """A `reference`, such as the id of a payment, is booked only once."""
+    """A `reference`, such as a payment id, is booked only once."""
     database, amount = infrastructure.database, int(body.usd * MICRO_USD)
     change = administration.change_credit
     now, changed = await change(database, workspace_id, amount, body.reference)
     return CreditBody(credit=now, changed=changed)
 
 
-@router.post("/operator/workspaces/{workspace_id}/plan", summary="Put a workspace on a plan")
+@router.post("/operator/workspaces/{workspace_id}/plan", summary="Set the plan of a workspace")
 async def plan(
     workspace_id: WorkspaceId, body: Subscribe, platform: PlatformDep
 ) -> CurrentPlanBody:
@@ -115,15 +115,16 @@ async def plan(
     return CurrentPlanBody.model_validate(made)
 
 
-@router.get("/operator/config", summary="The configuration of models that runs")
+@router.get("/operator/config", summary="Get the running model configuration")
 async def running_config(cluster: ClusterDep) -> ModelsConfig:
     return ModelsConfig(config=await cluster.running())
 
 
-@router.post("/operator/deploy", summary="Check or deploy a configuration of models")
+@router.post("/operator/deploy", summary="Check or deploy a model configuration")
 async def deploy(body: DeployRequest, request: Request, cluster: ClusterDep) -> DeployOutcome:
-    """A wrong one changes nothing, and is 400. The answer comes when all models serve, or one
-    cannot. A deployment that replaces the gateways cuts its own answer, and goes on."""
+    """An invalid configuration returns 400 and changes nothing. The response comes when all models
+    serve, or one has failed. If the deployment replaces the gateways, the connection of this
+    request breaks, and the deployment continues."""
     turn_of(request).leave()
     ok, output = await cluster.deploy(body.config, only_check=body.dry_run)
     return DeployOutcome(ok=ok, output=output)

@@ -18,9 +18,9 @@ router = make_router("text to speech", scope="tts")
 
 class VersionQuery(BaseModel):
     version: int | None = Field(
-        default=None, ge=1, le=1_000_000_000, description="By default the newest."
+        default=None, ge=1, le=1_000_000_000, description="Default: the newest."
     )
-    format: Literal["json", "pls"] = Field(default="json", description="`pls`: as PLS 1.0.")
+    format: Literal["json", "pls"] = Field(default="json", description="`pls` is PLS 1.0.")
 
 
 def _as_object(value: Any) -> Any:
@@ -33,13 +33,13 @@ DictionaryNames = Annotated[
     Field(
         max_length=5,
         strict=False,
-        description="Dictionaries, by id; an entry of an earlier one counts.",
+        description="Dictionary ids; earlier dictionaries take precedence.",
     ),
 ]
 
 
 class DictionaryBody(RequestModel):
-    """A whole dictionary: its entries, or a document of PLS 1.0."""
+    """A complete dictionary, as `entries` or as a PLS 1.0 document in `pls`."""
 
     name: Annotated[OneLine, Field(min_length=1)]
     entries: list[Pronunciation] | None = Field(default=None, max_length=MAX_ENTRIES)
@@ -48,7 +48,7 @@ class DictionaryBody(RequestModel):
     @model_validator(mode="after")
     def _has_entries(self) -> Self:
         if (self.entries is None) == (self.pls is None):
-            raise ValueError("entries: send entries or pls")
+            raise ValueError("entries: send either entries or pls")
         return self
 
     def read(self) -> list[Pronunciation]:
@@ -60,7 +60,7 @@ class ListedDictionary(Shown):
     id: Id
     name: str
     version: int
-    size: int = Field(description="Entries.")
+    size: int = Field(description="Number of entries.")
     updated_at: datetime
 
 
@@ -68,7 +68,7 @@ class ShownDictionary(ListedDictionary):
     entries: list[Pronunciation]
 
 
-@router.get("/pronunciations", summary="The workspace's pronunciation dictionaries, by name")
+@router.get("/pronunciations", summary="List pronunciation dictionaries")
 async def list_dictionaries(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ListedDictionary]:
@@ -76,7 +76,7 @@ async def list_dictionaries(
     return query.answer([ListedDictionary.model_validate(one) for one in found], total)
 
 
-@router.post("/pronunciations", status_code=201, summary="Make a pronunciation dictionary")
+@router.post("/pronunciations", status_code=201, summary="Create a pronunciation dictionary")
 async def make_dictionary(
     body: DictionaryBody, principal: PrincipalDep, speech: SpeechDep
 ) -> ListedDictionary:
@@ -87,7 +87,7 @@ async def make_dictionary(
 
 @router.get(
     "/pronunciations/{dictionary_id}",
-    summary="A pronunciation dictionary",
+    summary="Get a pronunciation dictionary",
     response_model=ShownDictionary,
     responses={200: {"content": {"application/pls+xml": {"schema": {"type": "string"}}}}},
 )
@@ -109,7 +109,7 @@ async def read_dictionary(
 async def replace_dictionary(
     dictionary_id: str, body: DictionaryBody, principal: PrincipalDep, speech: SpeechDep
 ) -> ListedDictionary:
-    """Makes its next version; the last ten can be named."""
+    """Creates a new version. The last ten versions stay available."""
     entries, where = await to_thread.run_sync(body.read), principal.workspace_id
     made = await speech.dictionaries.save(where, body.name, entries, dictionary_id)
     return ListedDictionary.model_validate(made)

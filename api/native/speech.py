@@ -34,9 +34,9 @@ SpokenText = Annotated[
     Field(
         min_length=1,
         max_length=TEXT_CHARACTERS,
-        description="A text, or a document of SSML. Its speech lasts at most 15 minutes. Costs its "
-        "characters without markup, or a third of the letters that it is spoken with where digits, "
-        "signs, short lines or breaks make that more.",
+        description="Plain text or SSML, at most 15 minutes of speech. Billed by characters of "
+        "plain text. Text that expands when spoken (digits, symbols, short lines, breaks) is "
+        "billed at one third of its spoken letters if that is more.",
     ),
     NOT_BLANK,
     SPOKEN,
@@ -47,7 +47,7 @@ Ratio = Annotated[float, Field(ge=0.5, le=2.0)]
 
 
 class SpeechBody(RequestModel):
-    """The text to speak, or a script of several speakers, and the options of its speech."""
+    """A text or a script of several speakers, with speech options."""
 
     model_config = ConfigDict(json_schema_extra=lambda schema: schema.pop("required"))
 
@@ -56,22 +56,25 @@ class SpeechBody(RequestModel):
         default=(),
         max_length=100,
         strict=False,
-        description="In place of `text`, which counts as its texts, joined by line feeds.",
+        description="Lines of several speakers, which joined by line feeds form `text`.",
     )
     voice_id: str | None = Field(
-        default=None, max_length=100, description="Overrides `voice`; see `GET /default-voices`."
+        default=None,
+        max_length=100,
+        description="Id from `GET /default-voices`; overrides `voice`.",
     )
     voice: str | None = Field(
         default=None,
         max_length=200,
-        description="A voice's name, without regard to case, or its id.",
+        description="Voice name (case-insensitive) or id.",
     )
     enhance: bool = Field(
-        default=True, description="High-pass, loudness to -16 LUFS and a true-peak limit of -1 dB."
+        default=True,
+        description="Applies a high-pass filter, -16 LUFS loudness and a -1 dBTP limiter.",
     )
-    speed: Ratio = Field(default=1.0, description="Tempo; the pitch stays.")
-    pitch: Ratio = Field(default=1.0, description="Frequency ratio; the tempo stays.")
-    timestamps: bool = Field(default=False, description="Adds `words` and their times.")
+    speed: Ratio = Field(default=1.0, description="Tempo factor; does not change the pitch.")
+    pitch: Ratio = Field(default=1.0, description="Pitch factor; does not change the tempo.")
+    timestamps: bool = Field(default=False, description="Adds `words` with times.")
     pronunciations: DictionaryNames = ()
 
     @model_validator(mode="before")
@@ -81,7 +84,7 @@ class SpeechBody(RequestModel):
         if not isinstance(script, list):
             return body
         if "text" in body:
-            raise ValueError("send text or script")
+            raise ValueError("send either text or script")
         lines = [one.get("text") for one in script if isinstance(one, dict)]
         return {**body, "text": "\n".join(one for one in lines if isinstance(one, str))}
 
@@ -106,83 +109,83 @@ class SpeechBody(RequestModel):
 
 
 class SynthesisBody(SpeechBody):
-    """The text to speak, and the format of the file."""
+    """A text or script, with speech options and the file format."""
 
     output_format: OutputFormat = "mp3"
 
 
 class StreamBody(SpeechBody):
-    """The text to speak, and the format of the stream."""
+    """A text or script, with speech options and the stream format."""
 
     output_format: StreamFormat = Field(
-        default="mp3", description="`pcm` is 16-bit little-endian mono; see `sample_rate`."
+        default="mp3", description="`pcm` is 16-bit little-endian mono at `sample_rate`."
     )
 
 
 Unread = Annotated[
     list[str],
-    Field(description="The parts of the text that no voice reads; they are left out, and free."),
+    Field(description="Text that no voice can read. It is skipped and not charged."),
 ]
 
 
 class SpokenWord(BaseModel):
-    """A word of the request's text, and its times in the audio."""
+    """A word of the request's text, with its times in the audio."""
 
     word: str
-    start: float = Field(description="Seconds from the start of the audio.")
+    start: float = Field(description="Start time in the audio, in seconds.")
     end: float
     text_start: int = Field(description="Offset of the word in `text`, in code points.")
     text_end: int
 
 
 class SpokenMark(BaseModel):
-    """A `<mark>` of SSML, and when the word after it begins."""
+    """An SSML `<mark>`, with the start time of the next word."""
 
-    mark: str = Field(description="Its name.")
-    time: float = Field(description="Seconds from the start of the audio.")
+    mark: str = Field(description="Name of the mark.")
+    time: float = Field(description="Time in the audio, in seconds.")
     text_start: int
 
 
 class SynthesisResult(BaseModel):
-    """A whole file of speech."""
+    """A complete speech file."""
 
     success: Literal[True] = True
     message: str
     audio_base64: str
-    sample_rate: int = Field(description="Of the decoded audio, in Hz.")
+    sample_rate: int = Field(description="Sample rate of the decoded audio, in Hz.")
     duration_seconds: float
     encoding: Literal["MP3", "LINEAR16", "OGG_OPUS", "FLAC"]
     output_format: OutputFormat
-    words: list[SpokenWord] | None = Field(default=None, description="Only with `timestamps`.")
-    marks: list[SpokenMark] | None = Field(default=None, description="Where SSML has some.")
-    unread: Unread | None = Field(default=None, description="Where there are such parts.")
+    words: list[SpokenWord] | None = Field(default=None, description="Words, with `timestamps`.")
+    marks: list[SpokenMark] | None = Field(default=None, description="SSML marks, if any.")
+    unread: Unread | None = Field(default=None, description="Text that was skipped, if any.")
 
 
 class ChunkResult(BaseModel):
-    """A chunk of the stream."""
+    """Audio of one chunk."""
 
-    audioContent: str = Field(description="Base64; the chunks joined are one file.")
-    sample_rate: int = Field(description="Of the decoded audio, in Hz.")
-    words: list[SpokenWord] | None = Field(default=None, description="Only with `timestamps`.")
-    marks: list[SpokenMark] | None = Field(default=None, description="Where SSML has some.")
+    audioContent: str = Field(description="Audio in base64. The concatenated chunks form one file.")
+    sample_rate: int = Field(description="Sample rate of the decoded audio, in Hz.")
+    words: list[SpokenWord] | None = Field(default=None, description="Words, with `timestamps`.")
+    marks: list[SpokenMark] | None = Field(default=None, description="SSML marks, if any.")
 
 
 class ChunkLine(BaseModel):
-    """A line with audio."""
+    """A line that carries audio."""
 
     type: Literal["chunk"]
     result: ChunkResult
 
 
 class CompleteLine(BaseModel):
-    """The last line of a stream that succeeded."""
+    """The last line of a successful stream."""
 
     type: Literal["complete"]
-    unread: Unread | None = Field(default=None, description="Where there are such parts.")
+    unread: Unread | None = Field(default=None, description="Text that was skipped, if any.")
 
 
 class ErrorLine(BaseModel):
-    """The last line of a stream that failed."""
+    """The last line of a failed stream."""
 
     type: Literal["error"]
     error: str
@@ -243,13 +246,13 @@ def unread_json(unread: Sequence[str]) -> dict[str, Any]:
     return {"unread": list(unread)} if unread else {}
 
 
-@router.post("/tts-synthesize", summary="Speak a text", response_model=SynthesisResult)
+@router.post("/tts-synthesize", summary="Synthesise speech", response_model=SynthesisResult)
 async def synthesize(
     body: SynthesisBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """Returns one file. If the client disconnects, the work stops.
+    """Returns one audio file. If the client disconnects, synthesis stops.
 
-    What was made until then is charged from the 21st time in an hour on.
+    The first 20 disconnects in an hour are free; after that, the speech made so far is charged.
     """
     synthesis, workspace_id = speech.synthesis, principal.workspace_id
     plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
@@ -270,18 +273,18 @@ async def synthesize(
 
 @router.post(
     "/tts-stream",
-    summary="Stream the speech of a text",
+    summary="Stream speech",
     responses=NdjsonStream.documented(
-        StreamLine, "One JSON object a line: `chunk` many times, then `complete` or `error`"
+        StreamLine, "One JSON object per line: any number of `chunk`, then `complete` or `error`"
     ),
 )
 async def stream(
     body: StreamBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """Lines of JSON; the first audio is sent before the second sentence is synthesised.
+    """Streams JSON lines. The first audio is sent before the second sentence is synthesised.
 
-    The audio of all lines joined is one file. If the client disconnects, the work stops, and the
-    speech synthesised until then is charged.
+    The concatenated audio of all lines forms one file. If the client disconnects, synthesis stops,
+    and the speech made so far is charged.
     """
     # Errors before the first audio set the HTTP status, except that of an unknown voice.
     workspace_id = principal.workspace_id
@@ -301,29 +304,29 @@ async def _only(line: bytes) -> AsyncGenerator[bytes, None]:
 
 
 class ExplainBody(SpeechBody):
-    """A request for speech; nothing of it is synthesised."""
+    """A speech request that is only analysed, not synthesised."""
 
-    language: str | None = Field(default=None, max_length=3, description="Where no voice is named.")
+    language: str | None = Field(default=None, max_length=3, description="Used without a voice.")
 
 
 class SpokenSentence(BaseModel):
-    text: str = Field(description="As it is spoken: numbers, dates and signs are words.")
+    text: str = Field(description="Spoken form: numbers, dates and symbols are words.")
     language: str
     voice_id: str
-    phonemes: str | None = Field(description="The symbols of the engine; null where it has none.")
+    phonemes: str | None = Field(description="Engine's phoneme symbols; null if it has none.")
 
 
 class Explanation(BaseModel):
-    sentences: list[SpokenSentence] = Field(description="A long one is in parts.")
+    sentences: list[SpokenSentence] = Field(description="Sentences; long ones are split.")
     voice_id: str
-    language: str = Field(description="Of the voice.")
-    characters: int = Field(description="Those that would be charged.")
-    price: float = Field(description="USD.")
+    language: str = Field(description="Language of the voice.")
+    characters: int = Field(description="Billable characters.")
+    price: float = Field(description="Price in USD.")
     estimated_seconds: float
     unread: Unread
 
 
-@explanations.post("/tts/explain", summary="Show what would be spoken, free of charge")
+@explanations.post("/tts/explain", summary="Preview the spoken text and its price, free of charge")
 async def explain(body: ExplainBody, principal: PrincipalDep, speech: SpeechDep) -> Explanation:
     pipeline = speech.synthesis.pipeline
     plan = await pipeline.plan(body.to_request(principal.workspace_id))

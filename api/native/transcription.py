@@ -33,44 +33,46 @@ ResponseFormat = Literal["json", "srt", "vtt", "text"]
 
 class TranscribedWord(BaseModel):
     word: str
-    start: float = Field(description="Seconds from the start of the file.")
+    start: float = Field(description="Start time in the file, in seconds.")
     end: float
     confidence: Annotated[float, rounded(4)]
-    speaker: str | None = Field(default=None, description="Only when `speaker_labels` is true.")
+    speaker: str | None = Field(default=None, description="Speaker, with `speaker_labels`.")
 
 
 class SpokenUtterance(Shown):
-    """The speech of one speaker until another speaks."""
+    """Uninterrupted speech of one speaker."""
 
-    speaker: str = Field(description="A, B and so on, or the name of a known speaker.")
-    start: Annotated[float, rounded(2)] = Field(description="Seconds from the start of the file.")
+    speaker: str = Field(description="A, B, …, or the name of a known speaker.")
+    start: Annotated[float, rounded(2)] = Field(description="Start time in the file, in seconds.")
     end: Annotated[float, rounded(2)]
     text: str
 
 
 class TranscriptionResult(BaseModel):
-    """The text of a file."""
+    """The transcript of a file."""
 
     text: str
-    language: str = Field(description="The code that was given or detected.")
+    language: str = Field(description="Language code, as given or detected.")
     confidence: float
-    duration: float = Field(description="Seconds of audio, counted while decoding.")
+    duration: float = Field(description="Length of the decoded audio, in seconds.")
     words: list[TranscribedWord] | None = Field(
-        default=None, description="Only when `timestamps` is true."
+        default=None, description="Words, with `timestamps`."
     )
-    entities: list[Entity] | None = Field(default=None, description="With `redact_mode` `mark`.")
+    entities: list[Entity] | None = Field(
+        default=None, description="Entities, with `redact_mode` `mark`."
+    )
     utterances: list[SpokenUtterance] | None = Field(
-        default=None, description="Only when `speaker_labels` or `multichannel` is true."
+        default=None, description="Utterances, with `speaker_labels` or `multichannel`."
     )
 
 
 class LanguageItem(BaseModel):
-    code: str = Field(description="ISO 639-1, or 639-3 where there is no shorter code.")
+    code: str = Field(description="ISO 639-1 code; ISO 639-3 if there is none.")
     name: str
     native_name: str
     grade: Grade | None = Field(
-        description="How well the model writes it: good with at most 20 % of characters wrong, weak"
-        " with more than 50 %. Null where it was not measured."
+        description="Recognition quality: `good` means a character error rate of at most 20 %, "
+        "`weak` more than 50 %. Null if not measured."
     )
     supported_models: list[ProfileName]
 
@@ -86,24 +88,24 @@ def _all_or_ids(value: object) -> object:
 
 
 class RecordingFields(RedactFields):
-    """How a recording is transcribed; a form has only strings. Unknown fields are ignored."""
+    """Transcription options as form fields. Unknown fields are ignored."""
 
     language: Annotated[
         str, AfterValidator(lambda code: re.sub("^(?i:auto)$", "", code.strip()))
-    ] = Field(default="", max_length=35, description="A language code; detected when absent.")
+    ] = Field(default="", max_length=35, description="Language code. Default: detected.")
     model: ProfileName = "general"
-    timestamps: Switch = Field(default=False, description="Adds `words`.")
+    timestamps: Switch = Field(default=False, description="Adds `words` with times.")
     speaker_labels: Switch = Field(
-        default=False, description="Adds `utterances`, and `speaker` in each word."
+        default=False, description="Adds `utterances`, and a `speaker` to each word."
     )
     multichannel: Switch = Field(
         default=False,
-        description="Two channels are the speakers A and B of `utterances`; each is charged.",
+        description="Transcribes two channels as the speakers A and B. Each channel is charged.",
     )
     keyterms: KeyTerms = []
-    profanity_filter: Switch = Field(default=False, description="Masks swear words: `s***`.")
-    numerals: Switch = Field(default=False, description="Writes numbers in digits.")
-    punctuate: Switch = Field(default=True, description="False: no marks and no capitals.")
+    profanity_filter: Switch = Field(default=False, description="Masks profanity, as in `s***`.")
+    numerals: Switch = Field(default=False, description="Writes numbers as digits.")
+    punctuate: Switch = Field(default=True, description="False removes punctuation and capitals.")
     known_speakers: Annotated[KnownSpeakers, BeforeValidator(_all_or_ids)] = False
 
     def to_request(self, *, words: bool = False) -> FileRequest:
@@ -120,7 +122,7 @@ class RecordingFields(RedactFields):
 
 
 class TranscriptionFields(RecordingFields):
-    """The plain fields of the form."""
+    """Transcription options and the response format, as form fields."""
 
     response_format: ResponseFormat = "json"
 
@@ -132,7 +134,7 @@ class TranscriptionFields(RecordingFields):
     responses={
         200: {
             "model": TranscriptionResult,
-            "description": "The text; plain when `response_format` is srt, vtt or text",
+            "description": "The transcript; not JSON if `response_format` is srt, vtt or text",
             "content": {
                 "text/plain": {"schema": {"type": "string"}},
                 "text/vtt": {"schema": {"type": "string"}},
@@ -144,11 +146,11 @@ class TranscriptionFields(RecordingFields):
 async def transcribe(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """Transcribes a recording. If the client disconnects, the work stops.
+    """Transcribes a recording. If the client disconnects, transcription stops.
 
-    It is charged from the 21st time in an hour on.
+    The first 20 disconnects in an hour are free; after that, the whole file is charged.
 
-    Without credit a large form is refused before it is read, any other before it is decoded.
+    Without credit, a large upload is refused before it is read, a small one before it is decoded.
     """
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, LIMITS, check) as received:
@@ -166,7 +168,7 @@ async def transcribe(
 
 @router.get("/stt/languages", summary="List the supported languages")
 async def list_languages(speech: SpeechDep) -> LanguageList:
-    """Every language of the model, with its English and its own name."""
+    """Returns every language of the model, with its English and native name."""
     pipeline = speech.transcription.pipeline
     return LanguageList(
         languages=[
@@ -230,13 +232,13 @@ def transcription_result(
 
 
 class MarkedStretch(Shown):
-    """A segment of the recording."""
+    """A segment of the recording, with its watermark score."""
 
     start: Annotated[float, rounded(2)] = Field(
-        validation_alias="start_s", description="Seconds from the start of the file."
+        validation_alias="start_s", description="Start time in the file, in seconds."
     )
     end: Annotated[float, rounded(2)] = Field(validation_alias="end_s")
-    likelihood: Annotated[float, rounded(3)] = Field(description="Of a watermark, 0 to 1.")
+    likelihood: Annotated[float, rounded(3)] = Field(description="Watermark likelihood, 0 to 1.")
 
 
 class Verification(Shown):
@@ -244,27 +246,27 @@ class Verification(Shown):
 
     watermarked: bool = Field(
         validation_alias="is_marked",
-        description="Whether a segment carries this service's watermark.",
+        description="True if any segment carries this service's watermark.",
     )
-    likelihood: Annotated[float, rounded(3)] = Field(description="The highest of all `stretches`.")
+    likelihood: Annotated[float, rounded(3)] = Field(description="Highest likelihood of a segment.")
     duration: Annotated[float, rounded(3)] = Field(
-        validation_alias="duration_s", description="Seconds of audio."
+        validation_alias="duration_s", description="Length of the audio, in seconds."
     )
     stretches: list[MarkedStretch] = Field(validation_alias="segments")
 
 
 @watermarks.post(
     "/audio/verify",
-    summary="Detect the watermark in a recording",
+    summary="Detect a watermark",
     openapi_extra=form_schema("audio"),
 )
 async def verify(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Verification:
-    """Detects speech that instances of this service watermarked; 404 if WATERMARK is off.
+    """Detects the watermark that this service adds to speech. Returns 404 if WATERMARK is off.
 
-    A negative result proves nothing: earlier speech, or that of other services, has no watermark.
-    It costs as much as a transcription.
+    A negative result proves nothing: older speech and speech of other services has no watermark.
+    Detection costs as much as transcription.
     """
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, before_large=check) as form:

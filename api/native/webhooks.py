@@ -24,7 +24,7 @@ Secret = Annotated[
     Field(
         min_length=8,
         max_length=256,
-        description="Signs each delivery; `whsec_` with base64 of 24 to 64 bytes, or any text.",
+        description="Signing secret: `whsec_` and 24 to 64 bytes in base64, or any text.",
     ),
 ]
 DeliveryStatus = Literal["pending", "delivered", "failed", "cancelled"]
@@ -42,7 +42,7 @@ T = TypeVar("T")
 def _not_null(value: Any) -> Any:
     # Null could mean "keep" or "remove", and a guess would send messages without a signature.
     if value is None:
-        raise ValueError("must not be null; leave it out to keep what is there")
+        raise ValueError("must not be null; omit it to keep the current value")
     return value
 
 
@@ -56,9 +56,9 @@ Changed = Annotated[T | None, BeforeValidator(_not_null), Field(json_schema_extr
 
 
 class ChangedWebhook(RequestModel):
-    """Absent fields keep their values, and null is refused: a secret can be replaced, not removed.
+    """Omitted fields keep their values; null is refused. A secret can be replaced, not removed.
 
-    After a change of secret, deliveries are signed with the old one as well for 24 hours.
+    For 24 hours after a change, deliveries are signed with both the old and the new secret.
     """
 
     url: Changed[Url] = None
@@ -115,7 +115,7 @@ def _shown_delivery(listed: ListedDelivery) -> ShownDelivery:
     return ShownDelivery.model_validate({**row.model_dump(), **more})
 
 
-@router.post("/webhooks", status_code=201, summary="Register a webhook")
+@router.post("/webhooks", status_code=201, summary="Create a webhook")
 async def create_webhook(
     body: NewWebhook, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWebhook:
@@ -124,13 +124,13 @@ async def create_webhook(
     return ShownWebhook.model_validate(made)
 
 
-@router.get("/webhooks", summary="The workspace's webhooks")
+@router.get("/webhooks", summary="List webhooks")
 async def list_webhooks(principal: PrincipalDep, platform: PlatformDep) -> WebhookList:
     found = await platform.webhooks.of_workspace(principal)
     return WebhookList(webhooks=[ShownWebhook.model_validate(webhook) for webhook in found])
 
 
-@router.get("/webhooks/{webhook_id}", summary="A webhook")
+@router.get("/webhooks/{webhook_id}", summary="Get a webhook")
 async def read_webhook(
     webhook_id: str, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWebhook:
@@ -155,7 +155,7 @@ async def delete_webhook(webhook_id: str, principal: PrincipalDep, platform: Pla
 
 @router.get(
     "/webhooks/{webhook_id}/deliveries",
-    summary="The deliveries of a webhook and their outcomes",
+    summary="List the deliveries of a webhook",
 )
 async def list_deliveries(
     webhook_id: str,
@@ -171,13 +171,13 @@ async def list_deliveries(
 
 @router.post(
     "/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
-    summary="Send a delivery again, whatever its outcome",
+    summary="Resend a delivery",
 )
 async def redeliver(
     webhook_id: str, delivery_id: str, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownDelivery:
     webhook = _id(webhook_id)
-    delivery = _id(delivery_id, "the webhook has no delivery of that id")
+    delivery = _id(delivery_id, "the webhook has no delivery with that id")
     await platform.request_limits.count_webhook_send(principal)
     return _shown_delivery(await platform.webhooks.redeliver(principal, webhook, delivery))
 
@@ -192,7 +192,7 @@ async def test_webhook(
     platform: PlatformDep,
     event: EventKind | None = None,
 ) -> ShownDelivery:
-    """Without `event`, a sample of the webhook's first subscribed event type."""
+    """Sends a sample of `event`. Default: the first event type that the webhook subscribes to."""
     identity = _id(webhook_id)
     await platform.request_limits.count_webhook_send(principal)
     return _shown_delivery(await platform.webhooks.test(principal, identity, event))

@@ -13,7 +13,7 @@ router = make_router("models", scope="any", visitors=True)
 
 
 class OpenAIModel(Model):
-    max_model_len: int | None = Field(description="`context_tokens`, by vLLM's name")
+    max_model_len: int | None = Field(description="Equals `context_tokens`; vLLM's name.")
 
 
 class OpenAIModelListing(BaseModel):
@@ -21,9 +21,9 @@ class OpenAIModelListing(BaseModel):
     data: list[OpenAIModel]
 
 
-@router.get("/openai/v1/models", summary="The models, for OpenAI's clients")
+@router.get("/openai/v1/models", summary="List models, for OpenAI's clients")
 async def list_models(speech: SpeechDep) -> OpenAIModelListing:
-    """The same as `GET /models`; the aliases hold OpenAI's names, such as `tts-1`, too."""
+    """Returns the models of `GET /models`. `aliases` also has OpenAI's names, such as `tts-1`."""
     listed = await speech.openai.models.models()
     more = aliases_of(speech.openai.config, [model.info for model in listed])
     models = [shown_model(model, *more.get(model.info.id, ())) for model in listed]
@@ -32,9 +32,9 @@ async def list_models(speech: SpeechDep) -> OpenAIModelListing:
     )
 
 
-@router.get("/openai/v1/models/{model_id:path}", summary="One model, for OpenAI's clients")
+@router.get("/openai/v1/models/{model_id:path}", summary="Get a model, for OpenAI's clients")
 async def get_model(model_id: str, speech: SpeechDep) -> OpenAIModel:
-    """Looked up by id or alias; the response has the model's own `id`."""
+    """Accepts an id or an alias. The response has the model's own `id`."""
     for model in (await list_models(speech)).data:
         if model_id == model.id or model_id in model.aliases:
             return model

@@ -91,8 +91,8 @@ class OpenAINames:
     async def _find_voice(self, wanted: str, workspace_id: int, field: str) -> AvailableVoice:
         with suppress(VoiceNotFound):
             return await self.voices.find_named(wanted, workspace_id)
-        message = "no voice has that name or id; GET /default-voices lists them, and of OpenAI's "
-        message += f"names these are known: {', '.join(self.config.voices)}"
+        message = "no voice has that name or id; GET /default-voices lists them; "
+        message += f"supported OpenAI names: {', '.join(self.config.voices)}"
         raise ApiError("voice_not_found", message, param=field)
 
 

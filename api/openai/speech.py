@@ -39,7 +39,7 @@ INSTRUCTIONS_CHARACTERS = 4096
 
 
 class VoiceReference(RequestModel):
-    """A voice by its id."""
+    """A voice, by id."""
 
     id: str
 
@@ -57,7 +57,7 @@ VoiceName = Annotated[
 
 
 class OpenAISpeechBody(RequestModel):
-    """The text to speak, and the options of its speech."""
+    """The text to synthesise, with speech options."""
 
     model: str | None = Field(
         default=None, max_length=200, description="`tts-1`, `gpt-4o-mini-tts` or a model id."
@@ -65,15 +65,15 @@ class OpenAISpeechBody(RequestModel):
     input: SpokenText
     voice: VoiceName | None = Field(
         default=None,
-        description="An OpenAI voice, or the name or id of any voice here. By default it is "
+        description="OpenAI voice, or the name or id of a voice of this service. Default: "
         "chosen by the language of the text.",
     )
     response_format: SpeechFormat = Field(
-        default="mp3", description="`opus` is in Ogg; `pcm` is 16-bit little-endian mono, 24 kHz."
+        default="mp3", description="`opus` uses Ogg; `pcm` is 16-bit little-endian mono at 24 kHz."
     )
     speed: float = Field(default=1.0, ge=0.25, le=4.0)
     stream_format: Literal["audio", "sse"] = Field(
-        default="audio", description="Raw bytes, or events with base64; both are streamed."
+        default="audio", description="`audio` sends bytes, `sse` events with base64 audio."
     )
     instructions: str | None = Field(
         default=None, max_length=INSTRUCTIONS_CHARACTERS, description="Has no effect."
@@ -109,7 +109,7 @@ class EventWriter(BytesWriter):
 
 
 DOCUMENTED = audio_answers(
-    MEDIA_TYPES.values(), "The streamed file, or its chunks as server-sent events"
+    MEDIA_TYPES.values(), "The audio, streamed as bytes or as server-sent events"
 )
 # Without a schema, which would be taken for that of an event.
 DOCUMENTED["responses"][200]["content"]["text/event-stream"] = {}
@@ -117,16 +117,16 @@ DOCUMENTED["responses"][200]["content"]["text/event-stream"] = {}
 
 @router.post(
     "/openai/v1/audio/speech",
-    summary="Speak a text, for OpenAI's clients",
+    summary="Stream speech, for OpenAI's clients",
     **DOCUMENTED,
 )
 async def create_speech(
     body: OpenAISpeechBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """The first audio is sent before the second sentence is synthesised.
+    """Sends the first audio before the second sentence is synthesised.
 
-    If the client disconnects, the work stops, and the speech synthesised until then is charged.
-    A failure after the first audio closes the connection, or is sent as an event.
+    If the client disconnects, synthesis stops, and the speech made so far is charged.
+    On a failure after the first audio, the connection closes, or an error event is sent.
     """
     workspace_id, names, synthesis = principal.workspace_id, speech.openai, speech.synthesis
     tokens, language = parse(SpeechRequest(body.input))

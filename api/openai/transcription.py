@@ -48,37 +48,37 @@ Code = Annotated[str, StringConstraints(strip_whitespace=True, max_length=35)]
 
 
 class OpenAITranscriptionFields(RedactFields):
-    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+    """Transcription options as form fields. Unknown fields are ignored."""
 
     model: str = Field(default="whisper-1", max_length=200)
-    language: Code = Field(default="", description="A language code; detected when absent.")
+    language: Code = Field(default="", description="Language code. Default: detected.")
     languages: list[Code] = Field(
-        default=[], max_length=20, description="Detection chooses among these."
+        default=[], max_length=20, description="Candidate languages for detection."
     )
-    prompt: str = Field(default="", description="The preceding text, or names to expect.")
+    prompt: str = Field(default="", description="Preceding text, or names to expect.")
     keywords: KeyTerms = []
     keyterms: KeyTerms = []
     response_format: TranscriptFormat = "json"
     timestamp_granularities: list[Literal["word", "segment"]] = Field(
-        default=[], max_length=10, description="For `verbose_json`; by default `segment`."
+        default=[], max_length=10, description="For `verbose_json`. Default: `segment`."
     )
     stream: Switch = Field(
-        default=False, description="Streams events; not for verbose_json, srt and vtt."
+        default=False, description="Streams events. Not for verbose_json, srt and vtt."
     )
     temperature: float = Field(default=0.0, ge=0.0, le=1.0, description="Has no effect.")
     known_speaker_names: list[OneLine] = Field(
-        default=[], max_length=MOST_SPEAKERS, description="For `diarized_json`."
+        default=[], max_length=MOST_SPEAKERS, description="Speaker names for `diarized_json`."
     )
     known_speaker_references: list[str] = Field(
         default=[],
         max_length=MOST_SPEAKERS,
-        description="A `data:` URL of 2 to 10 seconds of the speech of each, in base64.",
+        description="Speech of each speaker: 2 to 10 seconds, as a base64 `data:` URL.",
     )
 
     @model_validator(mode="after")
     def _can_stream(self) -> "OpenAITranscriptionFields":
         if self.stream and self.response_format not in STREAMED:
-            raise ValueError(f"stream: {self.response_format} cannot be streamed, json can")
+            raise ValueError(f"stream: {self.response_format} cannot be streamed; use json")
         return self
 
     @property
@@ -90,10 +90,10 @@ class OpenAITranscriptionFields(RedactFields):
 
 
 class OpenAITranslationFields(BaseModel):
-    """The plain fields of the form of a translation."""
+    """Translation options as form fields."""
 
     model: str = Field(default="whisper-1", max_length=200)
-    prompt: str = Field(default="", description="The preceding text, in English.")
+    prompt: str = Field(default="", description="Preceding text, in English.")
     response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = "json"
     temperature: float = Field(default=0.0, ge=0.0, le=1.0, description="Has no effect.")
 
@@ -101,7 +101,7 @@ class OpenAITranslationFields(BaseModel):
 _TEXT = {"schema": {"type": "string"}}
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "The text in the format asked for, or server-sent events",
+        "description": "The text in the requested format, or server-sent events",
         "content": {
             "application/json": {"schema": {"type": "object"}},
             **dict.fromkeys(("text/plain", "text/vtt"), _TEXT),
@@ -120,7 +120,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 async def create_transcription(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """Transcribes a recording. If the client disconnects, it stops; what was sent is charged."""
+    """Transcribes a recording. If the client disconnects, it stops, and sent text is charged."""
     return await _receive(request, principal, speech, operation, translate=False)
 
 
@@ -133,7 +133,7 @@ async def create_transcription(
 async def create_translation(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """The English text of a recording in any language; 400 from a model that cannot translate."""
+    """Translates speech in any language. Returns 400 if the model cannot translate."""
     return await _receive(request, principal, speech, operation, translate=True)
 
 
@@ -187,7 +187,7 @@ async def _known(
     """The speakers of the clips, of whom nothing is stored. Raises ApiError that names the field,
     Overloaded or EngineError."""
     if len(clips) != len(names) or len(set(map(str.casefold, names))) != len(names):
-        message = f"give a name of its own for each of {REFERENCES}"
+        message = f"send one distinct name for each of {REFERENCES}"
         raise InvalidField("known_speaker_names", message)
     if not clips:
         return ()
@@ -205,7 +205,7 @@ def _decode_url(path: Path) -> None:
     """Writes what a `data:` URL holds in its place; blocking. Raises ValueError."""
     head, _, data = path.read_bytes().partition(b",")
     if not (head.startswith(b"data:") and head.endswith(b";base64")):
-        raise ValueError("send data: URLs in base64")
+        raise ValueError("must be base64 data: URLs")
     path.write_bytes(b64decode(data, validate=True))
 
 

@@ -28,18 +28,18 @@ CONFIG = click.option(
     "--config",
     type=click.Path(path_type=Path),
     default=CONFIGS_DIR / "serve_config.yaml",
-    help="The configuration that the service is started with; serve_config.yaml.",
+    help="Configuration of the service. Default: serve_config.yaml.",
 )
-DASHBOARD = click.option("--dashboard", help="URL of Ray's dashboard, if not of the settings.")
+DASHBOARD = click.option("--dashboard", help="URL of Ray's dashboard. Default: from settings.")
 
 
 @click.group()
 def models() -> None:
-    """The models that a service runs, and the weights of this machine."""
+    """List the models of a service; operators: manage the weights of this machine."""
 
 
 @models.command("list")
-@click.option("--local", is_flag=True, help="Operators: the weights of this machine.")
+@click.option("--local", is_flag=True, help="Operators: list the weights of this machine.")
 @CONFIG
 @DASHBOARD
 @pass_service
@@ -66,15 +66,15 @@ def list_models(service: ServiceClient, local: bool, config: Path, dashboard: st
 
 @models.command("pull")
 @click.argument("references", nargs=-1)
-@click.option("--name", help="In the catalogue; after the model by default.")
-@click.option("--include", multiple=True, help="A pattern of the files to take, like '*Q4_K_M*'.")
-@click.option("--licence", help="Of the weights; that of the model card by default.")
-@click.option("--accept-licence", is_flag=True, help="Take weights whose licence is not stated.")
-@click.option("--sha256", help="Of the file at an address.")
-@click.option("--language", "languages", multiple=True, help="That the model has, such as en.")
-@click.option("--gender", type=click.Choice(get_args(Gender)), help="Of a Piper voice.")
+@click.option("--name", help="Name in the catalogue. Default: from the model.")
+@click.option("--include", multiple=True, help="Pattern of the files to download, like '*Q4_K_M*'.")
+@click.option("--licence", help="Licence of the weights. Default: from the model card.")
+@click.option("--accept-licence", is_flag=True, help="Accept weights without a stated licence.")
+@click.option("--sha256", help="SHA-256 of a file at a URL.")
+@click.option("--language", "languages", multiple=True, help="Language of the model, such as en.")
+@click.option("--gender", type=click.Choice(get_args(Gender)), help="Gender of a Piper voice.")
 def pull_models(references: tuple[str, ...], **options: Any) -> None:
-    """Operators: fetch weights: entries of the catalogue, repositories, addresses, paths.
+    """Operators: download weights from catalogue entries, repositories, URLs or paths.
 
     \b
     antiphon models pull whisper-tiny-en
@@ -141,8 +141,8 @@ def check_models(names: tuple[str, ...], dashboard: str | None) -> None:
 
 @models.command("remove")
 @click.argument("names", nargs=-1)
-@click.option("--unused", is_flag=True, help="All that no catalogue names, and broken downloads.")
-@click.option("--force", is_flag=True, help="Also what is required or in use.")
+@click.option("--unused", is_flag=True, help="Remove files in no catalogue, and broken ones.")
+@click.option("--force", is_flag=True, help="Also remove what is in use.")
 @CONFIG
 @DASHBOARD
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -156,7 +156,7 @@ def remove_models(
 ) -> None:
     """Operators: delete weights from this machine, and your own from your catalogue."""
     if bool(names) == unused:
-        raise click.UsageError("name weights, or --unused")
+        raise click.UsageError("name weights, or use --unused")
     root = weights_dir()
     with failures():
         store = WeightStore(root)
@@ -199,7 +199,7 @@ def failures() -> Iterator[None]:
         said = str(error) if isinstance(error, EngineError) else explain(error)
         raise click.ClickException(redact(said)) from None
     except KeyboardInterrupt:
-        click.echo("stopped; the next run continues from here", err=True)
+        click.echo("stopped; the next run resumes here", err=True)
         sys.exit(130)
 
 

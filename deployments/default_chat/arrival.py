@@ -98,7 +98,7 @@ class ChatArrival:
         kind = re.sub(r"\d", "", problem)  # the free space changes
         if kind != self._problem:
             self._problem = kind
-            self._say(f"Chat: {waiting.model} has to wait, and what is here answers: {problem}")
+            self._say(f"Chat: {waiting.model} is delayed, and the current model answers: {problem}")
         if self._coming is not None:
             self._expect(waiting, self._coming.model_copy(update={"problem": problem}))
 
@@ -137,7 +137,9 @@ class ChatArrival:
             if percent != shown:
                 expect(got_bytes)
             if percent // 10 > shown // 10:
-                self._say(f"Chat: {percent} % of {size_bytes >> 20:,} MiB of {model} are here")
+                self._say(
+                    f"Chat: {percent} % of {size_bytes >> 20:,} MiB of {model} are downloaded"
+                )
             shown = percent
             if self._stop.is_set():
                 raise Stopped

@@ -226,7 +226,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         version = self.parser.get_http_version()
         if version not in ("1.0", "1.1") or self.parser.get_method() == b"CONNECT":
-            self._bad_head("validation_error", "the service speaks HTTP/1.1, and is no proxy")
+            self._bad_head("validation_error", "the service supports HTTP/1.1, and is not a proxy")
         hosts, codings = 0, []
         for name, value in self.headers:
             if name == b"host":
@@ -234,10 +234,12 @@ class HttpConnection(HttpToolsProtocol):
             elif name == b"transfer-encoding":
                 codings.append(value.lower())
         if hosts > 1 or (not hosts and version == "1.1"):
-            self._bad_head("validation_error", "Host: a request has exactly one")
+            self._bad_head("validation_error", "Host: must be sent exactly once")
         # Request smuggling: a proxy may see the end of such a body elsewhere (RFC 9112 6.1).
         if codings and (codings != [b"chunked"] or version == "1.0"):
-            self._bad_head("validation_error", "Transfer-Encoding: chunked is the only one, in 1.1")
+            self._bad_head(
+                "validation_error", "Transfer-Encoding: only chunked is supported, in HTTP/1.1"
+            )
         # Of a pipelined head, which began behind the bytes of another request.
         if sum(map(len, chain.from_iterable(self.headers))) > HEAD_BYTES:
             self._bad_head(*HEAD_TOO_LARGE)

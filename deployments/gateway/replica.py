@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from configs.schema.serve import GatewayArgs
-from deployments.autoscaling import GATEWAY_FULL, told
+from deployments.autoscaling import GATEWAY_FULL, load_report
 from deployments.compat import keep_replica_on_loopback
 from deployments.gateway.handles import ModelDirectory
 from deployments.model_index import cluster_reports
@@ -93,7 +93,7 @@ class Gateway:
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """For `deployments.autoscaling`; Serve calls it every few seconds."""
-        return told(self.services.infrastructure.sockets.fullness / GATEWAY_FULL)
+        return load_report(self.services.infrastructure.sockets.fullness / GATEWAY_FULL)
 
     def check_health(self) -> None:
         """Raises when the server has stopped; Serve then restarts the replica."""

@@ -14,7 +14,7 @@ from telemetry.tracing import CallHeaders
 
 logger = logging.getLogger(__name__)
 
-A_CANARY = "the canary"  # begins the reason why one gets no requests
+CANARY_PREFIX = "the canary"  # of the reason why a canary gets no requests
 LEAST_FAILED = 3
 MOST_FAILED = 0.02  # share of its requests
 
@@ -51,7 +51,7 @@ class Canary(Generic[ModelT]):
             return ""
         metrics.canary_share.labels(self.name).set(0)
         problem = (
-            f"{A_CANARY} {self.name} failed {self._failed} of {self._served} requests, the"
+            f"{CANARY_PREFIX} {self.name} failed {self._failed} of {self._served} requests, the"
             f" last with {failure!r}; all requests go to the previous model"
         )
         logger.error("canary_ended", extra={"reason": problem})

@@ -17,11 +17,11 @@ from configs.environment import MODEL_NICENESS
 from configs.load import explain
 from configs.schema.serve import AUTO, CanaryConfig, ModelUserConfig
 from configs.settings import weights_dir
-from deployments.autoscaling import LEAST, told
+from deployments.autoscaling import LEAST, load_report
 from deployments.compat import keep_replica_on_loopback
 from deployments.model_index import ClusterReports, cluster_reports
-from deployments.replicas.canary import A_CANARY, Canary, Loaded
-from deployments.replicas.rehearsal import LASTS_S
+from deployments.replicas.canary import CANARY_PREFIX, Canary, Loaded
+from deployments.replicas.rehearsal import REHEARSAL_TIMEOUT_S
 from models.base import ModelInfo
 from models.errors import EngineError, EngineLost, EngineOverloaded, ModelNotLoaded, PackMissing
 from models.memory import give_back
@@ -142,7 +142,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         try:
             loaded = await self._load(canary.model)
         except ModelNotLoaded as error:
-            raise ModelNotLoaded(f"{A_CANARY} was refused: {error}") from error.__cause__
+            raise ModelNotLoaded(f"{CANARY_PREFIX} was refused: {error}") from error.__cause__
         self._canary = Canary(canary.model, loaded, canary.share)
         logger.info("canary_loaded", extra={"model": loaded[1].id})
 
@@ -152,10 +152,10 @@ class ModelDeployment(ABC, Generic[ModelT]):
         loaded = await asyncio.to_thread(self.load_now, name)
         if self._loaded is not None:
             try:
-                async with asyncio.timeout(LASTS_S):
+                async with asyncio.timeout(REHEARSAL_TIMEOUT_S):
                     await self._rehearse(loaded, self._loaded)
             except TimeoutError:
-                text = f"{name} was not rehearsed within {LASTS_S:.0f} s"
+                text = f"{name} was not rehearsed within {REHEARSAL_TIMEOUT_S:.0f} s"
                 raise ModelNotLoaded(text) from None
             except EngineError as error:
                 raise ModelNotLoaded(f"{name} failed its rehearsal: {error}") from None
@@ -184,7 +184,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         """For `deployments.autoscaling`; Serve calls it every few seconds."""
         load = self.load() if self._loaded is not None else 0.0
         used, self._used = self._used, False
-        return told(max(load, LEAST * used))  # Serve looks between short requests
+        return load_report(max(load, LEAST * used))  # Serve looks between short requests
 
     @abstractmethod
     async def try_engine(self, loaded: Loaded[ModelT]) -> None:
@@ -300,7 +300,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
     async def _try_until_it_works(self, loaded: Loaded[ModelT]) -> None:
         while loaded is self._loaded:
             try:
-                await asyncio.wait_for(self.try_engine(loaded), LASTS_S)
+                await asyncio.wait_for(self.try_engine(loaded), REHEARSAL_TIMEOUT_S)
                 break
             except Exception as error:  # of any library
                 self._failure = error

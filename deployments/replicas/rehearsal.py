@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 H = TypeVar("H", bound=ModelHandle)
 
-LASTS_S = 120.0  # at most
+REHEARSAL_TIMEOUT_S = 120.0
 LEAST_S, MOST_S = 0.3, 60.0  # of audio for a sentence
 SILENCE = 1e-3  # root mean square
 KEPT = 0.5  # of the similarity to the sentence that the model before reached

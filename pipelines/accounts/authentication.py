@@ -44,7 +44,7 @@ DIGESTS_TTL_S = 2.0
 DIGESTS_PER_S = 20_000  # longer for more keys: to read one takes 1.5 µs, so 3 % of a core
 UNAUTHORIZED = "the API key or token is wrong, revoked or expired"
 UNKNOWN_SECRET = "the client secret or browser token is wrong or has expired"
-MISPLACED_SECRET = "a client secret opens the Realtime socket alone; send an API key or a token"
+MISPLACED_SECRET = "a client secret can only open the Realtime socket; send an API key or a token"
 AUDIT_INTERVAL = timedelta(hours=1)
 """Between two audit entries about one key. When the key ends, a new interval begins."""
 MAX_REMEMBERED = 10_000  # keys; only existing ones, so guessed keys do not fill this

@@ -112,7 +112,7 @@ def _add_within_limit(session: Session, row: ClientSecret) -> None:
     lock_workspace(session, row.workspace_id)  # serialises the creation of secrets
     if live_secrets(session, row.workspace_id, row.created_at) >= MAX_SECRETS:
         raise TooManyClientSecrets(
-            f"the workspace has {MAX_SECRETS} client secrets that have not expired; use each "
-            "several times, or let them expire sooner"
+            f"the workspace has {MAX_SECRETS} client secrets that have not expired; reuse "
+            "them, or let them expire sooner"
         )
     session.add(row)

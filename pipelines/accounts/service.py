@@ -243,7 +243,7 @@ class Accounts:
             expires_at = expires_at or principal.expires_at
             if expires_at > principal.expires_at:
                 raise InvalidRequest(
-                    "expires_at: must not be after the end of the key that makes it"
+                    "expires_at: must not be later than the expiry of the key that creates it"
                 )
         new = self._new_key(principal.workspace_id, name, asked, expires_at)
         await self._database.run(_add_key_within_limit, new.row, principal.actor)

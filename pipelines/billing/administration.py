@@ -18,7 +18,7 @@ MAX_REFERENCE = 50  # characters; the ledger keeps it as the operation's id
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """A workspace with its owner's address and its credit in USD."""
+    """A workspace, with its owner's e-mail address and its credit in USD."""
 
     id: str
     email: str

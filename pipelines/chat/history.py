@@ -323,7 +323,7 @@ def check_results(history: Sequence[ChatMessage], said: Sequence[ChatMessage]) -
     for message in (*history, *said):
         called.update(call["id"] for call in message.extra.get("tool_calls", ()))
         if message.role == "tool" and message.extra.get("tool_call_id") not in called:
-            raise InvalidRequest("tool_call_id: there is no call of that id before the result")
+            raise InvalidRequest("tool_call_id: no earlier call has that id")
 
 
 def _size(message: ChatMessage) -> int:

@@ -365,7 +365,7 @@ class ChatPipeline:
         if not up or len(up) < len(listed):
             raise EngineLost("a chat model is down, possibly the requested one")
         ids = ", ".join(sorted(info.id for info in up))
-        raise ModelNotFound(f"there is no chat model of that name; there are: {ids}")
+        raise ModelNotFound(f"no chat model has that name; available: {ids}")
 
 
 def _redacted(

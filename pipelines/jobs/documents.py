@@ -123,7 +123,7 @@ class _Epub:
         try:
             self._zip = ZipFile(io.BytesIO(data))
         except (BadZipFile, ValueError, NotImplementedError):
-            raise InvalidRequest("document: is not an EPUB, nor text") from None
+            raise InvalidRequest("document: is neither an EPUB nor text") from None
 
     def book(self) -> Book:
         roots = (token.attributes for token in self._tokens("META-INF/container.xml"))

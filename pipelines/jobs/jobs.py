@@ -147,7 +147,7 @@ class Jobs(JobQueue):
         StorageUnavailable."""
         job, files = await self._find(principal, job_id, "result")
         if job.kind != "transcription":
-            raise InvalidRequest("the job is no transcription, and has no transcript")
+            raise InvalidRequest("the job is not a transcription and has no transcript")
         return [await self.read(job, one) for one in files]
 
     async def begin_batch(self, principal: Principal, job_id: UUID, options: bytes) -> Job:
@@ -206,7 +206,7 @@ class Jobs(JobQueue):
         StorageUnavailable."""
         job, files = await self._find(principal, job_id, "options", "failed")
         if job.kind != BATCH:
-            raise NotFound("the workspace has no batch of that id")
+            raise NotFound("no batch of the workspace has that id")
         options = next(one for one in files if one.kind == "options")
         failed = sum(round(one.seconds) for one in files if one.kind == "failed")
         return job, await self.read(job, options), failed
@@ -246,7 +246,9 @@ class Jobs(JobQueue):
         workspace = session.get(Workspace, workspace_id)
         most = plan_limits(session, self._plans, workspace_id).jobs
         if workspace is not None and workspace.retention == "zero":
-            raise InvalidRequest("a workspace with zero retention has no jobs: they store audio")
+            raise InvalidRequest(
+                "jobs are not available with zero retention, because they store audio"
+            )
         check_room(session, self._plans, workspace_id, more=1)
         if jobs.count_unfinished(session, workspace_id) >= most:
             raise PlanRequired(
@@ -288,10 +290,10 @@ def _own(session: Session, principal: Principal, job_id: UUID, *, lock: bool = F
     """Raises NotFound."""
     job = jobs.job_of(session, principal.workspace_id, job_id, _kinds(principal), lock=lock)
     if job is None:
-        raise NotFound("the workspace has no job of that id; GET /jobs lists them")
+        raise NotFound("no job of the workspace has that id; GET /jobs lists them")
     return job
 
 
 def _check_waits(job: Job, number: int) -> None:
     if job.kind == BATCH or job.status != "uploading" or number > job.parts:
-        raise InvalidRequest("number: the job does not wait for that part")
+        raise InvalidRequest("number: the job is not waiting for this part")

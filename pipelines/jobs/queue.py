@@ -42,7 +42,7 @@ class JobQueue(LeasedQueue[Job]):
     _work: JobsConfig
 
     of_table = Job
-    given_up = "the job could not be done, and may be tried again; it costs no more than is kept"
+    given_up = "the job failed and can be tried again; only its stored results are charged"
 
     async def files(self, claimed: Job, kind: str) -> list[JobFile]:
         """Those of a kind in their order."""

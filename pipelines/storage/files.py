@@ -50,7 +50,7 @@ PROBE = ".probe-"
 MARK = ".store"
 TRY_TIMEOUT_S = 5.0
 TRY_AGAIN_S = 30.0
-GONE = "this address of a file is wrong, or it has expired"
+GONE = "the URL of this file is wrong or has expired"
 
 
 def keep_files(session: Session, workspace_id: int, file_ids: Iterable[str]) -> None:

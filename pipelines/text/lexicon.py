@@ -48,17 +48,17 @@ def to_ipa(phonemes: str, alphabet: str) -> str:
 
 
 class Pronunciation(BaseModel):
-    """How a word, or several words, are spoken: by phonemes, as other words, or both: then the
-    other words are for voices that take no phonemes."""
+    """The pronunciation of a word or phrase, as phonemes, other words, or both. With both, voices
+    without phoneme support use the words."""
 
     model_config = ConfigDict(strict=True)
 
-    grapheme: str = Field(min_length=1, max_length=100, description="The word as it is written.")
+    grapheme: str = Field(min_length=1, max_length=100, description="Written word or phrase.")
     phoneme: str | None = Field(default=None, max_length=200)
     alphabet: Literal["ipa", "x-sampa"] = "ipa"
-    alias: str | None = Field(default=None, max_length=200, description="What is read instead.")
+    alias: str | None = Field(default=None, max_length=200, description="Spoken words.")
     language: str | None = Field(
-        default=None, pattern="^[a-z]{2,3}$", description="ISO 639-1; null for all."
+        default=None, pattern="^[a-z]{2,3}$", description="ISO 639-1 code; null for all languages."
     )
     case_sensitive: bool = True
 

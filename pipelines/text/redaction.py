@@ -50,7 +50,7 @@ _BEFORE_AT = _compiled("(?i:{local})")
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """`text[start:end]`, in code points."""
+    """Personal data at `text[start:end]`, in code points."""
 
     kind: Kind
     start: int

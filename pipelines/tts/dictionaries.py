@@ -20,11 +20,11 @@ MAX_ENTRIES = 1000
 VERSIONS = 10  # the newest ones, which a dictionary keeps
 KEPT_ENTRIES = 5000  # entries of all versions that a dictionary keeps
 _VERSIONS = TypeAdapter(dict[int, list[Pronunciation]])
-_NO_DICTIONARY = "there is no such pronunciation dictionary; GET /pronunciations lists them"
+_NO_DICTIONARY = "no pronunciation dictionary has that id; GET /pronunciations lists them"
 
 
 class DictionaryRef(BaseModel):
-    """A dictionary of the workspace, in its newest version or in one of its last ten."""
+    """A dictionary of the workspace, in its newest version or one of the last ten."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -61,7 +61,7 @@ class Dictionaries:
         row, versions = await self._database.read(self._open, workspace_id, which.id)
         entries = versions.get(which.version or row.version)
         if entries is None:
-            raise NotFound("the dictionary has no such version any more")
+            raise NotFound("the dictionary no longer has that version")
         return row, entries
 
     async def save(

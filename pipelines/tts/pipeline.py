@@ -147,7 +147,7 @@ class SpeechPipeline:
             passages, unread = await self._read(request, tokens, voice)
             if unread and not any(map(str.isalpha, "".join(part.text for part in passages))):
                 unread_text = ", ".join(unread)[:SHOWN_CHARACTERS]
-                raise UnreadableText(f"text: no voice here reads {unread_text}", unread)
+                raise UnreadableText(f"text: no available voice can read {unread_text}", unread)
             voice = named or (passages[0].voice if passages else voice)
         letters = await self._count(request, passages)
         policy = self._first_chunk_policy(voice) if early_start else None

@@ -58,14 +58,14 @@ _TABLES = load_yaml(SsmlTables, "ssml")
 
 
 class ScriptTurn(BaseModel):
-    """What one speaker of a script says, in SSML or not."""
+    """A line of a script: one speaker's text or SSML."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
     text: str = Field(min_length=1)
-    voice: str | None = Field(default=None, max_length=200, description="An id or a name.")
+    voice: str | None = Field(default=None, max_length=200, description="Voice id or name.")
     pause: float | None = Field(
-        default=None, ge=0, le=10, description="Seconds before it, 0.45 if null."
+        default=None, ge=0, le=10, description="Pause before the line, in seconds. Default: 0.45."
     )
 
 

@@ -30,7 +30,7 @@ KEPT_PACKS = 32  # a pack has half a megabyte
 CATEGORY = "Professional Cloning"
 LOWEST_FEMALE_HZ = 165.0  # most women speak higher, and most men lower
 FALLBACK_LANGUAGE = "en"
-STILL_MADE = "the voice is still being made; GET /voices/{} shows how far it is"
+STILL_MADE = "the voice is still being made; GET /voices/{} shows its progress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,9 @@ class VoiceDirectory:
 
     def _not_found(self, field: str) -> NoReturn:
         if any(name not in self._seen for name in self._models):
-            raise EngineLost("a text-to-speech model is not ready; the voice may be one of its own")
+            raise EngineLost(
+                "a text-to-speech model is not ready, and the voice may be one of its voices"
+            )
         raise VoiceNotFound(f"no voice has that {field}; GET /default-voices lists them")
 
     def _with_model(self, voice: ReadyCustomVoice) -> AvailableVoice | None:

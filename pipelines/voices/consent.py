@@ -61,7 +61,9 @@ class Consent:
         code = next((c for c in map(iso_code, engine_codes(language)) if c in known), None)
         if code is None:
             names = ", ".join(known)
-            raise InvalidRequest(f"language: {language[:40]!r} has no sentence; these do: {names}")
+            raise InvalidRequest(
+                f"language: {language[:40]!r} has no consent sentence; available: {names}"
+            )
         random = secrets.SystemRandom()
         words = tuple(random.sample(known[code].words, self._config.drawn_words))
         sentences = {"voice": known[code].sentence, "speaker": known[code].speaker_sentence}
@@ -92,7 +94,7 @@ class Consent:
                 "/consent-sentences issues together with this token"
             )
         if words is None and (purpose == "speaker" or self.needed == "attest"):
-            raise InvalidRequest("consent: say what the speaker agreed to")
+            raise InvalidRequest("consent: state what the speaker agreed to")
         return None
 
     def open(

@@ -38,7 +38,7 @@ from pipelines.voices.report import VoiceReport
 from pipelines.voices.service import NOT_FOUND, UNCLAIMED_S, CustomVoices, new_id, parse_voice_id
 from pipelines.voices.voice_object import VoiceGenderGiven, voice_event
 
-NO_VOICE = "file: it is no voice that this version of the service has exported"
+NO_VOICE = "file: is not a voice that this version of the service can import"
 MARK, SALT_BYTES, ABOUT = b"antiphon voice 1\n", 16, "exported voice "
 MAX_BYTES = 3 << 20
 CODE_LIFETIME = timedelta(days=7)
@@ -100,7 +100,9 @@ class VoiceLibrary:
         """Ogg Opus. Raises NotFound or StorageUnavailable."""
         voice = await self._custom.get(principal, voice_id)
         if voice.preview_file is None:
-            raise NotFound("there is no preview: one is kept while the voice is being made")
+            raise NotFound(
+                "there is no preview: previews exist only while the voice is being built"
+            )
         return await self._custom.files.read(voice.workspace_id, voice.preview_file)
 
     async def offer(
@@ -111,7 +113,9 @@ class VoiceLibrary:
         code, which is not stored. Raises VoiceNotReady, InvalidRequest or NotFound."""
         voice = await self._custom.ready(principal, voice_id)
         if voice.consent_at is None or is_consent_claimed(voice):
-            raise InvalidRequest("this service has no consent of the speaker on record: no sharing")
+            raise InvalidRequest(
+                "there is no consent of the speaker on record, so the voice cannot be shared"
+            )
         if workspace_id == voice.workspace_id:
             raise InvalidRequest("workspace_id: this workspace has the voice already")
         code = f"shr_{secrets.token_urlsafe(24)}" if workspace_id is None else None
@@ -153,7 +157,7 @@ class VoiceLibrary:
             taken = update(VoiceShare).values(workspace_id=principal.workspace_id, code_digest=None)
             share = session.exec(select(VoiceShare).where(is_it, is_open)).first()
             if share is None or not change_rows(session, taken.where(is_it)):
-                raise NotFound("code: no offer of a voice has it, or it has been used or expired")
+                raise NotFound("code: is unknown, or has been used or expired")
             if voice_of(session, principal.workspace_id, share.voice_id) is not None:
                 raise InvalidRequest("code: this workspace has the voice already")
             return _change(session, principal, share.id, accept=True)
@@ -209,7 +213,9 @@ class VoiceLibrary:
         except WeightsCorrupt:
             raise InvalidRequest(NO_VOICE) from None
         if custom.consent.needed != "off" and file.consent_at is None:
-            raise InvalidRequest("file: it has no consent of the speaker, which is required here")
+            raise InvalidRequest(
+                "file: does not contain the speaker's consent, which is required here"
+            )
         if passphrase:  # who knows it can make such a file
             file.consent_claimed = True
         if custom.consent.needed == "spoken":

@@ -44,18 +44,18 @@ class StockSimilarity(_ReportPart):
     """The similarity of a stock voice to the speaker."""
 
     voice: str
-    name: str | None = Field(default=None, description="Display name; None: as `voice`.")
+    name: str | None = Field(default=None, description="Display name, if it differs from `voice`.")
     similarity: FiniteFloat
 
 
 class Pitch(_ReportPart):
-    """Histograms of the fundamental, over the voiced frames of each."""
+    """Histograms of the fundamental frequency over voiced frames."""
 
-    hz_bins: list[FiniteFloat] = Field(description="Edges in Hz, one more than there are shares.")
-    source: list[FiniteFloat] = Field(description="Shares of the recordings' frames, sum 1.")
-    clone: list[FiniteFloat] = Field(description="Shares of the clone's frames, sum 1.")
-    source_hz: FiniteFloat | None = Field(default=None, description="Median of the recordings.")
-    clone_hz: FiniteFloat | None = Field(default=None, description="Median of the clone.")
+    hz_bins: list[FiniteFloat] = Field(description="Bin edges in Hz, one more than bins.")
+    source: list[FiniteFloat] = Field(description="Frames of the recordings by bin, sum 1.")
+    clone: list[FiniteFloat] = Field(description="Frames of the clone by bin, sum 1.")
+    source_hz: FiniteFloat | None = Field(default=None, description="The recordings' median pitch.")
+    clone_hz: FiniteFloat | None = Field(default=None, description="The clone's median pitch.")
 
     @model_validator(mode="after")
     def _fits(self) -> "Pitch":
@@ -65,7 +65,7 @@ class Pitch(_ReportPart):
 
 
 class Spectrum(_ReportPart):
-    """Long-term average spectra of the speech, each with a mean of 0 dB."""
+    """Long-term average spectra of the speech, each normalised to a mean of 0 dB."""
 
     hz: list[FiniteFloat]
     source_db: list[FiniteFloat]
@@ -81,16 +81,16 @@ class Spectrum(_ReportPart):
 class Judged(_ReportPart):
     """Scores of the finished voice on held-out sentences and recordings.
 
-    `stock_…` are the scores of stock voices. None: not measured.
+    `stock_…` are the scores of stock voices. Null means not measured.
     """
 
-    similarity: FiniteFloat = Field(description="Cosine of embeddings; 1 is the same speaker.")
+    similarity: FiniteFloat = Field(description="Cosine similarity; 1 is the same speaker.")
     stock_similarity: FiniteFloat | None = None
     replaced_similarity: FiniteFloat | None = None  # of the voice that it is to replace
     recordings_similarity: FiniteFloat | None = None  # of the others with the held-out ones
     second_similarity: FiniteFloat | None = Field(
         default=None,
-        description="By a second encoder, CAM++, that the search does not use: 0.1 for two people.",
+        description="Similarity by CAM++, which the search does not use; 0.1 is another person.",
     )
     stock_second_similarity: FiniteFloat | None = None
     recordings_second_similarity: FiniteFloat | None = None
@@ -98,7 +98,7 @@ class Judged(_ReportPart):
         default=None, description="Word error rate of a speech recogniser."
     )
     stock_wer: FiniteFloat | None = None
-    dnsmos: FiniteFloat | None = Field(default=None, description="Quality, 1 to 5 (DNSMOS).")
+    dnsmos: FiniteFloat | None = Field(default=None, description="DNSMOS quality score, 1 to 5.")
     stock_dnsmos: FiniteFloat | None = None
 
 
@@ -115,14 +115,14 @@ def _is_sound(text: str) -> str:
 Sound = Annotated[
     str,
     AfterValidator(_is_sound),
-    Field(description="Ogg Opus in base64.", json_schema_extra={"contentEncoding": "base64"}),
+    Field(description="Ogg Opus audio in base64.", json_schema_extra={"contentEncoding": "base64"}),
 ]
 
 
 class Samples(_ReportPart):
-    """Excerpts of the recordings and the clone, to be compared by ear."""
+    """Excerpts of the recordings and the clone, for listening."""
 
-    sentence: str = Field(description="What the clone says.")
+    sentence: str = Field(description="Sentence that the clone speaks.")
     source: Sound
     clone: Sound
 
@@ -131,12 +131,12 @@ class VoiceReport(_ReportPart):
     """How a voice was built, and its measured quality."""
 
     version: Literal[1] = 1
-    evaluations: int = Field(ge=0, description="Candidates that were tried.")
-    seconds: FiniteFloat = Field(ge=0, description="Computing time of all attempts together.")
+    evaluations: int = Field(ge=0, description="Number of candidates tried.")
+    seconds: FiniteFloat = Field(ge=0, description="Total computing time, in seconds.")
     similarity_curve: list[tuple[int, FiniteFloat]] = Field(
-        max_length=5000, description="The best so far: [evaluation, similarity], in order."
+        max_length=5000, description="Best similarity so far, as [evaluation, similarity]."
     )
-    stock: list[StockSimilarity] = Field(description="Every stock voice, the nearest first.")
+    stock: list[StockSimilarity] = Field(description="All stock voices, most similar first.")
     pitch: Pitch | None = None
     spectrum: Spectrum | None = None
     judged: Judged | None = None

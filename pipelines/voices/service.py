@@ -274,7 +274,7 @@ class CustomVoices:
         count = sum(one.get("error", "internal_error") not in SERVICE_FAULTS for one in failed)
         plan = "" if workspace is None else workspace.plan
         if count >= max(LEAST_FAILURES, self._plans.limits_of(plan).custom_voices):
-            message = f"{count} voices failed within a day, as many as the plan allows to"
+            message = f"{count} voices failed within a day, which is the limit of the plan"
             raise PlanRequired(f"{message}; try again tomorrow, or subscribe to a larger plan")
         if ledger.credit_of(session, workspace_id) < (cost := self.billing.cost("voice", 1)):
             raise self.billing.refusal("voice", cost)

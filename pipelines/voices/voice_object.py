@@ -31,25 +31,25 @@ class NewVoice:
 
 
 class CustomVoice(BaseModel):
-    """A voice and its progress."""
+    """A custom voice and its progress."""
 
     id: str
     name: str
     description: str | None
-    language: str = Field(description="ISO 639-1 code; detected in the samples if not given.")
+    language: str = Field(description="ISO 639-1 code, as given or detected.")
     gender: VoiceGenderGiven
     status: VoiceStatus
     is_custom: bool
     created_at: Moment
-    estimated_completion: Moment = Field(description="The actual time once it is finished.")
-    progress: float = Field(description="Share of the work that is done, 0 to 1.")
+    estimated_completion: Moment = Field(description="Once finished, the actual completion time.")
+    progress: float = Field(description="Share of work done, 0 to 1.")
     similarity: float | None = Field(
-        description="Of its speech or preview to held-out recordings; 1 is the same speaker."
+        description="Similarity to held-out recordings; 1 is the same speaker."
     )
-    reason: str | None = Field(description="Why it failed.")
+    reason: str | None = Field(description="Why the build failed.")
     preview_at: Moment | None = Field(description="When `GET /voices/{id}/preview` last changed.")
-    version_of: str | None = Field(description="The voice that it replaces if it is better.")
-    owner: str | None = Field(description="The workspace that shares it; null: this one.")
+    version_of: str | None = Field(description="Voice that this version replaces if it is better.")
+    owner: str | None = Field(description="Workspace that shares the voice; null if own.")
     is_imported: bool
 
 

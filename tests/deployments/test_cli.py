@@ -91,7 +91,7 @@ def test_a_text_is_spoken_into_a_file_whose_name_gives_the_format(
         assert spoken.getnframes() == len(spoken.readframes(10**7)) // 2
     silent = shell.run("speak", "Hello Привет [laughs] there.", "-o", str(tmp_path / "b.mp3"))
     warned = silent.stderr.decode()
-    assert silent.returncode == 0 and "Warning: no voice reads Привет" in warned
+    assert silent.returncode == 0 and "Warning: no voice can read Привет" in warned
     assert "Warning: not followed: [laughs]" in warned
     piped = shell.run("speak", "-o", "-", "--format", "wav", given=b"From a pipe.")
     assert piped.stdout.startswith(b"RIFF") and piped.returncode == 0
@@ -388,20 +388,20 @@ def test_a_login_stores_a_key_that_only_the_user_can_read_and_only_that_service_
         (("speak", "x", "-o", "a.xyz"), 2, "--format is needed"),
         (("speak", " "), 2, "no text"),
         (("speak", "x", "-o", "-", "--format", "wav", "--voice", "Missing"), 1, "voice"),
-        (("speak", "word " * 2000, "-o", "a.wav"), 2, "has to be mp3 or opus"),
-        (("listen",), 2, "name recordings"),
+        (("speak", "word " * 2000, "-o", "a.wav"), 2, "must be mp3, aac or opus"),
+        (("listen",), 2, "name a recording"),
         (("listen", "/nowhere.wav"), 2, "does not exist"),
         (("chat", "a", "--model", "gpt-9"), 1, "no chat model"),
         (("correct", "a", "--in-place"), 2, "needs --file"),
         (("--key", "sk_wrong", "usage"), 3, "wrong, revoked or expired"),
         (("--url", "http://127.0.0.1:9", "usage"), 4, "does not answer"),
         (("keys", "delete", "7", "--yes"), 1, "no API key"),
-        (("--url", "127.0.0.1:9", "usage"), 2, "has to begin with http"),
-        (("talk",), 2, "is installed to record"),
+        (("--url", "127.0.0.1:9", "usage"), 2, "must start with http"),
+        (("talk",), 2, "to record, install one of"),
         (("explain", "<speak>a<brake/></speak>"), 1, "column 9: <brake> is not supported"),
         (("explain", "--ssml", "a <brake/>"), 1, "line 1, column 3: <brake> is"),
         (("speak", "--ssml", "a\nb <brake/>", "-o", "a.mp3"), 1, "line 2, column 3: <brake> is"),
-        (("speak", "x", "-o", "a.mp3", "-p", "None"), 1, "there is no dictionary None"),
+        (("speak", "x", "-o", "a.mp3", "-p", "None"), 1, "no dictionary is called None"),
         (("pronunciations", "create", "a", "b"), 1, "entries.0"),
         (("fly",), 2, "No such command"),
     ],

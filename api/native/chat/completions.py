@@ -29,17 +29,17 @@ DONE = b"data: [DONE]\n\n"
 ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "model": ChatCompletion,
-        "description": "The answer, or its chunks as server-sent events when `stream` is true",
+        "description": "The answer; with `stream`, its chunks as server-sent events",
         "content": {"text/event-stream": {}},  # a schema would be taken for that of an event
     }
 }
 
 
-@router.post("/v1/chat/completions", summary="Chat", responses=ANSWERS)
+@router.post("/v1/chat/completions", summary="Create a chat completion", responses=ANSWERS)
 @router.post(
     "/openai/v1/chat/completions",
-    summary="Chat, for OpenAI's clients",
-    description="The same, but errors have OpenAI's shape and `stream` is false by default.",
+    summary="Create a chat completion, for OpenAI's clients",
+    description="Like `POST /v1/chat/completions`, but `stream` is off by default.",
     responses=ANSWERS,
 )
 async def complete(
@@ -49,7 +49,7 @@ async def complete(
     chat: ChatDep,
     operation: OperationDep,
 ) -> Response:
-    """Answers `messages`, or corrects `text`. Without `chat_id` the turn begins a saved chat."""
+    """Answers `messages`, or corrects `text`. Without `chat_id`, a new saved chat is started."""
     began = time.monotonic()
     stream = not is_openai(request) if body.stream is None else body.stream
     # An error before the first piece still sets the HTTP status.

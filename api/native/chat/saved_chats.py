@@ -51,7 +51,7 @@ def to_chat_id(chat_id: str) -> UUID:
         raise ChatNotFound from None
 
 
-@router.get("/chats", summary="The workspace's saved chats, last used first")
+@router.get("/chats", summary="List saved chats, last used first")
 async def list_saved(
     principal: PrincipalDep, chat: ChatDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ListedChat]:
@@ -59,7 +59,7 @@ async def list_saved(
     return query.answer([ListedChat.model_validate(one) for one in chats], total)
 
 
-@router.get("/chats/{chat_id}", summary="A saved chat and a page of its messages, oldest first")
+@router.get("/chats/{chat_id}", summary="Get a saved chat and a page of its messages")
 async def read_saved(
     chat_id: str,
     principal: PrincipalDep,

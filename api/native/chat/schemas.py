@@ -36,7 +36,7 @@ JsonSchema = dict[str, Any]
 
 def _checked_arguments(text: str) -> str:
     if (arguments := call_arguments(text)) is None:
-        raise ValueError(f"must be a JSON object as text, at most {MOST_DEPTH} levels deep")
+        raise ValueError(f"must be a string with a JSON object, at most {MOST_DEPTH} levels deep")
     return arguments
 
 
@@ -56,7 +56,7 @@ class ToolCall(RequestModel):
 
 
 class Tool(RequestModel):
-    """A function that the model may call; `parameters` is a JSON schema of its arguments."""
+    """A function that the model may call. `parameters` is the JSON schema of its arguments."""
 
     name: FunctionName
     description: Annotated[str, Field(max_length=4096)] | None = None
@@ -69,7 +69,7 @@ class Tool(RequestModel):
 
 
 class OpenAITool(RequestModel):
-    """The same in OpenAI's shape."""
+    """A function that the model may call, in OpenAI's shape."""
 
     type: Literal["function"]
     function: Tool
@@ -115,7 +115,7 @@ ResponseFormat = Annotated[
 
 class AnsweredFunction(BaseModel):
     name: str
-    arguments: str = Field(description="JSON that obeys the parameters of the tool.")
+    arguments: str = Field(description="Arguments as JSON, valid for the tool's parameters.")
 
 
 class AnsweredCall(BaseModel):
@@ -125,14 +125,14 @@ class AnsweredCall(BaseModel):
 
 
 class Replacement(RequestModel):
-    """Replaces `term` wherever it occurs as whole words, regardless of case."""
+    """Replaces whole-word occurrences of `term`, ignoring case."""
 
     term: Annotated[str, Field(max_length=200), NOT_BLANK]
     replacement: Annotated[str, Field(max_length=200)]
 
 
 class StyleFields(RequestModel):
-    """Style options of a correction; the corrector chooses those that are absent."""
+    """Style options of a correction. Omitted options are chosen by the corrector."""
 
     tone: Annotated[OneLine, Field(max_length=100)] | None = None
     auto_capitalize: Annotated[bool | None, Field(alias="autoCapitalize")] = None
@@ -142,7 +142,7 @@ class StyleFields(RequestModel):
 
 
 class CorrectionFields(RequestModel):
-    """Of a body with `text` in place of `messages`."""
+    """Options of a correction, which has `text` in place of `messages`."""
 
     text: Annotated[str, Field(max_length=MAX_CHARACTERS), NOT_BLANK] | None = None
     dictionary: Annotated[list[Replacement], Field(max_length=MAX_ENTRIES)] | None = None
@@ -158,7 +158,7 @@ class CorrectionFields(RequestModel):
 
 
 class EditBody(BaseModel):
-    """`text[start:end]` of the caller's text, in Unicode code points, became `replacement`."""
+    """One edit: `text[start:end]`, in Unicode code points, was replaced by `replacement`."""
 
     start: int
     end: int
@@ -168,14 +168,14 @@ class EditBody(BaseModel):
 
 
 class WarningBody(BaseModel):
-    """What was asked for and not done, and why."""
+    """A requested change that was not made, and the reason."""
 
     kind: Purpose
     message: str
 
 
 class CorrectionBody(BaseModel):
-    """All edits, in order and without overlaps; applied to `text` they give `content`."""
+    """The edits that turn `text` into `content`, in order and without overlaps."""
 
     edits: list[EditBody]
     warnings: list[WarningBody]
@@ -208,7 +208,7 @@ def joins(*kinds: str) -> Callable[[object], object]:
             if not isinstance(part, dict) or part.get("type") not in kinds:
                 raise ValueError(f"only parts of type {named} are supported")
             if not isinstance(part.get("text"), str):
-                raise ValueError("a part needs a text of type string")
+                raise ValueError("a part needs a string in its field text")
             texts.append(part["text"])
         if not texts:
             raise ValueError("must have at least 1 part")
@@ -253,7 +253,7 @@ class Message(RequestModel):
         if self.content is None and not (self.role == "assistant" and self.tool_calls):
             raise ValueError("content must be a string or a list of text parts")
         if self.role == "tool" and self.tool_call_id is None:
-            raise ValueError("tool_call_id: a message of role 'tool' names the call it answers")
+            raise ValueError("tool_call_id: is required in a message of role 'tool'")
         return self
 
     def to_message(self) -> ChatMessage:
@@ -275,7 +275,7 @@ class StreamOptions(RequestModel):
 
 
 class AnswerFields(RequestModel):
-    """The model, and what its answer may be."""
+    """The model, and the options of its answer."""
 
     model: Annotated[str, Field(max_length=200)] | None = DEFAULT_MODEL
     chat_template_kwargs: TemplateOptions | None = None
@@ -304,9 +304,9 @@ class AnswerFields(RequestModel):
             raise ValueError("tools: names must be unique")
         if isinstance(self.tool_choice, NamedTool):
             if self.tool_choice.function.name not in names:
-                raise ValueError("tool_choice: there is no tool of that name")
+                raise ValueError("tool_choice: no tool has that name")
         elif self.tool_choice == "required" and not names:
-            raise ValueError("tool_choice: 'required' needs tools")
+            raise ValueError("tool_choice: 'required' needs at least one tool")
         return self
 
     def all_tools(self) -> list[Tool]:
@@ -374,15 +374,15 @@ class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
     @model_validator(mode="after")
     def _has_one_mode(self) -> "ChatCompletionBody":
         if self.text is not None and self.messages is not None:
-            raise ValueError("give either messages or text, not both")
+            raise ValueError("send either messages or text, not both")
         if self.text is None and self.messages is None:
-            raise ValueError("messages: at least 1 message is required, or a text to correct")
+            raise ValueError("messages: at least one message is required, or a text to correct")
         if self.text is not None and (self.tool or self.tools or self.format() is not None):
             raise ValueError("text: a correction takes neither tools nor response_format")
         if self.text is not None and self.redact:
-            raise ValueError("redact: a text is corrected as it is, only messages are redacted")
+            raise ValueError("redact: applies to messages only, not to a text to correct")
         if self.logprobs or self.top_logprobs:
-            raise ValueError("logprobs: log probabilities are not supported; omit it")
+            raise ValueError("logprobs: log probabilities are not supported; omit this field")
         return self
 
 
@@ -406,7 +406,7 @@ class UsageBody(BaseModel):
 
 
 class ChatCompletion(BaseModel):
-    """The answer when `stream` is false."""
+    """The answer if `stream` is false."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -414,7 +414,7 @@ class ChatCompletion(BaseModel):
     model: str  # what really answered
     choices: list[Choice]
     usage: UsageBody
-    chat_id: str | None = Field(description="Null when the turn is not saved.")
+    chat_id: str | None = Field(description="Saved chat; null if the turn is not saved.")
     response_time_ms: int
     correction: CorrectionBody | None = None  # absent unless a text was corrected
     entities: list[Entity] | None = None  # of the content, with `redact_mode` mark

@@ -55,7 +55,7 @@ class VoiceLabels(BaseModel):
 
 
 class DefaultVoice(BaseModel):
-    """One voice of the list."""
+    """An available voice."""
 
     voice_id: str
     name: str
@@ -64,12 +64,12 @@ class DefaultVoice(BaseModel):
     description: str | None
     categories: list[str]
     voice_type: Literal["cloned", "professional"]
-    is_native: bool = Field(description="True for stock voices, false for custom voices.")
+    is_native: bool = Field(description="True for a stock voice, false for a custom voice.")
     available_tiers: list[str]
 
 
 class DefaultVoices(BaseModel):
-    """Every voice that a request may name."""
+    """All voices that a request can use."""
 
     success: Literal[True] = True
     message: str
@@ -78,7 +78,7 @@ class DefaultVoices(BaseModel):
 
 @router.get("/default-voices", summary="List the available voices")
 async def list_default_voices(principal: PrincipalDep, voices: VoicesDep) -> DefaultVoices:
-    """Every voice of the deployed models, and the workspace's own, by language and name."""
+    """Returns the voices of the deployed models and of the workspace, by language and name."""
     listed = [_item(one) for one in await voices.custom.directory.voices(principal.workspace_id)]
     listed.sort(key=lambda voice: (voice.labels.language_name, voice.name, voice.voice_id))
     return DefaultVoices(message=f"{len(listed)} voices", data=listed)
@@ -105,17 +105,17 @@ def _item(voice: AvailableVoice) -> DefaultVoice:
 
 
 class ConsentFields(BaseModel):
-    """A form with the consent of a speaker; a form has only strings. Unknown fields are ignored."""
+    """Form fields for the consent of a speaker. Unknown fields are ignored."""
 
     name: VoiceName = Field(min_length=1)
     consent: Annotated[str, Field(max_length=2000), AfterValidator(str.strip)] = Field(
-        default="", description="What the speaker agreed to; kept as long as what is made."
+        default="", description="What the speaker agreed to. Stored with the voice or speaker."
     )
     consent_token: Annotated[str, AfterValidator(str.strip)] = Field(
         default="",
         max_length=2000,
-        description="Of a sentence of `POST /consent-sentences`, which one of the files "
-        "begins with.",
+        description="Token from `POST /consent-sentences`. One of the files must start with "
+        "its sentence.",
     )
 
 
@@ -124,8 +124,8 @@ class VoiceFields(ConsentFields):
     language: Annotated[str, AfterValidator(str.strip)] = Field(
         default="",
         max_length=35,
-        description="A language code, such as `es` or, for a British accent, `en-GB`; by default "
-        "it is detected in the files.",
+        description="Language code such as `es`, or `en-GB` for a British accent. Default: "
+        "detected.",
     )
     gender: VoiceGenderGiven = "neutral"
 
@@ -142,9 +142,8 @@ def _files_schema(rules: SampleRules, more: str = "") -> dict[str, Any]:
         "minItems": rules.min_files,
         "maxItems": rules.max_files,
         "description": f"{rules.min_files} to {rules.max_files} recordings of one speaker as MP3, "
-        f"WAV or FLAC, each of {rules.min_seconds:g} to {rules.max_seconds:g} seconds and "
-        f"{MAX_FILE_BYTES >> 20} MB at most, together {rules.min_total_seconds:g} seconds or more."
-        + more,
+        f"WAV or FLAC, each {rules.min_seconds:g} to {rules.max_seconds:g} seconds and at most "
+        f"{MAX_FILE_BYTES >> 20} MB, at least {rules.min_total_seconds:g} seconds in total." + more,
     }
 
 
@@ -161,17 +160,17 @@ async def create_voice(
     principal: PrincipalDep,
     voices: VoicesDep,
     operation: OperationDep,
-    version_of: Annotated[UUID | None, Query(description="A voice to improve.")] = None,
+    version_of: Annotated[UUID | None, Query(description="Voice to improve.")] = None,
 ) -> CustomVoice:
-    """The recordings are checked before the response; the voice takes minutes to build.
+    """Checks the recordings before it responds. Building the voice then takes minutes.
 
-    Its price is held until it is ready, and released if it cannot be built. Without credit,
-    or at the plan's limit of voices, large forms are refused before they are read. Recordings that
-    fail the checks are charged from the 21st time in an hour on.
+    The price is held until the voice is ready, and released if it cannot be built. Without credit,
+    or at the plan's voice limit, large uploads are refused before they are read. The first 20
+    uploads in an hour that fail the checks are free; after that, each one is charged.
 
-    With `version_of` these and the recordings of that voice become a version of it, with an id of
-    its own. The voice stays in use; the version replaces it when it is ready, if it is more similar
-    to held-out recordings, measured in the same way, and fails else.
+    `version_of` creates a new version of that voice, with its own id, from these recordings and the
+    existing ones. When it is ready, it replaces the voice if it is more similar to held-out
+    recordings; otherwise it fails. Until then the voice stays in use.
     """
     rules = voices.custom.rules
     limits = UploadLimits(max_files=rules.max_files)
@@ -188,32 +187,32 @@ async def create_voice(
 
 
 class ConsentRequest(RequestModel):
-    """The body may be an empty object."""
+    """Options of a consent sentence. The body may be an empty object."""
 
     purpose: ConsentPurpose = Field(
-        default="voice", description="A custom voice, or a speaker of `POST /speakers`."
+        default="voice", description="`voice` for `POST /voices`, `speaker` for `POST /speakers`."
     )
     language: str | None = Field(
-        default=None, min_length=2, max_length=35, description="English if absent."
+        default=None, min_length=2, max_length=35, description="Default: English."
     )
 
 
 class ConsentAnswer(BaseModel):
-    """A new sentence of random words."""
+    """A sentence of random words, and its token."""
 
-    sentence: str = Field(description="The speaker reads it at the start of a file.")
+    sentence: str = Field(description="Sentence that the speaker reads at the start of a file.")
     language: str
-    consent_token: str = Field(description="The field `consent_token` of the form.")
+    consent_token: str = Field(description="Value for the form field `consent_token`.")
     expires_at: Moment
 
 
-@router.post("/consent-sentences", summary="Issue a consent sentence")
+@router.post("/consent-sentences", summary="Create a consent sentence")
 async def issue_consent_sentence(
     body: ConsentRequest, principal: PrincipalDep, voices: VoicesDep
 ) -> ConsentAnswer:
-    """The speaker reads the sentence aloud as consent; it expires after an hour.
+    """The speaker consents by reading the sentence aloud. It expires after an hour.
 
-    The recognised words may differ slightly; the speaker must be that of the other files.
+    Small recognition errors are tolerated. The voice must match that of the other files.
     """
     language = body.language or "en"
     sentence, token = voices.custom.consent.issue(principal.workspace_id, language, body.purpose)
@@ -230,14 +229,14 @@ class VoiceQuery(PageQuery):
     language: str | None = Field(
         default=None, max_length=35, pattern="^[A-Za-z]{2,3}([-_][A-Za-z0-9_-]*)?$"
     )
-    version_of: UUID | None = Field(default=None, description="Lists the versions of a voice.")
+    version_of: UUID | None = Field(default=None, description="Voice whose versions are listed.")
 
 
-@router.get("/voices", summary="The workspace's custom voices")
+@router.get("/voices", summary="List custom voices")
 async def list_voices(
     principal: PrincipalDep, voices: VoicesDep, query: Annotated[VoiceQuery, Query()]
 ) -> Page[CustomVoice]:
-    """Newest first, with those that are shared with it."""
+    """Voices come newest first, including those shared with the workspace."""
     listed, total = await voices.custom.page(
         principal,
         query.page,
@@ -249,14 +248,14 @@ async def list_voices(
     return query.answer([custom_voice(voice, owner) for voice, owner in listed], total)
 
 
-@router.get("/voices/{voice_id}", summary="A custom voice")
+@router.get("/voices/{voice_id}", summary="Get a custom voice")
 async def read_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> CustomVoice:
     return custom_voice(await voices.custom.get(principal, voice_id))
 
 
 @router.delete("/voices/{voice_id}", summary="Delete a custom voice")
 async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Done:
-    """Also deletes recordings, versions and shares. An unfinished voice costs its progress."""
+    """Also deletes recordings, versions and shares. The finished share of a build is charged."""
     await voices.custom.delete(principal, voice_id)
     return Done(message="the voice is deleted")
 
@@ -269,7 +268,7 @@ def _asked(request: Request, fields: ConsentFields) -> NewVoice:
 def _files_of(form: MultipartForm, least: int, most: int) -> list[SampleFile]:
     found = [file for file in form.files if file.field in FIELDS]
     if not least <= len(found) <= most:
-        message = f"files: {least} to {most} files are required; {len(found)} came"
+        message = f"files: {least} to {most} files are required, but {len(found)} were sent"
         raise ApiError("invalid_file_count", message, param="files")
     return [
         SampleFile(_printable(file.filename) or f"file {number}", file.path)
@@ -283,7 +282,7 @@ def _printable(filename: str) -> str:
 
 
 class ListedSpeaker(Shown):
-    """An enrolled speaker: their words are told by name in transcripts."""
+    """An enrolled speaker, whom transcripts identify by name."""
 
     id: Id
     name: str
@@ -299,7 +298,7 @@ class ListedSpeaker(Shown):
 async def enrol_speaker(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> ListedSpeaker:
-    """Of the recordings only an embedding of the voice is kept, encrypted.
+    """Only an encrypted voice embedding is stored, not the recordings.
 
     `consent` or `consent_token` is required.
     """
@@ -310,7 +309,7 @@ async def enrol_speaker(
         return ListedSpeaker.model_validate(await while_connected(request.receive, work))
 
 
-@router.get("/speakers", summary="The workspace's enrolled speakers, by name")
+@router.get("/speakers", summary="List enrolled speakers, by name")
 async def list_speakers(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ListedSpeaker]:
@@ -320,6 +319,6 @@ async def list_speakers(
 
 @router.delete("/speakers/{speaker_id}", summary="Delete an enrolled speaker")
 async def delete_speaker(speaker_id: str, principal: PrincipalDep, speech: SpeechDep) -> Done:
-    """Sessions that are open may recognise them until they end."""
+    """Open sessions may identify the speaker until they end."""
     await speech.speakers.delete(principal, speaker_id)
     return Done(message="the speaker is deleted")

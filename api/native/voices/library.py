@@ -36,29 +36,29 @@ async def rename_voice(
 
 @router.get(
     "/voices/{voice_id}/preview",
-    summary="A sentence of a voice that is being made",
+    summary="Get a preview of a voice being built",
     response_class=Response,
     responses={200: {"description": "Ogg Opus", "content": {"audio/ogg": {"schema": BINARY}}}},
 )
 async def read_preview(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Response:
-    """In the best style so far; renewed about every ten seconds until the voice is finished."""
+    """Returns a sentence in the best style so far, updated about every 10 s during the build."""
     sound = await voices.library.preview(principal, voice_id)
     return Response(sound, media_type="audio/ogg", headers={"Cache-Control": "no-store"})
 
 
 class NewShare(RequestModel):
     workspace_id: WorkspaceId | None = Field(
-        default=None, description="Of the other workspace, where its owner has told it."
+        default=None, description="Id of the receiving workspace."
     )
-    by_code: bool = Field(default=False, description="Else a code, for its owner to send.")
+    by_code: bool = Field(default=False, description="Creates a code to pass on.")
     speaker_allows_sharing: Literal[True] = Field(
-        description="That the speaker's consent, which is on record, allows it. It is audited."
+        description="Confirms that the recorded consent allows sharing. It is audited."
     )
 
     @model_validator(mode="after")
     def _has_one_receiver(self) -> "NewShare":
         if (self.workspace_id is not None) == self.by_code:
-            raise ValueError("workspace_id: send it, or by_code: true; e-mails are not verified")
+            raise ValueError("workspace_id: send either workspace_id or by_code: true")
         return self
 
 
@@ -67,19 +67,19 @@ class ShareCode(RequestModel):
 
 
 class ShownShare(Shown):
-    """A voice that is offered to another workspace, or used there."""
+    """The offer of a voice to another workspace."""
 
     id: Id
     voice_id: Id
     name: str
-    owner: str = Field(description="The name of the workspace that has the voice.")
-    is_own: bool = Field(description="Whether that is this workspace.")
-    workspace_id: Id | None = Field(description="That uses the voice, or is offered it.")
+    owner: str = Field(description="Name of the workspace that owns the voice.")
+    is_own: bool = Field(description="True if this workspace owns the voice.")
+    workspace_id: Id | None = Field(description="Receiving workspace.")
     email: Annotated[str | None, BeforeValidator(lambda email: email or None)] = Field(
-        description="To which an earlier release offered it; such an offer has expired."
+        description="Address of an offer by an earlier release; it has expired."
     )
     created_at: datetime
-    expires_at: datetime | None = Field(description="Of a code that was not used yet.")
+    expires_at: datetime | None = Field(description="Expiry of an unused code.")
     accepted_at: datetime | None
 
     @computed_field  # type: ignore[prop-decorator]
@@ -92,7 +92,7 @@ class ShownShare(Shown):
 
 
 class OfferedShare(ShownShare):
-    """An offer; one by code has the code, which is shown this once."""
+    """A new offer. `code` is only shown once."""
 
     code: str | None = None
 
@@ -101,24 +101,24 @@ class OfferedShare(ShownShare):
 async def share_voice(
     voice_id: str, body: NewShare, principal: PrincipalDep, voices: VoicesDep, platform: PlatformDep
 ) -> OfferedShare:
-    """Another workspace can speak with the voice once it has accepted, and no more than that. The
-    offer is for the workspace with that id, or for the first that sends the code within 7 days."""
+    """Lets another workspace use the voice for speech, once it has accepted. The offer is for the
+    given workspace, or for the first one that redeems the code within 7 days."""
     await platform.request_limits.count_change(principal)
     workspace_id = None if body.workspace_id is None else int(body.workspace_id)
     share, code = await voices.library.offer(principal, voice_id, workspace_id)
     return OfferedShare(**dict(ShownShare.model_validate(share)), code=code)
 
 
-@router.post("/voice-shares", summary="Accept a voice by its code")
+@router.post("/voice-shares", summary="Redeem a voice code")
 async def redeem_code(
     body: ShareCode, principal: PrincipalDep, voices: VoicesDep, platform: PlatformDep
 ) -> ShownShare:
-    """A code is for one workspace; it is 404 once it has been used or has expired."""
+    """A code works for one workspace. Returns 404 after it was used or has expired."""
     await platform.request_limits.count_change(principal)
     return ShownShare.model_validate(await voices.library.redeem(principal, body.code))
 
 
-@router.get("/voice-shares", summary="Voices that the workspace offers or is offered")
+@router.get("/voice-shares", summary="List voice shares, given and received")
 async def list_shares(
     principal: PrincipalDep, voices: VoicesDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ShownShare]:
@@ -126,22 +126,22 @@ async def list_shares(
     return query.answer([ShownShare.model_validate(one) for one in found], total)
 
 
-@router.post("/voice-shares/{share_id}/accept", summary="Accept a voice that is offered")
+@router.post("/voice-shares/{share_id}/accept", summary="Accept an offered voice")
 async def accept_share(share_id: str, principal: PrincipalDep, voices: VoicesDep) -> ShownShare:
     accepted = await voices.library.change_share(principal, share_id, accept=True)
     return ShownShare.model_validate(accepted)
 
 
-@router.delete("/voice-shares/{share_id}", summary="End the share of a voice")
+@router.delete("/voice-shares/{share_id}", summary="Stop sharing a voice")
 async def end_share(share_id: str, principal: PrincipalDep, voices: VoicesDep) -> Done:
-    """By either workspace. The voice is unusable in the other one within 5 s, also on sockets."""
+    """Either workspace can do this. The receiver loses the voice within 5 s, even on sockets."""
     await voices.library.change_share(principal, share_id, accept=False)
     return Done(message="the voice is no longer shared")
 
 
 class Sealing(RequestModel):
     passphrase: str | None = Field(
-        default=None, min_length=12, max_length=1000, description="Null: for this workspace only."
+        default=None, min_length=12, max_length=1000, description="Null: only for this workspace."
     )
 
 
@@ -154,8 +154,8 @@ class Sealing(RequestModel):
 async def export_voice(
     voice_id: str, body: Sealing, principal: PrincipalDep, voices: VoicesDep
 ) -> Response:
-    """With its report and the consent, without its recordings. It is encrypted, and a change of it
-    is noticed."""
+    """The file contains the report and the consent, but not the recordings. It is encrypted and
+    authenticated."""
     sealed = await voices.library.save(principal, voice_id, body.passphrase)
     headers = {"Content-Disposition": f'attachment; filename="{voice_id}.voice"'}
     return Response(sealed, media_type="application/octet-stream", headers=headers)
@@ -165,12 +165,12 @@ async def export_voice(
     "/voice-imports",
     status_code=201,
     summary="Import a voice from a sealed file",
-    openapi_extra=form_schema("file", Sealing, BINARY | {"description": "Of an export."}),
+    openapi_extra=form_schema("file", Sealing, BINARY | {"description": "Exported file."}),
 )
 async def import_voice(
     request: Request, principal: PrincipalDep, voices: VoicesDep, operation: OperationDep
 ) -> CustomVoice:
-    """A voice that is ready, free of charge, with the report and consent of the file."""
+    """Creates a ready voice with the report and consent from the file, free of charge."""
     async with receive_form(request, UploadLimits(max_file_bytes=MAX_BYTES)) as form:
         passphrase = validated(Sealing, form.fields).passphrase
         data = await to_thread.run_sync(form.file("file").path.read_bytes)

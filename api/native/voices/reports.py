@@ -46,31 +46,31 @@ _PAGE = {"text/html": {"schema": {"type": "string"}}}
 
 
 class Recording(Shown):
-    """The measurements of one uploaded file, from before the voice was built."""
+    """Measurements of one uploaded file, made before the build."""
 
     seconds: float
-    speech_share: float = Field(description="Share of its duration that is speech.")
-    snr_db: float = Field(description="Level of the speech above the noise between it.")
-    level_dbfs: float = Field(description="Level of the speech.")
-    clipped_share: float = Field(description="Share of samples at the peak level.")
+    speech_share: float = Field(description="Share of the duration that is speech.")
+    snr_db: float = Field(description="Signal-to-noise ratio of the speech.")
+    level_dbfs: float = Field(description="Speech level, in dBFS.")
+    clipped_share: float = Field(description="Share of samples at the peak.")
 
 
 class CustomVoiceReport(VoiceReport):
-    """How a voice was built, and its measured quality."""
+    """How the voice was built, and its measured quality."""
 
     id: str
     name: str
     status: VoiceStatus
-    reason: str | None = Field(description="Why it failed.")
-    recordings: list[Recording] = Field(description="In the order in which they were sent.")
-    page_url: str = Field(description="The report as a page: needs no key, expires in an hour.")
+    reason: str | None = Field(description="Why the build failed.")
+    recordings: list[Recording] = Field(description="Uploaded files, in order.")
+    page_url: str = Field(description="Report as a web page; needs no key, expires in an hour.")
 
 
 @router.get(
     "/voices/{voice_id}/report",
-    summary="The report of a custom voice",
+    summary="Get the report of a custom voice",
     response_model=CustomVoiceReport,
-    responses={200: {"description": "The report, as JSON or as a page", "content": _PAGE}},
+    responses={200: {"description": "The report, as JSON or as a web page", "content": _PAGE}},
 )
 async def read_report(
     voice_id: str,
@@ -78,11 +78,11 @@ async def read_report(
     principal: PrincipalDep,
     voices: VoicesDep,
     format: Annotated[
-        Literal["json", "html"] | None, Query(description="By default `Accept` decides.")
+        Literal["json", "html"] | None, Query(description="Default: `Accept` decides.")
     ] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Any:
-    """Available when the voice is ready or has failed. The page is self-contained HTML."""
+    """Available once the voice is ready or has failed. The web page is self-contained."""
     kept = await voices.custom.report(principal, voice_id)
     if format == "html" or (format is None and _prefers_page(accept)):
         return _page(kept)
@@ -100,7 +100,7 @@ async def read_report(
 
 @pages.get(
     "/reports/{file_id}",
-    summary="The page of a report",
+    summary="Show a report as a web page",
     response_class=Response,
     responses={200: {"description": "The page", "content": _PAGE}},
 )
@@ -110,7 +110,7 @@ async def show_report(
     expires: Annotated[str, Query(max_length=20)] = "",
     signature: Annotated[str, Query(max_length=100)] = "",
 ) -> HTMLResponse:
-    """The `page_url` of a report, which needs no key and expires after an hour."""
+    """Serves the `page_url` of a report. It needs no API key and expires after an hour."""
     return _page(await voices.custom.signed_report(file_id, expires, signature))
 
 

@@ -34,13 +34,13 @@ CONFIG = load_yaml(JobsConfig, "jobs")
 UPLOAD = UploadLimits(max_file_bytes=CONFIG.batch_mb << 20)
 MEDIA_TYPE = "application/jsonl"
 ENDS = ("completed", "failed", "cancelled", "expired")
-LINES = f"JSON Lines; at most {CONFIG.batch_mb} MB and {CONFIG.batch_lines:,} lines."
+LINES = f"JSON Lines file; at most {CONFIG.batch_mb} MB and {CONFIG.batch_lines:,} lines."
 KINDS = {"": "part", "-output": "result", "-errors": "failed"}
 """What is behind the digits in the id of a file, and the files of the job that it means."""
 
 
 class FileFields(BaseModel):
-    """The plain fields of the form."""
+    """The form fields beside the file."""
 
     purpose: Literal["batch"]
 
@@ -97,7 +97,7 @@ class ShownBatch(BaseModel):
 
 
 class BatchBody(RequestModel):
-    """The lines of a file, for one endpoint."""
+    """A batch: the requests of a file, for one endpoint."""
 
     input_file_id: Annotated[str, Field(max_length=200)]
     endpoint: Literal["/v1/chat/completions", "/v1/responses"]
@@ -122,14 +122,14 @@ class CursorPage(BaseModel, Generic[T]):
 
 @router.post(
     "/openai/v1/files",
-    summary="Upload the lines of a batch, for OpenAI's clients",
+    summary="Upload a batch file, for OpenAI's clients",
     openapi_extra=form_schema("file", FileFields, {**BINARY, "description": LINES}),
 )
 async def upload_file(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> BatchFile:
-    """Each line is a request. It counts as an unfinished job of the plan, and is deleted when its
-    batch ends."""
+    """Each line is one request. The file counts as an unfinished job of the plan, and is deleted
+    when its batch ends."""
     check = partial(speech.jobs.check_room, principal, "batch", 1, operation)
     async with receive_form(request, UPLOAD, check) as form:
         validated(FileFields, form.fields)
@@ -147,17 +147,17 @@ async def upload_file(
     return _input(made, task)
 
 
-@router.get("/openai/v1/files", summary="The files of batches, for OpenAI's clients")
+@router.get("/openai/v1/files", summary="List batch files, for OpenAI's clients")
 async def list_files(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[CursorQuery, Query()]
 ) -> CursorPage[BatchFile]:
-    """Those that were uploaded, without the results."""
+    """Returns uploaded files, but not result files."""
     found = await _some(speech.jobs, principal, query, "file-", begun=False)
     shown = [_input(job, task) for job, task, _ in found]
     return _page(shown, query.limit)
 
 
-@router.get("/openai/v1/files/{batch_file_id}", summary="A file of a batch, for OpenAI's clients")
+@router.get("/openai/v1/files/{batch_file_id}", summary="Get a batch file, for OpenAI's clients")
 async def read_file(batch_file_id: str, principal: PrincipalDep, speech: SpeechDep) -> BatchFile:
     job, task, kind = await _file(speech.jobs, principal, batch_file_id)
     if kind == "part":
@@ -173,14 +173,14 @@ async def read_file(batch_file_id: str, principal: PrincipalDep, speech: SpeechD
 
 @router.get(
     "/openai/v1/files/{batch_file_id}/content",
-    summary="The lines of a file, for OpenAI's clients",
+    summary="Download a batch file, for OpenAI's clients",
     response_class=Response,
     responses={200: {"content": {MEDIA_TYPE: {}}}},
 )
 async def read_content(batch_file_id: str, principal: PrincipalDep, speech: SpeechDep) -> Response:
     job, _, kind = await _file(speech.jobs, principal, batch_file_id)
     if not await speech.jobs.size(job, kind):
-        raise ApiError("not_found", "the file was deleted, as each is when its batch ends")
+        raise ApiError("not_found", "the file was deleted when its batch ended")
     return StreamedResponse(speech.jobs.joined(job, kind), None, MEDIA_TYPE)
 
 
@@ -188,24 +188,24 @@ async def read_content(batch_file_id: str, principal: PrincipalDep, speech: Spee
 async def delete_file(
     batch_file_id: str, principal: PrincipalDep, speech: SpeechDep
 ) -> DeletedFile:
-    """One of a batch that has not ended is 400."""
+    """Returns 400 if the batch of the file has not ended."""
     job, _, kind = await _file(speech.jobs, principal, batch_file_id)
     await speech.jobs.drop(principal, job.id, kind)
     return DeletedFile(id=batch_file_id)
 
 
-@router.post("/openai/v1/batches", summary="Answer the lines of a file, for OpenAI's clients")
+@router.post("/openai/v1/batches", summary="Create a batch, for OpenAI's clients")
 async def create_batch(body: BatchBody, principal: PrincipalDep, speech: SpeechDep) -> ShownBatch:
-    """While the machine is otherwise idle; each line is charged as a request of its own."""
+    """The batch runs while the machine is otherwise idle. Each line is charged as one request."""
     job, task, kind = await _file(speech.jobs, principal, body.input_file_id, "input_file_id")
     if kind != "part":
-        raise InvalidField("input_file_id", "is a result")
+        raise InvalidField("input_file_id", "must be an uploaded file, not a result")
     task = replace(task, endpoint=body.endpoint, metadata=body.metadata or {})
     begun = await speech.jobs.begin_batch(principal, job.id, TASK.dump_json(task))
     return _shown(begun, task, 0)
 
 
-@router.get("/openai/v1/batches", summary="The batches, for OpenAI's clients")
+@router.get("/openai/v1/batches", summary="List batches, for OpenAI's clients")
 async def list_batches(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[CursorQuery, Query()]
 ) -> CursorPage[ShownBatch]:
@@ -213,15 +213,15 @@ async def list_batches(
     return _page([_shown(*one) for one in found], query.limit)
 
 
-@router.get("/openai/v1/batches/{batch_id}", summary="A batch, for OpenAI's clients")
+@router.get("/openai/v1/batches/{batch_id}", summary="Get a batch, for OpenAI's clients")
 async def read_batch(batch_id: str, principal: PrincipalDep, speech: SpeechDep) -> ShownBatch:
     return _shown(*await _batch(speech.jobs, principal, batch_id))
 
 
-@router.post("/openai/v1/batches/{batch_id}/cancel", summary="End a batch, for OpenAI's clients")
+@router.post("/openai/v1/batches/{batch_id}/cancel", summary="Cancel a batch, for OpenAI's clients")
 async def cancel_batch(batch_id: str, principal: PrincipalDep, speech: SpeechDep) -> ShownBatch:
-    """What is answered is charged, and kept: a batch is `cancelling` until the lines that are
-    answered now are done."""
+    """Answers that exist are kept and charged. The batch is `cancelling` until the lines in
+    progress are done."""
     job, *_ = await _batch(speech.jobs, principal, batch_id)
     await speech.jobs.cancel(principal, job.id)
     return _shown(*await _batch(speech.jobs, principal, batch_id))

@@ -47,13 +47,13 @@ class ClientSecretBody(RequestModel):
     expires_after: ExpiresAfter = ExpiresAfter()
     session: dict[str, Any] = Field(
         default={"type": "realtime"},
-        description="A session object of type `realtime` or `transcription`, at most 64 KiB.",
+        description="Session of type `realtime` or `transcription`, at most 64 KiB.",
     )
 
 
 class CreatedClientSecret(BaseModel):
     value: str  # shown this once
-    expires_at: int = Field(description="Unix seconds, after which it opens no further session")
+    expires_at: int = Field(description="Unix time after which it opens no new session.")
     session: dict[str, Any]
 
 
@@ -61,11 +61,11 @@ class CreatedClientSecret(BaseModel):
 async def create_client_secret(
     body: ClientSecretBody, principal: PrincipalDep, platform: PlatformDep, speech: SpeechDep
 ) -> CreatedClientSecret:
-    """A credential for browsers and telephone calls. It opens the sockets of voice agents and
-    nothing else, as often as wanted until it expires, with this session.
+    """Creates a credential for browsers and telephone calls. Until it expires, it opens any number
+    of voice agent sockets with this session, and gives no other access.
 
-    Needs the scopes of the session: `stt`, `tts` and `chat`, or only `stt` for a transcription.
-    When the key or token that made it ends, the secret and its live sessions end within 5 s.
+    Requires the scopes of the session: `stt`, `tts` and `chat`, or only `stt` for transcription.
+    If the key or token that created it ends, the secret and its live sessions end within 5 s.
     """
     kind = kind_of({}, body.session)
     require_scopes(platform.accounts.authenticator, principal, SCOPES[kind], visitors=False)

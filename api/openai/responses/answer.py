@@ -42,7 +42,7 @@ class OutputCall(BaseModel):
     status: ItemStatus = "in_progress"
     call_id: str
     name: str
-    arguments: str = Field(default="", description="JSON that obeys the parameters of the tool.")
+    arguments: str = Field(default="", description="Arguments as JSON, valid for the tool.")
 
 
 class OutputReasoning(BaseModel):
@@ -62,7 +62,7 @@ class ResponseUsage(BaseModel):
 
 
 class ResponseObject(BaseModel):
-    """A response, while it is made or when it has ended."""
+    """A response, in progress or ended."""
 
     id: str
     object: Literal["response"] = "response"
@@ -74,7 +74,7 @@ class ResponseObject(BaseModel):
     error: dict[Literal["code", "message"], str] | None = None
     incomplete_details: dict[Literal["reason"], Literal["max_output_tokens"]] | None = None
     background: Literal[False] = False
-    store: bool = Field(description="Whether it is stored.")
+    store: bool = Field(description="True if the response is stored.")
     # As in the request, with the defaults that apply.
     instructions: str | None
     max_output_tokens: int | None

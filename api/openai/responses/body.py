@@ -41,27 +41,27 @@ def _refused(why: str) -> BeforeValidator:
 
 
 class FunctionTool(Tool):
-    """A function that the client calls. Arguments always obey `parameters`."""
+    """A function that the client runs. Arguments are always valid for `parameters`."""
 
     type: Literal["function"]
     strict: bool | None = None
 
 
 class ChosenFunction(RequestModel):
-    """The function that has to be called."""
+    """The function that the model must call."""
 
     type: Literal["function"]
     name: FunctionName
 
 
 class NamedSchemaFormat(NamedSchema):
-    """JSON that obeys `schema`."""
+    """An answer as JSON that is valid for `schema`."""
 
     type: Literal["json_schema"]
 
 
 class TextOptions(RequestModel):
-    """The form of the answer."""
+    """The format of the answer."""
 
     format: (
         Annotated[TextFormat | JsonObjectFormat | NamedSchemaFormat, Field(discriminator="type")]
@@ -70,13 +70,13 @@ class TextOptions(RequestModel):
 
 
 class ReasoningOptions(RequestModel):
-    """Whether a model that can think does so: with each effort from low on."""
+    """Reasoning of models that support it. It is on from effort `low` upwards."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
 
 
 class ResponsesBody(RequestModel):
-    """A turn: its input, its options, and the response that it continues."""
+    """A turn of a chat: its input, its options, and the response that it continues."""
 
     of_visitors = {"store": False, "previous_response_id": None}
 
@@ -108,11 +108,11 @@ class ResponsesBody(RequestModel):
         None
     )
     top_logprobs: Annotated[int, Field(ge=0, le=0), WHOLE] | None = None
-    background: Annotated[None, _refused("responses are not made in the background; stream it")] = (
+    background: Annotated[None, _refused("background responses are not supported; use stream")] = (
         None
     )
-    conversation: Annotated[None, _refused("not supported; send previous_response_id")] = None
-    prompt: Annotated[None, _refused("prompts are not stored; send instructions and input")] = None
+    conversation: Annotated[None, _refused("is not supported; send previous_response_id")] = None
+    prompt: Annotated[None, _refused("is not supported; send instructions and input")] = None
 
     _answer: AnswerFields = PrivateAttr()
 

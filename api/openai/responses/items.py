@@ -35,13 +35,13 @@ def named_turn(text: str) -> tuple[str, TurnName, int] | None:
     return match and (match[1], (UUID(match[2]), match[3]), int(match[4] or 0))
 
 
-_KINDS = "message, function_call, function_call_output, reasoning and item_reference"
+_KINDS = "message, function_call, function_call_output, reasoning or item_reference"
 
 ItemId = Annotated[str, Field(max_length=200)]
 
 
 class TextContent(RequestModel):
-    """A text. There are no images, files and audio."""
+    """A text part. Images, files and audio are not supported."""
 
     type: Literal["input_text", "output_text"]
     text: str
@@ -72,7 +72,7 @@ class RoleMessage(GivenItem):
 
 
 class CallItem(GivenItem):
-    """A call that an earlier answer made."""
+    """A function call of an earlier answer."""
 
     type: Literal["function_call"]
     call_id: Annotated[str, Field(min_length=1, max_length=200)]
@@ -81,7 +81,7 @@ class CallItem(GivenItem):
 
 
 class CallOutput(GivenItem):
-    """The result of a call."""
+    """The result of a function call."""
 
     type: Literal["function_call_output"]
     call_id: Annotated[str, Field(min_length=1, max_length=200)]
@@ -91,7 +91,7 @@ class CallOutput(GivenItem):
 
 
 class ReasoningItem(GivenItem):
-    """Of an earlier answer; the model does not read it again."""
+    """The reasoning of an earlier answer. It is ignored."""
 
     type: Literal["reasoning"]
     summary: list[Any] | None = None
@@ -100,7 +100,7 @@ class ReasoningItem(GivenItem):
 
 
 class StoredItem(RequestModel):
-    """An item of a response that is stored, by its id alone."""
+    """A reference to an item of a stored response, by id."""
 
     type: Literal["item_reference"] | None = None
     id: ItemId
@@ -123,7 +123,7 @@ ResponseItem: TypeAlias = Annotated[
     Discriminator(
         _kind_of,
         custom_error_type="unknown_item",
-        custom_error_message=f"there are items of the types {_KINDS}, and no others",
+        custom_error_message=f"items must be of type {_KINDS}",
     ),
 ]
 ItemList = Annotated[list[ResponseItem], Field(min_length=1, max_length=MAX_MESSAGES)]
@@ -185,5 +185,5 @@ def _reference(item: StoredItem) -> tuple[str, TurnName, int]:
 
 
 def _unknown() -> ApiError:
-    message = "input: no stored item has the id of an item_reference; send the item itself"
+    message = "input: an item_reference names no stored item; send the item itself"
     return ApiError("not_found", message, param="input")

@@ -34,11 +34,11 @@ class DeletedResponse(BaseModel):
 
 @router.post(
     "/openai/v1/responses",
-    summary="Respond, for OpenAI's clients",
+    summary="Create a response, for OpenAI's clients",
     responses={
         200: {
             "model": ResponseObject,
-            "description": "The response, or the events that build it when `stream` is true",
+            "description": "The response; with `stream`, the events that build it",
             "content": {"text/event-stream": {}},  # a schema would be taken for that of an event
         }
     },
@@ -46,8 +46,8 @@ class DeletedResponse(BaseModel):
 async def respond(
     body: ResponsesBody, principal: PrincipalDep, chat: ChatDep, operation: OperationDep
 ) -> Response:
-    """A turn of a chat, which is saved unless `store` is false; `previous_response_id` continues
-    the chat after that response, also after one that was continued already."""
+    """Answers a turn of a chat, and saves it unless `store` is false. `previous_response_id`
+    continues the chat after that response, even if the response was already continued."""
     if principal.is_visitor and referenced(body.input):
         message = "input: a browser token cannot name stored items; send the items themselves"
         raise ApiError("insufficient_scope", message, param="input")
@@ -111,9 +111,9 @@ async def whole(completion: Completion, writer: ResponseWriter) -> dict[str, Any
     return writer.response.model_dump()
 
 
-@stored.get("/openai/v1/responses/{response_id}", summary="A stored response")
+@stored.get("/openai/v1/responses/{response_id}", summary="Get a stored response")
 async def read_response(response_id: str, principal: PrincipalDep, chat: ChatDep) -> ResponseObject:
-    """As it ended. The reasoning of a model is not stored."""
+    """Returns the response as it ended. Reasoning is not stored."""
     turn = _turn_of(response_id)
     saved = (await chat.history.answers(principal.workspace_id, {turn})).get(turn)
     if saved is None or saved.kept is None:
@@ -134,7 +134,7 @@ async def read_response(response_id: str, principal: PrincipalDep, chat: ChatDep
 async def delete_response(
     response_id: str, principal: PrincipalDep, chat: ChatDep
 ) -> DeletedResponse:
-    """Its messages are deleted with it, or with the last response that continues it."""
+    """Also deletes its messages, once no other response continues them."""
     try:
         await chat.history.delete_turn(principal.workspace_id, *_turn_of(response_id))
     except ChatNotFound:

@@ -121,7 +121,7 @@ class AudioInput:
         now = asyncio.get_running_loop().time()
         if not self._pace.allows(now, float(self._audio.received_s - before_s)):
             self._session.end(
-                f"audio came over {self._limits.max_speed:g} times as fast as it sounds, "
+                f"audio arrived over {self._limits.max_speed:g} times faster than real time, "
                 f"averaged over {self._limits.speed_window_s:g} seconds",
                 close_codes.POLICY,
             )

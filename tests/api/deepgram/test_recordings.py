@@ -130,7 +130,7 @@ async def test_a_form_is_refused_with_what_the_body_is(
 ) -> None:
     answer = await client.post("/v1/listen", headers=token, files={"audio": ("a.wav", TALK)})
     assert (answer.status_code, answer.json()["err_code"]) == (400, "Bad Request")
-    assert "the body itself is the audio" in answer.json()["err_msg"]
+    assert "as the body, not as a form" in answer.json()["err_msg"]
     assert await books.charged("stt") == (0, 0)
 
 

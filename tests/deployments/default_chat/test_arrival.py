@@ -109,7 +109,7 @@ def test_a_model_comes_with_its_progress_and_is_swapped_in(scene: Scene) -> None
     assert {(one.model, one.size_bytes) for one in reports} == {("svc/tiny", len(DATA))}
     got = [one.got_bytes for one in reports]
     assert got[0] == 0 and got[-1] == len(DATA) and got == sorted(got) and len(got) <= 101
-    assert "Chat: 100 % of 1 MiB of svc/tiny are here" in scene.lines
+    assert "Chat: 100 % of 1 MiB of svc/tiny are downloaded" in scene.lines
     assert len(scene.lines) <= 12 and scene.lines[-1] == "Chat: svc/tiny answers now"
     assert is_here(scene.model)
 
@@ -127,7 +127,7 @@ def test_what_is_deployed_wins_over_the_setting_of_the_start(
 def test_a_download_that_is_cut_goes_on_where_it_was(scene: Scene) -> None:
     scene.mirror.cut_at = 7 * BLOCK + 5
     follower = scene.start()
-    until(lambda: any("has to wait" in line for line in scene.lines))
+    until(lambda: any("is delayed" in line for line in scene.lines))
     assert scene.serve.deployed == [] and scene.blobs() == []
     assert [one.problem for one in scene.reports if one is not None and one.problem]
     scene.mirror.cut_at = None
@@ -149,7 +149,7 @@ def test_a_download_leaves_the_free_space_of_the_service(scene: Scene) -> None:
     follower = scene.start()
     until(lambda: len([one for one in scene.reports if one and one.problem]) > 1)
     follower.close()
-    [line] = [one for one in scene.lines if "has to wait" in one]
+    [line] = [one for one in scene.lines if "is delayed" in one]
     assert "1 MiB are to be fetched beside 953,674,316 of the service" in line
     assert scene.mirror.begins == [] and scene.serve.deployed == []
 
@@ -159,8 +159,10 @@ def test_without_a_network_one_line_says_so(scene: Scene, monkeypatch: pytest.Mo
     follower = scene.start()
     until(lambda: len([one for one in scene.reports if one and one.problem]) > 3)
     follower.close()
-    [line] = [one for one in scene.lines if "has to wait" in one]
-    assert line.startswith(f"Chat: {scene.model} has to wait, and what is here answers: no source")
+    [line] = [one for one in scene.lines if "is delayed" in one]
+    assert line.startswith(
+        f"Chat: {scene.model} is delayed, and the current model answers: no source"
+    )
 
 
 def test_a_service_that_stops_keeps_what_it_has_fetched(scene: Scene) -> None:

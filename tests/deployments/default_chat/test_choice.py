@@ -98,7 +98,7 @@ def test_the_start_names_what_answers_what_comes_and_what_is_better(
     show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")))
     first, second, third = capsys.readouterr().out.splitlines()
     assert first.startswith("  Chat       svc/slm-0.5b-q4: 0.5 billion")
-    assert second == "  Chat       svc/slm-1.5b-q4 will answer when its weights are fetched"
+    assert second == "  Chat       svc/slm-1.5b-q4 will answer after its download"
     assert third.endswith("CHAT_MODEL=llm/qwen3_4b or CHAT_MODEL=llm/qwen3_8b make run")
 
 

@@ -105,7 +105,8 @@ async def test_arguments_that_no_model_can_read_are_named(
         place = "input.1.arguments"
     shown = answer.json()
     assert answer.status_code == 400 and asked == [], answer.text
-    assert shown["message"] == f"{place}: must be a JSON object as text, at most 64 levels deep"
+    limit = "must be a string with a JSON object, at most 64 levels deep"
+    assert shown["message"] == f"{place}: {limit}"
     code = shown["error"] if path == CHATS[0] else shown["error"]["code"]
     assert code == "validation_error"
     if path != CHATS[0]:

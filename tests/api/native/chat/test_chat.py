@@ -184,7 +184,7 @@ def test_save_chat_false_saves_nothing(server: ChatServer) -> None:
         ({"tool_choice": "required"}, "tool_choice"),
         (
             {"tool": [{"name": "f"}], "tool_choice": {"function": {"name": "g"}}},
-            "there is no tool of that name",
+            "no tool has that name",
         ),
         ({"response_format": {"type": "xml"}}, "response_format"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),

@@ -357,7 +357,7 @@ async def test_a_file_of_another_version_or_size_is_refused(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     refused = await load_sealed(client, auth, services, {}, b"antiphon voice 2\n")
-    assert refused.json()["message"].startswith("file: it is no voice that this version")
+    assert refused.json()["message"].startswith("file: is not a voice that this version")
     refused = await load(client, auth, bytes(MAX_BYTES + 1))
     assert (refused.status_code, refused.json()["error"]) == (400, "file_too_large")
     missing = await client.post("/voice-imports", headers=auth, files={"other": b"x"})
@@ -372,7 +372,7 @@ async def test_an_import_needs_the_consent_that_a_voice_needs(
     nothing = {"consent": None, "consent_at": None}
     services.voices.custom.consent.needed = "attest"
     refused = await load_sealed(client, auth, services, nothing)
-    assert refused.json()["message"].startswith("file: it has no consent")
+    assert refused.json()["message"].startswith("file: does not contain the speaker's consent")
     services.voices.custom.consent.needed = "spoken"
     made = sealed(services, 0, {}, passphrase=PASSPHRASE)
     # Who knows the passphrase may have written the consent into the file.

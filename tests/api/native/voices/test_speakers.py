@@ -90,8 +90,8 @@ async def test_speakers_are_erased_with_the_account(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"consent": ""}, "consent: say what the speaker agreed to"),
-        ({"consent": "   "}, "consent: say what the speaker agreed to"),
+        ({"consent": ""}, "consent: state what the speaker agreed to"),
+        ({"consent": "   "}, "consent: state what the speaker agreed to"),
         ({"consent": "x" * 2001}, "consent: "),
         ({"consent_token": "nonsense"}, "consent_token: "),
         ({"name": " "}, "name: "),
