@@ -94,7 +94,9 @@ async def test_text_srt_and_vtt_response_formats(
 async def test_a_very_quiet_recording_is_right_or_empty_and_has_a_warning(
     client: httpx.AsyncClient, auth: Headers, speech: np.ndarray, decibels: int
 ) -> None:
-    data = wav((speech * 10 ** (decibels / 20) * 32767).astype("<i2").tobytes(), STT_SAMPLE_RATE)
+    data = wav(
+        (speech * 10 ** (decibels / 20) * 32767).astype("<i2").tobytes(), rate=STT_SAMPLE_RATE
+    )
     body = (await send(client, auth, data)).json()
     assert body["text"] in (SCRIPT, "")
     assert body["warnings"] == [QUIET_WARNING]
@@ -107,7 +109,7 @@ async def test_a_very_quiet_recording_is_right_or_empty_and_has_a_warning(
 async def test_audible_recordings_have_no_warning(
     client: httpx.AsyncClient, auth: Headers, speech: np.ndarray, response_format: str
 ) -> None:
-    data = wav((speech * 10 ** (-30 / 20) * 32767).astype("<i2").tobytes(), STT_SAMPLE_RATE)
+    data = wav((speech * 10 ** (-30 / 20) * 32767).astype("<i2").tobytes(), rate=STT_SAMPLE_RATE)
     answer = await send(client, auth, data, response_format=response_format)
     assert "warning" not in answer.headers
 
