@@ -333,8 +333,9 @@ async def test_one_silent_channel_has_no_speaker(
     quiet = np.zeros(len(speech), np.float32)
     body = (await send(client, auth, stereo(quiet, speech), multichannel="1")).json()
     assert [turn["speaker"] for turn in body["utterances"]] == ["B"]
+    assert "warnings" not in body
     body = (await send(client, auth, stereo(quiet, quiet), multichannel="1")).json()
-    assert (body["text"], body["utterances"]) == ("", [])
+    assert (body["text"], body["utterances"], body["warnings"]) == ("", [], [QUIET_WARNING])
 
 
 async def test_multichannel_needs_two_channels(
