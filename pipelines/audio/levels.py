@@ -19,7 +19,7 @@ BLOCK_FRAMES = 1024
 # at -30 dB is recognised as louder speech is.
 TARGET = 10 ** (-30 / 20)  # of the loudest frames; louder speech is left as it is
 MOST_GAIN = 10 ** (48 / 20)  # more would only raise the steps of 16 bits
-QUIET = 10 ** (-66 / 20)  # of the loudest frames; speech below it loses words
+QUIET = 10 ** (-70 / 20)  # of the loudest frames; down to it word errors are those of louder speech
 QUIET_WARNING = "the audio is very quiet: words may be missing or wrong"
 NOISE = 1e-5  # the least that noise is taken for: the steps of 16 bits
 OVER_NOISE = 4.0  # times, from which a frame is a sound
