@@ -12,13 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
 from api.http.bodies import KeyTerms, KnownSpeakers, RedactFields, Shown, Switch, rounded
-from api.http.routing import (
-    OperationDep,
-    PrincipalDep,
-    SpeechDep,
-    make_router,
-    warning_header,
-)
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router, warning_header
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from configs.schema.transcription import ProfileName

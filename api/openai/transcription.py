@@ -15,13 +15,7 @@ from starlette.responses import Response
 
 from api.http.bodies import KeyTerms, OneLine, RedactFields, Switch
 from api.http.errors import ApiError, InvalidField
-from api.http.routing import (
-    OperationDep,
-    PrincipalDep,
-    SpeechDep,
-    make_router,
-    warning_header,
-)
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router, warning_header
 from api.http.streaming import EventStream, encode_frames, error_frame, event_frame, while_connected
 from api.http.uploads import UploadLimits, form_schema, plain_name, receive_form, validated
 from api.openai.names import OpenAINames
