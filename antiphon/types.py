@@ -313,6 +313,7 @@ class TranscriptionResult(TypedDict):
     words: NotRequired[list[TranscribedWord] | None]
     entities: NotRequired[list[Entity] | None]
     utterances: NotRequired[list[SpokenUtterance] | None]
+    warnings: NotRequired[list[str] | None]
 
 
 class Usage(TypedDict):

@@ -1,7 +1,7 @@
 """Routers, what their routes check before they read a body, and the dependencies of routes."""
 
 import re
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -185,22 +185,26 @@ class StrictRoute(APIRoute):
             for name in spoken:
                 turns = value.get("script") if "script" in fields else None
                 texts = [value.get(name), *(turn.get("text") for turn in turns or ())]
-                if warning := _warning(texts, free_cues=free_cues):
-                    answer.headers["Warning"] = warning
+                answer.headers.update(_warning(texts, free_cues=free_cues))
             return answer
 
         return read_and_handle
 
 
-def _warning(texts: Iterable[object], *, free_cues: bool) -> str:
-    """A header (RFC 9111, 5.5) that names what of plain texts is not spoken and not followed."""
+def warning_header(warnings: Sequence[str]) -> dict[str, str]:
+    """The header `Warning` (RFC 7234, 5.5), if there is something to say."""
+    return {"Warning": f'299 - "{"; ".join(warnings)}"'} if warnings else {}
+
+
+def _warning(texts: Iterable[object], *, free_cues: bool) -> dict[str, str]:
+    """A header that names what of plain texts is not spoken and not followed."""
     dropped = dict[str, None]()
     for text in texts:
         if isinstance(text, str) and not is_ssml(text):
             dropped |= dict.fromkeys(dropped_cues(text, free=free_cues))
     cues = ", ".join(dropped).replace('"', "'")
     warned = _NOT_SHOWN.sub("?", cues[:MOST_WARNED])
-    return f'299 - "not followed: {warned}"' if warned else ""
+    return warning_header([f"not followed: {warned}"] if warned else [])
 
 
 def _values_of_visitor(given: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:

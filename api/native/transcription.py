@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
 from api.http.bodies import KeyTerms, KnownSpeakers, RedactFields, Shown, Switch, rounded
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router, warning_header
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from configs.schema.transcription import ProfileName
@@ -63,6 +63,9 @@ class TranscriptionResult(BaseModel):
     )
     utterances: list[SpokenUtterance] | None = Field(
         default=None, description="Utterances, with `speaker_labels` or `multichannel`."
+    )
+    warnings: list[str] | None = Field(
+        default=None, description="Why words may be missing, such as speech that is very quiet."
     )
 
 
@@ -189,18 +192,19 @@ def answer(
     marks: Redaction | None = None,
 ) -> Response:
     """The transcript in that form; JSON has `words` with `timestamps`, `entities` with `marks`."""
-    separator = separator_of(transcript.language)
+    separator, headers = separator_of(transcript.language), warning_header(transcript.warnings)
     match form:
         case "text" if transcript.utterances is not None:
             lines = (f"{one.speaker}: {one.text}\n" for one in transcript.utterances)
-            return PlainTextResponse("".join(lines))
+            return PlainTextResponse("".join(lines), headers=headers)
         case "text":
-            return PlainTextResponse(transcript.text)
+            return PlainTextResponse(transcript.text, headers=headers)
         case "srt":
             srt = to_srt(transcript.turns, separator)
-            return Response(srt, media_type="application/x-subrip; charset=utf-8")
+            return Response(srt, headers=headers, media_type="application/x-subrip; charset=utf-8")
         case "vtt":
-            return Response(to_vtt(transcript.turns, separator), media_type="text/vtt")
+            vtt = to_vtt(transcript.turns, separator)
+            return Response(vtt, headers=headers, media_type="text/vtt")
         case "json":
             result = transcription_result(transcript, timestamps, marks)
             return JSONResponse(result.model_dump(exclude_none=True))
@@ -227,6 +231,7 @@ def transcription_result(
         duration=round(transcript.duration_s, 3),
         words=words,
         utterances=utterances,
+        warnings=[*transcript.warnings] or None,
         entities=marks and timed_entities(transcript.text, marks, transcript.words),
     )
 

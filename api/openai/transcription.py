@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from api.http.bodies import KeyTerms, OneLine, RedactFields, Switch
 from api.http.errors import ApiError, InvalidField
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router, warning_header
 from api.http.streaming import EventStream, encode_frames, error_frame, event_frame, while_connected
 from api.http.uploads import UploadLimits, form_schema, plain_name, receive_form, validated
 from api.openai.names import OpenAINames
@@ -238,21 +238,22 @@ async def _transcribe(
 def _whole_answer(
     fields: OpenAITranscriptionFields, asked: FileRequest, transcript: FileTranscript
 ) -> Response:
-    separator = separator_of(transcript.language)
+    separator, headers = separator_of(transcript.language), warning_header(transcript.warnings)
     match fields.response_format:
         case "text":
-            return PlainTextResponse(f"{transcript.text}\n")
+            return PlainTextResponse(f"{transcript.text}\n", headers=headers)
         case "srt":
-            return PlainTextResponse(to_srt(transcript.turns, separator))
+            return PlainTextResponse(to_srt(transcript.turns, separator), headers=headers)
         case "vtt":
-            return Response(to_vtt(transcript.turns, separator), media_type="text/vtt")
+            vtt = to_vtt(transcript.turns, separator)
+            return Response(vtt, headers=headers, media_type="text/vtt")
         case "verbose_json":
             task = "translate" if asked.translate else "transcribe"
-            return JSONResponse({"task": task, **_verbose(transcript, fields)})
+            return JSONResponse({"task": task, **_verbose(transcript, fields)}, headers=headers)
         case "diarized_json":
-            return JSONResponse(_diarized(transcript))
+            return JSONResponse(_diarized(transcript), headers=headers)
         case "json":
-            return JSONResponse(_plain(transcript))
+            return JSONResponse(_plain(transcript), headers=headers)
 
 
 class TranscriptWriter:

@@ -19,6 +19,8 @@ BLOCK_FRAMES = 1024
 # at -30 dB is recognised as louder speech is.
 TARGET = 10 ** (-30 / 20)  # of the loudest frames; louder speech is left as it is
 MOST_GAIN = 10 ** (48 / 20)  # more would only raise the steps of 16 bits
+QUIET = 10 ** (-70 / 20)  # of the loudest frames; down to it word errors are those of louder speech
+QUIET_WARNING = "the audio is very quiet: words may be missing or wrong"
 NOISE = 1e-5  # the least that noise is taken for: the steps of 16 bits
 OVER_NOISE = 4.0  # times, from which a frame is a sound
 NOISE_RISE = 10 ** (10 * 0.032 / 20)  # a frame: noise that grows is noise after some seconds
@@ -70,6 +72,11 @@ class Leveller:
         self._level = 0.0  # of the loudest frames; 0 before the first sound
         self._sounds = 0  # frames
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the last sounds, or the noise without any, are below QUIET."""
+        return max(self._level, self._noise) < QUIET
+
     def process(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [n, samples] to the same shape; the same array where nothing is to change."""
         return _changed(frames, self.offsets(frames), self._gains(frames))
@@ -95,20 +102,22 @@ class Leveller:
         return gains
 
 
-def levelled(pcm: Pcm) -> Pcm:
-    """A whole signal, float32 [n] at 16 kHz, without offset and with one gain; the same array where
-    nothing is to change: files are mapped, and a copy of an hour would be 230 MB."""
-    levels = np.concatenate([np.zeros(0), *(frames.std(axis=1) for _, frames in _blocks(pcm))])
+def levelled(pcm: Pcm) -> tuple[Pcm, bool]:
+    """A whole signal, float32 [n] at 16 kHz, without offset and with one gain, and whether it is
+    below QUIET. The same array where nothing is to change: files are mapped, and a copy of an hour
+    would be 230 MB."""
+    levels = np.concatenate([np.zeros(1), *(frames.std(axis=1) for _, frames in _blocks(pcm))])
     audible = levels[levels > NOISE]
     sounds = audible[audible > OVER_NOISE * np.percentile(audible, 10)] if len(audible) else audible
-    gain = np.float32(_gain(float(np.percentile(sounds, 90))) if len(sounds) else 1.0)
+    level = float(np.percentile(sounds, 90)) if len(sounds) else float(levels.max())
+    gain = np.float32(_gain(level) if len(sounds) else 1.0)
     leveller, whole = Leveller(), pcm
     for at, frames in _blocks(pcm):
         if (changed := _changed(frames, leveller.offsets(frames), gain)) is not frames:
             whole = np.array(pcm) if whole is pcm else whole
             rest = whole[at : at + frames.size]
             rest[:] = changed.reshape(-1)[: len(rest)]
-    return whole
+    return whole, level < QUIET
 
 
 def _gain(level: float) -> float:

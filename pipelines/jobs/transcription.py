@@ -64,6 +64,7 @@ def joined(kept: Sequence[bytes]) -> FileTranscript:
         duration_s=windows[-1].duration_s if windows else 0.0,
         segments=segments,
         utterances=tuple(chain.from_iterable(utterances)) if utterances else None,
+        is_quiet=bool(windows) and all(window.is_quiet for window in windows),
     )
 
 

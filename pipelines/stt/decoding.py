@@ -68,6 +68,7 @@ class LiveUtterance:
     task: asyncio.Task[Transcript] | None = None  # decodes the utterance, perhaps speculatively
     interim: asyncio.Task[None] | None = None
     interim_at: int = 0  # position of the last interim's audio
+    is_quiet: bool = True  # as far as it was heard
     committed: CommittedText = field(default_factory=CommittedText)
     voices: UtteranceVoices = field(default_factory=UtteranceVoices)
     span: "tracing.Span | None" = field(default_factory=partial(tracing.start, "utterance"))

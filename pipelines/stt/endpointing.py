@@ -294,7 +294,7 @@ class FrameBuffer:
 
     def __init__(self, frame_samples: int) -> None:
         self.size = frame_samples
-        self._leveller = Leveller()
+        self.leveller = Leveller()
         self._rest: Pcm = np.zeros(0, np.float32)  # not yet a frame
         self._kept: deque[Pcm] = deque()
         self._probabilities: deque[float] = deque()  # of speech, of the kept frames
@@ -305,7 +305,7 @@ class FrameBuffer:
         signal = np.concatenate([self._rest, pcm])
         whole = len(signal) // self.size * self.size
         self._rest = signal[whole:].copy()  # a view would hold the whole message
-        frames = self._leveller.process(signal[:whole].reshape(-1, self.size))
+        frames = self.leveller.process(signal[:whole].reshape(-1, self.size))
         self._kept.extend(frame.copy() for frame in frames)
         return frames
 

@@ -60,6 +60,7 @@ class LiveTranscript:
     committed: str = ""  # the beginning of the text that no later one takes back
     turns: tuple[SpeakerUtterance, ...] = ()  # of a final, when speakers were asked for
     language_probability: float = 1.0
+    is_quiet: bool = False  # of a final: so quiet that words may be missing
 
     @property
     def speaker(self) -> str | None:
@@ -102,6 +103,7 @@ def live_transcript(
     latency_s: float,
     cut: bool = False,
     language_probability: float = 1.0,
+    is_quiet: bool = False,
 ) -> LiveTranscript:
     """`start` and `samples` are those of the speech, at STT_SAMPLE_RATE."""
     return LiveTranscript(
@@ -116,4 +118,5 @@ def live_transcript(
         latency_s=latency_s,
         cut=cut,
         language_probability=language_probability,
+        is_quiet=is_quiet,
     )

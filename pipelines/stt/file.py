@@ -32,7 +32,7 @@ from models.stt.base import (
 )
 from models.vad.base import VADEngine
 from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
-from pipelines.audio.levels import levelled
+from pipelines.audio.levels import QUIET_WARNING, levelled
 from pipelines.audio.segments import Spans, SpeechSegment, find_speech_segments, spans_of
 from pipelines.errors import InvalidAudio, InvalidRequest
 from pipelines.fair_queuing import Owner
@@ -109,6 +109,11 @@ class FileTranscript:
     duration_s: float
     segments: tuple[Segment, ...]
     utterances: tuple[SpeakerUtterance, ...] | None = None  # when speakers were asked for
+    is_quiet: bool = False  # all of it, so that words may be missing
+
+    @property
+    def warnings(self) -> list[str]:
+        return [QUIET_WARNING] if self.is_quiet else []
 
     @property
     def words(self) -> tuple[Word, ...]:
@@ -290,6 +295,7 @@ class TranscriptionPipeline:
             duration_s=recording.duration_s,
             segments=segments,
             utterances=utterances,
+            is_quiet=decoding.is_quiet,
         )
 
     def _prepare(
@@ -297,7 +303,8 @@ class TranscriptionPipeline:
     ) -> Generator["_FileDecoding | None", None, None]:
         """Levels and filters the signal, and finds its speech; blocking. The last item is the
         decoding."""
-        pcm, profile = levelled(recording.pcm), recording.profile
+        pcm, is_quiet = levelled(recording.pcm)
+        profile = recording.profile
         if profile.band_pass_hz and len(pcm) > MIN_FILTER_SAMPLES:
             pcm = band_passed(pcm, profile.band_pass_hz)
         batches = [np.zeros(0, np.float32)]
@@ -319,7 +326,7 @@ class TranscriptionPipeline:
         }
         usual = self.usual_languages.of(recording.owner, recording.request.languages)
         session = recording.session or SessionLanguage(usual)
-        yield _FileDecoding(self._transcriber, pcm, recording, spans, session)
+        yield _FileDecoding(self._transcriber, pcm, recording, spans, session, is_quiet)
 
 
 @dataclass(slots=True)
@@ -331,6 +338,7 @@ class _FileDecoding:
     recording: DecodedRecording
     speech: Mapping[SpeechSegment, Spans]  # in order; with the stretches where someone speaks
     session: SessionLanguage
+    is_quiet: bool
 
     async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, Transcript], None]:
         """A transcript for each segment in order.
@@ -441,6 +449,7 @@ def _in_turns(channels: Sequence[FileTranscript]) -> FileTranscript:
         confidence=confidence_of(segments),
         segments=tuple(segments),
         utterances=tuple(turns),
+        is_quiet=all(channel.is_quiet for channel in channels),
     )
 
 

@@ -106,6 +106,11 @@ class LiveSession:
         """Without an open utterance: before here no other can begin."""
         return self._endpointer.silent_to / STT_SAMPLE_RATE
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the last sounds are so quiet that words may be missing."""
+        return self._frames.leveller.is_quiet
+
     def change_languages(self, languages: tuple[str, ...]) -> None:
         """Codes of the engine for utterances that end from now on; empty detects the language."""
         self._decoder.change_languages(languages)
@@ -197,6 +202,7 @@ class LiveSession:
                 await self._handle(event)
         self._begin_interim()
         if (utterance := self._utterance) is not None:
+            utterance.is_quiet &= self.is_quiet
             first, ended = self._endpointer.keep_from, utterance.likely_end is not None
             self._speakers.listen(utterance.voices, first, self._position, ended=ended)
         self._frames.forget_before(self._endpointer.keep_from)
@@ -265,6 +271,7 @@ class LiveSession:
 
     def _close_utterance(self, event: UtteranceEnded) -> EndedUtterance:
         utterance = self._current()
+        utterance.is_quiet &= self.is_quiet
         utterance.cancel_interim()
         utterance.likely_end = self._utterance = None
         pcm = self._frames.between(event.start, min(event.end, self._position))
@@ -333,6 +340,7 @@ class LiveSession:
             latency_s=latency_s,
             cut=event.cut,
             language_probability=transcript.language_probability if transcript else 1.0,
+            is_quiet=ended.utterance.is_quiet,
         )
         await self._emit_revised(ended.utterance, final)
 

@@ -17,6 +17,7 @@ from api.sockets.stt.listening import ListeningConversation, SocketListener
 from configs.settings import BRAND
 from models.base import ModelInfo
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_base64
+from pipelines.audio.levels import QUIET_WARNING
 from pipelines.billing.billing import to_usd
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
@@ -259,7 +260,11 @@ class SttConversation(ListeningConversation):
     async def summarise(self) -> None:
         """After the charge, so that the summary agrees with the ledger."""
         await self._listener.input.settle()
-        await self.socket.send(stt_event("session_stopped", billing_summary=self._summary()))
+        live, texts = self._listener.live, self._listener.input.texts
+        warned = _warned(live is not None and live.is_quiet and not texts)
+        await self.socket.send(
+            stt_event("session_stopped", billing_summary=self._summary(), **warned)
+        )
 
     def _summary(self) -> dict[str, float]:
         heard = self._listener.input
@@ -320,7 +325,12 @@ class UtteranceListener(SocketListener):
             **({"speaker": heard.speaker} if heard.turns else {}),
             utterance_end_ms=config.utterance_end_ms,
             **({"entities": [asdict(one) for one in found]} if marks else {}),
+            **_warned(heard.is_quiet),
         )
+
+
+def _warned(is_quiet: bool) -> dict[str, list[str]]:
+    return {"warnings": [QUIET_WARNING]} if is_quiet else {}
 
 
 routes = socket_routes("/ws/stt", SocketRoute("stt", SttConversation, ("stt",), visitors=True))

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from api.services import Services
 from models.base import ModelInfo
 from models.stt.base import STT_SAMPLE_RATE, Segment, Transcript, TranscriptionRequest, Word
+from pipelines.audio.levels import QUIET_WARNING
 from pipelines.stt.file import DecodedRecording
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
@@ -87,6 +88,30 @@ async def test_text_srt_and_vtt_response_formats(
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith(media_type)
     assert answer.text.startswith(start)
+
+
+@pytest.mark.parametrize("decibels", [-60, -70, -90, -120])
+async def test_a_very_quiet_recording_is_right_or_empty_and_has_a_warning(
+    client: httpx.AsyncClient, auth: Headers, speech: np.ndarray, decibels: int
+) -> None:
+    data = wav(
+        (speech * 10 ** (decibels / 20) * 32767).astype("<i2").tobytes(), rate=STT_SAMPLE_RATE
+    )
+    body = (await send(client, auth, data)).json()
+    assert body["text"] in (SCRIPT, "")
+    assert body["warnings"] == [QUIET_WARNING]
+    for response_format in ("text", "srt", "vtt"):
+        answer = await send(client, auth, data, response_format=response_format)
+        assert answer.headers["warning"] == f'299 - "{QUIET_WARNING}"'
+
+
+@pytest.mark.parametrize("response_format", ["text", "srt", "vtt"])
+async def test_audible_recordings_have_no_warning(
+    client: httpx.AsyncClient, auth: Headers, speech: np.ndarray, response_format: str
+) -> None:
+    data = wav((speech * 10 ** (-30 / 20) * 32767).astype("<i2").tobytes(), rate=STT_SAMPLE_RATE)
+    answer = await send(client, auth, data, response_format=response_format)
+    assert "warning" not in answer.headers
 
 
 async def test_speaker_labels_add_utterances_with_speakers(
@@ -308,8 +333,9 @@ async def test_one_silent_channel_has_no_speaker(
     quiet = np.zeros(len(speech), np.float32)
     body = (await send(client, auth, stereo(quiet, speech), multichannel="1")).json()
     assert [turn["speaker"] for turn in body["utterances"]] == ["B"]
+    assert "warnings" not in body
     body = (await send(client, auth, stereo(quiet, quiet), multichannel="1")).json()
-    assert (body["text"], body["utterances"]) == ("", [])
+    assert (body["text"], body["utterances"], body["warnings"]) == ("", [], [QUIET_WARNING])
 
 
 async def test_multichannel_needs_two_channels(

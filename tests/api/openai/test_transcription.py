@@ -16,6 +16,7 @@ from configs.schema.transcription import load_profiles
 from models.errors import EngineLost
 from models.stt.base import STT_SAMPLE_RATE, Segment, Transcript, TranscriptionRequest, Word
 from models.vad.base import VADEngine
+from pipelines.audio.levels import QUIET_WARNING
 from pipelines.stt.file import TranscriptionPipeline
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
@@ -50,6 +51,18 @@ async def send(
         files={"file": ("speech.wav", data)},
         data={"model": "whisper-1", **named},
     )
+
+
+@pytest.mark.parametrize(
+    "response_format", ["json", "text", "srt", "vtt", "verbose_json", "diarized_json"]
+)
+async def test_every_format_warns_of_a_very_quiet_recording(
+    client: httpx.AsyncClient, auth: Headers, speech: np.ndarray, response_format: str
+) -> None:
+    audible = await send(client, auth, to_wav(speech), response_format=response_format)
+    quiet = await send(client, auth, to_wav(speech * 1e-3), response_format=response_format)
+    assert "warning" not in audible.headers
+    assert quiet.headers["warning"] == f'299 - "{QUIET_WARNING}"'
 
 
 def events_of(answer: httpx.Response) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import httpx
+import numpy as np
 import pytest
 from aiohttp import web
 
@@ -18,6 +19,7 @@ from api.native import jobs as jobs_api
 from api.services import Services
 from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
+from pipelines.audio.levels import QUIET_WARNING
 from pipelines.jobs import leases
 from pipelines.stt.file import TranscriptionPipeline
 from tests.api.money import Books, books_of
@@ -110,6 +112,19 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not await condition():
             await asyncio.sleep(0.02)
+
+
+@pytest.mark.usefixtures("short_windows")
+async def test_a_job_warns_where_all_windows_are_very_quiet(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    loud = recordings.recording(3, 45)
+    quiet = loud * np.float32(1e-3)
+    for pcm, warnings in ((quiet, [QUIET_WARNING]), (np.concatenate([quiet, loud]), None)):
+        made = await transcribe(client, auth, recordings.wav(pcm))
+        await do_next(services)
+        read = (await transcript(client, auth, made["id"])).json()
+        assert read.get("warnings") == warnings
 
 
 @pytest.mark.usefixtures("short_windows")

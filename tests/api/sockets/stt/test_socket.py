@@ -12,8 +12,10 @@ import pytest
 
 from api.services import Services
 from api.sockets.stt.conversation import SttConversation
+from models.audio import Pcm
 from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
+from pipelines.audio.levels import QUIET_WARNING
 from tests.api.replaced import with_listening
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer, serve
@@ -28,6 +30,11 @@ LOUD_MULAW, QUIET_MULAW = b"\x9f", b"\xff"
 async def client(stt_server: SocketServer) -> AsyncIterator[SttClient]:
     async with stt(stt_server) as made:
         yield made
+
+
+def faint(seconds: float) -> Pcm:
+    """Pulses of 16-bit samples with a level of -74 dB, which are speech once they are levelled."""
+    return np.where(np.arange(round(seconds * 16_000)) % 20, 0, 9e-4).astype(np.float32)
 
 
 async def error_of(client: SttClient, message: object) -> str:
@@ -63,6 +70,32 @@ async def test_single_mode_ends_with_the_first_non_empty_final(client: SttClient
     assert final["text"] == "text 0"
     assert kinds[-1] == "session_stopped" and kinds.count("session_stopped") == 1
     assert code == 1000
+
+
+async def test_finals_of_very_quiet_speech_have_a_warning(client: SttClient) -> None:
+    await client.start(continuous_mode=True)
+    await client.send_pcm(quiet(1), faint(1), quiet(1), loud(1), quiet(1))
+    messages, _ = await client.stop()
+    first, second = finals(messages)
+    assert (first["text"], first["warnings"]) == ("text 0", [QUIET_WARNING])
+    assert second["text"] and "warnings" not in second
+    assert "warnings" not in messages[-1]
+
+
+@pytest.mark.parametrize("sound", [quiet(2), faint(2) / 20, np.full(32_000, 1e-4, np.float32)])
+async def test_a_session_of_only_silence_ends_with_a_warning(client: SttClient, sound: Pcm) -> None:
+    await client.start(continuous_mode=True)
+    await client.send_pcm(sound)
+    messages, _ = await client.stop()
+    assert [message["type"] for message in messages] == ["session_stopped"]
+    assert messages[0]["warnings"] == [QUIET_WARNING]
+
+
+async def test_sessions_without_audio_or_with_noise_have_no_warning(client: SttClient) -> None:
+    await client.start(continuous_mode=True)
+    await client.send_pcm(np.random.default_rng(1).normal(0, 3e-3, 32_000).astype(np.float32))
+    messages, _ = await client.stop()
+    assert "warnings" not in messages[-1]
 
 
 async def test_server_info_describes_the_stt_model_and_its_features(client: SttClient) -> None:
