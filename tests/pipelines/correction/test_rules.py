@@ -58,6 +58,7 @@ def test_english_mistakes_are_corrected(rules: CorrectionRules, faulty: str, rig
         "What it is about, no one knows; it's Tom's.",
         "If I were you, I'd accept it, since they're quite loose.",
         "The company cut its already low prices, which told me and him enough.",
+        "It is a damn shame, and complete bullshit.",
         "Wo ist der Bahnhof? Ich weiss es nicht.",
         "Il a dit que la voiture est dans la rue.",
     ],
