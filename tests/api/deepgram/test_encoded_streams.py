@@ -137,7 +137,7 @@ async def test_a_stream_that_is_too_fast_or_a_bomb_is_ended(stt_server: SocketSe
     async with deepgram(stt_server, PATH) as client:
         await client.socket.send(live_container("flac", quiet(400)))
         events, code, reason = await client.rest()
-    assert code == 1008 and "times as fast" in reason
+    assert code == 1008 and "times faster" in reason
     await until_no_process(stt_server)
 
 

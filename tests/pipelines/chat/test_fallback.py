@@ -86,7 +86,7 @@ def fallbacks(model: str) -> float:
 async def test_each_model_answers_to_its_id_and_its_aliases(of: Any, chain: Chain) -> None:
     for name, id_ in {"a": "a", "usual": "a", "other": "b", "c": "c"}.items():
         assert await model_of(of(*chain), name) == id_
-    with pytest.raises(ModelNotFound, match="there are: a, b, c$"):
+    with pytest.raises(ModelNotFound, match="available: a, b, c$"):
         await model_of(of(*chain), "d")
 
 

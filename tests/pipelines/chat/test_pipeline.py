@@ -138,7 +138,7 @@ async def test_an_alias_is_answered_by_the_model_it_names(pipeline_of: Make) -> 
 
 
 async def test_an_unknown_model_is_refused_with_the_list_of_models(pipeline_of: Make) -> None:
-    with pytest.raises(ModelNotFound, match="there are: svc/real$"):
+    with pytest.raises(ModelNotFound, match="available: svc/real$"):
         await pipeline_of(ScriptedModel([])).start(ChatRequest(WORKSPACE, prompt("hi"), "gpt"))
 
 

@@ -415,7 +415,7 @@ async def test_audio_faster_than_5_times_real_time_ends_the_session(
             assert (await client.receive())["type"] == "test_response"
             await client.send_pcm(quiet(4), step_s=2)
             messages, code = await client.receive_rest()
-            assert "5 times as fast" in messages[-1]["error"] and code == 1008
+            assert "5 times faster" in messages[-1]["error"] and code == 1008
 
 
 async def test_a_recogniser_slower_than_the_audio_ends_the_session_with_1013(

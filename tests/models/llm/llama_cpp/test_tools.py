@@ -52,7 +52,9 @@ def engine(weights: WeightStore) -> LlamaCppEngine:
 def ask(*texts: str, max_tokens: int = 80, **more: Any) -> GenerationRequest:
     roles = ("user", "assistant")
     said = (ChatMessage(roles[i % 2], text) for i, text in enumerate(texts))  # type: ignore[arg-type]
-    return GenerationRequest(tuple(said), SamplingOptions(max_tokens=max_tokens, seed=1), **more)
+    # The temperature of the shipped configuration, at which the small model ends its calls.
+    sampling = SamplingOptions(temperature=0.2, max_tokens=max_tokens, seed=1)
+    return GenerationRequest(tuple(said), sampling, **more)
 
 
 async def answer(
