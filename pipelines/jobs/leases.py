@@ -162,7 +162,9 @@ class LeasedQueue(ABC, Generic[W]):
             return row is not None
 
         rows = await self._database.read(queue.hopeless_rows, self.of_table, utc_now(), self._work)
-        return sum([await self._database.run(fail, *ids) for ids in rows])
+        return sum(
+            [await self._database.run(fail, workspace_id, row_id) for workspace_id, row_id in rows]
+        )
 
     async def keep_holds(self) -> int:
         """Extends credit holds of unfinished work that were about to expire; returns how many."""
