@@ -29,7 +29,7 @@ from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-POLL_S = 0.1  # between two questions whether somebody waits
+POLL_S = 0.1  # between two checks that a caller waits
 # Most calls end within it, and cost less than the model of another process.
 ABANDONED_S = 0.4
 LOADING_S = 300.0  # a large model from a slow disk
@@ -60,7 +60,7 @@ class WhisperProcesses:
         return encoded
 
     def detect_language(self, states: Array) -> list[list[tuple[str, float]]]:
-        """For each of [n, m, width]: language tokens and probabilities, likeliest first."""
+        """Language tokens and probabilities, likeliest first, for each of [n, m, width]."""
         rankings: list[list[tuple[str, float]]] = self._call("detect_language", states)
         return rankings
 
@@ -157,7 +157,7 @@ class WhisperProcess:
         return facts
 
     def call(self, name: str, arguments: tuple[Any, ...], is_wanted: Callable[[], bool]) -> Any:
-        """Raises CallAbandoned when nobody waits, EngineLost when the process ended, and
+        """Raises CallAbandoned when no caller waits, EngineLost when the process ended, and
         EngineError for an error of the library."""
         if not self._is_loaded:
             self.load()

@@ -76,7 +76,7 @@ def main(descriptor: int) -> None:
                 name, arguments = connection.recv()
                 connection.send(_answer(model, name, arguments))
         except (EOFError, ConnectionError):
-            return  # the service ended, or nobody waits for the answer
+            return  # the service ended
         except Exception as error:  # of any kind, as for a file that is cut or a lack of memory
             connection.send(Failure(str(error) or type(error).__name__))
 
