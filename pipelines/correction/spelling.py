@@ -31,6 +31,7 @@ _ONE_SIDED_MARGIN = 7.2
 _COMMON_CONFUSABLES = frozenset("accept are hear now our than too were where".split())
 _SIDE_MARGIN = 3.0
 _NO_PREFERENCE = 0.1
+_RARE = -13.0
 # British spellings of words that the statistics have in their American form.
 _BRITISH = (
     (re.compile(r"(?<=[^\W\d_]{2})([iy])s(?=(?:e[ds]?|ers?|ing|ations?|able)$)"), r"\1z"),
@@ -133,7 +134,7 @@ class Speller:
         follows = self._statistics.log_follows
         margin = _LONE_SWAP_MARGIN if None in neighbours else _SWAP_MARGIN
         says_nothing = after is None or (
-            self._statistics.knows(after)  # a name, say, is beside no word
+            self._statistics.log_probability(after) > _RARE  # a name, say, is beside few words
             and follows(best, after) <= follows(word, after) + _NO_PREFERENCE
         )
         if before is not None and says_nothing:
