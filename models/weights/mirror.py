@@ -15,12 +15,13 @@ from models.weights.store import WeightStore, mismatch
 
 
 def fill_mirror(store: WeightStore, names: Iterable[str], folder: Path) -> int:
-    """Copies the verified files of the artefacts that the folder lacks; returns their bytes.
+    """Copy the verified files of the artefacts that the folder lacks; returns their bytes.
 
     Raises WeightsMissing, WeightsCorrupt or OSError.
     """
     (folder / "listings").mkdir(parents=True, exist_ok=True)
-    downloads, copied = Downloads(folder, lambda name, got_bytes: None), 0
+    downloads = Downloads(folder, lambda name, got_bytes: None)
+    copied = 0
     for name in names:
         store.verify(name)
         paths = {folder / file.identity: file for file in store.artefact(name).files.values()}
