@@ -4,7 +4,7 @@ import { t, usd } from "../i18n.js";
 import { price } from "../session.js";
 import { setting } from "../store.js";
 import { card, check, field, h, panelHead, select, tabs } from "../ui.js";
-import { graded, languages } from "../work.js";
+import { fillLanguages } from "../work.js";
 import { liveListening, startMessage } from "./listen/live.js";
 import { MOST_MB, MOST_MINUTES, dropZone, fileQueue } from "./listen/queue.js";
 import { transcriptCard } from "./listen/transcript.js";
@@ -79,7 +79,7 @@ export default function makeListen() {
   const modes = tabs(t("listen.modes"), [["files", t("listen.files"), files], ["microphone", t("listen.microphone"), live]], () => fit());
   modes.choose("files");
   for (const { box } of [speakers, channels, translate]) box.addEventListener("change", fit);
-  languages().then((all) => language.append(...all.map((one) => new Option(graded(one), one.code))), () => {});
+  fillLanguages(language);
 
   const requests = () => {
     const { keyterms } = style();

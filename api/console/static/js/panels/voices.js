@@ -5,8 +5,8 @@ import { codeButton } from "../code.js";
 import { number, t, usd } from "../i18n.js";
 import { go } from "../router.js";
 import { about, on, price } from "../session.js";
-import { act, button, card, confirmed, dialog, explained, field, form, h, panelHead, select, status, submitButton } from "../ui.js";
-import { byName, languages, refreshCredit, voicesChanged } from "../work.js";
+import { act, button, card, confirmed, explained, field, form, formDialog, h, panelHead, select, status, submitButton } from "../ui.js";
+import { fillLanguages, refreshCredit, voicesChanged } from "../work.js";
 import { recordings } from "./voices/recordings.js";
 import { showReport } from "./voices/report.js";
 
@@ -106,14 +106,13 @@ export default function makeVoices() {
     return made;
   };
   const rename = (voice) => {
-    const place = status();
     const input = h("input", { value: voice.name, maxLength: 200, required: true, autocomplete: "off" });
-    const made = dialog(t("own.rename_of", { name: voice.name }), form(place, async () => {
+    formDialog(t("own.rename_of", { name: voice.name }), async (close) => {
       await ask(`/voices/${voice.id}`, { method: "PATCH", json: { name: input.value.trim() } });
-      made.close();
+      close();
       await look();
       await voicesChanged();
-    }, field(t("own.name"), input), submitButton(t("own.rename")), place), { kind: "narrow" });
+    }, [field(t("own.name"), input)], t("own.rename"), { kind: "narrow" });
     input.focus();
   };
   const remove = async (voice) => {
@@ -158,7 +157,7 @@ export default function makeVoices() {
     // Goes on while another panel is open, so that a voice is in Speak as soon as it is ready.
     if (voices.some((one) => one.status === "processing")) next = setTimeout(look, isShown ? LOOK_MS : 3 * LOOK_MS);
   };
-  languages().then((all) => language.append(...[...all, { code: "en-GB", name: t("own.british") }].sort(byName).map((one) => new Option(one.name, one.code))), () => {});
+  fillLanguages(language, (one) => one.name, [{ code: "en-GB", name: t("own.british") }]);
   const stopListening = on("route", ({ name: panel }) => { isShown = panel === "voices"; });
 
   const requests = () => [{ title: t("own.make"), path: "/voices", form: fields(), files: takes.names().map((one) => ["files", one]) }];

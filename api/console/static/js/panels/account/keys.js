@@ -24,14 +24,12 @@ export function keys() {
     const number = (asked += 1);
     const { keys: found } = await ask("/developer/api");
     if (number !== asked) return; // an older answer that came late
-    rows.replaceChildren(found.length
-      ? table(t("keys.title"), [t("keys.name"), t("keys.key"), t("keys.scopes"), t("keys.created"), t("keys.used"), t("keys.expires"), ""],
-          found.map((key) => [
-            key.name, h("code", `${key.prefix}…`), key.scopes.length === SCOPES.length ? t("keys.all") : key.scopes.join(", "),
-            day(key.created_at), key.last_used_at ? ago(key.last_used_at) : t("keys.never"), key.expires_at ? day(key.expires_at) : t("keys.expires."),
-            iconButton("trash", t("keys.delete", { name: key.name }), act(listed, () => remove(key))),
-          ]))
-      : h("p.empty", t("keys.none")));
+    const heads = ["name", "key", "scopes", "created", "used", "expires"].map((one) => t(`keys.${one}`));
+    rows.replaceChildren(table(t("keys.title"), [...heads, ""], found.map((key) => [
+      key.name, h("code", `${key.prefix}…`), key.scopes.length === SCOPES.length ? t("keys.all") : key.scopes.join(", "),
+      day(key.created_at), key.last_used_at ? ago(key.last_used_at) : t("keys.never"), key.expires_at ? day(key.expires_at) : t("keys.expires."),
+      iconButton("trash", t("keys.delete", { name: key.name }), act(listed, () => remove(key))),
+    ]), t("keys.none")));
   };
   const remove = async (key) => {
     if (!(await confirmed(t("keys.delete", { name: key.name }), t("keys.delete_ask", { name: key.name }), t("action.delete")))) return;

@@ -6,7 +6,7 @@ import { converse, openSocket } from "../../audio/socket.js";
 import { liveMeter } from "../../audio/waveform.js";
 import { number, t, usd } from "../../i18n.js";
 import { noteCredit, price } from "../../session.js";
-import { button, card, copyButton, h, setButton, status } from "../../ui.js";
+import { button, card, copyButton, h, setRecording, status } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { exportButtons } from "./transcript.js";
 
@@ -83,8 +83,7 @@ export function liveListening({ language, style }) {
   };
   const run = async () => {
     stop = () => {}; // a click during the start does not start a second session
-    setButton(start, "stop", t("listen.stop"));
-    start.classList.add("recording");
+    setRecording(start, true, "stop", t("listen.stop"));
     place.say(t("listen.starting"));
     text.replaceChildren();
     finals.clear();
@@ -95,8 +94,7 @@ export function liveListening({ language, style }) {
       place.fail(error, run);
     } finally {
       stop = null;
-      start.classList.remove("recording");
-      setButton(start, "listen", t("listen.start"));
+      setRecording(start, false, "listen", t("listen.start"));
       after.hidden = !finals.size;
       refreshCredit();
     }

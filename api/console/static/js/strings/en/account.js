@@ -108,7 +108,6 @@ export default {
   "hooks.test": "Send a test",
   "hooks.test_of": "Send a test to {url}",
   "hooks.tested": "A sample of {event} is on its way.",
-  "hooks.edit_short": "Edit",
   "hooks.delete": "Delete {url}",
   "hooks.delete_ask": "Delete the webhook {url}? Pending deliveries are cancelled.",
   "hooks.deleted": "The webhook is deleted.",

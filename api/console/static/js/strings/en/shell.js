@@ -57,6 +57,8 @@ export default {
   "action.copy": "Copy",
   "action.copied": "Copied",
   "action.delete": "Delete",
+  "action.edit": "Edit",
+  "action.sample": "Insert a sample",
   "action.save": "Save",
   "action.download": "Download",
   "action.refresh": "Refresh",
@@ -71,6 +73,8 @@ export default {
   "model.coming": "{model} replaces it when its weights are fetched: {share} % are here.",
   "model.waits": "{model} replaces it when its weights are fetched: {share} % are here, and fetching pauses: {problem}",
   "table.actions": "Actions",
+  "tool.call": "Calls {name}",
+  "tool.result": "Result of {name}",
   "time.now": "just now",
   "unit.seconds": "{n} s",
 

@@ -106,7 +106,6 @@ export default {
   "pronunciations.replace_ask": "There is a dictionary {name}. The document becomes its next version.",
   "pronunciations.facts": "{n} entries · version {version} · {day}",
   "pronunciations.facts.one": "1 entry · version {version} · {day}",
-  "pronunciations.edit_short": "Edit",
   "pronunciations.edit": "Edit {name}",
   "pronunciations.export": "Export {name} as PLS",
   "pronunciations.delete": "Delete {name}",
