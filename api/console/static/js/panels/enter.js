@@ -45,7 +45,7 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, disca
     const address = email();
     const { input, show } = password({ autocomplete: "current-password" });
     return form(place, () => account("/auth/login", { email: address.value, password: input.value }),
-      field(t("enter.email"), address), field(t("enter.password"), input, { hint: t("enter.forgotten") }), show, wideButton(t("enter.go")));
+      field(t("enter.email"), address), field(t("enter.password"), input, { hint: t("enter.forgotten") }), show, wideButton(t("enter.log_in")));
   };
 
   const withKey = () => {
@@ -61,7 +61,7 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, disca
     operator.replaceWith(made);
     token.focus();
   };
-  const operator = button(t("enter.operator"), act(tokenPlace, () => (operatorToken() ? enterAsOperator(operatorToken()) : withToken())), { kind: "quiet small" });
+  const operator = button(t("nav.operator"), act(tokenPlace, () => (operatorToken() ? enterAsOperator(operatorToken()) : withToken())), { kind: "quiet small" });
 
   const isOpen = about.sign_up !== "closed";
   const modes = tabs(t("enter.modes"), [

@@ -72,11 +72,11 @@ export default function makeListen() {
   };
   const translated = h("p.hint", { role: "status", hidden: true }, t("listen.translate_about"));
   const settings = h("div.stack",
-    h("div.fields", field(t("listen.language"), language), field(t("listen.model"), profile),
+    h("div.fields", field(t("word.language"), language), field(t("listen.model"), profile),
       field(t("listen.terms"), terms, { hint: t("listen.terms_hint") })),
     h("div.checks", numerals, masked, punctuate), ofFiles, translated);
   const files = h("div.columns", card(t("listen.files"), drop, queue), transcript);
-  const modes = tabs(t("listen.modes"), [["files", t("listen.files"), files], ["microphone", t("listen.microphone"), live]], () => fit());
+  const modes = tabs(t("listen.modes"), [["files", t("listen.files"), files], ["microphone", t("mic.device"), live]], () => fit());
   modes.choose("files");
   for (const { box } of [speakers, channels, translate]) box.addEventListener("change", fit);
   fillLanguages(language);
@@ -88,12 +88,12 @@ export default function makeListen() {
     const openai = [`answer = client.audio.${work}.create(`, `    model="whisper-1", file=open(${JSON.stringify(lastFile)}, "rb"),`, ...added, ")", "print(answer.text)"].join("\n");
     return [
       { title: t("listen.files"), path: path(), form: options(), files: [[translate.box.checked ? "file" : "audio", lastFile]], openai },
-      { title: t("listen.microphone"), socket: "/ws/stt", messages: [startMessage(language.value, style()), { type: "audio", audio: "<base64>", encoding: "linear", sample_rate: 24000 }, { type: "stop" }] },
+      { title: t("mic.device"), socket: "/ws/stt", messages: [startMessage(language.value, style()), { type: "audio", audio: "<base64>", encoding: "linear", sample_rate: 24000 }, { type: "stop" }] },
     ];
   };
   const element = h("div.panel.listen",
     panelHead(t("nav.listen"), t("listen.lead"), codeButton(requests)),
-    h("section.card", { "aria-label": t("speak.settings") }, settings), modes);
+    h("section.card", { "aria-label": t("word.settings") }, settings), modes);
   return {
     element,
     show: ([mode] = []) => mode && modes.choose(mode),

@@ -60,7 +60,7 @@ export default function makeTalk() {
   const lineOf = (item, who) => {
     if (!lines.has(item)) {
       const text = h("p.said-text");
-      const made = h("div.turn", { class: who, data: { who } }, h("span.offscreen", t(who === "user" ? "talk.you" : "talk.them")), text);
+      const made = h("div.turn", { class: who, data: { who } }, h("span.offscreen", t(who === "user" ? "word.you" : "talk.agent")), text);
       lines.set(item, { made, text });
       log.append(made);
     }
@@ -111,7 +111,7 @@ export default function makeTalk() {
       log.replaceChildren();
       none.hidden = true;
       setRecording(start, true, "hangup", t("talk.stop"));
-      place.say(t("talk.connecting"));
+      place.say(t("word.connecting"));
       call = talk(wished, device.value, view);
       await call.done;
       place.say(t("talk.ended"));
@@ -152,11 +152,11 @@ export default function makeTalk() {
     h("div.columns",
       card(t("talk.conversation"),
         h("div.call-meters",
-          h("figure", h("figcaption", t("talk.you")), ours),
-          h("figure", h("figcaption", t("talk.them")), theirs)),
+          h("figure", h("figcaption", t("word.you")), ours),
+          h("figure", h("figcaption", t("talk.agent")), theirs)),
         h("div.actions", start), place, none, log),
       card(t("talk.agent"),
-        field(t("talk.instructions"), instructions), field(t("talk.voice"), voice), field(t("talk.model"), model),
+        field(t("talk.instructions"), instructions), field(t("voices.title"), voice), field(t("word.model"), model),
         h("div.fields", field(t("talk.turns"), turns), field(t("talk.language"), language)), device,
         jsonField(t("talk.tools"), tools, t("talk.tools_hint"), SAMPLE),
         h("p.hint", t("talk.price", { stt: usd(price("stt_second", 60)), tts: usd(price("tts_character", 1)), chat: usd(price("chat_token", 1)) })),

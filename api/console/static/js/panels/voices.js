@@ -53,7 +53,7 @@ export default function makeVoices() {
     for (const file of files) body.append("files", file, file.name);
     making.say(t("own.checking"));
     const voice = await upload("/voices", body, {
-      onProgress: (share) => making.say(share < 1 ? t("own.uploading", { percent: Math.floor(share * 100) }) : t("own.checking")),
+      onProgress: (share) => making.say(share < 1 ? t("upload.sent", { percent: Math.floor(share * 100) }) : t("own.checking")),
       onWait: () => making.say(t("error.resend")),
     });
     making.say(t("own.begun", { name: voice.name }));
@@ -64,7 +64,7 @@ export default function makeVoices() {
     refreshCredit();
     await look();
   },
-  h("div.fields", field(t("own.name"), name), field(t("own.about"), description), field(t("own.language"), language), field(t("own.gender"), gender)),
+  h("div.fields", field(t("word.name"), name), field(t("own.about"), description), field(t("word.language"), language), field(t("word.gender"), gender)),
   h("h3", t("own.recordings")), takes,
   field(t("own.consent"), consent, { hint: about.consent === "attest" ? t("own.consent_needed") : t("own.consent_hint") }),
   h("div.stack", h("div.row.start", h("h3", t("own.sentence")), getSentence), read),
@@ -85,7 +85,7 @@ export default function makeVoices() {
         voice.status === "ready" && button(t("own.try"), () => go(`speak/${voice.id}`), { icon: "speak", kind: "small" }),
         !voice.owner && button(t("own.rename"), () => rename(voice), { kind: "small", label: t("own.rename_of", { name: voice.name }) }),
         !isMade && !voice.owner && button(t("own.report"), act(place, () => showReport(voice)), { kind: "small", label: t("own.report_of", { name: voice.name }) }),
-        !voice.owner && button(t("action.delete"), act(place, () => remove(voice)), { icon: "trash", kind: "small", label: t("own.delete", { name: voice.name }) })));
+        !voice.owner && button(t("action.delete"), act(place, () => remove(voice)), { icon: "trash", kind: "small", label: t("action.delete_of", { name: voice.name }) })));
     const made = h("article.voice-own", { data: { id: voice.id } }, head, h("p.hint", [voice.owner && t("own.shared", { name: voice.owner }), voice.language, t(`voices.${voice.gender}`), voice.description].filter(Boolean).join(" · ")));
     if (isMade) {
       const bar = h("progress", { max: 1, value: voice.progress, "aria-label": t("own.progress", { name: voice.name }) });
@@ -112,12 +112,12 @@ export default function makeVoices() {
       close();
       await look();
       await voicesChanged();
-    }, [field(t("own.name"), input)], t("own.rename"), { kind: "narrow" });
+    }, [field(t("word.name"), input)], t("own.rename"), { kind: "narrow" });
     input.focus();
   };
   const remove = async (voice) => {
     const key = voice.status === "processing" ? "own.delete_ask_unfinished" : "own.delete_ask";
-    if (!(await confirmed(t("own.delete", { name: voice.name }), t(key, { name: voice.name }), t("action.delete")))) return;
+    if (!(await confirmed(t("action.delete_of", { name: voice.name }), t(key, { name: voice.name }), t("action.delete")))) return;
     await ask(`/voices/${voice.id}`, { method: "DELETE" });
     await look();
     list.querySelector("button")?.focus();

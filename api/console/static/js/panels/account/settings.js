@@ -17,7 +17,7 @@ function profileCard() {
     const saved = await ask("/auth/profile", { method: "PUT", json });
     fill(saved);
     place.say(t("settings.profile_saved", { name: saved.name || "–", company: saved.company || "–" }));
-  }, h("div.fields", field(t("settings.name"), name), field(t("settings.company"), company)), submitButton(t("action.save")), place);
+  }, h("div.fields", field(t("word.name"), name), field(t("settings.company"), company)), submitButton(t("action.save")), place);
   ask("/auth/profile").then(fill).catch((error) => place.fail(error));
   return card(t("settings.profile"), save);
 }
@@ -53,7 +53,7 @@ function passwordCard(onchange) {
     place.say(t("settings.password_done"));
     await onchange();
   }, h("div.fields", field(t("settings.password_current"), current), field(t("settings.password_new"), fresh, { hint: t("enter.password_hint", { n: 8 }) })), submitButton(t("settings.password_go"), { id: "change-password" }), place);
-  return card(t("settings.password"), change);
+  return card(t("enter.password"), change);
 }
 
 function sessionsCard() {

@@ -124,7 +124,7 @@ export function webhooks() {
 
   const add = button(t("hooks.new"), () => change(null), { icon: "plus", id: "add-hook" });
   const made = h("div.stack",
-    card(t("hooks.title"), h("p.hint", t("hooks.about")), h("div.actions", add), place, list),
+    card(t("account.webhooks"), h("p.hint", t("hooks.about")), h("div.actions", add), place, list),
     card(t("hooks.verify"), h("p.hint", t("hooks.verify_about")), h("div.snippet", copyButton(VERIFY), h("pre", { tabIndex: 0 }, h("code", VERIFY)))));
   made.show = () => load().catch((error) => place.fail(error, made.show));
   return made;

@@ -29,7 +29,7 @@ export function conversation() {
   const turn = (role, text = "") => {
     none.hidden = true;
     const content = h("div", role === "user" ? h("p.said-text", text) : markdown(text));
-    const made = h("div.turn", { class: role }, h("span.offscreen", t(role === "user" ? "chat.you" : "chat.model_says")), content);
+    const made = h("div.turn", { class: role }, h("span.offscreen", t(role === "user" ? "word.you" : "word.model")), content);
     // The longer a text takes to show, the more of it is shown at once.
     let latest = text;
     let timer = 0;
@@ -81,7 +81,7 @@ export function conversation() {
     input?.();
     const control = new AbortController();
     stop = () => control.abort();
-    setButton(sendButton, "stop", t("chat.stop"));
+    setButton(sendButton, "stop", t("action.stop"));
     place.say(t("chat.answering"));
     const line = turn("assistant");
     let text = "";

@@ -42,7 +42,7 @@ export function correction() {
 
   const size = () => [...text.value].length;
   const recount = () => {
-    count.textContent = t("correct.count", { n: size(), most: MOST });
+    count.textContent = t("text.count", { n: size(), most: MOST });
     count.classList.toggle("bad", size() > MOST);
   };
   const body = () => {
@@ -116,7 +116,7 @@ export function correction() {
   h("div.fields", field(t("correct.context"), context), field(t("correct.tone"), tone, { hint: t("correct.tone_hint") })),
   h("details", h("summary", t("correct.style")), h("div.fields", STYLES.map((name) => field(t(`correct.style.${name}`), styles.get(name))))),
   h("details", h("summary", t("correct.dictionary")), terms),
-  submitButton(t("correct.go"), { icon: "check", id: "correct-go" }), place);
+  submitButton(t("chat.mode.correct"), { icon: "check", id: "correct-go" }), place);
   text.addEventListener("input", recount);
   recount();
   const made = h("div.columns", h("section.card", { "aria-label": t("correct.text") }, correct), card(t("correct.result"), none, facts, warnings, shown, after));

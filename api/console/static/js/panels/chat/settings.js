@@ -27,8 +27,8 @@ export function chatSettings({ saves }) {
       throw explained(t("chat.not_json", { field: label, reason: error.message }));
     }
   };
-  const made = card(t("chat.settings"),
-    field(t("chat.model"), model),
+  const made = card(t("word.settings"),
+    field(t("word.model"), model),
     about,
     field(t("chat.system"), system, { hint: t("chat.system_hint") }),
     temperature,

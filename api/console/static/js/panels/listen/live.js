@@ -83,8 +83,8 @@ export function liveListening({ language, style }) {
   };
   const run = async () => {
     stop = () => {}; // a click during the start does not start a second session
-    setRecording(start, true, "stop", t("listen.stop"));
-    place.say(t("listen.starting"));
+    setRecording(start, true, "stop", t("action.stop"));
+    place.say(t("word.connecting"));
     text.replaceChildren();
     finals.clear();
     after.hidden = true;
@@ -99,7 +99,7 @@ export function liveListening({ language, style }) {
       refreshCredit();
     }
   };
-  const made = card(t("listen.microphone"), device, meter, h("div.actions", start),
+  const made = card(t("mic.device"), device, meter, h("div.actions", start),
     h("p.hint", t("listen.live_price", { price: usd(price("stt_second", 60)) })), place, none, text, after);
   made.leave = () => stop?.();
   return made;

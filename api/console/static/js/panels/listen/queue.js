@@ -26,7 +26,7 @@ export function lengthOf(file) {
 }
 
 export function fileQueue({ options, path, onshow, onremove }) {
-  const list = h("ul.queue", { "aria-label": t("listen.queue") });
+  const list = h("ul.queue", { "aria-label": t("listen.files") });
   let running = false;
 
   const row = (file) => {
@@ -50,14 +50,14 @@ export function fileQueue({ options, path, onshow, onremove }) {
       const isOver = !["waiting", "uploading", "working"].includes(name);
       actions.replaceChildren(
         ...(name === "done" ? [button(t("listen.show"), () => onshow(item), { kind: "small", label: t("listen.open", { name: file.name }) })] : []),
-        iconButton(isOver ? "trash" : "close", t(isOver ? "listen.remove" : "listen.cancel", { name: file.name }), isOver ? gone : () => {
+        iconButton(isOver ? "trash" : "close", t(isOver ? "action.remove_of" : "listen.cancel", { name: file.name }), isOver ? gone : () => {
           item.control.abort();
           item.set("cancelled", t("listen.cancelled"));
         }));
     };
     item.progress = (share) => {
       bar.value = share;
-      if (share < 1) item.set("uploading", t("listen.uploading", { percent: Math.floor(share * 100) }));
+      if (share < 1) item.set("uploading", t("upload.sent", { percent: Math.floor(share * 100) }));
       else item.set("working", t("listen.working"));
     };
     item.fail = (error) => {

@@ -46,7 +46,7 @@ export function workspaces() {
   };
   const plan = (one) => {
     const chosen = select(about.plans.map((id) => [id, id]), { name: "plan", value: one.plan });
-    const cycle = select(["monthly", "annual"].map((each) => [each, t(`operator.cycle.${each}`)]), { name: "cycle" });
+    const cycle = select(["monthly", "annual"].map((each) => [each, t(`cycle.${each}`)]), { name: "cycle" });
     change(t("operator.change_plan_of", one), async () => {
       const answer = await post(one, "plan", { plan_id: chosen.value, billing_cycle: cycle.value });
       one.plan = answer.plan.id;

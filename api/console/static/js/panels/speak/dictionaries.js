@@ -10,7 +10,7 @@ const MOST = 5;
 export function dictionaryChooser({ onchange = () => {} } = {}) {
   const boxes = h("div.checks");
   const none = h("p.hint", t("dictionaries.none"));
-  const made = h("fieldset.stack.dictionaries", h("legend", t("dictionaries.title")), none, boxes,
+  const made = h("fieldset.stack.dictionaries", h("legend", t("speak.pronunciations")), none, boxes,
     h("p.hint", h("a", { href: "#/speak/pronunciations" }, t("dictionaries.manage"))));
   const checked = () => [...boxes.querySelectorAll("input:checked")].map((box) => box.value);
   const keep = () => {

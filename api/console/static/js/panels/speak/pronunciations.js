@@ -27,7 +27,7 @@ export function pronunciations() {
   const alias = h("input", { name: "alias", maxLength: 200, autocomplete: "off" });
   const phoneme = h("input", { name: "phoneme", maxLength: 200, autocomplete: "off", spellcheck: false, placeholder: "ˈɛndʒɪn" });
   const alphabet = select([["ipa", "IPA"], ["x-sampa", "X-SAMPA"]], { name: "alphabet" });
-  const language = select([["", t("pronunciations.all_languages")]], { name: "language" });
+  const language = select([["", t("word.all")]], { name: "language" });
   const matches = check(t("pronunciations.case"), { checked: true });
   const find = h("input", { type: "search", autocomplete: "off" });
   const finder = field(t("pronunciations.find"), find);
@@ -45,14 +45,14 @@ export function pronunciations() {
       h("div.history-text", h("p", one.name), h("p.hint", t("pronunciations.facts", { n: one.size, version: one.version, day: day(one.updated_at) }))),
       button(t("action.edit"), act(listed, () => openById(one.id)), { kind: "small", label: t("pronunciations.edit", { name: one.name }) }),
       iconButton("download", t("pronunciations.export", { name: one.name }), act(listed, () => save(one, one.version))),
-      iconButton("trash", t("pronunciations.delete", { name: one.name }), act(listed, () => remove(one))))));
+      iconButton("trash", t("action.delete_of", { name: one.name }), act(listed, () => remove(one))))));
   };
   const save = async ({ id, name: named }, number) => {
     const answer = await call(`/pronunciations/${id}?format=pls&version=${number}`);
     download(new Blob([await answer.text()], { type: "application/pls+xml" }), fileName(named, "pls"));
   };
   const remove = async (one) => {
-    if (!(await confirmed(t("pronunciations.delete", { name: one.name }), t("pronunciations.delete_ask"), t("action.delete")))) return;
+    if (!(await confirmed(t("action.delete_of", { name: one.name }), t("pronunciations.delete_ask"), t("action.delete")))) return;
     await ask(`/pronunciations/${one.id}`, { method: "DELETE" });
     if (current?.id === one.id) shut();
     await dictionariesChanged();
@@ -119,11 +119,11 @@ export function pronunciations() {
     const found = all.filter((one) => !wanted || `${one.grapheme} ${one.alias || ""}`.toLowerCase().includes(wanted));
     finder.hidden = all.length <= 10;
     const label = t("pronunciations.entries");
-    rows.replaceChildren(table(label, [t("pronunciations.word"), t("pronunciations.alias"), t("pronunciations.phoneme"), t("pronunciations.language"), ""], found.slice(0, SHOWN).map((one) => [
+    rows.replaceChildren(table(label, [t("pronunciations.word"), t("pronunciations.alias"), t("pronunciations.phoneme"), t("word.language"), ""], found.slice(0, SHOWN).map((one) => [
       h("span", one.grapheme, !one.case_sensitive && h("span.badge", t("pronunciations.any_case"))),
       one.alias || "–",
       one.phoneme ? h("span.phonemes", one.phoneme, one.alphabet === "x-sampa" && h("span.badge", "X-SAMPA")) : "–",
-      one.language || t("pronunciations.all_languages"),
+      one.language || t("word.all"),
       h("div.actions",
         iconButton("play", t("pronunciations.hear", { word: one.grapheme }), act(place, () => hear(one))),
         button(t("action.edit"), () => edit(one), { kind: "small", label: t("pronunciations.edit_entry", { word: one.grapheme }) }),
@@ -182,11 +182,11 @@ export function pronunciations() {
   },
   h("div.fields", field(t("pronunciations.word"), word), field(t("pronunciations.alias"), alias, { hint: t("pronunciations.alias_hint") }),
     field(t("pronunciations.phoneme"), phoneme, { hint: t("pronunciations.phoneme_hint") }), field(t("pronunciations.alphabet"), alphabet),
-    field(t("pronunciations.language"), language), matches),
+    field(t("word.language"), language), matches),
   h("div.actions", add, listen));
   entry.classList.add("entry");
 
-  const store = button(t("pronunciations.save"), act(place, async () => {
+  const store = button(t("action.save"), act(place, async () => {
     const named = name.value.trim();
     if (!named) {
       name.focus();
@@ -211,7 +211,7 @@ export function pronunciations() {
   name.addEventListener("input", () => { isChanged = true; saved.textContent = t("pronunciations.unsaved"); });
 
   const editor = h("section.card.editor", { "aria-label": t("pronunciations.editor"), hidden: true },
-    heading, h("div.fields", field(t("pronunciations.name"), name), versions),
+    heading, h("div.fields", field(t("word.name"), name), versions),
     entry, finder, rows, h("div.actions", store, button(t("action.close"), async () => (await leaving()) && shut()), saved), place);
   voices().then((all) => language.append(...voiceLanguages(all).map(([code, text]) => new Option(text, code))), () => {});
 

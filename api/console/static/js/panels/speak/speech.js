@@ -58,7 +58,7 @@ export function speech() {
     const n = size();
     explanation.clear();
     kind.hidden = isScript() || !isMarkup(text.value);
-    count.textContent = `${t("speak.count", { n, most: FILE_CHARACTERS })} · ${t("speak.price", { price: usd(costOf(wish())) })}`;
+    count.textContent = `${t("text.count", { n, most: FILE_CHARACTERS })} · ${t("speak.price", { price: usd(costOf(wish())) })}`;
     count.classList.toggle("bad", n > FILE_CHARACTERS);
     const key = isScript() ? "script.over" : n > SOCKET_CHARACTERS ? "speak.over_socket" : "speak.over";
     over.textContent = n > FILE_CHARACTERS ? t(key, { n, most: FILE_CHARACTERS, socket: SOCKET_CHARACTERS }) : "";
@@ -112,7 +112,7 @@ export function speech() {
     hush();
     const control = new AbortController();
     stopLive = () => control.abort();
-    setButton(live, "stop", t("speak.stop"));
+    setButton(live, "stop", t("action.stop"));
     none.hidden = true;
     playing.clear();
     save.hidden = true;

@@ -61,9 +61,9 @@ export function voicePicker({ place, onchange = () => {} }) {
   const favourites = new Set(setting(FAVOURITES) || []);
   const filters = { text: "", language: "", gender: "", model: "", favourite: false, own: false };
   const search = h("input", { type: "search", placeholder: t("voices.search_hint"), autocomplete: "off" });
-  const language = select([["", t("voices.all")]]);
-  const gender = select([["", t("voices.all")], ["female", t("voices.female")], ["male", t("voices.male")]]);
-  const model = select([["", t("voices.all")]]);
+  const language = select([["", t("word.all")]]);
+  const gender = select([["", t("word.all")], ["female", t("voices.female")], ["male", t("voices.male")]]);
+  const model = select([["", t("word.all")]]);
   const favourite = check(t("voices.favourites"));
   const own = check(t("voices.own"));
   const count = h("p.hint", { role: "status" });
@@ -76,7 +76,7 @@ export function voicePicker({ place, onchange = () => {} }) {
   const made = h("div.voice-picker",
     h("div.voice-filters",
       field(t("voices.search"), search, { kind: "grow" }),
-      field(t("voices.language"), language), field(t("voices.gender"), gender), field(t("voices.model"), model),
+      field(t("word.language"), language), field(t("word.gender"), gender), field(t("word.model"), model),
       h("div.checks", favourite, own)),
     h("div.row", count, clear),
     h("fieldset.voice-list", h("legend.offscreen", t("voices.title")), cards),
@@ -168,7 +168,7 @@ export function voicePicker({ place, onchange = () => {} }) {
     all = [...list].sort((one, other) => rank(one) - rank(other)); // yours, then those of the browser's language
     const refill = (box, pairs) => {
       const before = box.value;
-      box.replaceChildren(new Option(t("voices.all"), ""), ...pairs.map(([value, text]) => new Option(text, value)));
+      box.replaceChildren(new Option(t("word.all"), ""), ...pairs.map(([value, text]) => new Option(text, value)));
       if (pairs.some(([value]) => value === before)) box.value = before;
     };
     refill(language, voiceLanguages(all));

@@ -66,7 +66,7 @@ export function recordings() {
     const take = { file, length: null, loudest: null, clipped: 0, isOther: !/\.(mp3|wav|flac)$/i.test(file.name) };
     const note = h("p.guidance", { role: "status" });
     const playing = player({ small: true, label: file.name });
-    take.element = h("li.take", h("p", h("strong", file.name)), iconButton("trash", t("own.remove", { name: file.name }), () => {
+    take.element = h("li.take", h("p", h("strong", file.name)), iconButton("trash", t("action.remove_of", { name: file.name }), () => {
       playing.clear();
       takes = takes.filter((one) => one !== take);
       take.element.remove();

@@ -9,7 +9,6 @@ export default {
   "account.audit": "Audit log",
 
   "usage.title": "Credit and usage",
-  "usage.credit": "Credit left",
   "usage.spent": "Spent in {n} days",
   "usage.requests": "Requests",
   "usage.left": "Requests left this minute, of {limit}",
@@ -40,8 +39,6 @@ export default {
   "usage.kind.voice": "Voices",
   "plan.title": "Plan and limits",
   "plan.now": "{name}, {price} a month, billed {cycle}. The next billing date is {date}.",
-  "plan.cycle.monthly": "monthly",
-  "plan.cycle.annual": "annually",
   "plan.month": "{price} a month",
   "plan.current": "Your plan",
   "plan.choose": "Choose {name}",
@@ -50,10 +47,8 @@ export default {
   "plan.pending": "The change waits for its payment.",
   "plan.pay": "Go to the payment",
 
-  "keys.title": "API keys",
   "keys.about": "A key is shown once, when it is made. Give each program its own, with the scopes that it needs.",
   "keys.make": "Make a key",
-  "keys.name": "Name",
   "keys.scopes": "Scopes",
   "keys.scopes_all": "All scopes",
   "keys.scope.tts": "tts: speech",
@@ -84,7 +79,6 @@ export default {
   "keys.deleted": "The key {name} is deleted.",
   "keys.all": "all",
 
-  "hooks.title": "Webhooks",
   "hooks.about": "The service sends events to an address of yours: https, with a public name.",
   "hooks.new": "Add a webhook",
   "hooks.edit": "Edit {url}",
@@ -130,7 +124,6 @@ export default {
   "hooks.verify_about": "Messages follow Standard Webhooks, so the libraries standardwebhooks and svix check them. By hand, in Python:",
 
   "settings.profile": "Profile",
-  "settings.name": "Name",
   "settings.company": "Company",
   "settings.profile_saved": "Saved: {name}, {company}.",
   "settings.workspace": "Workspace",
@@ -140,7 +133,6 @@ export default {
   "settings.retention.zero": "Zero: no texts and no audio of requests are stored",
   "settings.workspace_saved": "The workspace is saved.",
   "settings.since": "Workspace {id}, since {date}. Who shares a voice with you needs this id.",
-  "settings.password": "Password",
   "settings.password_current": "Current password",
   "settings.password_new": "New password",
   "settings.password_go": "Change password",
@@ -163,7 +155,6 @@ export default {
   "settings.erase_ask": "Everything of this workspace is erased. This cannot be undone.",
   "settings.erase_word": "DELETE",
 
-  "audit.title": "Audit log",
   "audit.about": "What was changed in this workspace, newest first. Each entry has a digest over the one before, so a changed log is noticed.",
   "audit.time": "Time",
   "audit.action": "Action",

@@ -50,8 +50,6 @@ export default {
   "operator.booked": "Nothing changed: this reference was booked before. {name} has {credit}.",
   "operator.change_plan_of": "Change the plan of {name}",
   "operator.cycle": "Paid",
-  "operator.cycle.monthly": "monthly",
-  "operator.cycle.annual": "annually",
   "operator.planned": "{name} is on {plan}.",
 
   "operator.config": "Configuration of the models that run",
