@@ -211,6 +211,14 @@ export function dialog(title, content, { kind = "" } = {}) {
   return made;
 }
 
+// Colours of the statuses that the API names: of webhooks, deliveries, voices and models.
+const STATUSES = {
+  active: "good", delivered: "good", ready: "good",
+  pending: "warn", processing: "warn",
+  failed: "bad", inactive: "bad", unavailable: "bad",
+};
+export const statusBadge = (name, text = name) => h("span.badge", { class: STATUSES[name] }, text);
+
 // A dialog with a form, which `send` closes when its work is done: `send(close)`.
 export function formDialog(title, send, content, submit, options) {
   const place = status();

@@ -2,10 +2,9 @@
 import { ask } from "../api.js";
 import { t, usd } from "../i18n.js";
 import { icon } from "../icons.js";
+import { PASSWORD_CHARACTERS } from "../limits.js";
 import { about, micro, operatorToken } from "../session.js";
 import { act, button, check, field, form, h, status, submitButton, tabs } from "../ui.js";
-
-const LEAST = 8; // characters of a password, as the API says it
 
 function password(properties) {
   const input = h("input", { type: "password", name: "password", required: true, maxLength: 256, ...properties });
@@ -27,7 +26,7 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, disca
 
   const signUp = () => {
     const address = email();
-    const { input, show } = password({ minLength: LEAST, autocomplete: "new-password" });
+    const { input, show } = password({ minLength: PASSWORD_CHARACTERS, autocomplete: "new-password" });
     const invite = h("input", { name: "invite", autocomplete: "off", spellcheck: false });
     return form(place, () => {
       const json = { email: address.value, password: input.value };
@@ -35,7 +34,7 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, disca
       return account("/auth/signup", json);
     },
     field(t("enter.email"), address),
-    field(t("enter.password"), input, { hint: t("enter.password_hint", { n: LEAST }) }),
+    field(t("enter.password"), input, { hint: t("enter.password_hint", { n: PASSWORD_CHARACTERS }) }),
     show,
     about.sign_up === "invite" && field(t("enter.invite"), invite, { hint: t("enter.invite_hint") }),
     wideButton(t("enter.make")));

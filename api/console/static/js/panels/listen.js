@@ -1,12 +1,13 @@
 // Listen: files and the microphone, as text.
 import { codeButton } from "../code.js";
 import { t, usd } from "../i18n.js";
+import { RECORDING_MB, RECORDING_MINUTES } from "../limits.js";
 import { price } from "../session.js";
 import { setting } from "../store.js";
 import { card, check, field, h, panelHead, select, tabs } from "../ui.js";
 import { fillLanguages } from "../work.js";
 import { liveListening, startMessage } from "./listen/live.js";
-import { MOST_MB, MOST_MINUTES, dropZone, fileQueue } from "./listen/queue.js";
+import { dropZone, fileQueue } from "./listen/queue.js";
 import { transcriptCard } from "./listen/transcript.js";
 
 const PROFILES = ["general", "phone_call", "meeting", "medical"];
@@ -54,7 +55,7 @@ export default function makeListen() {
     },
     onremove: (item) => item === shown && transcript.clear(),
   });
-  const about = t("listen.drop_about", { mb: MOST_MB, minutes: MOST_MINUTES, price: usd(price("stt_second", 60)) });
+  const about = t("listen.drop_about", { mb: RECORDING_MB, minutes: RECORDING_MINUTES, price: usd(price("stt_second", 60)) });
   const drop = dropZone(t("listen.drop"), about, (files) => {
     if (files.length) lastFile = files.at(-1).name;
     queue.add(files);

@@ -5,13 +5,12 @@ import { codeButton } from "../code.js";
 import { number, t, usd } from "../i18n.js";
 import { go } from "../router.js";
 import { about, on, price } from "../session.js";
-import { act, button, card, confirmed, explained, field, form, formDialog, h, panelHead, select, status, submitButton } from "../ui.js";
+import { act, button, card, confirmed, explained, field, form, formDialog, h, panelHead, select, status, statusBadge, submitButton } from "../ui.js";
 import { fillLanguages, refreshCredit, voicesChanged } from "../work.js";
 import { recordings } from "./voices/recordings.js";
 import { showReport } from "./voices/report.js";
 
 const LOOK_MS = 5000;
-const KINDS = { processing: "warn", ready: "good", failed: "bad" };
 
 export default function makeVoices() {
   const place = status();
@@ -79,7 +78,7 @@ export default function makeVoices() {
   const row = (voice) => {
     const isMade = voice.status === "processing";
     const head = h("div.row",
-      h("h3", voice.name, h("span.badge", { class: KINDS[voice.status] }, t(`own.status.${voice.status}`)),
+      h("h3", voice.name, statusBadge(voice.status, t(`own.status.${voice.status}`)),
         voice.similarity !== null && h("span.hint", t("own.likeness", { value: number(voice.similarity, 2) }))),
       h("div.actions",
         voice.status === "ready" && button(t("own.try"), () => go(`speak/${voice.id}`), { icon: "speak", kind: "small" }),

@@ -3,10 +3,9 @@ import { ask } from "../../api.js";
 import { toBase64 } from "../../audio/pcm.js";
 import { moment, number, t } from "../../i18n.js";
 import { about } from "../../session.js";
-import { act, button, card, check, confirmed, copyButton, dialog, explained, field, formDialog, h, iconButton, status, table } from "../../ui.js";
+import { act, button, card, check, confirmed, copyButton, dialog, explained, field, formDialog, h, iconButton, status, statusBadge, table } from "../../ui.js";
 
 const DELIVERIES = 20; // the last ones are shown
-const STATES = { delivered: "good", failed: "bad", pending: "warn", cancelled: "" };
 const VERIFY = `import base64, hashlib, hmac, time
 
 
@@ -60,7 +59,7 @@ export function webhooks() {
     list.replaceChildren(...(found.length ? found.map(row) : [h("p.empty", t("hooks.none"))]));
   };
   const row = (hook) => h("article.hook", { data: { id: hook.id } },
-    h("div.row", h("h3", hook.url), h("span.badge", { class: hook.status === "active" ? "good" : "bad" }, t(`hooks.status.${hook.status}`))),
+    h("div.row", h("h3", hook.url), statusBadge(hook.status, t(`hooks.status.${hook.status}`))),
     h("p.hint", hook.events.join(", ")),
     h("div.actions",
       button(t("hooks.deliveries"), act(place, () => deliveries(hook)), { kind: "small", label: t("hooks.deliveries_of", { url: hook.url }) }),
@@ -107,7 +106,7 @@ export function webhooks() {
       body.replaceChildren(table(t("hooks.deliveries_of", { url: hook.url }), [...heads, ""], data.map((one) => {
         const last = one.attempts.at(-1);
         return [
-          moment(one.created_at), one.event, h("span.badge", { class: STATES[one.status] }, one.status), number(one.attempts.length),
+          moment(one.created_at), one.event, statusBadge(one.status), number(one.attempts.length),
           last ? t("hooks.answer", { code: String(last.status_code ?? last.error), n: last.milliseconds }) : "", moment(one.next_attempt_at),
           button(t("hooks.again"), act(said, async () => {
             await ask(`/webhooks/${hook.id}/deliveries/${one.id}/redeliver`, { method: "POST" });

@@ -3,12 +3,12 @@ import { ask, call, ApiError } from "../../api.js";
 import { playShort } from "../../audio/player.js";
 import { fromBase64 } from "../../audio/pcm.js";
 import { day, t } from "../../i18n.js";
+import { DICTIONARY_VERSIONS } from "../../limits.js";
 import { setting } from "../../store.js";
 import { act, button, card, check, confirmed, download, explained, field, fileName, form, h, iconButton, select, status, submitButton, table } from "../../ui.js";
 import { dictionaries, dictionariesChanged, refreshCredit, voiceLanguages, voices } from "../../work.js";
 import { escaped } from "./markup.js";
 
-const VERSIONS = 10; // that the service keeps
 const SHOWN = 200; // entries at once; others are found by words
 
 export function pronunciations() {
@@ -80,7 +80,7 @@ export function pronunciations() {
     if (!(await leaving())) return;
     current = { id, name: named, version: newest, entries };
     name.value = named;
-    version.replaceChildren(...Array.from({ length: Math.min(newest, VERSIONS) }, (_, at) => new Option(t(at ? "pronunciations.older" : "pronunciations.newest", { version: newest - at }), newest - at)));
+    version.replaceChildren(...Array.from({ length: Math.min(newest, DICTIONARY_VERSIONS) }, (_, at) => new Option(t(at ? "pronunciations.older" : "pronunciations.newest", { version: newest - at }), newest - at)));
     versions.hidden = newest < 2;
     place.clear();
     change(false);
