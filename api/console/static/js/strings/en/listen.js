@@ -15,7 +15,7 @@ export default {
   "listen.speakers": "Tell speakers apart",
   "listen.channels": "Two channels are two speakers",
   "listen.translate": "Translate into English",
-  "listen.translate_about": "A translation detects the language and has no other options. Whisper base, the model without a GPU, translates modestly.",
+  "listen.translate_about": "Translation detects the language and has no other options. Without a GPU it is done by Whisper base, with modest quality.",
   "listen.numerals": "Numbers in digits",
   "listen.profanity": "Mask swear words",
   "listen.punctuate": "Punctuation and capitals",
