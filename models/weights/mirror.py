@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from configs.schema.catalogue import EVERY_FILE, FileSource
 from models.weights.sources import Downloads
 from models.weights.store import WeightStore, mismatch
 
@@ -30,8 +29,7 @@ def fill_mirror(store: WeightStore, names: Iterable[str], folder: Path) -> int:
         }
         downloads.check_room(lacking.values())
         for path, file in lacking.items():
-            source = FileSource(kind="file", files={EVERY_FILE: str(store.blob_path(file))})
-            os.replace(downloads.get(source, name, file), path)
+            os.replace(shutil.copyfile(store.blob_path(file), downloads.partial_path(file)), path)
             copied += file.size_bytes
         if not store.catalogue.artefacts[name].files:
             shutil.copy(store.listing_path(name), folder / "listings")

