@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from fastapi import FastAPI
 
+from api.http.admission import REQUEST, AdmissionControl
 from api.http.errors import ApiError
-from api.http.limits import REQUEST, AdmissionControl
 from api.http.routing import StrictRoute
 from api.services import Services
 from pipelines.fair_queuing import CONTENDED_S
@@ -139,7 +139,8 @@ def test_places_are_free_after_every_workspace_has_left(admission: AdmissionCont
         for end in admitted(admission, workspace_id):
             end()
     limit = admission._kinds[PATH]
-    assert (limit._count, len(limit._held), len(limit._recent._came) <= 2) == (0, 0, True)
+    assert (limit._count, len(limit._shares.holders)) == (0, 0)
+    assert len(limit._recent._came) <= 2
 
 
 def test_every_post_that_makes_a_model_work_has_places(app: FastAPI, services: Services) -> None:
