@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, KeysView
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -81,23 +82,18 @@ class WorkspaceShares:
             del self._held[workspace_id]
 
 
+@dataclass(eq=False, repr=False)
 class BodySpace:
     """The bytes of bodies that are kept while their requests run: uploads on disk, JSON in memory.
 
     Workspaces share them as `WorkspaceShares` says, also while only one comes.
     """
 
-    def __init__(
-        self,
-        most_bytes: int,
-        kind: Literal["uploads", "bodies"],
-        check: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """`check` is awaited before bytes are taken; it raises where nothing may be kept."""
-        self._most_bytes = most_bytes
-        self._kind = kind
-        self._check = check
-        self._shares = WorkspaceShares()
+    _most_bytes: int
+    _kind: Literal["uploads", "bodies"]
+    _check: Callable[[], Awaitable[None]] | None = None
+    """Awaited before bytes are taken; raises where nothing may be kept."""
+    _shares: WorkspaceShares = field(default_factory=WorkspaceShares)
 
     @asynccontextmanager
     async def of(self, workspace_id: int) -> AsyncIterator[Take]:
@@ -187,25 +183,21 @@ class BurstLimit:
         self._budget_s = min(self._most_budget_s, max(0.0, self._budget_s + change))
 
 
+@dataclass(eq=False, repr=False)
 class RoutePlace:
     """The place of one request at its route, which it holds from the end of its body to the
     beginning of its answer; by default of a route without a limit."""
 
-    def __init__(
-        self,
-        enter: Callable[[], Release] = lambda: nothing,
-        enter_sending: Callable[[], Release | None] = lambda: None,
-    ) -> None:
-        """The arguments are the methods of AdmissionControl for this route and workspace."""
-        self._enter = enter
-        self._enter_sending = enter_sending
-        self._leave: Release | None = None
-        self._is_due = True
+    _enter: Callable[[], Release] = lambda: nothing
+    _enter_sending: Callable[[], Release | None] = lambda: None
+    _leave: Release | None = None
+    _is_due: bool = True  # nothing is held yet
 
     def check(self) -> None:
         """Refuses a request for which there is no place now, before its body is read. Raises
         ApiError(overloaded)."""
-        self._enter()()
+        leave = self._enter()
+        leave()
 
     def take(self) -> None:
         """Takes the place, once: when the body is complete, since a client that stalls would keep

@@ -24,20 +24,20 @@ _CONTEXT = "context"
 class RequestContext:
     """What one HTTP request or WebSocket has: its turn, its caller, and what it must give back.
 
-    `RequestFrame` makes it, and calls `release` at the end of a request. Of a WebSocket only the
-    first three fields are used; `SocketSession` has the rest.
+    `RequestFrame` makes it, and calls `release` at the end of a request. A WebSocket uses `turn`
+    and `client_left` alone; `SocketSession` has its principal and what it pays with.
 
     | field | set by | read by |
     |---|---|---|
-    | `turn` | `RequestFrame` | all that works in the event loop, or waits outside of it |
+    | `turn` | `RequestFrame` | all that works in the event loop, or waits for something else |
     | `slow_clients` | `RequestFrame` | `body_chunks` |
     | `client_left` | the server of a WebSocket | `SocketSession` |
     | `leave_unknown` | `RequestFrame` | `identify` |
     | `principal` | `GuardedRoute`, by `identify` | `PrincipalDep`, `StrictRoute`, tools of MCP |
-    | `operation` | the same; with an Idempotency-Key `answer_once` | `OperationDep`, tools of MCP |
+    | `operation` | `identify`; `answer_once` names it | `OperationDep`, tools of MCP |
     | `rate_window` | `RequestLimits.count_request` | `RequestFrame`, for headers of the answer |
-    | `place` | `GuardedRoute` | bodies, forms and fetches, when they are complete |
-    | `upload_space` | `GuardedRoute` | forms, files and fetches |
+    | `place` | `GuardedRoute` | all that reads a body or fetches a recording, `RequestFrame` |
+    | `upload_space` | `GuardedRoute` | `receive_form`, `receive_file`, `fetched` |
     | `take_memory` | the route of MCP | its tools |
     | `ignored` | `note_ignored` | `RequestFrame` and stored answers, for a header |
 
@@ -72,13 +72,13 @@ class RequestContext:
     _releases: ExitStack = field(default_factory=ExitStack)
 
     def identify(self, principal: Principal) -> None:
-        """Sets whose the request is, which pays for itself and has a known key from now on."""
+        """Sets the caller and the operation that pays, once the key of the request is known."""
         self.principal = principal
         self.operation = Operation(principal.key_id)
         self.leave_unknown()
 
     def at_end(self, release: Release) -> None:
-        """Has `release` called by the method of that name."""
+        """Has `release` called when the request ends."""
         self._releases.callback(release)
 
     def release(self) -> None:

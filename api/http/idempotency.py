@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from api.http.bodies import MAX_JSON_BYTES, body_chunks
-from api.http.context import RequestContext, context_of
+from api.http.context import context_of
 from api.http.errors import CLOSE, ApiError
 from api.http.ignored_fields import HEADER, SEPARATOR, note_ignored
 from api.http.uploads import multipart_boundary
@@ -78,7 +78,7 @@ async def answer_once(
     except BaseException:  # a cancelled request releases its key too
         await claim.release()
         raise
-    return _RecordedAnswer(answer, context, claim, body, keeps_body=keeps_body)
+    return _RecordedAnswer(answer, claim, body, keeps_body=keeps_body)
 
 
 def _path_of(request: Request) -> str:
@@ -178,23 +178,15 @@ class _RecordedAnswer(Response):
     It is stored before its last part is sent.
     """
 
-    def __init__(
-        self,
-        answer: Response,
-        context: RequestContext,
-        claim: Claim,
-        body: _Body,
-        *,
-        keeps_body: bool,
-    ) -> None:
+    def __init__(self, answer: Response, claim: Claim, body: _Body, *, keeps_body: bool) -> None:
         self._answer = answer
-        self._context = context
         self._claim = claim
         self._body = body
         self._keeps_body = keeps_body
         self._kept = False
         self._status = 0
         self._kept_headers: list[list[str]] = []
+        self._ignored: Iterable[str] = ()  # fields of the request
         self._waiting: Message | None = None  # the start, until the first part of the body
         self._sent = TemporaryFile()  # the body so far
         self._bytes = 0
@@ -203,6 +195,7 @@ class _RecordedAnswer(Response):
         self._disconnected = False  # the client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._ignored = context_of(scope).ignored
         try:
             with closing(self._sent):
                 await self._answer(scope, self._body.receive, partial(self._record, send))
@@ -223,8 +216,8 @@ class _RecordedAnswer(Response):
                 for name, value in message["headers"]
                 if name.lower() not in _NOT_KEPT_HEADERS
             ]
-            if ignored := self._context.ignored:
-                self._kept_headers.append([HEADER, SEPARATOR.join(ignored)])
+            if self._ignored:
+                self._kept_headers.append([HEADER, SEPARATOR.join(self._ignored)])
             return
         if message["type"] == "http.response.body":
             self._take(message.get("body", b""))
