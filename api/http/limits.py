@@ -30,9 +30,9 @@ from api.http.errors import ApiError
 from api.http.turns import OVERLOADED, Turns, turn_of
 from configs import environment
 from configs.schema.platform import AdmissionConfig, PlansConfig
+from fairness.shares import CONTENDED_S, RecentOwners
 from pipelines.accounts.authentication import Authenticator, Principal
 from pipelines.errors import TooManyUnknownKeys, Unauthorized
-from pipelines.fair_queuing import CONTENDED_S, RecentOwners
 from pipelines.limits.limits import HOUR_S, Hit, RateWindow, SharedLimits, Windows
 from pipelines.storage.room import GB
 from telemetry import metrics
