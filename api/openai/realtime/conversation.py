@@ -11,51 +11,18 @@ from typing import Any, assert_never
 
 from api.http.errors import CODED
 from api.openai.names import DEFAULT_AGENT
+from api.openai.realtime import client_events, server_events, turns
 from api.openai.realtime.agent import Agent
 from api.openai.realtime.beta import is_beta, to_beta
-from api.openai.realtime.client_events import (
-    AppendAudio,
-    CancelResponse,
-    ClearAudio,
-    ClientEvent,
-    CommitAudio,
-    CreateItem,
-    CreateResponse,
-    DeleteItem,
-    RetrieveItem,
-    TruncateItem,
-    UpdateSession,
-    parse_client_event,
-)
+from api.openai.realtime.client_events import ClientEvent, parse_client_event
 from api.openai.realtime.client_secrets import kind_of
 from api.openai.realtime.faults import RealtimeFault, as_fault
 from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import ItemFeed, MessageItem, from_wire, to_wire
 from api.openai.realtime.responses import Responses
-from api.openai.realtime.server_events import (
-    NAMES,
-    AudioCleared,
-    ItemDeleted,
-    ItemRetrieved,
-    ItemTruncated,
-    Send,
-    ServerEvent,
-    SessionCreated,
-    SessionUpdated,
-    as_wire,
-)
+from api.openai.realtime.server_events import NAMES, Send, ServerEvent, as_wire
 from api.openai.realtime.session_object import merged, new_session
-from api.openai.realtime.turns import (
-    BeginDraft,
-    CommitItem,
-    DropDraft,
-    Effect,
-    Interrupt,
-    ReadAhead,
-    Respond,
-    SetTranscript,
-    UserTurns,
-)
+from api.openai.realtime.turns import Effect, UserTurns
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import json_text
@@ -119,7 +86,7 @@ class RealtimeConversation:
             await self._send(as_fault(error).error)
             self._socket.finish(close_codes.POLICY)
             return
-        await self._send(SessionCreated(session=self._agent.session.as_json()))
+        await self._send(server_events.SessionCreated(session=self._agent.session.as_json()))
         await self._agent.warm_up()
 
     async def receive_text(self, text: str) -> None:
@@ -159,16 +126,16 @@ class RealtimeConversation:
 
     # Events of the client.
 
-    async def _update_session(self, event: UpdateSession) -> None:
+    async def _update_session(self, event: client_events.UpdateSession) -> None:
         agent = self._agent
         changed = merged(agent.session, event.session, voice_frozen=agent.has_spoken)
         await agent.check(changed)
         await self._input.configure(changed)
         agent.session = changed
-        await self._send(SessionUpdated(session=changed.as_json()))
+        await self._send(server_events.SessionUpdated(session=changed.as_json()))
         await agent.warm_up()
 
-    async def _append_audio(self, event: AppendAudio) -> None:
+    async def _append_audio(self, event: client_events.AppendAudio) -> None:
         """Ends the session when its credit is spent."""
         try:
             await self._input.append(event.audio)
@@ -176,14 +143,14 @@ class RealtimeConversation:
             await self._send(as_fault(error).error)
             self._socket.finish(close_codes.CREDIT_SPENT)
 
-    async def _commit_audio(self, event: CommitAudio) -> None:
+    async def _commit_audio(self, event: client_events.CommitAudio) -> None:
         await self._input.commit_turn()
 
-    async def _clear_audio(self, event: ClearAudio) -> None:
+    async def _clear_audio(self, event: client_events.ClearAudio) -> None:
         self._input.clear()
-        await self._send(AudioCleared())
+        await self._send(server_events.AudioCleared())
 
-    async def _create_item(self, event: CreateItem) -> None:
+    async def _create_item(self, event: client_events.CreateItem) -> None:
         item = from_wire(event.item)
         if isinstance(event.item, MessageItem):
             for part, content in zip(item.parts, event.item.content, strict=True):
@@ -191,31 +158,31 @@ class RealtimeConversation:
                     await self._input.transcribe(part, content.audio)
         await self._feed.insert(item, event.previous_item_id)
 
-    async def _retrieve_item(self, event: RetrieveItem) -> None:
+    async def _retrieve_item(self, event: client_events.RetrieveItem) -> None:
         with _named("retrieve"):
             item = self._feed.items.find(event.item_id)
-        await self._send(ItemRetrieved(item=to_wire(item)))
+        await self._send(server_events.ItemRetrieved(item=to_wire(item)))
 
-    async def _delete_item(self, event: DeleteItem) -> None:
+    async def _delete_item(self, event: client_events.DeleteItem) -> None:
         with _named("delete"):
             self._feed.items.delete(event.item_id)
-        await self._send(ItemDeleted(item_id=event.item_id))
+        await self._send(server_events.ItemDeleted(item_id=event.item_id))
 
-    async def _truncate_item(self, event: TruncateItem) -> None:
+    async def _truncate_item(self, event: client_events.TruncateItem) -> None:
         with _named("truncate"):
             self._feed.items.truncate(event.item_id, event.content_index, event.audio_end_ms)
         await self._send(
-            ItemTruncated(
+            server_events.ItemTruncated(
                 item_id=event.item_id,
                 content_index=event.content_index,
                 audio_end_ms=event.audio_end_ms,
             )
         )
 
-    async def _create_response(self, event: CreateResponse) -> None:
+    async def _create_response(self, event: client_events.CreateResponse) -> None:
         await self._responses.create(event.response)
 
-    async def _cancel_response(self, event: CancelResponse) -> None:
+    async def _cancel_response(self, event: client_events.CancelResponse) -> None:
         self._responses.cancel(event.response_id)
 
     # Effects of the user's turns.
@@ -234,20 +201,20 @@ class RealtimeConversation:
         match effect:
             case ServerEvent():
                 await self._send(effect)
-            case CommitItem(item):
+            case turns.CommitItem(item):
                 await self._feed.commit(item)
-            case SetTranscript(item, text, audio_ms):
+            case turns.SetTranscript(item, text, audio_ms):
                 item.parts[0].text = text
                 item.parts[0].audio_ms = audio_ms
-            case Interrupt(response_id):
+            case turns.Interrupt(response_id):
                 await self._responses.interrupt(response_id)
-            case ReadAhead(text):
+            case turns.ReadAhead(text):
                 self._agent.read_ahead(text)
-            case BeginDraft(turn_id, text):
+            case turns.BeginDraft(turn_id, text):
                 self._agent.begin_draft(turn_id, text)
-            case DropDraft(turn_id):
+            case turns.DropDraft(turn_id):
                 await self._agent.drafts.discard(turn_id)
-            case Respond(draft_of):
+            case turns.Respond(draft_of):
                 await self._responses.respond(draft_of)
             case _:
                 assert_never(effect)
@@ -264,14 +231,14 @@ def _named(action: str) -> Iterator[None]:
 
 
 _HANDLERS: dict[type[ClientEvent], Callable[[RealtimeConversation, Any], Awaitable[None]]] = {
-    UpdateSession: RealtimeConversation._update_session,
-    AppendAudio: RealtimeConversation._append_audio,
-    CommitAudio: RealtimeConversation._commit_audio,
-    ClearAudio: RealtimeConversation._clear_audio,
-    CreateItem: RealtimeConversation._create_item,
-    RetrieveItem: RealtimeConversation._retrieve_item,
-    DeleteItem: RealtimeConversation._delete_item,
-    TruncateItem: RealtimeConversation._truncate_item,
-    CreateResponse: RealtimeConversation._create_response,
-    CancelResponse: RealtimeConversation._cancel_response,
+    client_events.UpdateSession: RealtimeConversation._update_session,
+    client_events.AppendAudio: RealtimeConversation._append_audio,
+    client_events.CommitAudio: RealtimeConversation._commit_audio,
+    client_events.ClearAudio: RealtimeConversation._clear_audio,
+    client_events.CreateItem: RealtimeConversation._create_item,
+    client_events.RetrieveItem: RealtimeConversation._retrieve_item,
+    client_events.DeleteItem: RealtimeConversation._delete_item,
+    client_events.TruncateItem: RealtimeConversation._truncate_item,
+    client_events.CreateResponse: RealtimeConversation._create_response,
+    client_events.CancelResponse: RealtimeConversation._cancel_response,
 }

@@ -13,30 +13,11 @@ from typing import Any, Literal
 
 from api.http.errors import CODED
 from api.http.limits import require_request
+from api.openai.realtime import server_events as events
 from api.openai.realtime.agent import Agent
 from api.openai.realtime.faults import RealtimeFault, as_fault
 from api.openai.realtime.items import AnyItem, ItemFeed, ItemReference, from_wire, to_wire
-from api.openai.realtime.server_events import (
-    ArgumentsDelta,
-    ArgumentsDone,
-    AudioDelta,
-    AudioDone,
-    OutputEvent,
-    OutputItemAdded,
-    OutputItemDone,
-    PartAdded,
-    PartDone,
-    RateLimitsUpdated,
-    ResponseCreated,
-    ResponseDone,
-    Send,
-    TextDelta,
-    TextDone,
-    TranscriptDelta,
-    TranscriptDone,
-    WireItem,
-    new_id,
-)
+from api.openai.realtime.server_events import OutputEvent, Send, WireItem, new_id
 from api.openai.realtime.session_object import RealtimeSession, ResponseOptions
 from api.openai.realtime.turns import UserTurns
 from api.sockets.kernel.conversation import SessionEnded
@@ -205,7 +186,7 @@ class ActiveResponse:
 
     async def _work_on(self, begin: Begin, open_voice: OpenVoice) -> None:
         try:
-            await self._send(ResponseCreated(response=self.response.as_json()))
+            await self._send(events.ResponseCreated(response=self.response.as_json()))
             self.is_announced.set()
             self._work = asyncio.create_task(self._generate(begin, open_voice), name="answer")
             if self._reason is not None:
@@ -244,7 +225,7 @@ class ActiveResponse:
             case AnswerText(text):
                 message = await self._open_message()
                 message.item.parts[0].text += text
-                kind = TranscriptDelta if self._view.speaks else TextDelta
+                kind = events.TranscriptDelta if self._view.speaks else events.TextDelta
                 await self._send(message.event(kind, delta=text))
             case AnswerAudio(data, _, words):
                 message = await self._open_message()
@@ -252,7 +233,9 @@ class ActiveResponse:
                 part.words += words
                 # Rounded up, as clients do that truncate the answer at the end of what came.
                 part.audio_ms = ceil(self.playback.sent_s * 1000)
-                await self._send(message.event(AudioDelta, delta=b64encode(data).decode("ascii")))
+                await self._send(
+                    message.event(events.AudioDelta, delta=b64encode(data).decode("ascii"))
+                )
             case AnswerCall(delta):
                 await self._call(delta)
 
@@ -264,14 +247,14 @@ class ActiveResponse:
             message = await self._open(item)
             item.parts.append(part)
             self._message = message
-            await self._send(message.event(PartAdded, part=self._part("")))
+            await self._send(message.event(events.PartAdded, part=self._part("")))
         return self._message
 
     async def _open(self, item: Item) -> OutputItem:
         output = OutputItem(self.response.id, len(self._output), item)
         self._output.append(output)
         await self._send(
-            OutputItemAdded(
+            events.OutputItemAdded(
                 response_id=self.response.id, output_index=output.index, item=to_wire(item)
             )
         )
@@ -296,7 +279,9 @@ class ActiveResponse:
         call = self._calls[number]
         if text := function.get("arguments"):
             call.item.arguments += str(text)
-            await self._send(call.event(ArgumentsDelta, call_id=call.item.call_id, delta=str(text)))
+            await self._send(
+                call.event(events.ArgumentsDelta, call_id=call.item.call_id, delta=str(text))
+            )
 
     async def _end(self) -> None:
         self._set_status(self.answer.finish_reason if self.answer else None)
@@ -309,14 +294,14 @@ class ActiveResponse:
             elif output in self._calls.values():
                 await self._send(
                     output.event(
-                        ArgumentsDone,
+                        events.ArgumentsDone,
                         call_id=item.call_id,
                         name=item.name,
                         arguments=item.arguments,
                     )
                 )
             await self._send(
-                OutputItemDone(
+                events.OutputItemDone(
                     response_id=self.response.id, output_index=output.index, item=to_wire(item)
                 )
             )
@@ -324,16 +309,16 @@ class ActiveResponse:
                 await self._feed.finish(item)
         self.response.output = [to_wire(output.item) for output in self._output]
         self.response.usage = self._usage()
-        await self._send(ResponseDone(response=self.response.as_json()))
+        await self._send(events.ResponseDone(response=self.response.as_json()))
 
     async def _end_message(self, message: OutputItem) -> None:
         text = message.item.parts[0].text
         if self._view.speaks:
-            await self._send(message.event(AudioDone))
-            await self._send(message.event(TranscriptDone, transcript=text))
+            await self._send(message.event(events.AudioDone))
+            await self._send(message.event(events.TranscriptDone, transcript=text))
         else:
-            await self._send(message.event(TextDone, text=text))
-        await self._send(message.event(PartDone, part=self._part(text)))
+            await self._send(message.event(events.TextDone, text=text))
+        await self._send(message.event(events.PartDone, part=self._part(text)))
 
     def _part(self, text: str) -> dict[str, str]:
         """The content of the message; `text` and `audio` in GA too, unlike that of an item."""
@@ -513,7 +498,7 @@ class Responses:
         reset_s = window.left_s if window.left_s else max(0.0, window.reset_at - time.time())
         left = {"limit": window.limit, "remaining": window.remaining}
         limits = [{"name": "requests", **left, "reset_seconds": round(reset_s, 3)}]
-        await self._send(RateLimitsUpdated(rate_limits=limits))
+        await self._send(events.RateLimitsUpdated(rate_limits=limits))
         require_request(window)
 
     def _read(self, references: Sequence[AnyItem | ItemReference]) -> list[Item]:

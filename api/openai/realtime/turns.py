@@ -12,17 +12,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from api.http.errors import to_api_error
-from api.openai.realtime.server_events import (
-    IdleTimeoutTriggered,
-    ServerEvent,
-    TranscriptionCompleted,
-    TranscriptionDelta,
-    TranscriptionFailed,
-    TranscriptionSegment,
-    UserSpeechStarted,
-    UserSpeechStopped,
-    new_id,
-)
+from api.openai.realtime import server_events as events
+from api.openai.realtime.server_events import ServerEvent, new_id
 from pipelines.agents.interruption import EXPECTED, Heard, interrupts
 from pipelines.agents.items import Item, Part
 from pipelines.stt.events import (
@@ -222,7 +213,7 @@ class UserTurns:
         if self._turn is not None or self._ended or self._response_id is not None:
             return []
         item = Item(self._make_id("item"), "message", "user", [Part("input_audio")])
-        timeout = IdleTimeoutTriggered(
+        timeout = events.IdleTimeoutTriggered(
             item_id=item.id, audio_start_ms=start_ms, audio_end_ms=end_ms
         )
         return [timeout, CommitItem(item), *([Respond()] if self.options.creates_response else ())]
@@ -329,7 +320,7 @@ class UserTurns:
         if turn.item is not None:
             fault = to_api_error(event.error)
             error = {"type": "server_error", "code": fault.code, "message": fault.message}
-            yield TranscriptionFailed(item_id=turn.item_id, error=error)
+            yield events.TranscriptionFailed(item_id=turn.item_id, error=error)
 
     def _judge(self, turn: UserTurn, heard: Heard, spoken: str) -> Effects:
         """Interrupts the agent when the speech does."""
@@ -347,11 +338,11 @@ class UserTurns:
 
     def _announce(self, turn: UserTurn) -> Effect:
         turn.is_announced = True
-        return UserSpeechStarted(item_id=turn.item_id, audio_start_ms=turn.start_ms)
+        return events.UserSpeechStarted(item_id=turn.item_id, audio_start_ms=turn.start_ms)
 
     def _end(self, turn: UserTurn) -> Effects:
         if turn.end_ms is not None:
-            yield UserSpeechStopped(item_id=turn.item_id, audio_end_ms=turn.end_ms)
+            yield events.UserSpeechStopped(item_id=turn.item_id, audio_end_ms=turn.end_ms)
         yield self._commit(turn)
 
     def _commit(self, turn: UserTurn) -> Effect:
@@ -380,7 +371,7 @@ class UserTurns:
         if len(stable) > len(turn.shown) and stable[: len(turn.shown)] == turn.shown:
             delta = (" " if turn.shown else "") + " ".join(stable[len(turn.shown) :])
             turn.shown = stable
-            yield TranscriptionDelta(item_id=turn.item_id, delta=delta)
+            yield events.TranscriptionDelta(item_id=turn.item_id, delta=delta)
 
     def _transcribe(self, turn: UserTurn, text: str, seconds: float) -> Effects:
         """Adds the text to the item, and sends it."""
@@ -392,16 +383,16 @@ class UserTurns:
             return
         shown = " ".join(turn.shown)
         if text.startswith(shown) and text != shown:
-            yield TranscriptionDelta(item_id=turn.item_id, delta=text[len(shown) :])
+            yield events.TranscriptionDelta(item_id=turn.item_id, delta=text[len(shown) :])
         for utterance in (utterance for part in turn.parts for utterance in part.turns):
-            yield TranscriptionSegment(
+            yield events.TranscriptionSegment(
                 item_id=turn.item_id,
                 text=utterance.text,
                 speaker=utterance.speaker,
                 start=round(utterance.start + self.options.from_s, 3),
                 end=round(utterance.end + self.options.from_s, 3),
             )
-        yield TranscriptionCompleted(
+        yield events.TranscriptionCompleted(
             item_id=turn.item_id,
             transcript=text,
             usage={"type": "duration", "seconds": round(seconds, 3)},
