@@ -47,19 +47,18 @@ class RealtimeConversation:
         precedence, and `deliver`, which gets the events in place of the socket."""
         saves = socket.query.get("save_chat", "false")
         query = {"save_chat": {"true": True, "false": False}.get(saves, saves)}
-        self._socket = socket
-        self._updates: list[SecretSession] = [
-            {**query, **(socket.secret_session or {})},
-            session or {},
-        ]
-        named = next((update["model"] for update in self._updates[::-1] if update.get("model")), "")
+        given = {**query, **(socket.secret_session or {})}
+        wanted = session or {}
+        model = wanted.get("model") or given.get("model")
         kind = kind_of(socket.query, socket.secret_session)
         first = new_session(
             kind,
-            model=named or socket.query.get("model", DEFAULT_AGENT) if kind == "realtime" else None,
+            model=model or socket.query.get("model", DEFAULT_AGENT),
             voice=DEFAULT_VOICE,
             expires_at=int(time.time() + services.infrastructure.sockets.limits.session_s),
         )
+        self._socket = socket
+        self._updates = [given, wanted]
         self._is_beta = is_beta(socket.headers, socket.subprotocols)
         self._send = deliver or self._write
         self._turns = UserTurns()
