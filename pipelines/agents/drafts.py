@@ -65,7 +65,7 @@ class Drafts:
         if draft is None:
             return None
         completion = await draft
-        del self._drafts[turn_id]
+        self._drafts.pop(turn_id, None)
         return completion
 
     async def discard(self, turn_id: str) -> None:
