@@ -17,7 +17,7 @@ from api.http.errors import CLOSE, ApiError
 from api.http.turns import OVERLOADED, Turns
 from configs import environment
 from configs.schema.platform import AdmissionConfig
-from pipelines.fair_queuing import CONTENDED_S, RecentOwners
+from models.fairness.shares import CONTENDED_S, RecentOwners
 from telemetry import metrics
 
 REQUEST = "request"  # the kind of all requests

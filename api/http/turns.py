@@ -7,8 +7,10 @@ requests for lists of another workspace each pass took 35 ms, and the speech 2.3
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
-from pipelines.fair_queuing import FairSlots
+from models.fairness.slots import FairSlots
+from pipelines.errors import Overloaded
 from telemetry import metrics
 
 OVERLOADED = "the service is overloaded; try again in a moment"
@@ -28,7 +30,7 @@ class Turns:
     """
 
     def __init__(self, most_waiting: int) -> None:
-        self._slots = FairSlots(SLOTS, most_waiting, OVERLOADED)
+        self._slots = FairSlots(SLOTS, most_waiting, partial(Overloaded, OVERLOADED))
         self._working = 0
         self._delayed = 0
 

@@ -9,7 +9,7 @@ from api.http.admission import REQUEST, AdmissionControl
 from api.http.errors import ApiError
 from api.http.routing import StrictRoute
 from api.services import Services
-from pipelines.fair_queuing import CONTENDED_S
+from models.fairness.shares import CONTENDED_S
 from tests.clock import Clock
 
 PATH = "/tts-synthesize"
