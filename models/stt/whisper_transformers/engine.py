@@ -21,7 +21,7 @@ STATES_PER_S = 50
 
 
 class TransformersWhisperEngine(WhisperEngine):
-    """The same guards as with CTranslate2; the window is always 30 s, which is fast on a GPU."""
+    """Whisper on transformers, with the guards of WhisperEngine and a window of always 30 s."""
 
     def __init__(self, config: TransformersWhisperConfig, weights: WeightStore) -> None:
         whisper = _Whisper(config, weights)
@@ -60,13 +60,13 @@ class _Whisper(WhisperModel):  # type: ignore[misc]  # it has no types
 
 
 class _WholeWindow(EncoderWindow):
-    """Always encodes 30 s, so there is nothing to fill."""
+    """Encoder window of always 30 s, so there is nothing to fill."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
 
     def encode(self, pcm: Pcm, padding_s: float | None = None) -> States:
-        """[1500, width]"""
+        """Encodes a signal to [1500, width]."""
         return self._model.encode([pcm])[0]
 
     def fill(self, states: States, length: int = WINDOW_STATES) -> States:
