@@ -34,14 +34,14 @@ FailureEvent = Callable[[Exception, str], NewEvent | None]
 """Makes the event of a failure from the error and the operation; None for a caller's mistake."""
 
 Service = Literal["tts", "stt", "chat", "voice"]
-HOLD = timedelta(minutes=15)  # after which the hold of a process that died expires
-RENEW_AFTER_S = 200.0  # so that an outage of the database of ten minutes ends no hold
+HOLD = timedelta(minutes=15)  # time after which the hold of a dead process expires
+RENEW_AFTER_S = 200.0  # short enough that a database outage of ten minutes ends no hold
 SETTLE_WITHIN_S = 60.0  # how long the background retries while the database does not answer
 MICRO_USD = 1_000_000
 
 
 def to_usd(micro_usd: int) -> float:
-    """The amount in JSON."""
+    """Converts an amount for JSON."""
     return round(micro_usd / MICRO_USD, 6)
 
 
@@ -62,7 +62,7 @@ class Charge:
     _billing: "Billing"
     workspace_id: int
     service: Service
-    units: int  # at most so many can be captured
+    units: int  # most units that can be captured
     operation: str  # the same in every entry of the ledger
     _failed: FailureEvent | None = None
     used: int = 0  # units that the caller pays for when it leaves now
@@ -416,7 +416,7 @@ class Billing:
         return bool(names)
 
     async def _hold(self, charge: Charge, operation: Operation) -> bool:
-        """False when the credit does not suffice."""
+        """Holds credit; False when it does not suffice."""
         expires_at = utc_now() + HOLD
 
         def hold(transaction: Transaction) -> bool:
@@ -462,7 +462,8 @@ class Billing:
 
     async def _settle(self, charge: Charge, work: Settlement, events: tuple[NewEvent, ...]) -> int:
         def with_events(session: Session) -> ledger.Settled:
-            # Before the hold and the account, as the erasure of an account does: no deadlocks.
+            # Locked before the hold and the account, as the erasure of an account does, against
+            # deadlocks.
             lock_workspace(session, charge.workspace_id, shared=True)
             settled = work(session)
             if settled.is_new:

@@ -62,7 +62,7 @@ class Claim:
 
     @property
     def operation(self) -> str:
-        """The request's name in the ledger: the same when it runs again after its process died."""
+        """Name of the request in the ledger; the same when it runs again after its process died."""
         row = self._row
         parts = (row.workspace_id, row.path, row.key, row.created_at)
         return f"once-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}"
@@ -110,7 +110,7 @@ class IdempotencyStore:
     _encryption: Encryption
     _files: Files
     _digest_key: str  # keeps texts from being guessed by their digests
-    _limits: SharedLimits = field(default_factory=SharedLimits)  # of bytes
+    _limits: SharedLimits = field(default_factory=SharedLimits)  # limits of bytes
     releasing: TaskSet = field(default_factory=TaskSet)
 
     async def claim(self, workspace_id: int, path: str, key: str) -> Claim | IdempotentAnswer:
@@ -173,7 +173,7 @@ class IdempotencyStore:
         return (await self._limits.hit(key, most, DAY_S, size)).allowed
 
     async def open(self, row: IdempotentAnswer, digest: bytes) -> KeptAnswer | None:
-        """The stored response of a finished row; None when the body had another digest.
+        """Opens the stored response of a finished row; None when the body had another digest.
 
         Raises AnswerNotKept, StorageUnavailable or DatabaseUnavailable.
         """

@@ -96,7 +96,7 @@ class Speakers:
         if isinstance(wanted, list):
             if not set(wanted) <= set(chosen):
                 raise NotFound(f"known_speakers: {NO_SPEAKER}")
-            chosen = {one: chosen[one] for one in wanted}
+            chosen = {name: chosen[name] for name in wanted}
         return tuple(self._voice(row) for row in chosen.values())
 
     async def named(
@@ -138,10 +138,10 @@ def _add(session: Session, principal: Principal, speaker: EnrolledSpeaker) -> En
     if lock_workspace(session, workspace_id) is None:
         raise Unauthorized(UNAUTHORIZED)
     there = session.exec(speakers_of(workspace_id)).all()
-    for one in there:
-        if one.id == speaker.id:
-            return one  # by an earlier run of the same request
-        if one.name.casefold() == speaker.name.casefold():
+    for existing in there:
+        if existing.id == speaker.id:
+            return existing  # added by an earlier run of the same request
+        if existing.name.casefold() == speaker.name.casefold():
             raise InvalidRequest("name: another speaker has this name")
     if len(there) >= MAX_SPEAKERS:
         raise InvalidRequest(f"a workspace has at most {MAX_SPEAKERS} speakers")

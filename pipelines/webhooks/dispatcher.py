@@ -97,8 +97,8 @@ class WebhookDispatcher:
     async def start_due(self) -> int:
         """Starts due attempts within the limits; returns how many. Raises DatabaseError."""
         now = self.now()
-        self._slow = {one: until for one, until in self._slow.items() if until > now}
-        places = _Places((one.webhook for one in self._running.values()), self._slow)
+        self._slow = {webhook: until for webhook, until in self._slow.items() if until > now}
+        places = _Places((delivery.webhook for delivery in self._running.values()), self._slow)
         if not places.free:
             return 0
         due = await self._database.read(deliveries.due, now)
@@ -126,11 +126,11 @@ class WebhookDispatcher:
         """
         places = Counter(running)
         turns: list[tuple[int, float, int, Due]] = []
-        for one in due:
-            *_, workspace = one
-            turns.append((places[workspace], self._shares.used_s(workspace), len(turns), one))
+        for entry in due:
+            *_, workspace = entry
+            turns.append((places[workspace], self._shares.used_s(workspace), len(turns), entry))
             places[workspace] += 1
-        return [one for *_, one in sorted(turns)]
+        return [entry for *_, entry in sorted(turns)]
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._running[task]

@@ -44,7 +44,7 @@ DECODED_WITHIN_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class TargetSpeaker:
-    """One person's voice."""
+    """Voice of one person."""
 
     embedding: Embedding  # [512] as `embed_both`, of the recordings that the fit may use
     held_out: Embedding  # [512], of the recordings that only rate the result
@@ -108,7 +108,7 @@ async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm
 
 
 def at_level(pcm: Pcm, dbfs: float = LEVEL_DBFS) -> Pcm:
-    """The signal with the root mean square of its speech at that level; silence is unchanged."""
+    """Brings the root mean square of a signal's speech to a level; silence is unchanged."""
     power = float(np.square(pcm[spoken(pcm)]).mean(dtype=np.float64)) if len(pcm) else 0.0
     if power <= SILENT:
         return pcm
@@ -126,12 +126,12 @@ def spoken(pcm: Pcm) -> NDArray[np.bool_]:
 
 
 def speech_frames(mels: Mels) -> Mels:
-    """The frames of speech, by level alone."""
+    """Selects the frames of speech, by level alone."""
     return mels[_loud(mels.sum(axis=1))]
 
 
 def mean_spectrum(mels: Mels) -> NDArray[np.float32]:
-    """The mean power in each band, its sum 1."""
+    """Computes the mean power in each band, normalised to a sum of 1."""
     spectrum = mels.mean(axis=0, dtype=np.float64)
     return np.asarray(spectrum / max(float(spectrum.sum()), SILENT), np.float32)
 
