@@ -226,8 +226,10 @@ def finish_delivered(
     ended = update(Delivery).where(tuple_(col(Delivery.id), col(Delivery.lease)).in_(ours))
     values = {"status": "delivered", "attempt": Delivery.attempt + 1, "lease": None}
     ended = ended.values(**values, lease_until=None)
-    rows = session.connection().execute(ended.returning(col(Delivery.id), col(Delivery.attempt)))
-    numbers = {id: number for id, number in rows}
+    recorded = session.connection().execute(
+        ended.returning(col(Delivery.id), col(Delivery.attempt))
+    )
+    numbers = {id: number for id, number in recorded}
     attempts = {claim.delivery.id: attempt for claim, attempt in done}
     session.add_all(_attempt_row(id, number, attempts[id], now) for id, number in numbers.items())
     return set(numbers)

@@ -48,7 +48,7 @@ def engine_codes(code: str) -> tuple[str, ...]:
     # Codes of three letters that have a shorter one, and codes that ISO 639 replaced.
     short = get_global("language_aliases").get(language, language).partition("_")[0]
     candidates = (code, language, _ENGINE_CODES.get(language), short, _ENGINE_CODES.get(short))
-    return tuple(dict.fromkeys(filter(None, candidates)))
+    return tuple(dict.fromkeys(name for name in candidates if name is not None))
 
 
 def accent_of(code: str) -> Accent | None:

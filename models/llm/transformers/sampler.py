@@ -179,4 +179,4 @@ def _generated(state: Any) -> list[int]:
     tokens: list[int] = state.generated_tokens
     if state._true_initial_tokens:
         return [*state.initial_tokens[state._true_initial_tokens :], *tokens]
-        return tokens
+    return tokens
