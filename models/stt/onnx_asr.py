@@ -3,7 +3,7 @@
 Their decoders take no prompt, so key terms have no effect, and report no language.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from configs.schema.models.stt import OnnxAsrConfig
@@ -39,7 +39,7 @@ class OnnxAsrEngine(STTEngine):
             self.capabilities.check(request)
         return [
             transcript_of(
-                self._network.recognise(request.pcm)
+                self._network.recognise(request.pcm, request.budget.is_wanted)
                 if is_audible(request.pcm) and request.budget.is_wanted()
                 else (),
                 request,
@@ -66,8 +66,11 @@ class NemoNetwork:
             providers=CPU,
         ).with_timestamps()
 
-    def recognise(self, pcm: Pcm) -> list[RecognisedToken]:
-        """Decodes greedily; tokens have their start times."""
+    def recognise(self, pcm: Pcm, is_wanted: Callable[[], bool]) -> list[RecognisedToken]:
+        """Decodes greedily; tokens have their start times.
+
+        The library computes to the end, even if `is_wanted` becomes false meanwhile.
+        """
         result = self._recogniser.recognize(pcm)
         tokens = zip(
             result.tokens or (), result.logprobs or (), result.timestamps or (), strict=True
