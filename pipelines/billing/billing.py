@@ -93,8 +93,10 @@ class Charge:
             raise
 
     async def capture_delivered(self, units: int, *events: NewEvent) -> int:
-        """As `capture`, for work that was delivered already: while the database is down, the
-        background retries, and this returns what will be charged."""
+        """Captures like `capture`, for work that was delivered already.
+
+        While the database is down, the background retries, and this returns the charge to come.
+        """
         try:
             return await self.capture(units, *events)
         except DatabaseUnavailable:
@@ -245,7 +247,7 @@ class Billing:
         units: int,
         operation: Operation,
     ) -> None:
-        """Before work that is needed to know its price: `units` are the least that it can cost.
+        """Checks credit before work whose price is not known yet, of at least `units`.
 
         A request whose `operation` has a hold or was charged may run again without credit. Raises
         InsufficientCredit or DatabaseUnavailable.
@@ -258,8 +260,11 @@ class Billing:
     async def decoding(
         self, workspace_id: int, least_ms: int, most_s: float, operation: Operation
     ) -> AsyncIterator[float]:
-        """As `counted_failure`, around the decoding of audio: how many seconds of it, at most
-        `most_s`, the credit pays for. Raises InsufficientCredit for longer audio."""
+        """Wraps the decoding of audio like `counted_failure`; yields the seconds to decode.
+
+        They are as many as the credit pays for, at most `most_s`. Raises InsufficientCredit for
+        longer audio.
+        """
         most = self.cost("stt", round(most_s * 1000))
         credit = await self._spendable(workspace_id, most, operation)
         async with self.counted_failure(workspace_id, "stt", least_ms, operation):
@@ -345,8 +350,10 @@ class Billing:
         events: tuple[NewEvent, ...] = (),
         running: Awaitable[int] | None = None,
     ) -> None:
-        """As `settle`, in the background, with retries while the database is down; the first
-        attempt is the one that is `running`, if there is one."""
+        """Settles like `settle`, in the background, with retries while the database is down.
+
+        The first attempt is the `running` one, if any.
+        """
         attempts = chain(
             [] if running is None else [running],
             (self._settle(charge, work, events) for _ in count()),
@@ -378,9 +385,11 @@ class Billing:
     async def counted_failure(
         self, workspace_id: int, service: Service, units: int, operation: Operation
     ) -> AsyncIterator[None]:
-        """Around work that precedes its hold, such as decoding. When its caller leaves it, or it
-        fails by the caller's own act, it counts as an answer that was left: as often, `units` are
-        charged in the background, to the payer of the `operation`."""
+        """Wraps work that precedes its hold, such as decoding.
+
+        When its caller leaves it, or it fails by the caller's own act, it counts as an answer that
+        was left: as often, `units` are charged in the background, to the payer of the `operation`.
+        """
         try:
             yield
         except BaseException as error:

@@ -68,8 +68,11 @@ class Claim:
         return f"once-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}"
 
     async def bind(self, digest: bytes) -> bool:
-        """To be called before the work. False when the process of an earlier run, which may have
-        been charged, died with a body of another digest. Raises DatabaseUnavailable."""
+        """Stores the digest of the body before the work.
+
+        Returns False when the process of an earlier run, which may have been charged, died with a
+        body of another digest. Raises DatabaseUnavailable.
+        """
         return await self._store.database.run(rows.bind_answer, self._row, digest)
 
     async def finish(

@@ -177,7 +177,7 @@ class _Epub:
         yield _chapter(heading, parts, title)
 
     def _tokens(self, name: str) -> Iterator[Token]:
-        """Of a document of XML; other entities than those of HTML are refused."""
+        """Yields the tokens of an XML document; entities beyond those of HTML are refused."""
         try:
             text = self._read(name).decode("utf-8-sig")
         except UnicodeDecodeError:

@@ -57,7 +57,7 @@ class Jobs(JobQueue):
     async def check_room(
         self, principal: Principal, kind: str, units: int, operation: Operation
     ) -> None:
-        """To be called before a body is received: `units` are the least that the job costs.
+        """Checks room and credit before a body is received; the job costs at least `units`.
 
         Raises PlanRequired, InvalidRequest or InsufficientCredit.
         """
@@ -111,7 +111,7 @@ class Jobs(JobQueue):
         return await self._database.run(add)
 
     async def check_part(self, principal: Principal, job_id: UUID, number: int) -> None:
-        """To be called before a part is received. Raises NotFound or InvalidRequest."""
+        """Checks a part before it is received. Raises NotFound or InvalidRequest."""
         _check_waits((await self._find(principal, job_id))[0], number)
 
     async def keep_part(self, principal: Principal, job_id: UUID, number: int, path: Path) -> Job:

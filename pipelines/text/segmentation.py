@@ -207,12 +207,12 @@ class Paragraph:
 
     @property
     def source_end(self) -> int:
-        """About where the taken text ends in the caller's."""
+        """Approximate end of the taken text in the caller's text."""
         end = min(self._start + self.taken, self.end)
         return end if self._read is None else self._read.place(max(0, end - 1), end)[2]
 
     def take_phonemes(self, text: str) -> tuple[str, Phonemes]:
-        """As `ReadText.take_phonemes`."""
+        """Takes phonemes like `ReadText.take_phonemes`."""
         return (text, ()) if self._read is None else self._read.take_phonemes(text)
 
     def units_before(self, position: int) -> list[Unit]:

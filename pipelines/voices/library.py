@@ -274,7 +274,10 @@ class VoiceLibrary:
     def _sealing(
         self, workspace_id: int, passphrase: str | None, salt: bytes
     ) -> tuple[Encryption, str]:
-        """With the associated data. Blocking: for a passphrase a tenth of a second and 32 MiB."""
+        """Returns the encryption of a file and its associated data.
+
+        Blocks; a passphrase takes a tenth of a second and 32 MiB.
+        """
         if not passphrase:
             return self._encryption, f"{ABOUT}{salt.hex()} of {workspace_id}"
         key = Scrypt(salt, length=32, n=2**15, r=8, p=3).derive(passphrase.encode())

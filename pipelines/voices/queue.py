@@ -52,7 +52,7 @@ class VoiceQueue(LeasedQueue[Voice]):
         return cls(database, Files(settings, database, encryption), billing, work)
 
     async def claim(self) -> Voice | None:
-        """As before, with an estimated completion."""
+        """Claims the next voice, with an estimated completion."""
         lease = secrets.token_hex(16)
         return await self._database.run(claim_voice, lease, utc_now(), self._work)
 

@@ -161,7 +161,7 @@ class CustomVoices:
     async def check_room(
         self, principal: Principal, operation: Operation, earlier: Voice | None = None
     ) -> None:
-        """To be called before the recordings are received; `create` checks again.
+        """Checks room and credit before the recordings are received; `create` checks again.
 
         Raises PlanRequired or InsufficientCredit, unless this request created its voice before.
         """

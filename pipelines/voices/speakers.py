@@ -102,8 +102,11 @@ class Speakers:
     async def named(
         self, principal: Principal, wanted: bool | list[str], granted: bool | list[str] = False
     ) -> tuple[SpeakerVoice, ...]:
-        """As `known`, for who asks. Raises InsufficientScope for a browser token or client secret,
-        which would identify people, unless its maker `granted` just that."""
+        """Returns the speakers of `known` for a principal.
+
+        Raises InsufficientScope for a browser token or client secret, which would identify people,
+        unless its maker `granted` just that.
+        """
         if wanted and wanted != granted and principal.secret is not None:
             raise InsufficientScope("known_speakers: an API key alone names the enrolled")
         return await self.known(principal.workspace_id, wanted)
@@ -111,7 +114,7 @@ class Speakers:
     async def options(
         self, principal: Principal, wanted: bool | list[str], granted: bool | list[str] = False
     ) -> SpeakerOptions:
-        """For a session that labels speakers. Raises EngineError, or as `named`."""
+        """Returns options that label speakers. Raises EngineError, or as `named`."""
         speakers = await self.named(principal, wanted, granted)
         return SpeakerOptions(await asyncio.to_thread(self._checker.encoder), speakers)
 

@@ -116,7 +116,7 @@ def at_level(pcm: Pcm, dbfs: float = LEVEL_DBFS) -> Pcm:
 
 
 def spoken(pcm: Pcm) -> NDArray[np.bool_]:
-    """Whether each sample at SPEAKER_SAMPLE_RATE is within speech, by level alone."""
+    """Marks the samples at SPEAKER_SAMPLE_RATE that are within speech, by level alone."""
     frames = len(pcm) // FRAME_SAMPLES
     if not frames:
         return np.ones(len(pcm), np.bool_)
@@ -148,7 +148,7 @@ def pitch_statistics(pitches: NDArray[np.float32]) -> tuple[float, float]:
 
 
 def _loud(powers: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Whether each is nearer to the loud parts than to the noise between them."""
+    """Marks the powers that are nearer to the loud parts than to the noise between them."""
     levels = 10 * np.log10(powers + SILENT)
     loud, soft = np.percentile(levels, (LOUD_PERCENTILE, SOFT_PERCENTILE))
     return np.asarray(levels >= max(loud - SPEECH_RANGE_DB, min((loud + soft) / 2, loud - 10)))

@@ -262,7 +262,7 @@ class Fit:
         name: str | None = None,
         keep: bool = False,
     ) -> Trial:
-        """Its speech is rated when it has the `name` of a voice."""
+        """Makes a trial, whose speech is rated when it has the `name` of a voice."""
         self._progress.number += 1
         number, rate = self._progress.number, name is not None
         if name is not None:
