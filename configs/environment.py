@@ -16,17 +16,17 @@ from urllib.parse import quote, urlsplit
 T = TypeVar("T", bound=str)
 
 _CGROUPS = Path("/sys/fs/cgroup")
-_CGROUP = Path("/proc/self/cgroup")  # the groups of this process
-_MEMORY = (  # files of a group: of v2, and of v1
+_CGROUP = Path("/proc/self/cgroup")  # groups of this process
+_MEMORY = (  # controller and files of a group, in v2 and in v1
     ("", "memory.max", "memory.current", "inactive_file"),
     ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 _CPU_MAX = _CGROUPS / "cpu.max"
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _DATABASES = ("sqlite", "postgres", "postgresql", "postgresql+psycopg")
-# Of models, and of all that works on whole files: below what answers requests and live audio.
+# Niceness of models and of work on whole files: below requests and live audio.
 MODEL_NICENESS = 10
-DASHBOARD_PORT = 8265  # the default of Ray's dashboard
+DASHBOARD_PORT = 8265  # Ray's default
 
 
 class SettingsError(ValueError):
@@ -34,12 +34,12 @@ class SettingsError(ValueError):
 
 
 def program_name(module: str) -> str:
-    """As the user called it: `antiphon COMMAND`, or as a module."""
+    """Returns the program's name as the user called it: `antiphon COMMAND`, or as a module."""
     return sys.argv[0] if sys.argv[0].startswith("antiphon") else f"python -m {module}"
 
 
 def port(name: str, default: int) -> int:
-    """A TCP port. Raises SettingsError, as all functions here do."""
+    """Reads a TCP port. Raises SettingsError, as all functions here do."""
     text = os.environ.get(name) or str(default)
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 65535):
         raise SettingsError(f"{name} is {text!r}, and has to be a number from 1 to 65535")
@@ -47,12 +47,12 @@ def port(name: str, default: int) -> int:
 
 
 def host(name: str) -> str:
-    """The name or address that a server listens on."""
+    """Reads the name or address that a server listens on."""
     return os.environ.get(name, "").strip("[]") or "127.0.0.1"
 
 
 def cluster_address() -> tuple[str, int] | None:
-    """CLUSTER_ADDRESS: this machine's address, and the port at which others join its cluster."""
+    """Reads CLUSTER_ADDRESS: this machine's address, and the port of its cluster."""
     text = os.environ.get("CLUSTER_ADDRESS") or None
     if text is None:
         return None
@@ -69,14 +69,14 @@ def cluster_address() -> tuple[str, int] | None:
 
 
 def wyoming_address() -> tuple[str, int] | None:
-    """WYOMING_HOST and WYOMING_PORT; None where the port is 0 or not set."""
+    """Reads WYOMING_HOST and WYOMING_PORT; None where the port is 0 or not set."""
     if (os.environ.get("WYOMING_PORT") or "0") == "0":
         return None
     return host("WYOMING_HOST"), port("WYOMING_PORT", 0)
 
 
 def wyoming_key() -> str:
-    """WYOMING_KEY, without which WYOMING_PORT is refused."""
+    """Reads WYOMING_KEY, which WYOMING_PORT requires."""
     if (key := token("WYOMING_KEY")) is None:
         raise SettingsError(
             "WYOMING_PORT needs WYOMING_KEY, the API key that pays for all connections: the "
@@ -86,7 +86,7 @@ def wyoming_key() -> str:
 
 
 def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Networks or addresses, separated by commas."""
+    """Reads networks or addresses, separated by commas."""
     texts = filter(None, map(str.strip, os.environ.get(name, "").split(",")))
     try:
         return tuple(map(ip_network, texts))
@@ -95,9 +95,9 @@ def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
 
 
 def origins(name: str) -> tuple[str, ...]:
-    """Origins of pages, separated by commas, or `*`."""
+    """Reads origins of pages, separated by commas, or `*`."""
     texts = tuple(filter(None, map(str.strip, os.environ.get(name, "").split(","))))
-    if wrong := [one for one in texts if not re.fullmatch(r"\*|https?://[^\s/?#@*]+", one)]:
+    if wrong := [text for text in texts if not re.fullmatch(r"\*|https?://[^\s/?#@*]+", text)]:
         raise SettingsError(
             f"{name} has to be origins such as https://app.example, joined by commas, or *; "
             f"{wrong[0]!r} is none"
@@ -106,7 +106,7 @@ def origins(name: str) -> tuple[str, ...]:
 
 
 def factor(name: str) -> float:
-    """A number above 0; 1 by default."""
+    """Reads a number above 0; 1 by default."""
     text = os.environ.get(name) or "1"
     try:
         number = float(text)
@@ -118,7 +118,7 @@ def factor(name: str) -> float:
 
 
 def megabytes(name: str) -> int | None:
-    """A whole number; None when the variable is not set."""
+    """Reads a whole number; None when the variable is not set."""
     text = os.environ.get(name) or None
     if text is not None and not (text.isascii() and text.isdecimal()):
         raise SettingsError(f"{name} is {text!r}, and has to be a whole number of megabytes")
@@ -126,8 +126,10 @@ def megabytes(name: str) -> int | None:
 
 
 def token(name: str, least: int = 1) -> str | None:
-    """A token that fits in a header; None when the variable is not set, an error when empty, or
-    shorter than `least`."""
+    """Reads a token that fits in a header; None when the variable is not set.
+
+    An empty token, and one shorter than `least`, is an error.
+    """
     text = os.environ.get(name)
     if text is not None and not _TOKEN.fullmatch(text):
         raise SettingsError(f"{name} has to be visible ASCII characters without spaces, or unset")
@@ -137,16 +139,16 @@ def token(name: str, least: int = 1) -> str | None:
 
 
 def choice(name: str, choices: tuple[T, ...], default: T) -> T:
-    """One of several words, case-insensitive."""
+    """Reads one of several words, case-insensitive."""
     text = (os.environ.get(name) or str(default)).strip().lower()
-    for one in choices:
-        if text == one:
-            return one
+    for word in choices:
+        if text == word:
+            return word
     raise SettingsError(f"{name} is {text!r}, and has to be one of {', '.join(map(str, choices))}")
 
 
 def file(name: str) -> str | None:
-    """The path of a file that exists."""
+    """Reads the path of an existing file."""
     text = os.environ.get(name) or None
     if text is not None and not Path(text).is_file():
         raise SettingsError(f"{name} is {text!r}, where there is no file")
@@ -154,12 +156,12 @@ def file(name: str) -> str | None:
 
 
 def sqlite_url(file: Path) -> str:
-    """The URL of a SQLite database, in which `%` and `?` of the path would have a meaning."""
+    """Makes the URL of a SQLite database; escapes `%` and `?` of the path."""
     return f"sqlite:///{quote(os.fsencode(file), safe=' +/')}"
 
 
 def database_url(name: str, default: str) -> str:
-    """The URL of a SQLite or PostgreSQL database."""
+    """Reads the URL of a SQLite or PostgreSQL database."""
     text = os.environ.get(name) or default
     from sqlalchemy.engine import make_url  # slow, and only needed with settings
     from sqlalchemy.exc import ArgumentError
@@ -175,7 +177,7 @@ def database_url(name: str, default: str) -> str:
 
 
 def redis_url(name: str) -> str | None:
-    """A URL in the form of the package `redis`."""
+    """Reads a URL in the form of the package `redis`."""
     text = os.environ.get(name) or None
     if text is None:
         return None
@@ -189,7 +191,7 @@ def redis_url(name: str) -> str | None:
 
 
 def storage_url(name: str, default: Path) -> str:
-    """The fsspec URL of a folder, whose package must be installed; a path becomes absolute."""
+    """Reads the fsspec URL of a folder, whose package must be installed; paths become absolute."""
     text = os.environ.get(name) or f"file://{default}"
     if "://" not in text:  # absolute, since processes may have different working folders
         text = f"file://{Path(text).expanduser().resolve()}"
@@ -206,7 +208,7 @@ def storage_url(name: str, default: Path) -> str:
 
 
 def public_url(name: str, default: str) -> str:
-    """The base URL that clients are given, without a slash at the end."""
+    """Reads the base URL that clients are given, without a slash at the end."""
     text = (os.environ.get(name) or default).rstrip("/")
     try:
         url = urlsplit(text)
@@ -219,26 +221,30 @@ def public_url(name: str, default: str) -> str:
 
 
 def cores() -> int:
-    """The cores that this process may use, by its affinity and the quota of its cgroup (v2): those
-    of the machine are more in a container."""
+    """Counts the cores that this process may use, by its affinity and cgroup quota (v2).
+
+    In a container the machine has more.
+    """
     has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
     number = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     try:
         quota, period = _CPU_MAX.read_text().split()
         return max(1, min(number, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError):  # not in such a group, or `max` in place of a quota
+    except (OSError, ValueError):  # no such group, or `max` instead of a quota
         return number
 
 
 def free_bytes() -> int:
-    """The memory that processes can still get: of the machine, and of the cgroups (v2 and v1) that
-    limit this process. What these have cached of files counts as free."""
+    """Returns the memory that processes can still get, in the machine and its cgroups (v2, v1).
+
+    Cached files count as free.
+    """
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
     with suppress(OSError):  # not Linux
         # In a container a path may be that of its host; the container's own group is the root.
         own = [PurePosixPath(line.split(":/", 1)[1]) for line in _CGROUP.read_text().splitlines()]
-        for path, names in product({up for one in own for up in (one, *one.parents)}, _MEMORY):
+        for path, names in product({up for mine in own for up in (mine, *mine.parents)}, _MEMORY):
             folder, limit, used, cached = names
             with suppress(OSError, ValueError, KeyError):  # no such group, or "max"
                 group = _CGROUPS / folder / path
@@ -249,8 +255,10 @@ def free_bytes() -> int:
 
 
 def listen_problem(host: str, number: int) -> str | None:
-    """Why nothing can listen there now. Without SO_REUSEPORT, unlike the gateways, so that another
-    service is detected."""
+    """Returns why nothing can listen there now; None if it can.
+
+    Unlike gateways it does without SO_REUSEPORT, so that another service is detected.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, number), family=family).close()
@@ -267,13 +275,15 @@ def bypass_proxies(host: str) -> None:
 
 
 def check_private(folder: Path, variable: str, *, has_code: bool = False) -> None:
-    """Raises SettingsError unless only the user of this process can enter and replace `folder`,
-    which may not be a link. Of a folder that `has_code` to run, no other user but that of the
-    system may own one above, and so rename it."""
+    """Raises SettingsError unless only this process's user can enter and replace `folder`.
+
+    It may not be a link. If it `has_code`, no user but the system's may own a folder above, since
+    the owner could rename it.
+    """
     try:
         status = folder.lstat()
         trusted = {0, os.geteuid(), Path("/").stat().st_uid}
-        # The sticky bit, as of /tmp, keeps users from renaming what others own. A volume of a pod
+        # The sticky bit, as of /tmp, keeps users from renaming others' files. A volume of a pod
         # has no such bit, and no other users.
         above = [path.stat() for path in folder.parents if not path.is_mount()]
         is_replaceable = any(each.st_mode & 0o1002 == 0o002 for each in above)
@@ -281,7 +291,8 @@ def check_private(folder: Path, variable: str, *, has_code: bool = False) -> Non
     except OSError as error:
         message = f"{variable}: cannot read the folder {str(folder)!r}: {error.strerror}"
         raise SettingsError(message) from None
-    mode, user = status.st_mode, os.geteuid()
+    mode = status.st_mode
+    user = os.geteuid()
     if not stat.S_ISDIR(mode) or status.st_uid != user or mode & 0o077 or is_replaceable:
         raise SettingsError(
             f"{variable}: other users can reach {str(folder)!r} (mode {stat.S_IMODE(mode):o} of"
@@ -324,13 +335,13 @@ def listens_everywhere(host: str) -> bool:
 
 
 def address_on_this_machine(host: str, port: int) -> str:
-    """The URL by which this machine reaches a server that listens on `host`."""
+    """Makes the URL by which this machine reaches a server that listens on `host`."""
     if listens_everywhere(host):
         host = "::1" if ":" in host else "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-if __name__ == "__main__":  # of `make run`, before anything is fetched: it needs no packages
+if __name__ == "__main__":  # `make run` calls it before packages are installed
     try:
         check_ports(host("HOST"), port("PORT", 8000))
     except SettingsError as error:

@@ -16,8 +16,8 @@ T = TypeVar("T")
 def load_yaml(shape: type[T] | TypeAdapter[T], name: str) -> T:
     """Reads `configs/<name>.yaml`, or a path ending in .yaml, and validates it as `shape`.
 
-    `like: tts/kokoro` in it stands for the fields of that file, which has no `like`, that it does
-    not have. Raises FileNotFoundError, which lists the existing files, or pydantic.ValidationError.
+    `like: tts/kokoro` adds the fields of that file that are missing; that file has no `like`.
+    Raises FileNotFoundError, which lists the existing files, or pydantic.ValidationError.
     """
     adapter = shape if isinstance(shape, TypeAdapter) else TypeAdapter(shape)
     data = _read(name)
@@ -36,11 +36,11 @@ def _read(name: str) -> Any:
 
 
 def explain(error: Exception) -> str:
-    """An error of reading or loading as one line for an operator."""
+    """Describes an error of reading or loading in one line for an operator."""
     if isinstance(error, ValidationError):
         return "; ".join(
-            f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
-            for one in error.errors(include_url=False, include_input=False, include_context=False)
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+            for fault in error.errors(include_url=False, include_input=False, include_context=False)
         )
     if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark) is not None:
         return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"

@@ -144,8 +144,8 @@ def watermark_of() -> WatermarkOf:
 
 def chat_model() -> str:
     """The setting CHAT_MODEL: a configuration of a chat model, or "auto". Raises SettingsError."""
-    known = (f"llm/{path.stem}" for path in Path(__file__).parent.glob("llm/*.yaml"))
-    return environment.choice("CHAT_MODEL", ("auto", *sorted(known)), "auto")
+    models = (f"llm/{path.stem}" for path in Path(__file__).parent.glob("llm/*.yaml"))
+    return environment.choice("CHAT_MODEL", ("auto", *sorted(models)), "auto")
 
 
 def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Settings:
@@ -224,7 +224,7 @@ def _plan_webhook() -> PlanWebhook:
 
 
 def _own_folder() -> Path:
-    """In a checkout `data/`; an installed package's folder is not for data."""
+    """Returns `data/` of a checkout, as an installed package's folder is not for data."""
     if (PROJECT_DIR / "pyproject.toml").exists():
         return PROJECT_DIR / "data"
     return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "antiphon"

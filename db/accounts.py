@@ -8,7 +8,7 @@ from sqlmodel import Field, Session, SQLModel, col, delete, select, update
 
 from db.database import UtcDateTime, change_rows, given_key, random_id, utc_now
 
-MAX_REVOKED = 1000  # rows of one workspace; a stranger could make and delete keys for weeks
+MAX_REVOKED = 1000  # revoked rows kept per workspace, since a client may create keys endlessly
 
 
 class User(SQLModel, table=True):
@@ -23,7 +23,7 @@ class User(SQLModel, table=True):
     company: str = ""
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     updated_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
-    # Not used; a later release drops it, as gateways of the one before read it during an upgrade.
+    # Unused; kept for gateways of the previous release, which read it during an upgrade.
     tokens_since: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 
@@ -72,7 +72,7 @@ Row = TypeVar("Row", User, Workspace)
 
 
 def add_user(session: Session, user: User, workspace: Workspace) -> None:
-    """Raises sqlalchemy.exc.IntegrityError when the e-mail address is taken."""
+    """Adds a user with a workspace. Raises IntegrityError when the e-mail address is taken."""
     session.add(user)
     session.flush()
     session.add(workspace)
@@ -81,7 +81,7 @@ def add_user(session: Session, user: User, workspace: Workspace) -> None:
 def find_user(
     session: Session, condition: ColumnElement[bool] | bool
 ) -> tuple[User, Workspace] | None:
-    """The user that matches the condition on User's columns, and the workspace."""
+    """Finds the user that matches a condition on User's columns, and the workspace."""
     query = select(User, Workspace).where(condition, Workspace.owner_id == User.id)
     return session.exec(query).first()
 
@@ -89,17 +89,17 @@ def find_user(
 def list_users(
     session: Session, after: int = 0, limit: int | None = None, text: str = ""
 ) -> list[tuple[User, Workspace]]:
-    """By id of the workspace, those beyond `after` with the `text` in address, name or id."""
+    """Lists users by id of their workspace, beyond `after`, with `text` in address, name or id."""
     query = select(User, Workspace).where(Workspace.owner_id == User.id, col(Workspace.id) > after)
     names = (col(User.email), col(Workspace.name), cast(col(Workspace.id), String))
-    found = or_(*(name.icontains(text, autoescape=True) for name in names))
-    return list(session.exec(query.where(found).order_by(col(Workspace.id)).limit(limit)))
+    matches = or_(*(name.icontains(text, autoescape=True) for name in names))
+    return list(session.exec(query.where(matches).order_by(col(Workspace.id)).limit(limit)))
 
 
 def change_row(
     session: Session, model: type[Row], row_id: int, **values: str | None
 ) -> tuple[Row, list[str]] | None:
-    """Sets the values that are not None; the row, and the names of the changed fields."""
+    """Sets the values that are not None; returns the row and the names of changed fields."""
     row = session.get(model, row_id, with_for_update=True)
     if row is None:
         return None
@@ -135,7 +135,7 @@ def delete_user(session: Session, user_id: int) -> bool:
 def find_workspace(
     session: Session, email: str | None = None, workspace_id: int | None = None
 ) -> Workspace | None:
-    """By its owner's e-mail address or its id; without either the oldest workspace."""
+    """Finds a workspace by its owner's e-mail address or its id; else the oldest one."""
     query = select(Workspace).order_by(col(Workspace.created_at), col(Workspace.id))
     if workspace_id is not None:
         query = query.where(Workspace.id == workspace_id)
@@ -147,7 +147,7 @@ def find_workspace(
 
 
 def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:
-    """The keys that are not revoked, newest first."""
+    """Lists the keys that are not revoked, newest first."""
     query = (
         select(ApiKey)
         .where(ApiKey.workspace_id == workspace_id, col(ApiKey.revoked_at).is_(None))
@@ -159,7 +159,7 @@ def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:
 def revoke_key(session: Session, workspace_id: int, key_id: int, now: datetime) -> bool:
     """Revokes a key and deletes its name; False when the workspace has no such valid key.
 
-    Of the keys that were revoked only the last MAX_REVOKED are kept.
+    Only the last MAX_REVOKED revoked keys are kept.
     """
     key = update(ApiKey).where(
         col(ApiKey.id) == key_id,
@@ -178,7 +178,7 @@ def revoke_key(session: Session, workspace_id: int, key_id: int, now: datetime) 
 
 
 def note_refusal(session: Session, key_id: int, now: datetime, since: datetime) -> bool:
-    """Whether this is the first refusal of the key after `since` to be recorded."""
+    """Records a refusal of the key; False if one was recorded after `since`."""
     key = update(ApiKey).where(
         col(ApiKey.id) == key_id,
         or_(col(ApiKey.refused_at).is_(None), col(ApiKey.refused_at) <= since),
@@ -187,7 +187,7 @@ def note_refusal(session: Session, key_id: int, now: datetime, since: datetime) 
 
 
 def key_by_digest(session: Session, digest: bytes) -> tuple[ApiKey, Workspace] | None:
-    """The key with that digest, also a revoked one while its row is kept."""
+    """Finds the key with that digest, also a revoked one while its row is kept."""
     query = select(ApiKey, Workspace).where(
         ApiKey.digest == digest, Workspace.id == ApiKey.workspace_id
     )
@@ -195,7 +195,7 @@ def key_by_digest(session: Session, digest: bytes) -> tuple[ApiKey, Workspace] |
 
 
 def key_digests(session: Session) -> frozenset[bytes]:
-    """The digests of all keys, also of revoked ones."""
+    """Reads the digests of all keys, including revoked ones."""
     return frozenset(session.exec(select(ApiKey.digest)))
 
 

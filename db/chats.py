@@ -16,11 +16,11 @@ from sqlmodel import Field, Session, SQLModel, col, select
 from db.accounts import workspace_reference
 from db.database import UtcDateTime, change_rows, page_of, utc_now
 
-# So that bounds in bytes bound the number of rows too.
-CHAT_BYTES = 4096  # of a chat beside its messages
-MESSAGE_BYTES = 200  # of a message beside its text
+# Overheads, so that bounds in bytes also bound the number of rows.
+CHAT_BYTES = 4096  # per chat, beside its messages
+MESSAGE_BYTES = 200  # per message, beside its text
 ALL = 1_000_000  # messages
-DELETED = ""  # the turn of an answer that was deleted, while later ones continue it
+DELETED = ""  # turn of a deleted answer that later messages continue
 
 
 class Chat(SQLModel, table=True):
@@ -34,7 +34,7 @@ class Chat(SQLModel, table=True):
 
     id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference())
-    title: str  # the beginning of the user's first message
+    title: str  # beginning of the user's first message
     stored_bytes: int = Field(
         default=CHAT_BYTES, sa_type=BigInteger, sa_column_kwargs={"server_default": str(CHAT_BYTES)}
     )
@@ -52,11 +52,11 @@ class ChatEntry(SQLModel, table=True):
     role: str
     content: str = Field(sa_type=Text)
     extra: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))  # tool calls, name
-    model: str | None = None  # answers only: the model that generated it
+    model: str | None = None  # answers only: model that generated it
     prompt_tokens: int | None = None  # answers only
     completion_tokens: int | None = None  # answers only
-    turn: str | None = Field(default=None, max_length=16)  # answers only: its name, random
-    follows: int | None = None  # the position of the message before it; None: the next lower one
+    turn: str | None = Field(default=None, max_length=16)  # answers only: random name of the turn
+    follows: int | None = None  # position of the preceding message; None: the next lower one
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
@@ -93,7 +93,7 @@ def append_to_chat(
             )
             entries[0].follows = session.exec(named).one_or_none()
             if entries[0].follows is None:
-                session.rollback()  # of the size, too
+                session.rollback()  # undoes the change of the size
                 return
     for position, entry in enumerate(entries, start=count_messages(session, chat_id)):
         entry.chat_id = chat_id
@@ -102,19 +102,19 @@ def append_to_chat(
 
 
 def count_messages(session: Session, chat_id: UUID) -> int:
-    """How many messages the chat has."""
+    """Counts the messages of a chat."""
     number = select(func.max(ChatEntry.position) + 1).where(ChatEntry.chat_id == chat_id)
     return int(session.exec(number).one() or 0)
 
 
 def find_chat(session: Session, workspace_id: int, chat_id: UUID) -> Chat | None:
-    """The chat without its messages, or None when there is no such chat."""
+    """Finds a chat, without its messages; None when there is none."""
     ours = (Chat.id == chat_id, Chat.workspace_id == workspace_id)
     return session.exec(select(Chat).where(*ours)).one_or_none()
 
 
 def bytes_of_chats(session: Session, workspace_id: int) -> int:
-    """The stored bytes of all chats of the workspace, read from an index."""
+    """Sums the stored bytes of all chats of the workspace, from an index."""
     total = select(func.sum(Chat.stored_bytes)).where(Chat.workspace_id == workspace_id)
     return int(session.exec(total).one() or 0)
 
@@ -122,7 +122,7 @@ def bytes_of_chats(session: Session, workspace_id: int) -> int:
 def read_chat(
     session: Session, workspace_id: int, chat_id: UUID, page: int = 1, limit: int = ALL
 ) -> tuple[Chat, list[ChatEntry], int] | None:
-    """The chat, a page of its messages in order, and their number; None without such a chat."""
+    """Reads a chat, a page of its messages in order, and their number; None without the chat."""
     chat = find_chat(session, workspace_id, chat_id)
     if chat is None:
         return None
@@ -131,7 +131,7 @@ def read_chat(
 
 
 def entries_of(session: Session, chat_id: UUID) -> list[ChatEntry]:
-    """The messages in order."""
+    """Lists the messages of a chat in order."""
     query = select(ChatEntry).where(ChatEntry.chat_id == chat_id)
     return list(session.exec(query.order_by(col(ChatEntry.position))))
 
@@ -139,7 +139,7 @@ def entries_of(session: Session, chat_id: UUID) -> list[ChatEntry]:
 def find_answers(
     session: Session, workspace_id: int, chat_ids: Collection[UUID], turns: Collection[str]
 ) -> list[ChatEntry]:
-    """The answers in those chats that have one of those names."""
+    """Finds the answers in those chats whose turns have one of those names."""
     query = select(ChatEntry).join(Chat).where(Chat.workspace_id == workspace_id)
     return list(
         session.exec(
@@ -149,12 +149,13 @@ def find_answers(
 
 
 def path_to(entries: Sequence[ChatEntry], turn: str | None = None) -> list[ChatEntry]:
-    """Of a whole chat in order, the messages up to the answer of a turn, or to the last message.
+    """Selects the messages of a whole chat up to the answer of a turn, or to the last message.
 
     Empty when there is no such turn.
     """
     by_position = {entry.position: entry for entry in entries}
-    entry = next((one for one in reversed(entries) if turn in (None, one.turn)), None)
+    last = (entry for entry in reversed(entries) if turn in (None, entry.turn))
+    entry = next(last, None)
     path: list[ChatEntry] = []
     while entry is not None:
         path.append(entry)
@@ -169,7 +170,7 @@ def _before(entry: ChatEntry) -> int:
 def list_chats(
     session: Session, workspace_id: int, page: int, limit: int
 ) -> tuple[list[Chat], int]:
-    """One page of chats, last used first, and their total number; `page` counts from 1."""
+    """Lists one page of chats, last used first, and their total number; `page` counts from 1."""
     query = select(Chat).where(Chat.workspace_id == workspace_id)
     return page_of(session, query.order_by(col(Chat.updated_at).desc(), col(Chat.id)), page, limit)
 
@@ -188,7 +189,7 @@ def delete_turn(session: Session, workspace_id: int, chat_id: UUID, turn: str) -
     """
     ours = (col(Chat.id) == chat_id, col(Chat.workspace_id) == workspace_id)
     same = update(Chat).where(*ours).values(stored_bytes=col(Chat.stored_bytes))
-    if not change_rows(session, same):  # which locks the row, as `append_to_chat` does
+    if not change_rows(session, same):  # locks the row, as `append_to_chat` does
         return False
     entries = {entry.position: entry for entry in entries_of(session, chat_id)}
     answer = next((entry for entry in entries.values() if entry.turn == turn), None)
@@ -200,7 +201,7 @@ def delete_turn(session: Session, workspace_id: int, chat_id: UUID, turn: str) -
     last: ChatEntry | None = answer
     while last and not followers[last.position]:
         if last is not answer and last.model is not None and last.turn != DELETED:
-            break  # another answer, which is still there
+            break  # another answer that still exists
         gone.append(last.position)
         size += len(last.content) + MESSAGE_BYTES
         followers[_before(last)] -= 1

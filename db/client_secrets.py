@@ -1,4 +1,4 @@
-"""Client secrets: credentials for sockets of browsers, for minutes, made with a key or a token."""
+"""Client secrets: short-lived credentials for sockets of browsers, made with a key or a token."""
 
 from datetime import datetime
 from uuid import UUID
@@ -36,7 +36,7 @@ class ClientSecret(SQLModel, table=True):
 
 
 def live_secrets(session: Session, workspace_id: int, now: datetime) -> int:
-    """The number of a workspace's secrets that have not expired."""
+    """Counts a workspace's secrets that have not expired."""
     query = select(func.count()).where(
         col(ClientSecret.workspace_id) == workspace_id, col(ClientSecret.expires_at) > now
     )
@@ -46,7 +46,7 @@ def live_secrets(session: Session, workspace_id: int, now: datetime) -> int:
 def secret_by_digest(
     session: Session, digest: bytes
 ) -> tuple[ClientSecret, Workspace, bytes | None] | None:
-    """The secret with that digest, its workspace, and the digest of the key that made it."""
+    """Finds the secret with that digest, its workspace, and the digest of the key that made it."""
     query = (
         select(ClientSecret, Workspace, ApiKey.digest)
         .join(Workspace, col(Workspace.id) == ClientSecret.workspace_id)
@@ -57,7 +57,7 @@ def secret_by_digest(
 
 
 def secret_digests(session: Session) -> frozenset[bytes]:
-    """The digests of all secrets, also of those that have expired since the last housekeeping."""
+    """Reads the digests of all secrets, including those expired since the last housekeeping."""
     return frozenset(session.exec(select(ClientSecret.digest)))
 
 

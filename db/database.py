@@ -57,8 +57,9 @@ KEEPALIVE = {
     "tcp_user_timeout": round(ANSWER_S * 1000),
 }
 
-CLOCK_S = 600  # after which a connection is replaced, and the server's clock is read again
-CLOCK_STEP, CLOCK_WARNING_S = timedelta(seconds=0.1), 1.0
+CLOCK_S = 600  # lifetime of a connection; a new one reads the server's clock again
+CLOCK_STEP = timedelta(seconds=0.1)
+CLOCK_WARNING_S = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ metadata.naming_convention = {
 
 
 AUTO_INCREMENT = BigInteger().with_variant(Integer, "sqlite")
-"""The type of an auto-increment key; SQLite increments only an INTEGER."""
+"""Type of an auto-increment key; SQLite increments only an INTEGER."""
 
 
 def given_key() -> Column[int]:
@@ -104,20 +105,20 @@ class UtcDateTime(TypeDecorator[datetime]):
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-_ahead = timedelta()  # of the database's clock, over that of this machine
+_ahead = timedelta()  # lead of the database's clock over this machine's
 
 
 def utc_now() -> datetime:
-    """The time by the clock of the PostgreSQL server, once this process has connected to it.
+    """Returns the time by the clock of the PostgreSQL server, once this process has connected.
 
-    Leases and expiries are compared on every machine of a cluster: by their own clocks, two that
-    are 90 s apart would both work on what one of them has leased for 30 s.
+    Leases and expiries are compared on every machine of a cluster: by their own clocks, two
+    machines that are 90 s apart would both work on what one of them has leased for 30 s.
     """
     return datetime.now(UTC) + _ahead
 
 
 def read_clock(connection: Any) -> timedelta:
-    """How far the server's clock is ahead of this machine's, known to half the time of its answer.
+    """Measures the lead of the server's clock, to within half the time of its answer.
 
     `connection` is psycopg's.
     """
@@ -129,12 +130,12 @@ def read_clock(connection: Any) -> timedelta:
 
 
 def random_id() -> int:
-    """A positive integer of at most 53 bits, which a JavaScript number holds exactly."""
+    """Draws a positive integer of at most 53 bits, which a JavaScript number holds exactly."""
     return secrets.randbelow(2**53 - 1) + 1
 
 
 class Transaction(Protocol):
-    """A transaction for statements without mapped objects; a Session is one, too."""
+    """Transaction for statements without mapped objects; a Session is one."""
 
     def connection(self) -> Connection: ...
 
@@ -155,7 +156,7 @@ def change_rows(session: Transaction, statement: Update | Delete) -> int:
 def page_of(
     session: Session, query: SelectOfScalar[T], page: int, limit: int
 ) -> tuple[list[T], int]:
-    """One page of the rows, and their total number; `page` counts from 1."""
+    """Reads one page of rows, and their total number; `page` counts from 1."""
     count = query.with_only_columns(func.count(), maintain_column_froms=True).order_by(None)
     total: int = session.connection().execute(count).scalar_one()
     return list(session.exec(query.offset((page - 1) * limit).limit(limit))), total
@@ -177,7 +178,7 @@ class BoundedThreadPool:
         self._hung: set[Future[Any]] = set()  # abandoned calls whose threads still wait
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What `work` returns. Raises what it raises, or TimeoutError.
+        """Runs `work` in a thread. Raises what it raises, or TimeoutError.
 
         After a TimeoutError, work that has begun may still complete; other work is cancelled.
         """
@@ -190,7 +191,7 @@ class BoundedThreadPool:
             async with asyncio.timeout(self._answer_s):
                 return await asyncio.wrap_future(call)
         except TimeoutError:
-            if not call.done():  # else it had not begun and was cancelled
+            if not call.done():  # work that had not begun was cancelled, and is done
                 self._hung.add(call)
             raise
 
@@ -217,7 +218,7 @@ class Database:
     async def run(
         self, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """`work(session, …)` in one transaction, which commits when it returns.
+        """Runs `work(session, …)` in one transaction, which commits when it returns.
 
         Raises DatabaseUnavailable, sqlalchemy.exc.IntegrityError, or what `work` raises.
         """
@@ -227,7 +228,7 @@ class Database:
     async def read(
         self, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """As `run`, for read-only work: on SQLite it does not wait for writers."""
+        """Runs read-only work as `run` does; on SQLite it does not wait for writers."""
         call = partial(_transact, self._reader, lambda session: work(session, *args, **kwargs))
         return await self._in_thread(call, self._readers)
 
@@ -238,22 +239,23 @@ class Database:
     async def run_plain(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """As `run`, without mapped objects, which is faster: for the work of every request."""
+        """Runs work as `run` does, but without mapped objects: faster, for every request."""
         call = partial(_transact_plain, self._engine, lambda rows: work(rows, *args, **kwargs))
         return await self._in_thread(call, self._writers)
 
     async def run_in_order(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """As `run_plain`, but on SQLite a power cut may undo it, unless a later `run` has ended.
+        """Runs work as `run_plain` does, but on SQLite a power cut may undo it.
 
-        A killed process undoes nothing. For writes that matter only together with later ones.
+        A later `run` makes it durable, and a killed process undoes nothing. For writes that matter
+        only together with later ones.
         """
         call = partial(_transact_plain, self._ordered, lambda rows: work(rows, *args, **kwargs))
         return await self._in_thread(call, self._writers)
 
     async def ping(self) -> None:
-        """Raises DatabaseUnavailable."""
+        """Checks that the database answers. Raises DatabaseUnavailable."""
         try:
             async with asyncio.timeout(PING_TIMEOUT_S):
                 await self.read(lambda session: session.connection().scalar(text("SELECT 1")))
@@ -287,7 +289,7 @@ def _checkpoint(engine: Engine) -> None:
     connection = engine.raw_connection()  # outside a transaction
     try:
         connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    except sqlite3.OperationalError as error:  # of a full disk
+    except sqlite3.OperationalError as error:  # such as a full disk
         raise DatabaseUnavailable("the database does not answer") from error
     finally:
         connection.close()
@@ -319,10 +321,9 @@ def _connection_errors() -> Iterator[None]:
 def make_engine(
     url: str, *, connections: int = CONNECTIONS, busy_timeout_ms: int = BUSY_TIMEOUT_MS
 ) -> Engine:
-    """An engine with the settings that this project needs on either database.
+    """Makes an engine with the settings that this project needs on either database.
 
-    Use at most `connections` threads: the pool does not serve waiting threads in order, so that one
-    could wait long.
+    Use at most `connections` threads: the pool does not serve waiting threads in order.
     """
     target = make_url(url)
     if target.get_backend_name() == "sqlite":
@@ -345,9 +346,9 @@ def make_engine(
     @event.listens_for(engine, "connect")
     def follow_clock(connection: Any, _record: object) -> None:
         global _ahead
-        found = read_clock(connection)
-        if abs(found - _ahead) > CLOCK_STEP:  # not the jitter of an answer's time
-            _ahead = found
+        lead = read_clock(connection)
+        if abs(lead - _ahead) > CLOCK_STEP:  # more than the jitter of the measurement
+            _ahead = lead
         if abs(seconds := _ahead.total_seconds()) > CLOCK_WARNING_S:
             logger.warning("clock_differs", extra={"database_ahead_s": round(seconds, 3)})
 
@@ -355,13 +356,15 @@ def make_engine(
 
 
 def postgres_url(url: URL) -> URL:
-    """The URL with the driver that this project uses, psycopg 3."""
+    """Sets the driver of a URL to the one that this project uses, psycopg 3."""
     return url.set(drivername="postgresql+psycopg")
 
 
 def postgres_parameters(url: URL) -> dict[str, Any]:
-    """The parameters of a connection to `url`, as PostgreSQL's library names them. The text of an
-    SQLAlchemy URL is not always one that the library reads."""
+    """Parameters of a connection to `url`, as PostgreSQL's library names them.
+
+    The library does not read the text of every SQLAlchemy URL.
+    """
     target = postgres_url(url)
     _, parameters = target.get_dialect()().create_connect_args(target)
     return dict(parameters)

@@ -14,7 +14,7 @@ from db.audit import SERVICE, audit
 from db.database import UtcDateTime, change_rows, is_free, page_of, utc_now
 from db.webhooks import Delivery, Event, Webhook
 
-OURS = {"body_not_kept", "seal_broken", "internal"}
+OURS = {"body_not_kept", "seal_broken", "internal"}  # errors that are not the receiver's fault
 PENDING = literal("pending", literal_execute=True)  # SQLite's planner does not see parameters
 
 
@@ -56,12 +56,12 @@ class AttemptResult:
 
     @property
     def is_gone(self) -> bool:
-        """The receiver has unsubscribed by its status code."""
+        """Whether the receiver has unsubscribed by its status code."""
         return self.status_code == 410
 
     @property
     def is_ours(self) -> bool:
-        """The failure is ours and does not count against the webhook."""
+        """Whether the failure is ours, and does not count against the webhook."""
         return self.error in OURS
 
 
@@ -75,11 +75,12 @@ class ListedDelivery:
 
 
 def due(session: Session, now: datetime) -> list[tuple[UUID, UUID, int]]:
-    """The longest due delivery of each webhook, its webhook and workspace, the longest due first.
+    """Lists the longest due delivery of each webhook, with webhook and workspace, longest first.
 
-    It takes 10 µs for each webhook with pending deliveries, however many those are.
+    Takes 10 µs per webhook with pending deliveries, however many those are.
     """
-    waiting, first = _webhooks_with_pending(), aliased(Delivery)
+    waiting = _webhooks_with_pending()
+    first = aliased(Delivery)
     longest_due = (
         select(first.id)
         .where(
@@ -104,9 +105,11 @@ def due(session: Session, now: datetime) -> list[tuple[UUID, UUID, int]]:
 
 
 def _webhooks_with_pending() -> CTE:
-    """Their ids. DISTINCT would read every pending delivery; this skips to the next webhook,
-    and its order is that of one index only: PostgreSQL would also take another one with delivered
-    ones."""
+    """Selects the ids of webhooks with pending deliveries, by a loose index scan.
+
+    DISTINCT would read every pending delivery. The order is that of a single index: otherwise
+    PostgreSQL would also choose one that has delivered ones.
+    """
     ids = select(Delivery.webhook_id).where(Delivery.status == PENDING)
     ids = ids.order_by(col(Delivery.webhook_id), col(Delivery.next_at)).limit(1)
     waiting = select(ids.scalar_subquery().label("id")).cte("waiting", recursive=True)
@@ -115,7 +118,7 @@ def _webhooks_with_pending() -> CTE:
 
 
 def backlog(session: Session, now: datetime) -> tuple[int, datetime | None]:
-    """How many deliveries are due, and since when the oldest to a webhook that is not failing."""
+    """Counts due deliveries; also returns since when the oldest to a healthy webhook is due."""
     prompt = col(Webhook.failing_since).is_(None)  # receivers that hang cause no alert
     count, oldest = session.exec(
         select(func.count(), func.min(Delivery.next_at).filter(prompt))
@@ -180,7 +183,7 @@ def finish(
     the webhook inactive: when its receiver is gone, or when for `give_up_after` at least two
     messages failed and none was delivered.
     """
-    # The webhook's row first, the lock order of this module, so that there is no deadlock.
+    # The webhook's row is locked first, as everywhere in this module, against deadlocks.
     webhook = session.get(Webhook, claimed.webhook.id, with_for_update={"key_share": True})
     if webhook is None:
         return False
@@ -210,23 +213,25 @@ def finish(
 def finish_delivered(
     session: Session, done: Sequence[tuple[Claimed, AttemptResult]], now: datetime
 ) -> set[UUID]:
-    """Records successful attempts together; returns the deliveries of which it did.
+    """Records successful attempts together; returns the deliveries that were recorded.
 
-    The others are for `finish`: their lease is taken, or their webhook's row is locked; to wait for
-    it while holding the rows of others could deadlock.
+    The others are for `finish`: their lease is taken, or their webhook's row is locked, and waiting
+    for it while holding the rows of others could deadlock.
     """
-    rows = select(Webhook.id).where(col(Webhook.id).in_({one.webhook.id for one, _ in done}))
+    rows = select(Webhook.id).where(col(Webhook.id).in_({claim.webhook.id for claim, _ in done}))
     hooks = set(session.exec(rows.with_for_update(skip_locked=True, key_share=True)))
     failing = col(Webhook.id).in_(hooks), col(Webhook.failing_since).is_not(None)
     change_rows(session, update(Webhook).where(*failing).values(failing_since=None))
-    ours = [(one.delivery.id, one.delivery.lease) for one, _ in done if one.webhook.id in hooks]
+    ours = [(c.delivery.id, c.delivery.lease) for c, _ in done if c.webhook.id in hooks]
     ended = update(Delivery).where(tuple_(col(Delivery.id), col(Delivery.lease)).in_(ours))
     values = {"status": "delivered", "attempt": Delivery.attempt + 1, "lease": None}
     ended = ended.values(**values, lease_until=None)
-    found = session.connection().execute(ended.returning(col(Delivery.id), col(Delivery.attempt)))
-    numbers = {id: number for id, number in found}
-    of = {one.delivery.id: tried for one, tried in done}
-    session.add_all(_attempt_row(id, number, of[id], now) for id, number in numbers.items())
+    recorded = session.connection().execute(
+        ended.returning(col(Delivery.id), col(Delivery.attempt))
+    )
+    numbers = {id: number for id, number in recorded}
+    attempts = {claim.delivery.id: attempt for claim, attempt in done}
+    session.add_all(_attempt_row(id, number, attempts[id], now) for id, number in numbers.items())
     return set(numbers)
 
 
@@ -266,7 +271,7 @@ def _record_result(
 
 
 def _failed_messages(session: Session, webhook: Webhook) -> int:
-    """How many messages failed since `failing_since`; queried only when that is long ago."""
+    """Counts the messages that failed since `failing_since`, if that is long ago."""
     return session.exec(
         select(func.count(func.distinct(DeliveryAttempt.delivery_id)))
         .join(Delivery, col(Delivery.id) == col(DeliveryAttempt.delivery_id))
@@ -298,19 +303,19 @@ def cancel(session: Session, now: datetime, *which: ColumnElement[bool]) -> int:
 def deliveries_of(
     session: Session, webhook_id: UUID, page: int, limit: int, status: str | None
 ) -> tuple[list[ListedDelivery], int]:
-    """One page of deliveries, newest first, and their total number; `page` counts from 1."""
+    """Lists one page of deliveries, newest first, and their total number; `page` counts from 1."""
     query = select(Delivery).where(Delivery.webhook_id == webhook_id)
     if status is not None:
         query = query.where(Delivery.status == status)
     query = query.order_by(col(Delivery.created_at).desc(), col(Delivery.id))
-    found, total = page_of(session, query, page, limit)
-    return listed(session, found), total
+    deliveries, total = page_of(session, query, page, limit)
+    return listed(session, deliveries), total
 
 
 def delivery_of(
     session: Session, webhook_id: UUID, delivery_id: UUID
 ) -> tuple[Delivery, Event] | None:
-    """The delivery, locked until the commit, and its event."""
+    """Finds a delivery, locked until the commit, and its event."""
     query = (
         select(Delivery, Event)
         .join(Event, col(Event.id) == col(Delivery.event_id))
@@ -330,21 +335,21 @@ def send_again(session: Session, delivery: Delivery, now: datetime) -> None:
     session.add(delivery)
 
 
-def listed(session: Session, found: Sequence[Delivery]) -> list[ListedDelivery]:
-    """Adds the kinds of events and the attempts; omits deliveries whose event was deleted since the
-    query."""
-    kinds = select(Event.id, Event.kind).where(col(Event.id).in_([one.event_id for one in found]))
+def listed(session: Session, deliveries: Sequence[Delivery]) -> list[ListedDelivery]:
+    """Adds kinds of events and attempts; omits deliveries whose event was deleted meanwhile."""
+    event_ids = [delivery.event_id for delivery in deliveries]
+    kinds = select(Event.id, Event.kind).where(col(Event.id).in_(event_ids))
     kind_of = dict(session.exec(kinds).all())
     attempts: dict[UUID, list[DeliveryAttempt]] = defaultdict(list)
     query = (
         select(DeliveryAttempt)
-        .where(col(DeliveryAttempt.delivery_id).in_([one.id for one in found]))
+        .where(col(DeliveryAttempt.delivery_id).in_([delivery.id for delivery in deliveries]))
         .order_by(col(DeliveryAttempt.number))
     )
     for attempt in session.exec(query):
         attempts[attempt.delivery_id].append(attempt)
     return [
-        ListedDelivery(one, kind_of[one.event_id], attempts[one.id])
-        for one in found
-        if one.event_id in kind_of
+        ListedDelivery(delivery, kind_of[delivery.event_id], attempts[delivery.id])
+        for delivery in deliveries
+        if delivery.event_id in kind_of
     ]

@@ -1,4 +1,4 @@
-"""The rows of stored files; the bytes are in the store."""
+"""Rows of stored files, whose bytes are in the store."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -25,7 +25,7 @@ class StoredFile(SQLModel, table=True):
 
 
 class StoredBytes(SQLModel, table=True):
-    """The sum of the sizes of a workspace's files, which triggers of `stored_file` keep."""
+    """Sum of the sizes of a workspace's files, kept by triggers of `stored_file`."""
 
     __tablename__ = "stored_bytes"
 
@@ -34,13 +34,13 @@ class StoredBytes(SQLModel, table=True):
 
 
 def stored_bytes(session: Session, workspace_id: int) -> int:
-    """The bytes of the workspace's files, also of expired ones until they are deleted."""
+    """Reads the bytes of a workspace's files, including expired ones until they are deleted."""
     kept = session.get(StoredBytes, workspace_id, populate_existing=True)
     return 0 if kept is None else kept.bytes
 
 
 def wrong_stored_bytes(session: Session) -> list[int]:
-    """The workspaces whose sum is not that of their files. A sum of 0 may have no row."""
+    """Finds workspaces whose sum differs from their files. A sum of 0 may have no row."""
     size = func.sum(StoredFile.size)
     files = select(StoredFile.workspace_id, size).group_by(col(StoredFile.workspace_id))
     files = files.having(size != 0)

@@ -17,8 +17,8 @@ class IdempotentAnswer(SQLModel, table=True):
     workspace_id: int = Field(sa_column=workspace_reference(primary_key=True))
     path: str = Field(primary_key=True)
     key: str = Field(primary_key=True, max_length=255)
-    body_digest: bytes | None = Field(default=None, sa_type=LargeBinary)  # of the request's body
-    lease: str | None = None  # of the running request
+    body_digest: bytes | None = Field(default=None, sa_type=LargeBinary)  # digest of the request
+    lease: str | None = None  # lease of the running request
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
     status: int | None = None
     headers: list[list[str]] = Field(sa_column=Column(JSON, nullable=False))
@@ -38,7 +38,7 @@ def claim_answer(
     lease_until: datetime,
     expires_at: datetime,
 ) -> IdempotentAnswer:
-    """A row with `lease` when the caller may run the request; else the stored or running one.
+    """Returns a row with `lease` when the caller may run the request; else the existing row.
 
     If a runner dies, another can take over after `lease_until`, with the same `created_at` and
     `body_digest`. Raises sqlalchemy.exc.IntegrityError when a concurrent call was first.
@@ -77,8 +77,11 @@ def renew_answer(session: Session, claimed: IdempotentAnswer, lease_until: datet
 
 
 def bind_answer(session: Session, claimed: IdempotentAnswer, digest: bytes) -> bool:
-    """Stores the digest of the request's body. False when an earlier run of it had another body:
-    then the lease is given back, and the row waits for the first body."""
+    """Stores the digest of the request's body.
+
+    False when an earlier run had another body: then the lease is given back, and the row waits for
+    the first body.
+    """
     running = update(IdempotentAnswer).where(*_running(claimed))
     stored = col(IdempotentAnswer.body_digest)
     same = running.where(or_(stored.is_(None), stored == digest))
@@ -119,8 +122,10 @@ def _running(claimed: IdempotentAnswer) -> tuple[ColumnElement[bool], ...]:
 def note_once(
     session: Session, workspace_id: int, path: str, key: str, now: datetime, expires_at: datetime
 ) -> bool:
-    """Notes a message until `expires_at`; False if it is noted already. The caller holds the lock
-    of the workspace."""
+    """Records a message until `expires_at`; False if it is recorded already.
+
+    The caller holds the lock of the workspace.
+    """
     row = session.get(IdempotentAnswer, (workspace_id, path, key))
     if row is not None and row.expires_at > now:
         return False

@@ -12,7 +12,7 @@ class Invite(SQLModel, table=True):
     """An invite that is not used yet; only the HMAC of its code is stored."""
 
     digest: bytes = Field(sa_column=Column(LargeBinary, primary_key=True))
-    email: str | None = Field(default=None, max_length=254)  # the only one that may sign up with it
+    email: str | None = Field(default=None, max_length=254)  # only this address may use it
     credit: int | None = Field(default=None, sa_type=BigInteger)  # micro-USD; None: signup_credit
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     expires_at: datetime = Field(sa_type=UtcDateTime, index=True)

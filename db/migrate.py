@@ -43,8 +43,8 @@ def upgrade(url: str) -> None:
 def _is_current(config: Config) -> bool:
     """Whether no migration is missing; only reads.
 
-    Every process comes by here, also that of a job, which computes on idle cores: beside four busy
-    loops on two cores it kept the lock, without which nothing is written, for up to 143 s.
+    Every process calls this, including jobs at idle priority: beside four busy loops on two cores a
+    job kept the write lock for up to 143 s.
     """
     engine = make_engine(config.attributes["url"], connections=1)
     try:
@@ -58,8 +58,10 @@ def _is_current(config: Config) -> bool:
 
 
 def new_migration(message: str, migrations: Path = MIGRATIONS) -> Path:
-    """Writes a migration from the newest revision to the tables of the code, for manual review; its
-    name is the next number and the message."""
+    """Writes a migration from the newest revision to the tables of the code, for manual review.
+
+    Its name is the next number and the message.
+    """
     with tempfile.TemporaryDirectory() as folder:
         config = _config(sqlite_url(Path(folder, "empty.db")), migrations)
         command.upgrade(config, "head")
@@ -81,7 +83,7 @@ def _config(url: str, migrations: Path = MIGRATIONS) -> Config:
 
 
 def main(arguments: list[str]) -> None:
-    """Exits with 1 and a message on an error."""
+    """Runs a command; exits with 1 and a message on an error."""
     try:
         if arguments[:1] == ["new"] and len(arguments) == 2:
             sys.stdout.write(f"{new_migration(arguments[1])}\n")

@@ -11,7 +11,7 @@ from db.deliveries import cancel
 from db.webhooks import Delivery, Event, Webhook
 
 AT_ONCE = 500
-"""Maximum of rows that one call changes, so that writers do not wait long."""
+"""Most rows that one call changes, so that writers do not wait long."""
 
 
 def delete_older(

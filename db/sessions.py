@@ -1,4 +1,4 @@
-"""Login sessions of users: one for each token. Deleting its row ends a token."""
+"""Login sessions of users, one per token. Deleting the row ends the token."""
 
 from datetime import datetime
 from uuid import UUID
@@ -20,7 +20,7 @@ class LoginSession(SQLModel, table=True):
 
     id: UUID = Field(primary_key=True)  # the `jti` of its token
     user_id: int = Field(foreign_key="users.id", ondelete="CASCADE", sa_type=BigInteger)
-    address: str = Field(default="", max_length=64)  # of the client; the /64 network of an IPv6 one
+    address: str = Field(default="", max_length=64)  # client's address; for IPv6 its /64 network
     user_agent: str = Field(default="", max_length=200)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     last_used_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
@@ -40,7 +40,7 @@ def begin_session(session: Session, new: LoginSession) -> None:
 def owner_of_session(
     session: Session, user_id: int, session_id: UUID
 ) -> tuple[Workspace, LoginSession] | None:
-    """The user's workspace and the session, if the user has one of that id."""
+    """Finds the user's workspace and session; None if the user has no such session."""
     query = select(Workspace, LoginSession).where(
         LoginSession.id == session_id,
         LoginSession.user_id == user_id,
@@ -50,7 +50,7 @@ def owner_of_session(
 
 
 def sessions_of(session: Session, user_id: int, now: datetime) -> list[LoginSession]:
-    """The sessions that have not ended, newest first."""
+    """Lists the sessions that have not ended, newest first."""
     mine = select(LoginSession).where(
         LoginSession.user_id == user_id, col(LoginSession.expires_at) > now
     )
@@ -61,8 +61,8 @@ def sessions_of(session: Session, user_id: int, now: datetime) -> list[LoginSess
 def knows_address(session: Session, email: str, address: str) -> bool:
     """Whether a kept session of the account came from the address."""
     query = select(LoginSession.id).join(User, col(User.id) == LoginSession.user_id)
-    known = query.where(User.email == email, LoginSession.address == address)
-    return session.exec(known.limit(1)).first() is not None
+    matching = query.where(User.email == email, LoginSession.address == address)
+    return session.exec(matching.limit(1)).first() is not None
 
 
 def touch_session(session: Session, session_id: UUID, used_at: datetime) -> None:
@@ -72,7 +72,7 @@ def touch_session(session: Session, session_id: UUID, used_at: datetime) -> None
 
 
 def log_out(session: Session, user_id: int, session_id: UUID | None, now: datetime) -> None:
-    """Ends a session by its own user, whose address stays known."""
+    """Ends a session at its user's request; its address stays known."""
     mine = update(LoginSession).where(*_live(user_id, session_id, now))
     change_rows(session, mine.values(expires_at=now))
 
@@ -92,6 +92,6 @@ def end_other_sessions(session: Session, user_id: int, kept: UUID | None) -> Non
 
 
 def _live(user_id: int, session_id: UUID | None, now: datetime) -> tuple[ColumnElement[bool], ...]:
-    """The condition that it is the user's session and has not ended."""
+    """Builds the condition that a session is the user's and has not ended."""
     row = LoginSession
     return col(row.user_id) == user_id, col(row.id) == session_id, col(row.expires_at) > now

@@ -32,7 +32,7 @@ EventKind = Literal[
 ]
 EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
 EncryptText = Callable[[str, str], str]
-"""Encrypts a text with a context that it is bound to, since bodies contain users' texts."""
+"""Encrypts a text, bound to a context, since bodies contain users' texts."""
 
 
 class Webhook(SQLModel, table=True):
@@ -91,7 +91,7 @@ class Delivery(SQLModel, table=True):
     attempt: int = 0  # number of attempts so far
     next_at: datetime = Field(sa_type=UtcDateTime)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    lease: str | None = None  # of the worker that delivers it
+    lease: str | None = None  # lease of the worker that delivers it
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
@@ -150,7 +150,7 @@ def write_event(
 ) -> list[Delivery]:
     """Adds the event with a delivery to each of the webhooks, whose rows must be locked."""
     now = utc_now()
-    # Later events sort later. Without dots, which separate parts of signatures.
+    # Ids sort by time, and have no dots, which separate parts of signatures.
     event_id = f"evt_{int(now.timestamp() * 1000):012x}{secrets.token_hex(10)}"
     row = Event(
         id=event_id,
@@ -181,8 +181,8 @@ def wanted_kinds(session: Session, workspace_id: int) -> frozenset[str]:
 
 
 def _wanting_webhooks(session: Session, workspace_id: int, kind: EventKind) -> list[UUID]:
-    # The rows are locked until the commit, the workspace's first: otherwise a concurrent deletion
-    # would break the transaction of the event.
+    # Locks the rows until the commit, the workspace's first: otherwise a concurrent deletion would
+    # break the transaction of the event.
     query = (
         select(Webhook.id, Webhook.events)
         .select_from(Workspace)

@@ -17,14 +17,16 @@ Pcm: TypeAlias = NDArray[np.float32]
 
 G711Law: TypeAlias = Literal["mulaw", "alaw"]
 
-# The symbols of a word, without the punctuation around them, which stands for a pause.
+# Symbols of a word without the surrounding punctuation, which stands for a pause.
 _SOUNDING = re.compile(r"[^\W\d_](?:\S*[^\W\d_])?")
 CHUNK_S = 0.4  # long enough for a low cost per message, short enough for a low latency
 
 
 @dataclass(frozen=True, slots=True)
 class WordTime:
-    """When a word is spoken; the chunk in which it begins has it, it may end in a later chunk."""
+    """Time of a spoken word; it belongs to the chunk where it begins, and may end in a later
+    one.
+    """
 
     text_start: int  # offset into the text of the request
     text_end: int
@@ -55,7 +57,7 @@ def resample(pcm: Pcm, from_hz: int, to_hz: int) -> Pcm:
 class StreamResampler:
     """Converts consecutive pcm to another sample rate; passes it through where rates are equal.
 
-    `quality` is a setting of soxr: HQ for audio that people hear.
+    `quality` is soxr's setting; "HQ" suits audio for listeners.
     """
 
     def __init__(self, from_hz: int, to_hz: int, quality: str = "HQ") -> None:
@@ -65,28 +67,30 @@ class StreamResampler:
             self._stream = soxr.ResampleStream(from_hz, to_hz, 1, dtype="float32", quality=quality)
 
     def process(self, pcm: Pcm, *, last: bool = False) -> Pcm:
-        """float32 [n] to the resampled audio that is ready; `last` also flushes the buffer."""
+        """Resamples float32 [n] and returns the audio that is ready; `last` also flushes the
+        buffer.
+        """
         if self._stream is None:
             return pcm
         return np.asarray(self._stream.resample_chunk(pcm, last=last), dtype=np.float32)
 
     def flush(self) -> Pcm:
-        """The samples that are still in the buffer, at the end of the stream."""
+        """Returns the samples left in the buffer at the end of the stream."""
         return self.process(np.zeros(0, dtype=np.float32), last=True)
 
 
 def float_to_pcm16(pcm: Pcm) -> bytes:
-    """float32 [n] in [-1, 1] to little-endian int16 bytes; louder samples are clipped."""
+    """Converts float32 [n] in [-1, 1] to little-endian int16 bytes; clips louder samples."""
     return (np.clip(pcm, -1.0, 1.0) * 32767.0).round().astype("<i2").tobytes()
 
 
 def pcm16_to_float(data: bytes) -> Pcm:
-    """Little-endian int16 bytes to float32 [n] in [-1, 1)."""
+    """Converts little-endian int16 bytes to float32 [n] in [-1, 1)."""
     return np.frombuffer(data, dtype="<i2").astype(np.float32) / 32768.0
 
 
 def linear_to_float(data: bytes, width: int) -> Pcm:
-    """Little-endian signed integers of 1 to 4 bytes to float32 [n] in [-1, 1)."""
+    """Converts little-endian signed integers of 1 to 4 bytes to float32 [n] in [-1, 1)."""
     if width == 2:
         return pcm16_to_float(data)
     wide = np.zeros((len(data) // width, 4), np.uint8)
@@ -95,20 +99,20 @@ def linear_to_float(data: bytes, width: int) -> Pcm:
 
 
 def decode_g711(data: bytes, law: G711Law) -> Pcm:
-    """Bytes of ITU-T G.711 to float32 [n] in (-1, 1)."""
+    """Decodes ITU-T G.711 bytes to float32 [n] in (-1, 1)."""
     samples: Pcm = _samples(law)[np.frombuffer(data, np.uint8)]
     return samples
 
 
 def encode_g711(pcm: Pcm, law: G711Law) -> bytes:
-    """float32 [n] in [-1, 1] to bytes of ITU-T G.711; louder samples are clipped."""
+    """Encodes float32 [n] in [-1, 1] as ITU-T G.711 bytes; clips louder samples."""
     linear = (np.clip(pcm, -1.0, 1.0) * 32767.0).round().astype(np.int16)
     return _codes(law)[linear.view(np.uint16)].tobytes()
 
 
 def _levels(law: G711Law) -> NDArray[np.int32]:
-    """The int16 level of each byte, by FFmpeg's decoder."""
-    import av  # which most engines do not need
+    """int16 level of each byte, from FFmpeg's decoder."""
+    import av  # most engines do not need it
 
     decoder: Any = av.CodecContext.create(f"pcm_{law}", "r")
     decoder.sample_rate, decoder.layout = 8000, "mono"
@@ -123,7 +127,7 @@ def _samples(law: G711Law) -> Pcm:
 
 @lru_cache(maxsize=2)
 def _codes(law: G711Law) -> NDArray[np.uint8]:
-    """The code of every int16, uint8 [65536], indexed by its bits read as unsigned."""
+    """Code of every int16, uint8 [65536], indexed by its bits read as unsigned."""
     # Mu-law's +0 and -0 have one code here; as in G.711, thresholds are half-way between levels.
     levels, rising = np.unique(_levels(law)[::-1], return_index=True)  # the code of +0
     between = (levels[:-1] + levels[1:]) / 2
@@ -137,8 +141,8 @@ class Span:
 
     text_start: int
     text_end: int
-    first: int  # index of its first symbol
-    end: int  # one after its last
+    first: int  # index of the first symbol
+    end: int  # index after the last symbol
 
     def moved(self, symbols: int, letters: int = 0) -> "Span":
         return Span(
@@ -150,13 +154,13 @@ class Span:
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
-    """Start and end of each stretch between white space that has a letter or a digit in it."""
-    found = ((m.start(), m.end()) for m in re.finditer(r"\S+", text))
-    return [(a, b) for a, b in found if any(letter.isalnum() for letter in text[a:b])]
+    """Start and end of each stretch without white space that has a letter or a digit."""
+    stretches = (match.span() for match in re.finditer(r"\S+", text))
+    return [(a, b) for a, b in stretches if any(letter.isalnum() for letter in text[a:b])]
 
 
 def symbols_of_words(text: str, symbols: str, length: Callable[[str], int]) -> list[Span]:
-    """The symbols of each word of `text`; a space stands between the words of `symbols`.
+    """Assigns `symbols`, in which words are separated by spaces, to the words of `text`.
 
     Where phonemization joins or splits words, the symbols are assigned to the words in proportion
     to `length`, the number of symbols of a word that is phonemized alone.
@@ -168,22 +172,23 @@ def symbols_of_words(text: str, symbols: str, length: Callable[[str], int]) -> l
     if len(words) == len(groups):
         return [Span(*word, *group) for word, group in zip(words, groups, strict=True)]
     lengths = [max(1, length(text[a:b])) for a, b in words]
-    places = [at for a, b in groups for at in range(a, b)]  # indices of all symbols in words
-    shares = [round(done * len(places) / sum(lengths)) for done in accumulate(lengths)]
-    if len(groups) > len(words):  # then each word begins where a group does
+    positions = [at for a, b in groups for at in range(a, b)]  # indices of all symbols in words
+    shares = [round(done * len(positions) / sum(lengths)) for done in accumulate(lengths)]
+    if len(groups) > len(words):  # each word begins where a group does
         ends = np.cumsum([b - a for a, b in groups])
         shares = [int(ends[np.abs(ends - share).argmin()]) for share in shares]
-    spans, begin = [], 0
+    spans = []
+    begin = 0
     for word, share in zip(words, shares, strict=True):
-        begin = min(begin, len(places) - 1)
-        end = min(max(share, begin + 1), len(places))
-        spans.append(Span(*word, places[begin], places[end - 1] + 1))
+        begin = min(begin, len(positions) - 1)
+        end = min(max(share, begin + 1), len(positions))
+        spans.append(Span(*word, first=positions[begin], end=positions[end - 1] + 1))
         begin = end
     return spans
 
 
 def spread(text: str, seconds: float) -> list[WordTime]:
-    """Word times estimated from numbers of letters, for engines without durations."""
+    """Estimates word times from the numbers of letters, for engines without durations."""
     words = words_of(text)
     ends = list(accumulate(b - a for a, b in words))
     starts = [0, *ends[:-1]]
@@ -193,22 +198,22 @@ def spread(text: str, seconds: float) -> list[WordTime]:
     ]
 
 
-def timed(words: Sequence[Span], ends_s: Sequence[float]) -> list[WordTime]:
-    """Times of `words`; `ends_s[i]` is when symbol i begins, which is when symbol i - 1 ends."""
-    last = len(ends_s) - 1
+def timed(words: Sequence[Span], starts_s: Sequence[float]) -> list[WordTime]:
+    """Converts spans to times; `starts_s[i]` is when symbol i begins and symbol i - 1 ends."""
+    last = len(starts_s) - 1
     return [
         WordTime(
             span.text_start,
             span.text_end,
-            max(0.0, ends_s[min(span.first, last)]),
-            max(0.0, ends_s[min(span.end, last)]),
+            max(0.0, starts_s[min(span.first, last)]),
+            max(0.0, starts_s[min(span.end, last)]),
         )
         for span in words
     ]
 
 
 def cut(chunk: AudioChunk, most_s: float = CHUNK_S) -> Iterator[AudioChunk]:
-    """Chunks of at most `most_s`, each with the words that begin in it."""
+    """Splits a chunk into pieces of at most `most_s`, each with the words that begin in it."""
     step = round(most_s * chunk.sample_rate)
     for start in range(0, len(chunk.pcm), step):
         is_last = start + step >= len(chunk.pcm)
@@ -218,7 +223,7 @@ def cut(chunk: AudioChunk, most_s: float = CHUNK_S) -> Iterator[AudioChunk]:
 
 
 def within(words: Sequence[WordTime], from_s: float, until_s: float) -> tuple[WordTime, ...]:
-    """The words that begin in this interval, with times relative to `from_s`."""
+    """Selects the words that begin in this interval; times become relative to `from_s`."""
     return tuple(
         replace(word, start_s=word.start_s - from_s, end_s=word.end_s - from_s)
         for word in words

@@ -14,36 +14,36 @@ Tier = Literal["fast", "quality"]
 VoiceGender = Literal["male", "female"]
 Accent = Literal["American", "British", "Indian", "Neutral"]
 PackKind = Literal["style", "recording", "transcribed recording"]
-"""What a voice pack is: a style of Kokoro, or a recording, without or with its transcript."""
+"""Content of a voice pack: a Kokoro style vector, or a recording with or without a transcript."""
 
 _VOICE_NAMESPACE = uuid5(NAMESPACE_URL, "urn:antiphon:voice")
 
 
 class Interruption:
-    """Ends the calls that compute for a request when its caller leaves; set from any thread."""
+    """Cancellation of a request: ends its running calls when the caller leaves. Thread-safe."""
 
     def __init__(self) -> None:
         self._is_set = False
-        self._ends: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
     def set(self) -> None:
         self._is_set = True
-        for end in self._ends:
-            end()
+        for callback in self._callbacks:
+            callback()
 
-    def add(self, end: Callable[[], None]) -> None:
-        """`end` ends a call that begins now."""
-        self._ends.append(end)
+    def add(self, callback: Callable[[], None]) -> None:
+        """Registers a callback that ends a running call; called at once if already interrupted."""
+        self._callbacks.append(callback)
         if self._is_set:
-            end()
+            callback()
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceInfo:
-    """A voice that a loaded engine has."""
+    """A voice of a loaded engine."""
 
     engine: str  # name of the engine in the registry
-    key: str  # the engine's own name of the voice, such as "af_heart"
+    key: str  # the engine's own name for the voice, such as "af_heart"
     name: str  # display name
     language: str  # ISO 639-1 code
     gender: VoiceGender
@@ -60,34 +60,34 @@ class VoiceInfo:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A loaded model. Sent between processes."""
+    """Description of a model. Sent between processes."""
 
-    id: str  # what clients name, such as "svc/slm-135m-q4"
+    id: str  # name in requests, such as "svc/slm-135m-q4"
     kind: ModelKind
     engine: str
     owned_by: str
-    created: int  # Unix seconds of the weights' publication
+    created: int  # when the weights were published, Unix seconds
     languages: tuple[str, ...] = ()  # ISO 639-1 codes
     aliases: tuple[str, ...] = ()
-    device: str = "cpu"  # where it computes
-    config: str = ""  # the name of its configuration
-    description: str | None = None  # what its users have to know
+    device: str = "cpu"  # device that it computes on
+    config: str = ""  # name of its configuration
+    description: str | None = None  # notes for its users
     tier: Tier | None = None  # tts only
     sample_rate: int | None = None  # Hz; tts only
     native_speed: bool = False  # tts only: the engine changes tempo itself
-    real_time_factor: float = 0.0  # tts only: seconds of work for a second of speech
+    real_time_factor: float = 0.0  # tts only: seconds of compute per second of speech
     crosses_languages: bool = False  # tts only: each of its voices speaks all of its languages
-    phonemes: bool = False  # tts only: speaks phonemes in IPA
+    phonemes: bool = False  # tts only: accepts phonemes in IPA
     takes_voice_packs: bool = False  # tts only: accepts a voice pack with a request
-    pack: PackKind = "style"  # tts only: of these packs
+    pack: PackKind = "style"  # tts only: kind of those packs
     voices: tuple[VoiceInfo, ...] = ()  # tts only
-    character_errors: tuple[tuple[str, float], ...] = ()  # stt only: percent, by language
+    character_errors: tuple[tuple[str, float], ...] = ()  # stt only: percent by language
     context_tokens: int | None = None  # chat only
     pausable: bool = False  # chat only: an answer may be paused while it is spoken
     is_asleep: bool = False  # scaled to zero: the next request loads it
     fallback: str | None = None  # chat only: the model that answers while this one cannot
-    is_loaded: bool = True  # False until its first load has succeeded: only its names are known
-    is_awaited: bool = False  # its weights are still fetched, and no other model answers meanwhile
+    is_loaded: bool = True  # False until its first load: only its names are known
+    is_awaited: bool = False  # weights are being fetched, and no fallback answers
 
 
 class Engine:
@@ -101,7 +101,7 @@ class Engine:
     config: ClassVar[type[StrictModel]]  # set by an engine that the registry does not list
 
     def release_memory(self) -> None:
-        """Frees memory that is kept between requests; the next request allocates it again.
+        """Frees memory kept between requests; the next request allocates it again.
 
         Blocking, and safe at any time.
         """

@@ -8,10 +8,10 @@ class EngineError(Exception):
 
     code = "internal_error"
     retryable = False
-    retry_after_s: float | None = None  # from when another try makes sense, if that is known
+    retry_after_s: float | None = None  # when to retry, if known
 
-    def after(self, seconds: float | None) -> Self:
-        """This error, with the seconds until another try makes sense."""
+    def with_retry_after(self, seconds: float | None) -> Self:
+        """Sets how many seconds callers should wait before they retry."""
         self.retry_after_s = seconds
         return self
 
@@ -29,7 +29,7 @@ class EngineLost(EngineError, code="unavailable", retryable=True):
 
 
 class EngineStopped(EngineLost):
-    """The service stops before the request could end. What was delivered is charged."""
+    """The service stops before the request ends. Delivered results are charged."""
 
     def __init__(self, text: str = "the service stops; send the request again in a moment") -> None:
         super().__init__(text)
@@ -52,7 +52,7 @@ class SourceFailed(Exception):
 
 
 class ModelNotLoaded(EngineError, code="unavailable"):
-    """A model cannot be loaded; one sentence with the cause, and the remedy if there is one."""
+    """A model cannot be loaded; the message has the cause and, if there is one, the remedy."""
 
 
 class UnknownEngine(EngineError):

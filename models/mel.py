@@ -1,4 +1,4 @@
-"""Windows and mel filters of spectra of speech at 16 kHz: frames of 25 ms, one each 10 ms.
+"""Windows and mel filters for speech at 16 kHz: frames of 25 ms, one every 10 ms.
 
 Slaney's mel scale and triangles of equal area (Slaney, "Auditory Toolbox", 1998), as in librosa,
 Whisper and Resemblyzer: linear up to 1 kHz, then logarithmic.
@@ -34,7 +34,7 @@ def mel_power(frames: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
 
 @cache
 def mel_edges_hz(bands: int) -> NDArray[np.float64]:
-    """The edges and centres of the bands: band i spans i to i + 2, [bands + 2]."""
+    """Edges and centres of the bands, float64 [bands + 2]: band i spans i to i + 2."""
     top_mel = _KNEE_HZ / _MEL_HZ + np.log(MEL_SAMPLE_RATE / 2 / _KNEE_HZ) / _LOG_STEP
     mels = np.linspace(0, top_mel, bands + 2)
     above_knee = np.maximum(mels - _KNEE_HZ / _MEL_HZ, 0)
@@ -43,14 +43,14 @@ def mel_edges_hz(bands: int) -> NDArray[np.float64]:
 
 @cache
 def _window() -> NDArray[np.float32]:
-    """Hann's, periodic."""
+    """Periodic Hann window."""
     phase = 2 * np.pi * np.arange(FRAME_SAMPLES) / FRAME_SAMPLES
     return np.asarray(0.5 - 0.5 * np.cos(phase), np.float32)
 
 
 @cache
 def _filters(bands: int) -> NDArray[np.float32]:
-    """float32 [frequencies, bands]."""
+    """Triangular filters, float32 [frequencies, bands]."""
     edges = mel_edges_hz(bands)
     frequencies = np.fft.rfftfreq(FRAME_SAMPLES, 1 / MEL_SAMPLE_RATE)[:, None]
     low, middle, high = edges[:-2], edges[1:-1], edges[2:]

@@ -18,9 +18,9 @@ LEAST_CLEARED = 2**26  # bytes of zeros in a row; the heaps of other threads hav
 
 
 def give_back() -> None:
-    """Returns freed memory, which glibc and PyTorch would keep; takes at most 0.2 s.
+    """Returns freed memory that glibc and PyTorch would keep; takes at most 0.2 s.
 
-    Threads that allocate are blocked meanwhile, so call it while no request is in progress.
+    Blocks threads that allocate, so call it while no request is in progress.
     """
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():

@@ -53,12 +53,14 @@ class EngineKind(Generic[EngineT]):
     """Engines with the same interface. A module is imported only when its engine is chosen."""
 
     name: str
-    base: Any = field(repr=False)  # their base class
-    config: Any = field(repr=False)  # the pydantic type of its configurations
+    base: Any = field(repr=False)  # base class of the engines
+    config: Any = field(repr=False)  # pydantic type of their configurations
 
     def read(self, name: str) -> Any:
-        """The configuration `configs/<name>.yaml`, or in a path that ends in .yaml. Raises
-        ValidationError, or what `engine_class` raises for an engine that the registry lacks."""
+        """Reads the configuration `configs/<name>.yaml`, or the file at a path that ends in .yaml.
+
+        Raises ValidationError, or what `engine_class` raises for an engine that is not listed.
+        """
         data = load_yaml(dict[str, Any], name)
         if ":" not in (engine := str(data.get("engine"))):
             return TypeAdapter(self.config).validate_python(data)
@@ -70,22 +72,22 @@ class EngineKind(Generic[EngineT]):
         """The class of the engine `name`; every engine is built as `cls(config, weights)`.
 
         Raises UnknownEngine, or UnsupportedFeature when its module cannot be imported, for example
-        since a library of the engine's profile is not installed.
+        because a library of the engine's profile is not installed.
         """
-        known = ENGINES[self.name]
-        module, _, attribute = known.get(name, name).partition(":")
+        modules = ENGINES[self.name]
+        module, _, attribute = modules.get(name, name).partition(":")
         try:
-            found = getattr(import_module(module), attribute, None)
-        except Exception as error:  # of any library or engine
+            engine_class = getattr(import_module(module), attribute, None)
+        except Exception as error:  # any library or engine may raise
             if (getattr(error, "name", None) or module).partition(".")[0] == "models":
-                raise  # a module of this project: a bug, not a missing library
-            profile = "; PROFILE=gpu has its libraries" if name in known else ""
+                raise  # a missing module of this project is a bug
+            profile = "; PROFILE=gpu has its libraries" if name in modules else ""
             raise UnsupportedFeature(
                 f"the engine {name!r} cannot be imported: {explain(error)}{profile}"
             ) from error
-        if not (isinstance(found, type) and issubclass(found, self.base)):
+        if not (isinstance(engine_class, type) and issubclass(engine_class, self.base)):
             raise UnknownEngine(f"{name!r} names no subclass of {self.base.__name__}")
-        return found
+        return engine_class
 
 
 TTS: EngineKind[TTSEngine] = EngineKind("tts", TTSEngine, TTSConfig)
@@ -104,22 +106,23 @@ KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in _KINDS}
 
 
 def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:
-    """The engine of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
+    """Loads the engine of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
     return _build(kind, kind.read(name), weights)
 
 
 def load_once(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> Callable[[], LoadedT]:
-    """A function that loads the engine at its first call; calls of any thread share it."""
+    """Returns a function that loads the engine at its first call, for all threads."""
     return once(partial(load, kind, name, weights))
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """A function that calls `make` at its first call; calls of any thread share the result."""
-    lock, made = Lock(), cache(make)
+    """Returns a function that calls `make` once and shares the result with all threads."""
+    lock = Lock()
+    cached_make = cache(make)
 
     def get() -> T:
-        with lock:  # `cache` alone lets concurrent first calls make it twice
-            return made()
+        with lock:  # `cache` alone lets concurrent first calls run `make` twice
+            return cached_make()
 
     return get
 
@@ -127,17 +130,17 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
 def load_model(
     kind: EngineKind[ModelT], name: str, weights: WeightStore, *, threads: int | None = None
 ) -> tuple[ModelT, ModelInfo]:
-    """Like `load`, with the model's description, for the kinds that clients can list.
+    """Loads an engine with the model's description, for the kinds that clients can list.
 
-    Raises WeightsCorrupt with the remedy when it fails and the weights have wrong bytes. `threads`
-    replaces the `threads` of the configuration, if it has the field.
+    `threads` replaces the field of that name in the configuration, if it has one. Raises as `load`,
+    and WeightsCorrupt with the remedy when loading fails because the weights have wrong bytes.
     """
     config = kind.read(name)
     if threads is not None and "threads" in type(config).model_fields:
         config = config.model_copy(update={"threads": threads})
     try:
         engine = _build(kind, config, weights)
-    except Exception:  # raised again, unless wrong bytes are the cause, which a library cannot tell
+    except Exception:  # a library cannot tell that wrong bytes are the cause
         for artefact in artefacts_of(config):
             weights.verify(artefact)
         raise
@@ -155,7 +158,7 @@ def load_model(
 
 
 def names_of(kind: EngineKind[ModelT], name: str, config: Any = None) -> ModelInfo:
-    """What the configuration `name` says of its model, before that is loaded. Raises as `read`."""
+    """Describes the model of a configuration before it is loaded. Raises as `read`."""
     config = config or kind.read(name)
     return ModelInfo(
         id=config.id,
@@ -172,19 +175,19 @@ def names_of(kind: EngineKind[ModelT], name: str, config: Any = None) -> ModelIn
 
 
 def artefacts_of(config: Any) -> set[str]:
-    """The names of the weights that an engine of this configuration needs, those of voices too."""
+    """Names of the weights that an engine of this configuration needs, including its voices."""
     return {name for name in _weights_of(config) if not name.startswith("/")}
 
 
 def files_of(config: Any) -> set[Path]:
-    """The files that an engine of this configuration reads where they are, unverified."""
+    """Files that an engine of this configuration reads in place, unverified."""
     return {Path(name) for name in _weights_of(config) if name.startswith("/")}
 
 
 def _weights_of(config: Any) -> set[str]:
-    found = {value for name, value in config if name in ("weights", "voice_weights", "artefact")}
+    names = {value for name, value in config if name in ("weights", "voice_weights", "artefact")}
     parts = [*getattr(config, "voices", ()), *filter(None, [getattr(config, "draft", None)])]
-    return found.union(*map(_weights_of, parts))
+    return names.union(*map(_weights_of, parts))
 
 
 def _build(kind: EngineKind[LoadedT], config: Any, weights: WeightStore) -> LoadedT:

@@ -1,4 +1,4 @@
-"""Scripts: the letters that languages are written with, by the CLDR."""
+"""Scripts: the letters that languages are written in, from the CLDR."""
 
 import re
 from functools import lru_cache
@@ -13,18 +13,20 @@ SCRIPTS = load_yaml(
     str(Path(__file__).with_name("scripts.yaml")),
 )
 LATIN = "A-Za-z\u00c0-\u024f\u1e00-\u1eff"
-# Latin letters, numbers and signs, which are written and read in all languages.
+# Latin letters, numbers and signs, which all languages use.
 ANYWHERE = (
     "\0-\u036f\u1d00-\u1eff\u2000-\u2bff\u2c60-\u2c7f\u3190-\u319f\u3200-\u33ff\ua700-\ua7ff"
     "\uab30-\uab6f\ufb00-\ufb06\uff21-\uff5a\U0001d400-\U0001ffff"
 )
 _GREEK = "[\u0370-\u03ff]"
-_SIGN = rf"(?<!{_GREEK}){_GREEK}(?!{_GREEK})"  # such as in "β-carotene"
+_SIGN = rf"(?<!{_GREEK}){_GREEK}(?!{_GREEK})"  # a lone letter, as in "β-carotene"
 
 
 def letters_of(languages: frozenset[str]) -> str:
-    """The ranges of the scripts of these languages, for a class of a pattern; empty for languages
-    in the Latin script."""
+    """Character ranges of the scripts of `languages`, for a character class of a pattern.
+
+    Empty for languages in the Latin script.
+    """
     return "".join(
         f"{chr(first)}-{chr(last)}"
         for first, last, codes in SCRIPTS

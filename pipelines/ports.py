@@ -25,12 +25,14 @@ class Port(Protocol):
     """The common part of all ports."""
 
     async def describe(self) -> ModelInfo:
-        """The model, loaded or asleep. Raises EngineLost when no replica is up that should be."""
+        """Describes the model, loaded or asleep. Raises EngineLost when no replica is up that
+        should be.
+        """
         ...
 
 
 async def describe_all(ports: Iterable[Port]) -> list[ModelInfo | None]:
-    """The loaded model of each, asked concurrently; None for one that is down."""
+    """Describes the models of several ports concurrently; None for one that is down."""
     return list(await asyncio.gather(*map(_describe, ports)))
 
 
@@ -42,14 +44,14 @@ async def _describe(port: Port) -> ModelInfo | None:
 
 
 class TTSModel(Port, Protocol):
-    """One text-to-speech model."""
+    """Port of a text-to-speech model."""
 
     def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         """Speech of one sentence; closing the generator stops the work. Raises EngineError."""
         ...
 
     async def phonemes(self, request: SynthesisRequest) -> str:
-        """The symbols that are spoken of a sentence; "" of a model that has none. Raises
+        """Returns the symbols that are spoken for a sentence; "" if the model has none. Raises
         EngineError."""
         del request
         return ""
@@ -63,18 +65,20 @@ class TTSModel(Port, Protocol):
 
 
 class STTModel(Port, Protocol):
-    """One speech-to-text model."""
+    """Port of a speech-to-text model."""
 
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:
-        """The text of one stretch of speech. Raises EngineError."""
+        """Transcribes one stretch of speech. Raises EngineError."""
         ...
 
 
 class ChatModel(Port, Protocol):
-    """One language model."""
+    """Port of a language model."""
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        """The answer in pieces; closing the generator stops generation. Raises EngineError."""
+        """Yields the answer in pieces; closing the generator stops generation. Raises
+        EngineError.
+        """
         ...
 
 
@@ -94,7 +98,7 @@ class ListedModel:
     info: ModelInfo
     status: ModelStatus
     problem: str | None = None  # why the model that should have replaced it could not be loaded
-    coming: Arrival | None = None  # what will replace it
+    coming: Arrival | None = None  # model that will replace it
 
 
 def _names(info: ModelInfo) -> tuple[str, ...]:
@@ -102,9 +106,9 @@ def _names(info: ModelInfo) -> tuple[str, ...]:
 
 
 def named(name: str, models: Iterable[ModelInfo]) -> ModelInfo | None:
-    """The model with that id, else the first with that alias."""
-    known = [one for one in models if name in _names(one)]
-    return min(known, key=lambda one: one.id != name, default=None)
+    """Finds the model with that id, else the first with that alias."""
+    matches = [info for info in models if name in _names(info)]
+    return min(matches, key=lambda info: info.id != name, default=None)
 
 
 class ModelList:
@@ -132,10 +136,10 @@ class ModelList:
 
     async def models(self) -> list[ListedModel]:
         """Every model that is or was up, in the order of the ports."""
-        return [one for one in (await self.by_port()).values() if one is not None]
+        return [entry for entry in (await self.by_port()).values() if entry is not None]
 
     async def by_port(self) -> dict[str, ListedModel | None]:
-        """The model of each port; None for one that was never up."""
+        """Lists the model of each port; None for a port that was never up."""
         names, answers = await self._ask()
         listed: dict[str, ListedModel | None] = dict.fromkeys(names)
         for name, answer in zip(names, answers, strict=True):
@@ -146,8 +150,8 @@ class ModelList:
                 if coming is not None and coming.model == answer.id:  # it has just come
                     coming = None
                 listed[name] = ListedModel(answer, status, self.problems.get(name), coming)
-            elif (known := self._seen.get(name) or self._infos.get(name)) is not None:
-                listed[name] = ListedModel(known, "unavailable", coming=coming)
+            elif (last_seen := self._seen.get(name) or self._infos.get(name)) is not None:
+                listed[name] = ListedModel(last_seen, "unavailable", coming=coming)
         taken = {name for model in listed.values() if model for name in _names(model.info)}
         first = next(iter(self._chats), "")  # while it is down it keeps them from the others
         if (chat := listed.get(first)) is not None:
@@ -157,16 +161,16 @@ class ModelList:
         return listed
 
     async def first_chat(self) -> ListedModel | None:
-        """The chat model with the usual names."""
+        """Finds the chat model with the usual names."""
         return (await self.by_port()).get(next(iter(self._chats), ""))
 
     async def find(self, model: str) -> ListedModel:
-        """The model with that id or alias. Raises ModelNotFound."""
+        """Finds the model with that id or alias. Raises ModelNotFound."""
         models = await self.models()
-        found = named(model, [one.info for one in models])
-        for one in models:
-            if one.info is found:
-                return one
+        match = named(model, [entry.info for entry in models])
+        for entry in models:
+            if entry.info is match:
+                return entry
         raise ModelNotFound("no model has that id; GET /models lists them")
 
     async def missing(self, wanted: Collection[str] = ()) -> list[str]:

@@ -102,7 +102,7 @@ class TtlCache(Generic[K, V]):
         return len(self._entries)
 
     async def get(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
-        """The cached value, or what `load` returns. Raises what `load` raises."""
+        """Returns the cached value, or what `load` returns. Raises what `load` raises."""
         entry = self._entries.get(key)
         if entry is not None and entry[1] > time.monotonic():
             return entry[0]
@@ -114,7 +114,7 @@ class TtlCache(Generic[K, V]):
         return await asyncio.shield(loading)
 
     def forget(self, key: K) -> None:
-        """The next `get` loads the key again."""
+        """Forgets a key, so that the next `get` loads it again."""
         self.forget_if(lambda name, _: name == key)
 
     def forget_if(self, matches: Callable[[K, V], bool]) -> None:

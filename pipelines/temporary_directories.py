@@ -31,7 +31,9 @@ def temporary_directory(purpose: str) -> Iterator[Path]:
 
 @asynccontextmanager
 async def temporary_directory_in_thread(purpose: str) -> AsyncIterator[Path]:
-    """As `temporary_directory`, but the thread pool makes and deletes it: 250 MB take a while."""
+    """Makes a temporary directory in the thread pool, which also deletes it: 250 MB take a
+    while.
+    """
     folder = temporary_directory(purpose)
     making = asyncio.ensure_future(asyncio.to_thread(folder.__enter__))
     try:
@@ -49,7 +51,7 @@ def delete_leftover_directories(purpose: str) -> None:
     """Deletes the folders of this user's dead processes. Blocking."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}{purpose}-*"):
         try:
-            # Of another user it may be a pipe, whose opening would never end.
+            # Another user's may be a pipe, whose opening would never end.
             lock = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:  # deleted meanwhile, or another user's
             continue

@@ -17,12 +17,12 @@ _SECRETS = (
     re.compile(r"\bwhsec_[0-9A-Za-z+/=_-]{4,}"),
     re.compile(r"(?<![\w-])eyJ[\w-]+\.[\w-]+\.[\w-]*"),
 )
-_SEVERAL = r"\w*token_keys?|\w*data_keys?"  # several keys, separated by commas
+_SEVERAL = r"\w*token_keys?|\w*data_keys?"  # names of several keys, separated by commas
 _NAME = (
     rf"(?i)(\b(?:api[-_]?key|\w*password|\w*secret|\w*pepper|operator_token|{_SEVERAL})\b"
     r"\\?[\"']?\s*[=:]\s*"
 )
-# Of a message, such as "password: must have …": a word that is shorter than every secret.
+# Skips a word that is shorter than every secret, as in "password: must have …".
 _NO_WORD = r"(?!(?<=: )(?-i:[a-z]{1,5}) )"
 _NAMED_SECRETS = (
     re.compile(rf"(?i)(\b(?:{_SEVERAL})\s*[=:]\s*){_NO_WORD}[^\s\"'&}}\\]+"),
@@ -35,7 +35,7 @@ _NAMED_SECRETS = (
     ),
     re.compile(r"(?i)(\bbearer\s+)[^\s\"',}\\]{8,}"),
     re.compile(r"(://[^\s/:@]*:)[^\s/]+(?=@)"),  # the password of a database URL
-    # Of these also one with a slash, as half of the random ones in base64 have.
+    # Passwords of these URLs may have a slash, as half of the random ones in base64 do.
     re.compile(r"(?i)(\b(?:postgres|redis)[\w+]*://[^\s/:@]*:)(?:(?!://)[^\s\"'])+(?=@)"),
 )
 
@@ -59,7 +59,7 @@ def redact(text: str) -> str:
 
 
 class RedactedRecord(logging.LogRecord):
-    """A record that redacts secrets for every handler, also for those of libraries."""
+    """Log record that redacts secrets for every handler, including those of libraries."""
 
     def getMessage(self) -> str:
         return redact(super().getMessage())
@@ -90,7 +90,7 @@ class JsonFormatter(logging.Formatter):
         line.update({k: v for k, v in vars(record).items() if k not in _OWN_FIELDS})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        # Strings before JSON escapes their quotes; then the whole line, for nested values.
+        # Redacts strings before JSON escapes their quotes, then the whole line for nested values.
         line = {k: redact(v) if isinstance(v, str) else v for k, v in line.items()}
         return redact(json.dumps(line, default=str))
 
@@ -106,14 +106,16 @@ def redact_logs() -> None:
 
 
 def setup_logs(level: int = logging.INFO) -> None:
-    """Redacts every record of this process, and writes the root logger's as JSON to stderr; in a
-    replica also to the file that Ray's dashboard shows of it, as Serve's own are."""
+    """Redacts every record of this process, and writes the root logger's as JSON to stderr.
+
+    In a replica they also go to the file that Ray's dashboard shows, as Serve's own do.
+    """
     redact_logs()
     root = logging.getLogger()
     root.setLevel(level)
     if not any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers):
-        # Not sys.stderr: Serve replaces it by a stream that buffers a thousand lines and loses
-        # them when the process is killed.
+        # Serve replaces sys.stderr by a stream that buffers a thousand lines, and loses them when
+        # the process is killed.
         of_replica = (
             getattr(buffer, "target", None) for buffer in logging.getLogger("ray.serve").handlers
         )

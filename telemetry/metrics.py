@@ -1,4 +1,4 @@
-"""All Prometheus metrics, as attributes of this module; `metrics.yaml` has them, for operators too.
+"""All Prometheus metrics, as attributes of this module; `metrics.yaml` defines them.
 
 Each process has its own counts. `GET /metrics` shows those of all processes, and adds the labels
 `deployment` and `replica` to each series, so no metric may have a label of that name.
@@ -20,17 +20,17 @@ from prometheus_client import (
 from configs.load import load_yaml
 from telemetry.tracing import note
 
-# The `_created` series, an unused second series for each metric.
+# The `_created` series would be an unused second series of each metric.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 REGISTRY = CollectorRegistry(auto_describe=True)
-"""The registry of this service's metrics; libraries use prometheus-client's default one."""
+"""Registry of this service's metrics; libraries use prometheus-client's default one."""
 
 ProcessCollector(namespace="antiphon", registry=REGISTRY)
 
 
 class _TracedHistogram(Histogram):
-    """Within a span a sample is an event of it, and names its trace on the page (an exemplar)."""
+    """Histogram whose samples within a span become events of it, and exemplars on the page."""
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         super().observe(amount, exemplar or note(self._name.removeprefix("antiphon_"), amount))
@@ -53,16 +53,19 @@ def _metric(attribute: str, entry: dict[str, Any], bins: dict[str, Any]) -> Any:
 
 
 SHOWN_EMPTY: set[str] = set()
-"""The names of histograms that a report has before their first sample."""
+"""Names of histograms that a report has before their first sample."""
 
 
 def declare(*kinds: str) -> None:
-    """Shows, from the start of a process of these kinds, the series that are known then: `rate()`
-    sees no increase in the first sample of a new one."""
+    """Exposes known series from the start of a process of these kinds.
+
+    `rate()` sees no increase in the first sample of a new series.
+    """
     for kind in ("every", *kinds):
         for part in _FILE["processes"][kind]:
             for name in [part] if isinstance(part, str) else part:
-                metric, labels = globals()[name], _FILE["metrics"][name].get("labels")
+                metric = globals()[name]
+                labels = _FILE["metrics"][name].get("labels")
                 SHOWN_EMPTY.add(metric._name)
                 if isinstance(labels, dict):
                     for values in product(*labels.values()):
@@ -70,11 +73,11 @@ def declare(*kinds: str) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """For type checkers, which do not know the file; a test compares its names with their uses."""
+    """Satisfies type checkers, which do not know the file; a test compares names with uses."""
     raise AttributeError(f"metrics.yaml has no {name}")
 
 
 _FILE = load_yaml(dict[str, dict[str, Any]], str(Path(__file__).with_name("metrics.yaml")))
 globals().update(
-    {one: _metric(one, entry, _FILE["bins"]) for one, entry in _FILE["metrics"].items()}
+    {name: _metric(name, entry, _FILE["bins"]) for name, entry in _FILE["metrics"].items()}
 )

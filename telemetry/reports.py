@@ -1,6 +1,6 @@
-"""The metrics of one process, and the page with those of many processes.
+"""Metrics of one process, and the page with those of many processes.
 
-Each process formats its own lines, so that a gateway only has to join them: formatting thousands of
+Each process formats its own lines, so that a gateway only joins them: formatting thousands of
 samples would block its event loop.
 """
 
@@ -31,27 +31,26 @@ class Report:
     deployment: str
     replica: str
     sequence: int  # increases with each report of a process
-    families: Mapping[str, tuple[str, str]]  # by name: the HELP and TYPE lines, and the samples
-    age_s: float = 0.0  # since it was taken, as far as is known
+    families: Mapping[str, tuple[str, str]]  # HELP and TYPE lines, and samples, by name
+    age_s: float = 0.0  # time since it was taken
     problem: str = ""  # why this process serves another model than its configuration names
-    node: str = ""  # the address of its machine in the cluster
-    release: str = ""  # the digest of its code and configurations
+    node: str = ""  # address of its machine in the cluster
+    release: str = ""  # digest of its code and configurations
     missing: tuple[str, ...] = ()  # switches of Ray that its machine was started without
 
 
 @dataclass(slots=True)
 class OwnReports:
-    """The source of a page's reports: only this process."""
+    """Source of a page's reports that has only this process."""
 
-    process: Report = Report("local", "local", 0, {})  # what each report says beside the metrics
+    process: Report = Report("local", "local", 0, {})  # template of each report
     source: Collector = REGISTRY
     _sequence: Iterator[int] = field(default_factory=itertools.count)
 
     def take(self) -> Report:
-        """All metrics of this process, without empty histograms that it did not declare. Takes
-        milliseconds.
+        """Collects all metrics of this process, except empty histograms that it did not declare.
 
-        Each series gets the labels `deployment` and `replica`.
+        Takes milliseconds. Each series gets the labels `deployment` and `replica`.
         """
         sequence = next(self._sequence)
         origin = {"deployment": self.process.deployment, "replica": self.process.replica}
@@ -62,13 +61,15 @@ class OwnReports:
         return replace(self.process, sequence=sequence, families=families)
 
     async def all(self) -> list[Report]:
-        """One report per process that reported lately, including this one. Never fails."""
+        """Returns one report per process that reported lately, including this one. Never fails."""
         return [self.take()]
 
 
 def render(reports: Iterable[Report], media_type: str = MEDIA_TYPE) -> bytes:
-    """The page; families of the same name are joined, as the format requires. Only that of
-    OPEN_METRICS has exemplars, and names counters without `_total` in their heads."""
+    """Renders the page; families of the same name are joined, as the format requires.
+
+    Only OPEN_METRICS has exemplars, and names counters without `_total` in their heads.
+    """
     registry = CollectorRegistry()
     text = "Time since a process reported its metrics"
     ages = Gauge(REPORT_AGE, text, ("deployment", "replica"), registry=registry)
@@ -92,22 +93,22 @@ def render(reports: Iterable[Report], media_type: str = MEDIA_TYPE) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _LabelledCollector(Collector):
-    """The families of another collector, with more labels."""
+    """Collector that adds labels to the families of another."""
 
     source: Collector
     labels: dict[str, str]
 
     def collect(self) -> Iterable[Metric]:
         for family in filter(_has_samples, self.source.collect()):
-            made = Metric(family.name, family.documentation, family.type)
+            labelled = Metric(family.name, family.documentation, family.type)
             for sample in family.samples:
                 labels = {**sample.labels, **self.labels}
-                made.add_sample(sample.name, labels, sample.value, exemplar=sample.exemplar)
-            yield made
+                labelled.add_sample(sample.name, labels, sample.value, exemplar=sample.exemplar)
+            yield labelled
 
 
 def _family(block: str) -> tuple[str, tuple[str, str]]:
-    """A metric's name, its HELP and TYPE lines as in MEDIA_TYPE, and its samples."""
+    """Parses a block: the metric's name, its HELP and TYPE lines as in MEDIA_TYPE, its samples."""
     help_line, type_line, lines = block.split("\n", 2)
     name, _, text = help_line.partition(" ")
     kind = type_line.rpartition(" ")[2]
@@ -116,7 +117,7 @@ def _family(block: str) -> tuple[str, tuple[str, str]]:
 
 
 def _has_samples(family: Metric) -> bool:
-    """False for an unused metric: processes use few of them, and a histogram has 15 lines."""
+    """Whether a metric is used: processes use few, and a histogram has 15 lines."""
     if family.type != "histogram" or family.name in SHOWN_EMPTY:
         return bool(family.samples)
     return any(sample.value for sample in family.samples)

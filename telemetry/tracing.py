@@ -162,8 +162,8 @@ def annotate(attributes: Attributes, *, name: str = "", error: str = "") -> None
     """Adds what is not 0 or empty to the current span, which may get another name, or fail by an
     `error` of a class."""
     if (span := _span.get()) is not None and span.is_recording():
-        known = {**attributes, "error.type": error}
-        span.set_attributes({key: value for key, value in known.items() if value})
+        attributes = {**attributes, "error.type": error}
+        span.set_attributes({key: value for key, value in attributes.items() if value})
         if name:
             span.update_name(name)
         if error:

@@ -29,7 +29,7 @@ from models.registry import QUALITY, STT, TTS, WATERMARK, load, load_model
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
 from models.tts.base import SynthesisRequest
 from models.watermark.base import Watermark
-from models.watermark.perth import HEARD_S
+from models.watermark.perth import STRETCH_S
 from models.weights.store import WeightStore
 from pipelines.audio.watermarking import DETECTION_THRESHOLD
 
@@ -111,7 +111,7 @@ def mark(watermark: Watermark, pcm: Pcm, sample_rate: int) -> Pcm:
 def _count_false(watermark: Watermark, folder: Path, cuts: int) -> None:
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     random = np.random.default_rng(1)
-    size = int(HEARD_S * STT_SAMPLE_RATE)
+    size = int(STRETCH_S * STT_SAMPLE_RATE)
     recordings = [decode_audio(str(path), sampling_rate=STT_SAMPLE_RATE) for path in files]
     usable = [pcm for pcm in recordings if len(pcm) > size]
     seconds = sum(map(len, usable)) / STT_SAMPLE_RATE

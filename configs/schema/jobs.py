@@ -8,27 +8,27 @@ from configs.schema.base import StrictModel
 class WorkConfig(StrictModel):
     """Leases and attempts of the work in a queue."""
 
-    at_once: int = Field(ge=1)  # that are worked on at the same time
-    lease_s: float = Field(gt=0)  # after which another process may take over
+    at_once: int = Field(ge=1)  # rows that are worked on at the same time
+    lease_s: float = Field(gt=0)  # time after which another process may take over
     most_attempts: int = Field(ge=1)
-    give_up_after_hours: float = Field(gt=0)  # without progress, or while no other was finished
-    turn_s: float = Field(gt=0)  # after which it gives way to others that wait
+    give_up_after_hours: float = Field(gt=0)  # time without progress, or without others finished
+    turn_s: float = Field(gt=0)  # time after which work yields to others that wait
 
 
 class JobsConfig(WorkConfig):
     """Jobs of long recordings, long texts and batches."""
 
-    upload_mb: int = Field(ge=1)  # of a recording in one request
-    part_mb: int = Field(ge=1)  # of a part of a recording
+    upload_mb: int = Field(ge=1)  # size of a recording in one request
+    part_mb: int = Field(ge=1)  # size of a part of a recording
     most_parts: int = Field(ge=1)
-    most_hours: float = Field(gt=0)  # of a recording
-    window_s: float = Field(ge=60)  # of a recording, transcribed and kept at once
+    most_hours: float = Field(gt=0)  # longest recording
+    window_s: float = Field(ge=60)  # audio that is transcribed and stored at a time
     document_mb: int = Field(ge=1)
-    most_characters: int = Field(ge=1)  # of a text
-    block_characters: int = Field(ge=100)  # of a text, spoken and kept at once
-    batch_mb: int = Field(ge=1)  # of the file of a batch
+    most_characters: int = Field(ge=1)  # longest text
+    block_characters: int = Field(ge=100)  # text that is spoken and stored at a time
+    batch_mb: int = Field(ge=1)  # size of the file of a batch
     batch_lines: int = Field(ge=1)
-    batch_block: int = Field(ge=1)  # lines, answered and kept at once
-    batch_hours: float = Field(gt=0)  # after which a batch ends with what is done
+    batch_block: int = Field(ge=1)  # lines that are answered and stored at a time
+    batch_hours: float = Field(gt=0)  # time after which a batch ends with what is done
     fetches_at_once: int = Field(ge=1)  # recordings fetched from addresses, by one worker
     fetches_of_workspace: int = Field(ge=1)

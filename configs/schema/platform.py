@@ -13,16 +13,16 @@ class PlanLimits(StrictModel):
     requests_per_minute: int = Field(ge=1)
     concurrent_websockets: int = Field(ge=1)
     custom_voices: int = Field(ge=0)
-    jobs: int = Field(default=1, ge=0)  # unfinished ones
-    saved_chats_mb: int = Field(ge=1)  # of 10^6 bytes, as stored
-    storage_gb: int = Field(ge=1)  # of 10^9 bytes, of files and saved chats
+    jobs: int = Field(default=1, ge=0)  # unfinished jobs
+    saved_chats_mb: int = Field(ge=1)  # 10^6 bytes, as stored
+    storage_gb: int = Field(ge=1)  # 10^9 bytes of files and saved chats
 
 
 class ChatBounds(StrictModel):
     """The most that one saved chat holds, on every plan."""
 
     messages: int = Field(ge=2)
-    mb: int = Field(ge=1)  # of 10^6 bytes, as stored
+    mb: int = Field(ge=1)  # 10^6 bytes, as stored
 
 
 class PlanConfig(StrictModel):
@@ -40,10 +40,10 @@ class Prices(StrictModel):
 
     chat_token: int = Field(ge=0)
     tts_character: int = Field(ge=0)
-    tts_letters: int = Field(default=3, ge=3)  # that are spoken for the price of one character
+    tts_letters: int = Field(default=3, ge=3)  # spoken letters for the price of one character
     stt_second: int = Field(ge=0)
     custom_voice: int = Field(ge=0)
-    # Of a workspace: work that its clients leave before a whole answer; more is charged.
+    # Unfinished answers per workspace and hour that are free when clients leave; more are charged.
     free_hangups_per_hour: int = Field(default=20, ge=0)
 
 
@@ -68,14 +68,14 @@ class PlansConfig(StrictModel):
 
 
 class SlowClients(StrictModel):
-    """What a client may take for its body and for the response; times in seconds."""
+    """Limits of slow clients, for bodies and responses; times in seconds."""
 
-    json_s: PositiveFloat = 10.0  # for a JSON body
-    upload_s: PositiveFloat = 60.0  # for a form, with `upload_bytes_per_s` on top
+    json_s: PositiveFloat = 10.0  # time for a JSON body
+    upload_s: PositiveFloat = 60.0  # time for a form, plus its size at `upload_bytes_per_s`
     upload_bytes_per_s: PositiveFloat = 125_000.0  # 1 Mbit/s
-    send_timeout_s: PositiveFloat = 10.0  # in which a response must move by the pace below
-    send_bytes_per_s: PositiveFloat = 2000.0  # below that of the lowest bit rate of speech
-    send_total_s: PositiveFloat = 1200.0  # in which a response may wait for its reader in all
+    send_timeout_s: PositiveFloat = 10.0  # window in which a response must keep the pace below
+    send_bytes_per_s: PositiveFloat = 2000.0  # below the lowest bit rate of speech
+    send_total_s: PositiveFloat = 1200.0  # longest wait of a response for its reader in all
 
 
 class AdmissionConfig(StrictModel):
@@ -86,7 +86,7 @@ class AdmissionConfig(StrictModel):
     uploads_mb: PositiveInt = 2048  # MiB of forms with files
     json_mb: PositiveInt = 128  # MiB of JSON bodies
     work_per_core: dict[str, PositiveInt]  # by the path of the route
-    lasting_per_core: dict[str, PositiveInt]  # the same, after a burst of `burst_s`
+    lasting_per_core: dict[str, PositiveInt]  # by the path, after a burst of `burst_s`
     burst_s: PositiveFloat
     sign_ups_per_minute: PositiveInt
     sign_ups_per_hour: PositiveInt
@@ -96,7 +96,7 @@ class AdmissionConfig(StrictModel):
     failed_logins_per_known_account_and_hour: PositiveInt = 100
     failed_logins_per_block_and_hour: PositiveInt = 3
     unknown_keys_per_minute: PositiveInt = 30
-    requests_per_address: PositiveInt = 100  # in progress, of routes that need no key
+    requests_per_address: PositiveInt = 100  # requests in progress at routes that need no key
     connections_per_address: PositiveInt = 1000
     webhook_sends_per_minute: PositiveInt = 30  # tests and redeliveries of one workspace
     changes_per_hour: PositiveInt = 200  # of keys, webhooks and settings by one workspace
@@ -126,8 +126,8 @@ class RetentionConfig(StrictModel):
     event_days: int = Field(ge=4)  # bodies of events; deliveries are attempted for four days
     failed_voice_days: int = Field(default=30, ge=1)  # since the failure
     job_days: int = Field(default=30, ge=1)  # since a job ended
-    upload_days: int = Field(default=1, ge=1)  # since one began whose recording is incomplete
-    revoked_key_days: int = Field(default=90, ge=1)  # in which its use is audited
+    upload_days: int = Field(default=1, ge=1)  # since an incomplete upload began
+    revoked_key_days: int = Field(default=90, ge=1)  # time in which its use is audited
     session_days: int = Field(default=30, ge=1)  # since a login's session ended
     delivery_days: int  # events and their deliveries; at least `event_days`
 

@@ -1,4 +1,4 @@
-"""The schema of `configs/readings/`: written forms of a language and the words they are read as."""
+"""The schema of `configs/readings/`: written forms of a language and their readings."""
 
 import re
 from itertools import chain
@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.base import StrictModel
 
-# What `NumberWords.read` makes of a written form.
+# Kinds of readings that `NumberWords.read` makes of a written form.
 KINDS = frozenset(
     "cardinal counted feminine ordinal digits pairs characters year month day roman telephone"
     " fraction lower unit units".split()  # the last two: the noun of an abbreviated unit
@@ -17,8 +17,8 @@ KINDS = frozenset(
 SLOT = re.compile(r"\{(\w+)((?::\w+)*)\}")  # `{1:roman:ordinal}`: a group, read twice
 SET = re.compile(r"\{([a-z_]+)\}")  # in `find`: one of `sets`, or the keys of a table
 First = Literal["digit", "capital", "small", "sign", "letter"]
-# The character that a form begins with. The expression of all rules is tried at each word: with the
-# rules by this, 500 characters of English prose take 80 µs in place of 510.
+# Expressions of the first character of a form. All rules are tried at each word: grouped by this,
+# 500 characters of English prose take 80 µs instead of 510.
 FIRST: dict[First, str] = {
     "digit": r"(?<!\d[.,/:])\d",  # no part of a longer number
     "capital": "[A-Z]",
@@ -49,21 +49,21 @@ class Readings(StrictModel):
     """The written forms of one language; the first rule that matches at a place is used."""
 
     sets: dict[str, str] = {}
-    tables: dict[str, dict[str, str]] = {}  # "hour" and "before_noun" are numbers that differ there
+    tables: dict[str, dict[str, str]] = {}  # numbers that differ are in "hour" and "before_noun"
     decimals: str = r"\d"  # the digits after the decimal point that are read as one number
-    units: dict[str, Spoken] = {}  # by abbreviation, beside those of the CLDR
-    # By denominator, "one|several" or "one|two|several", with `{n}` and `{d}`.
+    units: dict[str, Spoken] = {}  # by abbreviation, in addition to the CLDR
+    # Forms by denominator: "one|several" or "one|two|several", with `{n}` and `{d}`.
     fractions: dict[int, str] = {}
-    fraction: str = ""  # those of other denominators
+    fraction: str = ""  # form of other denominators
     ratio: str = ""  # other numbers with a slash, such as 14/3
     numerals: Numerals | None = None
     respelt: dict[str, str] = {}  # expressions in the words of a number, and what they become
-    feminine: dict[str, str] = {}  # the same, before the nouns of the set "feminine"
-    ordinals: dict[int, str] = {}  # irregular ones; with that of 1000, all that others consist of
-    ordinal: str = ""  # the others of a language that num2words lacks, with `{n}`
-    days: dict[int, str] = {}  # of a month, where they differ from `day`
-    day: str = "{n}"  # with the cardinal `{n}` and the ordinal `{th}`
-    century_years: str = ""  # the word for hundred, where 1947 is read as 19 hundred 47
+    feminine: dict[str, str] = {}  # replacements before the nouns of the set "feminine"
+    ordinals: dict[int, str] = {}  # irregular ordinals; with 1000, all parts of the others
+    ordinal: str = ""  # form of other ordinals that num2words lacks, with `{n}`
+    days: dict[int, str] = {}  # days of a month that differ from `day`
+    day: str = "{n}"  # form of a day, with the cardinal `{n}` and the ordinal `{th}`
+    century_years: str = ""  # word for hundred, where 1947 is read as 19 hundred 47
     between_money: str = ""  # between units and hundredths, if it is not the word for "and"
     rules: dict[First, tuple[ReadingRule, ...]] = {}
 
@@ -76,7 +76,7 @@ class Readings(StrictModel):
         return self
 
     def expand(self, find: str) -> str:
-        """`find` with its sets, and the keys of its tables, in it. Raises KeyError."""
+        """Expands the sets, and the keys of tables, in `find`. Raises KeyError."""
         while SET.search(find):
             find = SET.sub(lambda name: f"(?:{self._alternatives(name[1])})", find)
         return find
@@ -91,11 +91,11 @@ _FILES = {
     for path in (CONFIGS_DIR / "readings").glob("*.yaml")
 }
 _ANY = _FILES.pop("any")
-READ_LANGUAGES = frozenset(_FILES)  # those with rules of their own
+READ_LANGUAGES = frozenset(_FILES)  # languages with rules of their own
 
 
 def readings(language: str) -> Readings:
-    """The readings of an ISO 639 code, then those of every language."""
+    """Returns the readings of an ISO 639 code, followed by those of every language."""
     own = _FILES.get(language, Readings())
     return own.model_copy(
         update={

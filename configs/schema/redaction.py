@@ -17,7 +17,7 @@ class RedactionPatterns(StrictModel):
     kinds: dict[Kind, tuple[str, ...]]
     growing: str
     sets: dict[str, str]
-    digits: dict[str, dict[str, int]]  # by language, beside the words of its numbers
+    digits: dict[str, dict[str, int]]  # by language, in addition to number words
     repeats: dict[str, int]  # such as "double"
     names: dict[Literal["given", "surnames", "words"], Words]
 

@@ -10,7 +10,7 @@ AUTO = "auto"
 """The `model` of a chat deployment that `configs/default_chat.yaml` or CHAT_MODEL chooses."""
 
 Build = Annotated[str, Field(coerce_numbers_to_str=True)]
-"""Change it to restart all deployments after an edit of the code: a text, or a number."""
+"""Text or number; a change restarts all deployments after an edit of the code."""
 
 
 class CanaryConfig(StrictModel):
@@ -25,14 +25,14 @@ class ModelUserConfig(StrictModel):
 
     # Path under configs/ without .yaml, such as "tts/kokoro", or any path with it; or AUTO.
     model: str
-    wanted: str | None = None  # chosen for AUTO: replaces `model` when its weights are here
+    wanted: str | None = None  # choice for AUTO: replaces `model` once its weights are here
     canary: CanaryConfig | None = None  # once it is `model`, it takes all traffic without a load
     attempt: int = 0  # counted by `operator deploy`, so that a refused model is tried again
 
     @property
     def models(self) -> tuple[str, ...]:
         named = (self.model,) if self.canary is None else (self.model, self.canary.model)
-        return tuple(one for one in named if one != AUTO)
+        return tuple(name for name in named if name != AUTO)
 
 
 class DefaultChatModel(StrictModel):
@@ -46,7 +46,7 @@ class DefaultChatConfig(StrictModel):
     """`configs/default_chat.yaml`."""
 
     own_gb: float = Field(ge=0)  # what the service needs without a chat model
-    models: tuple[DefaultChatModel, ...] = Field(min_length=1)  # the best first
+    models: tuple[DefaultChatModel, ...] = Field(min_length=1)  # best first
     better: tuple[str, ...] = ()
 
 

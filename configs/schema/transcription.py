@@ -28,7 +28,7 @@ class TranscriptionConfig(StrictModel):
 
 
 def load_profiles() -> dict[ProfileName, DecodingProfile]:
-    """The profiles of `configs/transcription.yaml`."""
+    """Loads the profiles of `configs/transcription.yaml`."""
     return load_yaml(TranscriptionConfig, "transcription").profiles
 
 
@@ -62,7 +62,7 @@ class HallucinationConfig(StrictModel):
     """The filter of hallucinations. A phantom is a phrase that Whisper writes for silence."""
 
     min_speech_ms: int = Field(ge=0)  # an utterance with less speech is a click, and not decoded
-    min_language_probability: float = Field(ge=0, le=1)  # of the best of the requested languages
+    min_language_probability: float = Field(ge=0, le=1)  # for the best requested language
     doubtful_confidence: float = Field(ge=0, le=1)  # a phantom with less confidence…
     doubtful_speech_ms: int = Field(ge=0)  # …and less speech than this is rejected
     phantoms: tuple[str, ...]
@@ -76,7 +76,7 @@ class ListeningLimits(StrictModel):
     speed_window_s: float = Field(gt=0)
     start_timeout_s: float = Field(gt=0)
     audio_timeout_s: float = Field(gt=0)
-    decode_timeout_s: float = Field(gt=0)  # of one utterance
+    decode_timeout_s: float = Field(gt=0)  # per utterance
     retry_within_s: float = Field(ge=0)  # after the end a doubtful text may be decoded again
 
 

@@ -1,5 +1,4 @@
-"""The schemas of `configs/voices.yaml` and `configs/openai.yaml`, names of voices and models, and
-of `configs/custom_voices.yaml` and `configs/consent.yaml`."""
+"""The schemas of `configs/{voices,openai,custom_voices,consent}.yaml`."""
 
 from typing import Literal
 
@@ -20,7 +19,7 @@ class VoicesConfig(StrictModel):
     """The default voice of each language, and how long they may speak."""
 
     defaults: dict[str, VoiceRef] = Field(min_length=1)  # ISO 639-1 code to voice
-    # Of speech, for each 5,000 characters of a text or less; a longer text is refused.
+    # Longest speech for each 5,000 characters of a text or less; a longer text is refused.
     longest_s: float = Field(default=900.0, gt=0)
 
 
@@ -28,23 +27,23 @@ Tier = Literal["fast", "quality"]
 
 
 class OpenAIVoice(StrictModel):
-    """A voice of OpenAI's, and the voices that replace it here."""
+    """A voice of OpenAI's, with the voices that replace it here."""
 
-    gender: Literal["male", "female"]  # of the replacement when none of these is available
+    gender: Literal["male", "female"]  # gender of another replacement if none is available
     fast: VoiceRef | None = None
     quality: VoiceRef | None = None
 
     def refs(self, tier: Tier | None) -> list[VoiceRef]:
-        """Its voices, first that of the tier."""
+        """Lists the replacements, first that of the tier."""
         both = [self.fast, self.quality] if tier != "quality" else [self.quality, self.fast]
-        return [one for one in both if one is not None]
+        return [voice for voice in both if voice is not None]
 
 
 class OpenAIConfig(StrictModel):
     """Names of voices and models that OpenAI's clients send by default."""
 
     speech_models: dict[str, Tier]
-    realtime_models: dict[str, Tier]  # of the voices
+    realtime_models: dict[str, Tier]  # tier of the voices
     chat_models: tuple[str, ...]
     transcription_models: list[str] = Field(min_length=1)
     voices: dict[str, OpenAIVoice] = Field(min_length=1)
@@ -55,23 +54,23 @@ class SampleRules(StrictModel):
 
     min_files: int = Field(ge=1)
     max_files: int = Field(ge=1)
-    min_seconds: float = Field(gt=0)  # of each file
+    min_seconds: float = Field(gt=0)  # per file
     max_seconds: float = Field(gt=0)
     min_total_seconds: float = Field(gt=0)
-    min_speech_share: float = Field(ge=0, le=1)  # of a file
+    min_speech_share: float = Field(ge=0, le=1)  # share of speech in a file
     speech_threshold: float = Field(gt=0, lt=1)  # probability of the voice detector
     min_snr_db: float
-    max_clipped_share: float = Field(ge=0, le=1)  # of the samples of a file
-    min_level_dbfs: float = Field(le=0)  # of the speech
+    max_clipped_share: float = Field(ge=0, le=1)  # share of clipped samples of a file
+    min_level_dbfs: float = Field(le=0)  # level of the speech
     min_similarity: float = Field(ge=-1, le=1)  # cosine of a file with the most typical one
-    min_piece_similarity: float = Field(ge=-1, le=1)  # the same of each of its pieces
+    min_piece_similarity: float = Field(ge=-1, le=1)  # cosine of each of its pieces with that file
 
 
 class VoiceWorkConfig(WorkConfig):
     """The jobs that build custom voices: their models, resources, leases and attempts."""
 
     model: str  # path under configs/ without .yaml: the engine that a voice is built for
-    encoder: str  # the same, of the speaker encoder that measures similarity
+    encoder: str  # path of the speaker encoder that measures similarity
     most_workers: int = Field(ge=1)  # processes for one voice, at most one per core of the cluster
     seconds_per_voice: float = Field(gt=0)  # for `estimated_completion`
 

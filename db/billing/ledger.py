@@ -32,8 +32,8 @@ def _table(model: type[SQLModel]) -> Any:
 _ACCOUNT, _HOLD = _table(Account), _table(CreditHold)
 _ENTRY, _DAY = _table(LedgerEntry), _table(LedgerDay)
 EXPIRED_AT_ONCE = 500
-ATTEMPTS = 16  # of one idempotent request that are read at once, each with its own operation
-MOST_ATTEMPTS = 1024  # the line of a batch is tried again until a model is up
+ATTEMPTS = 16  # attempts of one idempotent request that are read at once
+MOST_ATTEMPTS = 1024  # a batch line is tried again until a model is up
 
 # The statements of every request are built once.
 _RESERVE = (
@@ -80,10 +80,10 @@ class Discrepancy:
 
     workspace_id: int
     balance: int
-    entries: int  # the sum of the entries
+    entries: int  # sum of the entries
     held: int
     entries_held: int
-    holds: int  # the sum of the open holds
+    holds: int  # sum of the open holds
 
 
 def open_account(session: Transaction, workspace_id: int, credit: int) -> None:
@@ -141,8 +141,10 @@ def hold(
     expires_at: datetime,
     key_id: int = 0,
 ) -> bool:
-    """Sets `amount` micro-USD aside, for the work of an API key, or of a token: 0. False, and
-    nothing is held, when the credit is too little."""
+    """Sets `amount` micro-USD aside for work of an API key, or of a token (`key_id` 0).
+
+    False, and nothing is held, when the credit is too little.
+    """
     connection = session.connection()
     balance = connection.execute(_RESERVE, {"account": workspace_id, "kept": amount}).scalar()
     if balance is None:
@@ -202,8 +204,7 @@ def hold_idempotently(
 
 
 def has_paid(session: Transaction, workspace_id: int, name: str) -> bool:
-    """Whether an attempt of the request `name` was captured, or has a hold that another attempt
-    releases first."""
+    """Whether an attempt of the request `name` was captured, or still has a hold."""
     attempts = _attempts(session, workspace_id, name)
     kinds = chain.from_iterable(of_operations.values() for of_operations, _ in attempts)
     return any(done == {"hold"} or "capture" in done and "refund" not in done for done in kinds)
@@ -310,7 +311,7 @@ def refund(session: Transaction, workspace_id: int, operation: str) -> bool:
 
 
 def renew_holds(session: Transaction, operations: Collection[str], expires_at: datetime) -> int:
-    """Extends the holds of these operations but those that are being settled; returns how many."""
+    """Extends the holds of operations, except those being settled; returns how many."""
     held = (
         select(_HOLD.c.operation)
         .where(_HOLD.c.operation.in_(operations))
@@ -340,8 +341,10 @@ def release_named(session: Transaction, operations: Collection[str] | Select[str
 def usage(
     session: Transaction, workspace_id: int, first: date, last: date, by_key: bool = False
 ) -> list[DayOfUsage]:
-    """Usage from `first` to `last`, inclusive, by day and service, and perhaps by API key; without
-    refunded work."""
+    """Sums usage from `first` to `last`, inclusive, by day, service and perhaps API key.
+
+    Refunded work is left out.
+    """
     groups = (_DAY.c.day, _DAY.c.service, _DAY.c.key_id if by_key else null())
     sums = (_DAY.c.units, _DAY.c.captures - _DAY.c.refunds, -_DAY.c.amount)
     query = (
@@ -358,7 +361,7 @@ def usage(
 
 
 def discrepancies(session: Transaction) -> list[Discrepancy]:
-    """Accounts that differ from the sum of their days, or from the sum of their open holds."""
+    """Finds accounts that differ from the sum of their days, or of their open holds."""
     entries = (
         select(
             _DAY.c.workspace_id,
@@ -374,7 +377,8 @@ def discrepancies(session: Transaction) -> list[Discrepancy]:
         .subquery()
     )
     none = literal(0)
-    amount, held = func.coalesce(entries.c.amount, none), func.coalesce(entries.c.held, none)
+    amount = func.coalesce(entries.c.amount, none)
+    held = func.coalesce(entries.c.held, none)
     open_holds = func.coalesce(holds.c.amount, none)
     query = (
         select(
@@ -428,12 +432,14 @@ def lock_account(session: Transaction, workspace_id: int) -> bool:
 def _attempts(
     session: Transaction, workspace_id: int, name: str, *, releases: bool = False
 ) -> Iterator[tuple[dict[str, set[str]], str | None]]:
-    """The kinds of the entries of the attempts of an idempotent request, some at a time, and the
-    operation of the next attempt, if it is among these."""
+    """Yields kinds of entries by attempt of an idempotent request, some at a time.
+
+    With them comes the operation of the next attempt, if it is among these.
+    """
     query = select(_ENTRY.c.operation, _ENTRY.c.kind)
     for first in range(1, MOST_ATTEMPTS, ATTEMPTS):
         names = [f"{name}.{number}" for number in range(first, first + ATTEMPTS)]
-        if releases:  # first: it waits for a concurrent capture, whose entry is then found
+        if releases:  # waits for a concurrent capture, so that its entry is read below
             release_named(session, names)
         mine = (_ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation.in_(names))
         kinds = defaultdict[str, set[str]](set)
@@ -445,7 +451,7 @@ def _attempts(
 
 
 def _entries(session: Transaction, workspace_id: int, operation: str) -> dict[str, Any]:
-    """The entries of an operation, by kind."""
+    """Reads the entries of an operation, by kind."""
     query = select(_ENTRY).where(
         _ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation == operation
     )

@@ -16,14 +16,14 @@ _SUMS = attrgetter("amount", "held", "units", "captures", "refunds")
 
 @dataclass(frozen=True, slots=True)
 class CheckedDays:
-    """The result for some days of a workspace, and where to continue."""
+    """Result for some days of a workspace, and where to continue."""
 
     wrong: list[date]
     following: date
 
 
 def accounts_after(session: Session, workspace_id: int, limit: int) -> list[int]:
-    """The next accounts in the order of their workspaces' ids."""
+    """Lists the next accounts in the order of their workspaces' ids."""
     query = (
         select(col(Account.workspace_id))
         .where(col(Account.workspace_id) > workspace_id)
@@ -104,8 +104,8 @@ def _sums_of_days(
         col(LedgerDay.day) < end,
     )
     return {
-        (one.day, one.service, one.key_id): _SUMS(one)
-        for one in session.connection().execute(query)
+        (row.day, row.service, row.key_id): _SUMS(row)
+        for row in session.connection().execute(query)
     }
 
 

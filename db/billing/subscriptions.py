@@ -28,7 +28,7 @@ class Subscription(SQLModel, table=True):
 def workspace_and_subscription(
     session: Session, workspace_id: int, *, lock: bool = False
 ) -> tuple[Workspace, Subscription | None] | None:
-    """None when there is no such workspace; no subscription when it never subscribed."""
+    """Reads a workspace and its subscription, if any; None without the workspace."""
     workspace = session.get(Workspace, workspace_id, with_for_update=lock)
     if workspace is None:
         return None
@@ -45,19 +45,19 @@ def subscribe(
     actor: str,
     message_id: str | None = None,
 ) -> tuple[Workspace, Subscription | None] | None:
-    """Puts the workspace on `plan`, paid from `now` on; None when there is no such workspace.
+    """Puts the workspace on `plan`, paid from `now` on; None without the workspace.
 
     Idempotent for the same plan and cycle. A message with an id changes the plan once.
     """
     # The lock serialises requests of one workspace.
-    found = workspace_and_subscription(session, workspace_id, lock=True)
-    if found is None:
+    current = workspace_and_subscription(session, workspace_id, lock=True)
+    if current is None:
         return None
-    workspace, subscription = found
+    workspace, subscription = current
     if message_id is not None:
         until = now + CONFIRMED_FOR
         if not note_once(session, workspace_id, CONFIRMATIONS, message_id, now, until):
-            return found
+            return current
     if subscription is None:
         subscription = Subscription(
             id=uuid4(),

@@ -1,7 +1,7 @@
-"""The tables of the ledger: balances, entries, sums of days, and holds.
+"""Tables of the ledger: balances, entries, sums of days, and holds.
 
 Money is integer micro-USD. The ledger is kept after its workspace is deleted, so it has no foreign
-key to that; a workspace's id is random and does not identify its owner.
+key to it; a workspace's id is random and does not identify its owner.
 """
 
 from datetime import date, datetime
@@ -51,12 +51,12 @@ class LedgerEntry(SQLModel, table=True):
     balance_after: int = Field(sa_type=BigInteger)
     service: str = Field(default="", max_length=16)  # tts, stt, chat, voice; empty for grants
     units: int = Field(default=0, sa_type=BigInteger)  # characters, milliseconds, tokens, voices
-    key_id: int = Field(default=0, sa_column=_key_id())  # of the API key that pays; 0: a token
+    key_id: int = Field(default=0, sa_column=_key_id())  # API key that pays; 0 for a token
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
 class LedgerDay(SQLModel, table=True):
-    """The sums of a workspace's entries of one day, service and API key; a trigger adds each."""
+    """Sums of a workspace's entries of one day, service and API key, kept by a trigger."""
 
     __tablename__ = "ledger_day"
 
@@ -67,7 +67,7 @@ class LedgerDay(SQLModel, table=True):
     amount: int = Field(sa_type=BigInteger)
     held: int = Field(sa_type=BigInteger)
     units: int = Field(sa_type=BigInteger)
-    captures: int = Field(sa_type=BigInteger)  # how many entries of that kind
+    captures: int = Field(sa_type=BigInteger)  # number of entries
     refunds: int = Field(sa_type=BigInteger)
 
 

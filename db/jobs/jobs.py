@@ -15,11 +15,11 @@ from db.database import UtcDateTime, page_of, utc_now
 from db.files import StoredFile, expire_these_files
 
 IN_WORK = ("fetching", "processing", "cancelling")
-"""The states in which a process may have the lease."""
+"""States in which a process may have the lease."""
 
 UNFINISHED = ("uploading", *IN_WORK)
 BATCH = "batch"
-AT_ONCE = 100  # that are deleted
+AT_ONCE = 100  # jobs deleted in one call
 
 
 class Job(SQLModel, table=True):
@@ -33,29 +33,28 @@ class Job(SQLModel, table=True):
     id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference())
     kind: str = Field(max_length=16)  # transcription, speech or BATCH
-    name: str  # of its file, or its title
-    parts: int = 1  # of its recording; of a batch its lines
-    # Or uploading, fetching (from its address), completed, failed; of a batch also cancelling (its
-    # last lines are answered), cancelled or expired.
+    name: str  # name of its file, or its title
+    parts: int = 1  # parts of the recording, or lines of the batch
+    # Or uploading, fetching (from its address), completed, failed; a batch may also be cancelling
+    # (its last lines are answered), cancelled or expired.
     status: str = Field(default="processing", max_length=16)
     progress: float = 0.0  # 0 to 1
     estimated_completion: datetime | None = Field(default=None, sa_type=UtcDateTime)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     error: str | None = Field(default=None, max_length=40)  # error code of a failure
-    reason: str | None = Field(default=None, sa_type=Text)  # the message of the error
-
-    # What is done: seconds of audio, and milliseconds or characters, which are charged, or lines.
+    reason: str | None = Field(default=None, sa_type=Text)  # message of the error
+    # Work done: seconds of audio, and charged milliseconds or characters, or lines.
     seconds: float = 0.0
     units: int = 0
-    held: int | None = None  # units whose price is held; None before
-    key_id: int = Field(default=0, sa_type=BigInteger)  # of the API key that pays, or 0
+    held: int | None = None  # units whose price is held; None before a hold
+    key_id: int = Field(default=0, sa_type=BigInteger)  # API key that pays, or 0
 
     # The process with the lease works on it; an expired lease can be taken over.
     operation: str = Field(max_length=64)  # name of its hold in the ledger
     lease: str | None = Field(default=None, max_length=40)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    attempt: int = 0  # attempts since the last progress that died, with one that runs
+    attempt: int = 0  # failed attempts since the last progress, plus a running one
     tried_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # without progress
 
     def is_in_work(self, now: datetime) -> bool:
@@ -64,22 +63,25 @@ class Job(SQLModel, table=True):
 
 
 class JobFile(SQLModel, table=True):
-    """A stored file of a job, of a kind: options, part (of the recording, or the lines of a batch),
-    result, failed (lines) or speech."""
+    """A stored file of a job.
+
+    Its kind is options, part (of the recording, or lines of a batch), result, failed (lines) or
+    speech.
+    """
 
     __tablename__ = "job_file"
 
     job_id: UUID = Field(foreign_key="job.id", ondelete="CASCADE", primary_key=True)
     kind: str = Field(max_length=16, primary_key=True)
-    number: int = Field(primary_key=True)  # their order
+    number: int = Field(primary_key=True)  # order within the kind
     file_id: str = Field(max_length=40)
-    seconds: float = 0.0  # of the audio that a result is of; of a batch how many lines it has
+    seconds: float = 0.0  # audio that a result covers; for a batch the number of lines
 
 
 def job_of(
     session: Session, owner: int, job_id: UUID, kinds: Collection[str], *, lock: bool = False
 ) -> Job | None:
-    """The job, or None when the workspace has no such job of those kinds."""
+    """Finds a job; None when the workspace has no such job of those kinds."""
     query = select(Job).where(Job.id == job_id, Job.workspace_id == owner, col(Job.kind).in_(kinds))
     return session.exec(query.with_for_update() if lock else query).one_or_none()
 
@@ -87,7 +89,7 @@ def job_of(
 def jobs_page(
     session: Session, owner: int, kinds: Collection[str], page: int, limit: int
 ) -> tuple[list[Job], int]:
-    """One page of a workspace's jobs, newest first, and their number; `page` counts from 1."""
+    """Lists one page of a workspace's jobs, newest first, and their number; from page 1."""
     query = select(Job).where(Job.workspace_id == owner, col(Job.kind).in_(kinds))
     return page_of(session, query.order_by(col(Job.created_at).desc(), col(Job.id)), page, limit)
 
@@ -95,8 +97,10 @@ def jobs_page(
 def batches_after(
     session: Session, owner: int, last: Job | None, limit: int, *, begun: bool
 ) -> list[Job]:
-    """A workspace's batches that are older than `last`, newest first; with those that have not
-    begun, which are only files, unless `begun`."""
+    """Lists a workspace's batches that are older than `last`, newest first.
+
+    `begun` omits those that are only files.
+    """
     query = select(Job).where(Job.workspace_id == owner, Job.kind == BATCH)
     if last is not None:
         at = (last.created_at, last.id)
@@ -108,26 +112,26 @@ def batches_after(
 
 
 def bytes_of(session: Session, job_id: UUID, kind: str) -> int:
-    """Of a job's stored files of that kind."""
+    """Sums the bytes of a job's stored files of a kind."""
     query = select(func.sum(StoredFile.size)).join(JobFile, StoredFile.id == JobFile.file_id)  # type: ignore[arg-type]
-    found = session.exec(query.where(JobFile.job_id == job_id, JobFile.kind == kind)).one()
-    return int(found or 0)
+    size = session.exec(query.where(JobFile.job_id == job_id, JobFile.kind == kind)).one()
+    return int(size or 0)
 
 
 def count_unfinished(session: Session, workspace_id: int) -> int:
-    """How many jobs count towards the limit of the plan."""
+    """Counts the jobs that count towards the limit of the plan."""
     query = select(func.count()).select_from(Job).where(Job.workspace_id == workspace_id)
     return session.exec(query.where(col(Job.status).in_(UNFINISHED))).one()
 
 
 def files_of(session: Session, job_id: UUID, *kinds: str) -> list[JobFile]:
-    """In their order, those of some kinds."""
+    """Lists a job's files of some kinds, in order."""
     query = select(JobFile).where(JobFile.job_id == job_id, col(JobFile.kind).in_(kinds))
     return list(session.exec(query.order_by(col(JobFile.kind), col(JobFile.number))))
 
 
 def keep_job_file(session: Session, file: JobFile) -> None:
-    """Adds it, or replaces the one of its number."""
+    """Adds a file, or replaces the file of the same kind and number."""
     if (old := session.get(JobFile, (file.job_id, file.kind, file.number))) is not None:
         expire_these_files(session, [old.file_id], utc_now())
     session.merge(file)
@@ -137,9 +141,9 @@ def keep_job_file(session: Session, file: JobFile) -> None:
 def drop_files(session: Session, job_id: UUID, *kinds: str) -> None:
     """Expires the files of those kinds, and deletes their rows."""
     dropped = files_of(session, job_id, *kinds)
-    expire_these_files(session, [one.file_id for one in dropped], utc_now())
-    for one in dropped:
-        session.delete(one)
+    expire_these_files(session, [file.file_id for file in dropped], utc_now())
+    for file in dropped:
+        session.delete(file)
     session.flush()
 
 
@@ -149,8 +153,10 @@ def delete_job(session: Session, job: Job) -> None:
 
 
 def delete_old_jobs(session: Session, ended_before: datetime, begun_before: datetime) -> int:
-    """Deletes jobs that ended before the first time, and those whose recording has been incomplete
-    since the second; returns how many. A file without a batch counts as one that has ended."""
+    """Deletes jobs that ended, or began an incomplete recording, before then; returns how many.
+
+    A file without a batch counts as ended.
+    """
     ended = func.coalesce(Job.finished_at, Job.created_at) < ended_before
     is_upload = and_(col(Job.status) == "uploading", col(Job.kind) != BATCH)
     is_old = or_(ended, and_(is_upload, col(Job.created_at) < begun_before))

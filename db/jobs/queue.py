@@ -1,5 +1,6 @@
-"""The queues of custom voices to build and of jobs: rows of a table, claimed under leases in a fair
-order: round robin by workspace.
+"""Queues of custom voices to build and of jobs.
+
+They are rows of a table, claimed under leases, with workspaces in turn (round robin).
 """
 
 from datetime import datetime, timedelta
@@ -23,9 +24,9 @@ from db.voices.voices import Voice
 W = TypeVar("W", Voice, Job)
 
 Waiting: TypeAlias = sa.Row[UUID, int, float, datetime, datetime | None]
-"""Id, workspace, progress, creation time, and the workspace's last turn."""
+"""Id, workspace, progress, creation time, and last turn of the workspace."""
 
-AHEAD = timedelta(hours=1)  # of others, that a new workspace is
+AHEAD = timedelta(hours=1)  # lead of a new workspace over others
 AT_ONCE = 100
 NO_ATTEMPT_LEFT = "internal_error"  # error code of work whose attempts all failed
 _TURNS = {Voice: Workspace.voice_turn_at, Job: Workspace.job_turn_at}
@@ -44,11 +45,12 @@ def _can_be_claimed(
 
 
 def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> list[Waiting]:
-    """What can be claimed, in the order of the queue.
+    """Lists rows that can be claimed, in the order of the queue.
 
-    Repeatedly, of the workspace whose last one was begun longest ago, what waits longest since it
-    was created or gave way. One that has had no turn comes before those of the hour before its work
-    was created: new workspaces, however many come, keep no other waiting for longer.
+    Workspaces take turns, first the one whose last turn is longest ago; each turn takes its row
+    that has waited longest since it was created or gave way. A workspace without a turn counts as
+    if its turn was an hour before its work was created: new workspaces, however many come, keep no
+    other waiting for longer.
     """
     since = func.coalesce(col(of.lease_until), col(of.created_at))
     query: Any = (
@@ -93,9 +95,11 @@ def claim(session: Session, of: type[W], lease: str, now: datetime, work: WorkCo
 
 
 def claim_fetch(session: Session, lease: str, now: datetime, work: JobsConfig) -> Job | None:
-    """Claims the next recording to fetch, of a workspace that fetches fewest, and of these what
-    waits longest since it was created or gave way; None when there is none, or each workspace that
-    waits fetches as many as it may."""
+    """Claims the next recording to fetch; None when there is none, or all are at their limit.
+
+    It is of a workspace that fetches fewest, and has waited longest since it was created or gave
+    way.
+    """
     others = aliased(Job)
     running = (
         select(func.count())
@@ -118,17 +122,22 @@ def claim_fetch(session: Session, lease: str, now: datetime, work: JobsConfig) -
 
 
 def _take(session: Session, row: Voice | Job, lease: str, now: datetime, work: WorkConfig) -> bool:
-    """Sets the lease; False while the row pauses. An attempt whose lease lapsed was not seen to
-    die, and is not counted."""
+    """Sets the lease; False while the row pauses.
+
+    An attempt whose lease merely lapsed is not counted as failed.
+    """
     session.add(row)
     lease_s = timedelta(seconds=work.lease_s)
-    lost_at = (row.lease_until or now) - lease_s  # when the process of a lease was seen last
+    lost_at = (row.lease_until or now) - lease_s  # last sign of life of the lease's process
     pauses_until = lost_at + pause_after(row, lost_at, work)
     if row.lease is not None and pauses_until > now:
-        row.lease, row.lease_until, row.attempt = None, pauses_until, row.attempt - 1
+        row.lease = None
+        row.lease_until = pauses_until
+        row.attempt -= 1
         return False
     row.attempt += row.lease is None
-    row.lease, row.lease_until = lease, now + lease_s
+    row.lease = lease
+    row.lease_until = now + lease_s
     row.tried_since = row.tried_since or now
     return True
 
@@ -136,27 +145,29 @@ def _take(session: Session, row: Voice | Job, lease: str, now: datetime, work: W
 def pause_after(
     row: Voice | Job, lost_at: datetime, work: WorkConfig, share: float = 1.0
 ) -> timedelta:
-    """How long a row is left alone after an attempt that does not count: a share of the time for
-    which it has made no progress. So work that takes its machine down with it, which sees no
-    attempt die, is begun 13 times in three days, and not every other minute."""
+    """Returns the pause of a row after an attempt that does not count.
+
+    It is a share of the time without progress, so that work that takes its machine down is begun 13
+    times in three days, not every other minute.
+    """
     still = lost_at - (row.tried_since or lost_at)
     return max(timedelta(seconds=work.lease_s), share * still)
 
 
 def held_leases(session: Session, of: type[W], now: datetime) -> set[tuple[UUID, str]]:
-    """Ids and leases of what is in work."""
+    """Reads ids and leases of rows that are being worked on."""
     query = select(of.id, of.lease).where(of.status == "processing", col(of.lease_until) > now)
     return {(row_id, lease) for row_id, lease in session.exec(query) if lease is not None}
 
 
 def count_free(session: Session, of: type[W], now: datetime, work: WorkConfig) -> int:
-    """How many rows can be claimed."""
+    """Counts the rows that can be claimed."""
     claimable = select(func.count()).select_from(of).where(_can_be_claimed(of, now, work))
     return session.exec(claimable).one()
 
 
 def row_under(session: Session, of: type[W], row_id: UUID, lease: str) -> W | None:
-    """The row, if it is claimed under that lease, which may have expired."""
+    """Finds a row that is claimed under that lease, which may have expired."""
     return session.exec(select(of).where(_under_lease(of, row_id, lease))).one_or_none()
 
 
@@ -167,14 +178,14 @@ def _under_lease(of: type[W], row_id: UUID, lease: str | None) -> sa.ColumnEleme
 
 
 def renew_lease(session: Session, claimed: W, news: dict[str, Any]) -> bool:
-    """Writes these columns; False when deleted, finished, or claimed under another lease."""
+    """Writes columns of a claimed row; False if deleted, finished, or claimed by another."""
     of = type(claimed)
     is_it = _under_lease(of, claimed.id, claimed.lease)
     return change_rows(session, update(of).where(is_it).values(news)) > 0
 
 
 def leased_row(session: Session, claimed: W) -> W | None:
-    """The row, locked; None when deleted, finished, or claimed under another lease."""
+    """Locks a claimed row; None if deleted, finished, or claimed by another."""
     lock_workspace(session, claimed.workspace_id, shared=True)
     of = type(claimed)
     query = select(of).where(_under_lease(of, claimed.id, claimed.lease))
@@ -184,10 +195,10 @@ def leased_row(session: Session, claimed: W) -> W | None:
 def hopeless_rows(
     session: Session, of: type[W], now: datetime, work: WorkConfig
 ) -> list[tuple[int, UUID]]:
-    """Workspaces and ids of rows without a lease that have no attempts left, made no progress for
-    too long, or waited too long; of a batch that was cancelled also without.
+    """Lists workspaces and ids of rows without a lease that have to be given up.
 
-    One has waited too long only if no other was finished meanwhile, however long the queue is.
+    They have no attempts left, made no progress for too long, waited too long, or are cancelled
+    batches. A row has waited too long only if no other was finished meanwhile.
     """
     query = select(of.workspace_id, of.id).where(_is_hopeless(of, now, work))
     return list(session.exec(query.limit(AT_ONCE)))
@@ -196,7 +207,7 @@ def hopeless_rows(
 def hopeless_row(
     session: Session, of: type[W], workspace_id: int, row_id: UUID, now: datetime, work: WorkConfig
 ) -> W | None:
-    """One of `hopeless_rows`, locked; None when it no longer is one."""
+    """Locks a row of `hopeless_rows`; None when it no longer is one."""
     lock_workspace(session, workspace_id, shared=True)
     query = select(of).where(of.id == row_id, _is_hopeless(of, now, work))
     return session.exec(query.with_for_update(of=of)).one_or_none()
@@ -229,14 +240,14 @@ def extend_holds(session: Session, of: type[W], until: datetime, ending_before: 
 
 
 def release_lines(session: Session, batch: Job) -> None:
-    """Releases the holds of lines that no process answers any more."""
+    """Releases the holds of batch lines that no process answers any more."""
     mine = col(CreditHold.workspace_id) == batch.workspace_id
     lines = col(CreditHold.operation).startswith(f"{batch.operation}-")
     release_named(session, sa.select(col(CreditHold.operation)).where(mine, lines))
 
 
 def unfinished_operations(session: Session, workspace_id: int) -> list[str]:
-    """Operations of the holds of the workspace's unfinished voices and jobs."""
+    """Lists the operations that hold credit for the workspace's unfinished voices and jobs."""
     voices = select(Voice.operation).where(
         Voice.workspace_id == workspace_id, Voice.status == "processing"
     )

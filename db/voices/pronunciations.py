@@ -19,14 +19,14 @@ class PronunciationDictionary(SQLModel, table=True):
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference(index=True))
     name: str
-    version: int = 0  # the newest
-    size: int = 0  # its entries
+    version: int = 0  # newest version
+    size: int = 0  # entries of the newest version
     content: bytes = Field(default=b"", sa_type=LargeBinary)  # JSON of the versions, encrypted
     updated_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
 def dictionaries_of(workspace_id: int) -> SelectOfScalar[PronunciationDictionary]:
-    """The query for those of a workspace, by name."""
+    """Builds the query for the dictionaries of a workspace, by name."""
     table = PronunciationDictionary
     query = select(table).where(col(table.workspace_id) == workspace_id)
     return query.order_by(col(table.name), col(table.id))

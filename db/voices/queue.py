@@ -1,4 +1,4 @@
-"""The queue of custom voices to build (`db.jobs.queue`), with their estimated completion."""
+"""Queue of custom voices to build (`db.jobs.queue`), with their estimated completion."""
 
 import heapq
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ MIN_CHANGE_S = 5.0  # estimates that differ by less are not written
 def ends_in_turn(
     session: Session, now: datetime, work: VoiceWorkConfig
 ) -> Iterator[tuple[UUID, datetime]]:
-    """The waiting voices with their estimated completion, after those that are built now."""
-    made = select(Voice.estimated_completion).where(
+    """Yields waiting voices with their estimated completion, after those being built."""
+    in_progress = select(Voice.estimated_completion).where(
         Voice.status == "processing", col(Voice.lease_until) > now
     )
-    free_at = [max(now, end) for end in session.exec(made)]
+    free_at = [max(now, end) for end in session.exec(in_progress)]
     free_at = sorted(free_at + [now] * (work.at_once - len(free_at)))[-work.at_once :]
     for voice in in_turn(session, Voice, now, work):
         end = free_at[0] + timedelta(seconds=(1.0 - voice.progress) * work.seconds_per_voice)
@@ -33,7 +33,7 @@ def ends_in_turn(
 
 
 def claim_voice(session: Session, lease: str, now: datetime, work: VoiceWorkConfig) -> Voice | None:
-    """As `claim`."""
+    """Claims the next voice as `claim` does, and updates estimated completions."""
     if (voice := claim(session, Voice, lease, now, work)) is not None:
         left = 1.0 - voice.progress  # the progress of an earlier attempt
         voice.estimated_completion = now + timedelta(seconds=left * work.seconds_per_voice)
@@ -67,4 +67,4 @@ def delete_failed_voices(session: Session, finished_before: datetime) -> int:
     old = session.exec(query).all()
     for voice in old:
         expire_these_files(session, files_of(session, voice), utc_now())
-    return change_rows(session, delete(Voice).where(col(Voice.id).in_([one.id for one in old])))
+    return change_rows(session, delete(Voice).where(col(Voice.id).in_([voice.id for voice in old])))

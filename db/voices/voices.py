@@ -18,7 +18,7 @@ from db.accounts import Workspace, workspace_reference
 from db.database import UtcDateTime, page_of, utc_now
 
 COUNTED = ("processing", "ready")
-"""The states of voices that count towards the limit of the plan."""
+"""States of voices that count towards the limit of the plan."""
 
 _USABLE_FIRST = {"ready": 0, "processing": 1, "failed": 2}
 
@@ -34,10 +34,10 @@ class Voice(SQLModel, table=True):
 
     id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference())
-    # The voice that takes its pack and report if they are better; the row keeps its recordings.
+    # Voice that this one is a new version of: it takes the pack and report if they are better.
     version_of: UUID | None = Field(default=None, index=True)
     name: str
-    name_key: str  # the case-folded name
+    name_key: str  # case-folded name
     description: str | None = Field(default=None, sa_type=Text)
     language: str = Field(max_length=8)  # ISO 639-1 code
     accent: str | None = Field(default=None, max_length=16)  # as in VoiceInfo; None: not stated
@@ -49,29 +49,28 @@ class Voice(SQLModel, table=True):
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
-    # The result.
+    # Result of the job.
     similarity: float | None = None  # cosine of its speech, or preview, with held-out samples
     error: str | None = Field(default=None, max_length=40)  # error code of a failure
-    reason: str | None = Field(default=None, sa_type=Text)  # the message of the error
+    reason: str | None = Field(default=None, sa_type=Text)  # message of the error
     engine: str | None = Field(default=None, max_length=40)  # name of the engine it is built for
     pack_file: str | None = Field(default=None, max_length=40)  # id of the stored file
     pack_digest: str | None = Field(default=None, max_length=64)  # SHA-256 in hexadecimal digits
     report_file: str | None = Field(default=None, max_length=40)
 
-    imported: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # from where, and when
-
-    # The consent, its author and the client's address.
+    imported: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # origin and time of import
+    # Consent, its author and the client's address.
     consent: str | None = Field(default=None, sa_type=Text)
     consent_sentence: str | None = Field(default=None, sa_type=Text)  # read aloud in a recording
     consent_by: str | None = Field(default=None, max_length=40)  # user:… or key:…
     consent_address: str | None = Field(default=None, max_length=64)
     consent_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
-    # The job. The process with the lease builds the voice; an expired lease can be taken over.
+    # State of the job: the process with the lease builds the voice; an expired lease can be taken.
     operation: str = Field(max_length=64)  # name of its hold in the ledger
     lease: str | None = Field(default=None, max_length=40)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    attempt: int = 0  # attempts that died, with one that runs
+    attempt: int = 0  # failed attempts, plus a running one
     tried_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # without progress
     checkpoint_file: str | None = Field(default=None, max_length=40)
     preview_file: str | None = Field(default=None, max_length=40)
@@ -79,7 +78,7 @@ class Voice(SQLModel, table=True):
 
 
 class VoiceSample(SQLModel, table=True):
-    """One recording for a voice, as it was uploaded."""
+    """A recording for a voice, as uploaded."""
 
     __tablename__ = "voice_sample"
 
@@ -88,10 +87,10 @@ class VoiceSample(SQLModel, table=True):
     file_id: str = Field(max_length=40)
     seconds: float
 
-    # Its quality, measured before it was accepted.
+    # Quality of the recording, measured before it was accepted.
     speech_share: float
     snr_db: float
-    level_dbfs: float  # of its speech
+    level_dbfs: float  # level of the speech
     clipped_share: float
 
 
@@ -104,14 +103,14 @@ class EnrolledSpeaker(SQLModel, table=True):
     workspace_id: int = Field(sa_column=workspace_reference(index=True))
     name: str
     embedding: bytes = Field(sa_type=LargeBinary)  # float32 [256], encrypted
-    consent: str = Field(sa_type=Text)  # attested in words, or the sentence that was read aloud
+    consent: str = Field(sa_type=Text)  # attestation, or the sentence that was read aloud
     consent_by: str = Field(max_length=40)  # user:… or key:…
     consent_address: str | None = Field(default=None, max_length=64)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
 class VoiceShare(SQLModel, table=True):
-    """The offer of a voice to another workspace, which may use it once it has accepted.
+    """Offer of a voice to another workspace, which may use it once it has accepted.
 
     It is for `workspace_id`, or for the workspace that sends its code first. Earlier releases made
     offers to e-mail addresses, which are not verified: only accepted ones still count.
@@ -121,9 +120,9 @@ class VoiceShare(SQLModel, table=True):
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     voice_id: UUID = Field(foreign_key="voice.id", ondelete="CASCADE", index=True)
-    email: str = Field(default="", max_length=254)  # of an offer by an earlier release
+    email: str = Field(default="", max_length=254)  # only in offers of earlier releases
     code_digest: bytes | None = Field(default=None, sa_type=LargeBinary, index=True, unique=True)
-    expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime)  # of an open offer
+    expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime)  # open offers only
     workspace_id: int | None = Field(
         default=None, foreign_key="workspace.id", ondelete="CASCADE", sa_type=BigInteger, index=True
     )
@@ -132,7 +131,7 @@ class VoiceShare(SQLModel, table=True):
 
 
 def speakers_of(workspace_id: int) -> SelectOfScalar[EnrolledSpeaker]:
-    """The query for the enrolled speakers of a workspace, by name."""
+    """Builds the query for the enrolled speakers of a workspace, by name."""
     ours = col(EnrolledSpeaker.workspace_id) == workspace_id
     return select(EnrolledSpeaker).where(ours).order_by(col(EnrolledSpeaker.name))
 
@@ -140,13 +139,13 @@ def speakers_of(workspace_id: int) -> SelectOfScalar[EnrolledSpeaker]:
 def voice_of(
     session: Session, workspace_id: int, voice_id: UUID, *, lock: bool = False
 ) -> Voice | None:
-    """The voice, or None when the workspace has no such voice."""
+    """Finds a voice; None when the workspace has no such voice."""
     query = select(Voice).where(Voice.id == voice_id, Voice.workspace_id == workspace_id)
     return session.exec(query.with_for_update() if lock else query).one_or_none()
 
 
 def voice_of_report(session: Session, workspace_id: int, report_file: str) -> Voice | None:
-    """The voice with that report file."""
+    """Finds the voice with that report file."""
     query = select(Voice).where(
         Voice.workspace_id == workspace_id, Voice.report_file == report_file
     )
@@ -154,14 +153,14 @@ def voice_of_report(session: Session, workspace_id: int, report_file: str) -> Vo
 
 
 def visible(workspace_id: int, version_of: UUID | None = None) -> tuple[Any, ...]:
-    """The conditions of its own voices and those shared with it, or else of versions of one."""
+    """Builds the conditions of a workspace's own and shared voices, or of versions of a voice."""
     mine = (VoiceShare.workspace_id == workspace_id, col(VoiceShare.accepted_at).is_not(None))
     shared = col(Voice.id).in_(select(VoiceShare.voice_id).where(*mine))
     return or_(Voice.workspace_id == workspace_id, shared), col(Voice.version_of) == version_of
 
 
 def visible_voice(session: Session, workspace_id: int, which: Any) -> Voice | None:
-    """The newest of that id or name key; its own before shared ones, and of these ready ones."""
+    """Finds the newest voice of an id or name key; own before shared ones, then ready ones."""
     shared = col(Voice.workspace_id) != workspace_id
     order = (shared, case(_USABLE_FIRST, value=Voice.status), col(Voice.created_at).desc())
     same = Voice.id == which if isinstance(which, UUID) else Voice.name_key == which
@@ -178,7 +177,7 @@ def voices_page(
     languages: Collection[str] | None = None,
     version_of: UUID | None = None,
 ) -> tuple[list[tuple[Voice, str]], int]:
-    """One page, newest first, with the names of their workspaces, and their number; from 1."""
+    """Lists one page of voices, newest first, with their workspaces' names, and their number."""
     chosen = [col(Workspace.id) == Voice.workspace_id]
     if status is not None:
         chosen.append(col(Voice.status) == status)
@@ -190,13 +189,13 @@ def voices_page(
 
 
 def ready_voices(session: Session, workspace_id: int) -> list[Voice]:
-    """The voices with status ready, newest first, and shared ones."""
+    """Lists the ready voices, own and shared, newest first."""
     query = select(Voice).where(Voice.status == "ready", *visible(workspace_id))
     return list(session.exec(query.order_by(col(Voice.created_at).desc(), col(Voice.id))))
 
 
 def count_voices(session: Session, workspace_id: int) -> int:
-    """How many voices count towards the limit of the plan."""
+    """Counts the voices that count towards the limit of the plan."""
     return session.exec(
         select(func.count())
         .select_from(Voice)
@@ -206,14 +205,14 @@ def count_voices(session: Session, workspace_id: int) -> int:
 
 
 def lock_with_versions(session: Session, workspace_id: int, voice_id: UUID | None) -> list[Voice]:
-    """The voice after its versions, locked in that order as by a job; none without the voice."""
+    """Locks a voice after its versions, in the order of jobs; empty without the voice."""
     either = or_(Voice.id == voice_id, Voice.version_of == voice_id)
     query = select(Voice).where(Voice.workspace_id == workspace_id, either).with_for_update()
     return list(session.exec(query.order_by(col(Voice.version_of).is_(None), col(Voice.id))))
 
 
 def recordings_of(session: Session, voice: Voice) -> list[VoiceSample]:
-    """Those that it is made of: of the first version and later ones, and its own."""
+    """Lists the recordings of a voice: its own, and those of earlier versions."""
     first = voice.version_of or voice.id
     earlier = and_(Voice.version_of == first, Voice.status == "ready")
     query = select(VoiceSample).join(Voice, col(Voice.id) == VoiceSample.voice_id)
@@ -222,13 +221,15 @@ def recordings_of(session: Session, voice: Voice) -> list[VoiceSample]:
 
 
 def is_valid_share() -> Any:
-    """The condition of shares that are no open offers to an e-mail address."""
+    """Builds the condition that a share is no open offer to an e-mail address."""
     return or_(VoiceShare.email == "", col(VoiceShare.accepted_at).is_not(None))
 
 
 def shares_of(workspace_id: int) -> Any:
-    """The query for the shares that it offers or is offered: of each its columns, with the name of
-    the voice, its `owner`, and whether that `is_own`."""
+    """Builds the query for shares that a workspace offers or is offered.
+
+    It has the columns of the share, the name of the voice, its `owner`, and whether it `is_own`.
+    """
     is_own = col(Voice.workspace_id) == workspace_id
     columns: list[Any] = [VoiceShare.metadata.tables["voice_share"], Voice.name]
     columns += [col(Voice.workspace_id).label("owner_id"), col(Workspace.name).label("owner")]
@@ -239,13 +240,13 @@ def shares_of(workspace_id: int) -> Any:
 
 
 def samples_of(session: Session, voice_id: UUID) -> list[VoiceSample]:
-    """The samples in the order of the form."""
+    """Lists the samples in the order of the form."""
     query = select(VoiceSample).where(VoiceSample.voice_id == voice_id)
     return list(session.exec(query.order_by(col(VoiceSample.position))))
 
 
 def files_of(session: Session, voice: Voice) -> list[str]:
-    """Ids of all stored files of the voice."""
+    """Lists the ids of all stored files of the voice."""
     kept = (voice.pack_file, voice.report_file, voice.checkpoint_file, voice.preview_file)
     samples = [sample.file_id for sample in samples_of(session, voice.id)]
     return [*samples, *(file_id for file_id in kept if file_id is not None)]

@@ -1,4 +1,4 @@
-"""Grammar and spelling."""
+"""Interface of engines that check grammar and spelling."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ class Finding:
 
     start: int
     end: int
-    replacements: tuple[str, ...]  # the likeliest first; at least one
+    replacements: tuple[str, ...]  # likeliest first; never empty
     rule: str
-    is_spelling: bool  # a word that the engine does not know
+    is_spelling: bool  # an unknown word
 
 
 class GrammarEngine(Engine, ABC):
-    """Checks texts of one language. Blocking; thread-safe."""
+    """Checker of texts in one language. Blocking; thread-safe."""
 
     @abstractmethod
     def check(self, text: str) -> list[Finding]:
-        """All findings, which may overlap, in the order of the text.
+        """Lists all findings, which may overlap, in the order of the text.
 
-        Pass one paragraph at a time: the time may grow with the square of a text's length.
+        Pass one paragraph at a time: the time may grow with the square of the length.
         """

@@ -15,7 +15,7 @@ from models.weights.store import WeightStore
 
 
 class HarperEngine(GrammarEngine):
-    """One linter; it takes one call at a time, and releases the GIL during the call."""
+    """Harper's linter; it takes one call at a time, and releases the GIL during the call."""
 
     def __init__(self, config: HarperConfig, weights: WeightStore) -> None:
         self._lock = Lock()
@@ -31,7 +31,13 @@ class HarperEngine(GrammarEngine):
             # Not deduplicated: the caller chooses between overlapping findings.
             by_rule = self._linter.organized_lints(text, language="plaintext", dedup=False)
         findings = [
-            Finding(lint.span.start, lint.span.end, replacements, rule, rule == "SpellCheck")
+            Finding(
+                start=lint.span.start,
+                end=lint.span.end,
+                replacements=replacements,
+                rule=rule,
+                is_spelling=rule == "SpellCheck",
+            )
             for rule, lints in by_rule.items()
             for lint in lints
             if lint.lint_kind not in self._kinds_off and (replacements := _replacements(lint))
@@ -40,10 +46,10 @@ class HarperEngine(GrammarEngine):
 
 
 def _replacements(lint: Any) -> tuple[str, ...]:
-    """The replacement of the whole span by each suggestion."""
-    made = []
+    """Replacements of the whole span by each suggestion."""
+    replacements = []
     for suggestion in lint.suggestions:
         text = suggestion.replacement_text
         after = suggestion.kind == SuggestionKind.INSERT_AFTER
-        made.append(lint.problem_text + text if after else text)
-    return tuple(dict.fromkeys(made))
+        replacements.append(lint.problem_text + text if after else text)
+    return tuple(dict.fromkeys(replacements))

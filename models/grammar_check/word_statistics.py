@@ -10,11 +10,11 @@ from importlib.resources import files
 _WORDS = "frequency_dictionary_en_82_765.txt"
 _PAIRS = "frequency_bigramdictionary_en_243_342.txt"
 _BACK_OFF = math.log(0.4)  # added to the second word's probability for an unseen bigram
-_RAREST = 1_000  # the count assumed of a word that is not listed
+_RAREST = 1_000  # count assumed for an unlisted word
 
 
 class WordStatistics:
-    """Words are in small letters; logarithms are natural."""
+    """Word counts. Words are in lower case; logarithms are natural."""
 
     def __init__(self) -> None:
         folder = files("symspellpy")
@@ -36,13 +36,13 @@ class WordStatistics:
         return math.log(self._words.get(word, _RAREST)) - self._log_total
 
     def log_follows(self, first: str, second: str) -> float:
-        """The log probability of `second` after `first`."""
+        """Log probability of `second` after `first`."""
         pair = self._pairs.get(f"{first} {second}")
         if pair is None:
             return _BACK_OFF + self.log_probability(second)
         return math.log(pair) - math.log(max(self._words.get(first, _RAREST), pair))
 
     def log_fits(self, before: str | None, word: str, after: str | None) -> float:
-        """The log probability of `word` between its neighbours; None is a sentence boundary."""
+        """Log probability of `word` between its neighbours; None is a sentence boundary."""
         fits = self.log_probability(word) if before is None else self.log_follows(before, word)
         return fits if after is None else fits + self.log_follows(word, after)

@@ -1,5 +1,7 @@
-"""Parses a stream of tokens into reasoning, text and tool calls, and completes an answer that has a
-grammar before its tokens are spent (budgeted completion)."""
+"""Parses a stream of tokens into reasoning, text and tool calls.
+
+Completes an answer that has a grammar before its tokens are spent (budgeted completion).
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -22,12 +24,12 @@ UNFINISHED = "\ufffd"  # the replacement character, which decoders write for a p
 
 
 class TokenText:
-    """Detokenizes incrementally; a character of several tokens is returned when it is complete."""
+    """Incremental detokenizer; returns a character of several tokens when it is complete."""
 
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
         self._tokens: list[int] = []
-        self._from = 0  # the first token of the context that new tokens are decoded with
+        self._from = 0  # first token of the context for decoding new tokens
         self._read = 0  # tokens whose text has been returned
 
     def add(self, token: int) -> str:
@@ -39,7 +41,7 @@ class TokenText:
         return text
 
     def finish(self) -> str:
-        """The text held back, even of an incomplete character."""
+        """Returns the text held back, even of an incomplete character."""
         return self._new()
 
     def _new(self) -> str:
@@ -49,7 +51,7 @@ class TokenText:
 
 
 class AnswerReader:
-    """Parses an answer while it is generated, and completes it within its token budget."""
+    """Parser of an answer while it is generated; completes it within its token budget."""
 
     def __init__(
         self,
@@ -61,8 +63,10 @@ class AnswerReader:
         budget: "BudgetedCompletion | CheckedAnswer | None" = None,
         loops: "LoopDetector | None" = None,
     ) -> None:
-        """`thinking`: the prompt has opened the reasoning; None if the engine separates it."""
-        self.stopped = False  # a `stop` text was found: the rest is not returned
+        """`thinking`: whether the prompt has opened the reasoning; None if the engine separates
+        it.
+        """
+        self.stopped = False  # a `stop` text has occurred: the rest is dropped
         self._thoughts = None if thinking is None else _ThoughtReader(begun=thinking)
         self._tools = tools
         self._unmarked = unmarked
@@ -82,10 +86,10 @@ class AnswerReader:
         ends_loops: bool = False,
         finds_unmarked: bool = False,
     ) -> "AnswerReader":
-        """The reader of a request's answer; `grammar` is what the answer is constrained to.
+        """Makes the reader for a request's answer, which `grammar` constrains.
 
         `finds_unmarked`: where the model writes a tool call without the marker, the text ends and
-        `unmarked_call` names it.
+        `unmarked_call` names the function.
         """
         tools = None
         unmarked = None
@@ -106,33 +110,37 @@ class AnswerReader:
 
     @property
     def calls(self) -> int:
-        """How many tool calls are complete."""
+        """Number of complete tool calls."""
         return self._tools.whole if self._tools is not None else 0
 
     @property
     def unmarked_call(self) -> str | None:
-        """The function of a tool call without a marker, with which the text goes on. Neither it nor
-        what follows is returned."""
+        """Function of a tool call without a marker, at which the returned text ends."""
         return None if self._unmarked is None else self._unmarked.called
 
     @property
     def repeats_itself(self) -> FinishReason | None:
-        """Why the answer has to end: the model wrote the same tool call twice, or the same text
-        over and over, which small models then repeat endlessly, or it left its grammar."""
+        """Reason to end the answer early, if any.
+
+        The model repeated a tool call or a text, which small models then do endlessly, or it left
+        its grammar.
+        """
         if self._tools is not None and self._tools.repeated:
             return "tool_calls"
         is_lost = isinstance(self._budget, CheckedAnswer) and self._budget.lost
         return "length" if is_lost or (self._loops is not None and self._loops.found) else None
 
     def feed(self, text: str, usage: TokenUsage | None = None) -> GenerationDelta:
-        """The new deltas; `usage` is that of the answer up to the end of `text`."""
+        """Parses text and returns the new deltas; `usage` covers the answer up to its end."""
         if self._budget is not None and text and usage is not None:
             text = self._budget.feed(text, usage)
         return self._read(*(self._thoughts.feed(text) if self._thoughts else ("", text)))
 
     def finish(self, finish: FinishReason | None = None, unfinished: str = "") -> GenerationDelta:
-        """The text held back and the finish reason, at the end of generation; `unfinished` is the
-        incomplete last character, if any."""
+        """Returns the text held back and the finish reason, at the end of generation.
+
+        `unfinished` is the incomplete last character, if any.
+        """
         lost = False  # the text held back begins a call that the token limit cut off
         if self._budget is not None:  # its completion replaces an unfinished character
             unfinished, finish = self._budget.end(finish, self.calls)
@@ -165,17 +173,19 @@ class AnswerReader:
 
 
 class LoopDetector:
-    """Finds degenerate repetition: an answer that only repeats its last 1 to MOST characters."""
+    """Detector of degenerate repetition: an answer that only repeats its last 1 to MOST
+    characters.
+    """
 
     MOST = 300
     LEAST = 80  # repeated characters
     TIMES = 4  # the same text
-    EVERY = 16  # new characters between looks
+    EVERY = 16  # new characters between checks
 
     def __init__(self) -> None:
         self.found = False
-        self._end = ""  # of the text
-        self._new = 0  # characters since the last look
+        self._end = ""  # tail of the text
+        self._new = 0  # characters since the last check
 
     def feed(self, text: str) -> None:
         self._end = (self._end + text)[-(self.TIMES + 1) * self.MOST :]
@@ -185,7 +195,7 @@ class LoopDetector:
             self.found = any(map(self._repeats, self._periods()))
 
     def _periods(self) -> Iterator[int]:
-        """After how many characters the last LEAST are the same; trying all takes 0.1 ms."""
+        """Periods at which the last LEAST characters recur; trying all takes 0.1 ms."""
         last = self._end[-self.LEAST :]
         at = self._end.rfind(last, 0, -1)
         while at >= 0 and (period := len(self._end) - len(last) - at) <= self.MOST:
@@ -199,7 +209,7 @@ class LoopDetector:
 
 
 class BudgetedCompletion:
-    """Passes text on while the remaining tokens are enough to complete the answer (a safe point).
+    """Budget that passes text on while the remaining tokens can complete the answer (a safe point).
 
     Text after a safe point is held until the next one, or until the model ends by itself. When
     the tokens are spent before, the answer gets its shortest completion from the last safe point.
@@ -209,15 +219,15 @@ class BudgetedCompletion:
         self.lost = False  # some text of the model was dropped
         self._has_free_text = not grammar.root.min_bytes
         self._state = ParserState.start(grammar)
-        self._safe: ParserState | None = None  # at the end of the text passed on; None: none yet
+        self._safe: ParserState | None = None  # state after the text passed on, once there is any
         self._held = ""
-        self._first = ""  # the first character that was passed on
+        self._first = ""  # first character passed on
         self._begun = False
         self._max_tokens = math.inf if max_tokens is None else max_tokens
         self._context_tokens = context_tokens
 
     def feed(self, text: str, usage: TokenUsage) -> str:
-        """The text that is passed on; `usage` is that of the answer up to the end of `text`."""
+        """Returns the text to pass on; `usage` covers the answer up to the end of `text`."""
         left = min(
             self._max_tokens - usage.completion_tokens, self._context_tokens - usage.total_tokens
         )
@@ -237,31 +247,33 @@ class BudgetedCompletion:
         return held
 
     def end(self, finish: FinishReason | None, calls: int) -> tuple[str, FinishReason | None]:
-        """The rest of the answer at the end of generation, and its finish reason.
+        """Returns the rest of the answer at the end of generation, and its finish reason.
 
-        `calls` is how many tool calls are complete.
+        `calls` is the number of complete tool calls.
         """
         held, self._held = self._held, ""
         if finish != "length":
             return held, finish
         self.lost = bool(held)
         if calls:
-            return "", "stop"  # the dropped text belongs to a later call, not returned at all
+            return "", "stop"  # the dropped text belongs to a later call, which is not returned
         if self._safe is None:  # no end ever fitted the budget, so nothing was held
             return "", finish
         completion = self._safe.completion()
         if not self._has_free_text and (self._first or completion[:1]) != MARK[0]:
             return completion, "stop"  # it is JSON
-        # The arguments of a call may be incomplete: `length` warns the client of that.
+        # The arguments of a call may be incomplete: `length` warns the client.
         return completion, finish
 
 
 class CheckedAnswer:
-    """Passes text on while it obeys a grammar that has no known completion. An answer that is not
-    complete, or that the engine no longer constrains, ends with `length`."""
+    """Budget that passes text on while it obeys a grammar without a known completion.
+
+    An answer that is incomplete, or that the engine no longer constrains, ends with `length`.
+    """
 
     def __init__(self, matcher: TextMatcher) -> None:
-        self.lost = False  # the text left the grammar, and is dropped from there on
+        self.lost = False  # the text has left the grammar; the rest is dropped
         self._matcher = matcher
 
     def feed(self, text: str, usage: TokenUsage) -> str:
@@ -270,7 +282,7 @@ class CheckedAnswer:
         return "" if self.lost else text
 
     def end(self, finish: FinishReason | None, calls: int) -> tuple[str, FinishReason | None]:
-        """As in BudgetedCompletion."""
+        """Returns the rest and the finish reason, as `BudgetedCompletion.end`."""
         if calls and (self.lost or finish == "length"):
             return "", "stop"
         complete = not self.lost and self._matcher.is_complete
@@ -278,18 +290,18 @@ class CheckedAnswer:
 
 
 class _ThoughtReader:
-    """Separates the reasoning at the beginning, between its tags, from the answer.
+    """Separator of the reasoning at the beginning, between its tags, from the answer.
 
     Line ends beside the tags belong to neither.
     """
 
     def __init__(self, *, begun: bool) -> None:
-        self._thinking: bool | None = True if begun else None  # None: not known yet
+        self._thinking: bool | None = True if begun else None  # None until the text decides
         self._waiting = ""
         self._trimming = begun  # drops new lines before the reasoning or before the answer
 
     def feed(self, text: str) -> tuple[str, str]:
-        """Reasoning and answer in `text`."""
+        """Splits `text` into reasoning and answer."""
         self._waiting += text
         if self._thinking is None:
             opening = self._waiting.lstrip()
@@ -315,7 +327,7 @@ class _ThoughtReader:
         return (held, "") if self._thinking else ("", held)
 
     def _trimmed(self, length: int) -> str:
-        """Consumes `length` characters."""
+        """Consumes and returns `length` characters, trimmed."""
         text, self._waiting = self._waiting[:length], self._waiting[length:]
         if self._trimming:
             text = text.lstrip("\n")
@@ -324,7 +336,7 @@ class _ThoughtReader:
 
 
 class _StopReader:
-    """Passes text on up to the first stop text."""
+    """Filter that passes text on up to the first stop text."""
 
     def __init__(self, stop: Sequence[str]) -> None:
         self.found = False

@@ -1,4 +1,4 @@
-"""Chat language models."""
+"""Interface of chat models: requests, deltas and usage."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
@@ -22,18 +22,18 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    temperature: float | None = None  # None: that of the model's configuration
-    top_p: float | None = None  # the same
+    temperature: float | None = None  # None: default of the model's configuration
+    top_p: float | None = None  # None: default of the model's configuration
     top_k: int = 20
     min_p: float = 0.0
-    max_tokens: int | None = None  # None: up to the length of the context
+    max_tokens: int | None = None  # None: up to the context length
     stop: tuple[str, ...] = ()
     seed: int | None = None
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
 
-    def over(self, temperature: float, top_p: float) -> "SamplingOptions":
-        """These options, with the given ones where they are None."""
+    def with_defaults(self, temperature: float, top_p: float) -> "SamplingOptions":
+        """Fills options that are None with these defaults."""
         return replace(
             self,
             temperature=temperature if self.temperature is None else self.temperature,
@@ -56,22 +56,22 @@ class GenerationRequest:
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None  # OpenAI's shape, without {"type": "text"}
     owner: str = ""  # the tenant: prompt caches are never shared between owners
-    cache_key: str = ""  # the conversation that alone uses the cache of this prompt; "": any
-    # Begun before it is certain that it is wanted: gives way to others, and is free unless taken.
+    cache_key: str = ""  # conversation that this prompt's cache is reserved for; "": any
+    # Begun before it is certain that it is wanted: yields to others, and is free unless taken.
     is_speculative: bool = False
-    reads_only: bool = False  # for the prompt cache: no answer is wanted beyond one token
-    is_spoken: bool = False  # speech waits for its first words: they are sent as they come
-    begun: str = ""  # the text of an answer that was paused, which goes on after it
+    reads_only: bool = False  # only fills the prompt cache: one token of answer is enough
+    is_spoken: bool = False  # speech waits for the answer: deltas are sent as they come
+    begun: str = ""  # text of a paused answer, to be continued
 
     def after(self, text: str, tokens: int) -> "GenerationRequest":
-        """The rest of an answer whose first `tokens` are `text`."""
+        """Returns the request for the rest of an answer whose first `tokens` are `text`."""
         sampling = self.sampling
         if sampling.max_tokens is not None:
             sampling = replace(sampling, max_tokens=max(1, sampling.max_tokens - tokens))
         return replace(self, begun=self.begun + text, sampling=sampling)
 
     def answered_calls(self) -> list[tuple[str, Any]]:
-        """The names and arguments of the tool calls since the last message of the user."""
+        """Names and arguments of the tool calls since the last message of the user."""
         roles = [message.role for message in self.messages]
         since = len(roles) - roles[::-1].index("user") if "user" in roles else 0
         return [call for message in self.messages[since:] for call in named_calls(message.extra)]
@@ -81,7 +81,7 @@ class GenerationRequest:
 class TokenUsage:
     prompt_tokens: int
     completion_tokens: int
-    cached_tokens: int = field(default=0, compare=False)  # prompt tokens found in the prefix cache
+    cached_tokens: int = field(default=0, compare=False)  # prompt tokens from the prefix cache
 
     @property
     def total_tokens(self) -> int:
@@ -97,9 +97,9 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class GenerationDelta:
-    """A piece of the answer; the last one has `finish_reason`. Their sum is the answer.
+    """A piece of the answer; the last has `finish_reason`. The sum of all is the answer.
 
-    `usage` is that of the request so far, so that it can be billed if the client disconnects; the
+    `usage` covers the request so far, so that it can be billed if the client disconnects; the
     last delta always has it.
     """
 
@@ -107,19 +107,19 @@ class GenerationDelta:
     finish_reason: FinishReason | None = None
     usage: TokenUsage | None = None
     tool_calls: tuple[dict[str, Any], ...] = ()  # OpenAI's delta shape
-    reasoning: str = ""  # not part of the answer
+    reasoning: str = ""  # thoughts, which are not part of the answer
 
     @property
     def has_content(self) -> bool:
         return bool(self.text or self.tool_calls or self.reasoning)
 
     def __add__(self, later: "GenerationDelta") -> "GenerationDelta":
-        """Two consecutive pieces as one."""
+        """Joins two consecutive pieces."""
         return GenerationDelta.joined((self, later))
 
     @staticmethod
     def joined(pieces: Sequence["GenerationDelta"]) -> "GenerationDelta":
-        """Consecutive pieces as one; adding 32,000 one by one would take 0.6 s."""
+        """Joins consecutive pieces; adding 32,000 one by one would take 0.6 s."""
         return GenerationDelta(
             text="".join(piece.text for piece in pieces),
             finish_reason=next((p.finish_reason for p in pieces[::-1] if p.finish_reason), None),
@@ -129,11 +129,11 @@ class GenerationDelta:
         )
 
     def calls(self) -> list[dict[str, Any]]:
-        """The tool calls in the form of messages; the last is cut off where the answer is."""
+        """Tool calls in the form of messages; the last is cut off where the answer is."""
         return [{key: call[key] for key in ("id", "type", "function")} for call in self.tool_calls]
 
     def to_message(self) -> ChatMessage:
-        """The answer as a message of a continued chat: the text and the complete tool calls."""
+        """Converts the answer to a message of a continued chat: text and complete tool calls."""
         whole = [call for call in self.calls() if call_arguments(call["function"]["arguments"])]
         return ChatMessage("assistant", self.text, {"tool_calls": whole} if whole else {})
 
@@ -145,18 +145,18 @@ class ChatCapabilities:
     context_tokens: int  # prompt and answer together
     languages: tuple[str, ...]  # ISO 639-1 codes that the model was trained for
     tools: bool = False
-    max_concurrency: int = 1  # streams generated together; more streams wait
-    pausable: bool = False  # takes `GenerationRequest.begun`, and shares its cores with voices
+    max_concurrency: int = 1  # streams generated together; others wait
+    pausable: bool = False  # honours `GenerationRequest.begun`; shares its cores with voices
 
 
 class ChatEngine(Engine, ABC):
-    """Continues a conversation. The only async kind of engine: it does its own batching."""
+    """Chat model, the only async kind of engine: it does its own batching."""
 
     capabilities: ChatCapabilities
 
     @abstractmethod
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        """Yields the answer while it is generated; closing the generator stops at once.
+        """Yields the answer while it is generated; closing the generator stops the work at once.
 
         Raises ContextLengthExceeded or UnsupportedFeature before the first piece.
         """

@@ -1,4 +1,4 @@
-"""What the header of a GGUF file says, read by llama.cpp's own parser, and how large a cache fits.
+"""Reads the header of a GGUF file with llama.cpp's own parser, and sizes the cache for it.
 
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and the functions of its gguf.h.
 """
@@ -18,20 +18,22 @@ from models.errors import EngineError
 
 logger = logging.getLogger(__name__)
 
-STRING, ARRAY = 8, 9  # of gguf_type
+STRING, ARRAY = 8, 9  # values of gguf_type
 _NUMBERS: dict[int, Any] = dict(
     enumerate(
         (ctypes.c_uint8, ctypes.c_int8, ctypes.c_uint16, ctypes.c_int16, ctypes.c_uint32)
         + (ctypes.c_int32, ctypes.c_float, ctypes.c_bool)
     )
 ) | {10: ctypes.c_uint64, 11: ctypes.c_int64, 12: ctypes.c_double}
-CACHE_BYTES = {"f16": 2.0, "q8_0": 34 / 32}  # of a value
-FREE_SHARE = 0.5  # of the memory beside the weights, for the cache
-MOST_CONTEXT, ENOUGH_CONTEXT, LEAST_CONTEXT = 8192, 4096, 512  # tokens of a stream
+CACHE_BYTES = {"f16": 2.0, "q8_0": 34 / 32}  # per value
+FREE_SHARE = 0.5  # share of the memory beside the weights that the cache may take
+MOST_CONTEXT, ENOUGH_CONTEXT, LEAST_CONTEXT = 8192, 4096, 512  # tokens per stream
 STEP = 256  # tokens
 SLOTS = (8, 4, 2, 1)
-_SPECIAL_TOKENS, _PADDING_TOKENS = 5, 128  # of vocabularies, by llama.cpp's own rule
-_ENCODERS = ("t5", "t5encoder")  # with their decoder llama.cpp's server does not generate
+# How vocabularies of a draft may differ, by llama.cpp's own rule.
+_SPECIAL_TOKENS = 5
+_PADDING_TOKENS = 128
+_ENCODERS = ("t5", "t5encoder")  # llama.cpp's server does not run their decoder
 
 
 class _InitParams(ctypes.Structure):
@@ -40,38 +42,44 @@ class _InitParams(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class GgufModel:
-    """A chat model in a GGUF."""
+    """Description of a chat model in a GGUF file."""
 
-    template: str | None  # in Jinja
-    context_tokens: int  # that it was trained with
-    cache_values: int  # keys and values of a token, in all layers
+    template: str | None  # Jinja
+    context_tokens: int  # context length in training
+    cache_values: int  # keys and values per token, in all layers
     size_bytes: int
 
 
 def read_gguf(library: str, path: str) -> GgufModel:
-    """The model at `path`; `library` is llama.cpp's shared library. Raises EngineError for a file
-    that is no GGUF, or holds something else than a model that chats."""
+    """Reads the model at `path`; `library` is llama.cpp's shared library.
+
+    Raises EngineError for a file that is no GGUF, or holds no chat model.
+    """
     with _opened(library, path) as read:
         return _model_of(read, path)
 
 
 def read_draft(library: str, path: str, draft: str) -> GgufModel:
-    """The model at `draft`, which drafts for the one at `path`. Raises EngineError as `read_gguf`,
-    and for another vocabulary, with which llama.cpp would load it and never use it. Sizes may
-    differ by padding, and the first tokens are special.
+    """Reads the model at `draft`, which drafts for the model at `path`.
+
+    Raises EngineError as `read_gguf`, and for another vocabulary, with which llama.cpp would load
+    the draft and never use it. Sizes may differ by padding, and the first tokens are special.
     """
     with _opened(library, path) as read, _opened(library, draft) as read_drafts:
-        known, drafted = (one("tokenizer.ggml.tokens") or [] for one in (read, read_drafts))
+        tokens, drafted = (of("tokenizer.ggml.tokens") or [] for of in (read, read_drafts))
         model = _model_of(read_drafts, draft)
-    shared = slice(_SPECIAL_TOKENS, min(len(known), len(drafted)))
-    if known[shared] != drafted[shared] or abs(len(known) - len(drafted)) > _PADDING_TOKENS:
+    shared = slice(_SPECIAL_TOKENS, min(len(tokens), len(drafted)))
+    if tokens[shared] != drafted[shared] or abs(len(tokens) - len(drafted)) > _PADDING_TOKENS:
         raise EngineError(f"{draft} cannot draft for {path}: its vocabulary is another")
     return model
 
 
 @contextmanager
 def _opened(library: str, path: str) -> Iterator[Callable[[str], Any]]:
-    """Reads values of the header by key. Raises EngineError, also for a file that is cut off."""
+    """Opens a header; yields a function that reads a value by key.
+
+    Raises EngineError, also for a file that is cut off.
+    """
     gguf = ctypes.CDLL(library)
     gguf.gguf_init_from_file.argtypes = [ctypes.c_char_p, _InitParams]
     for function in (gguf.gguf_init_from_file, gguf.gguf_get_val_data, gguf.gguf_get_arr_data):
@@ -94,19 +102,20 @@ def _opened(library: str, path: str) -> Iterator[Callable[[str], Any]]:
 
 
 def _check_size(gguf: Any, header: ctypes.c_void_p, path: str) -> None:
-    """Of a file that is cut off llama.cpp would only say that its parameters are wrong."""
+    """Refuses a file that is cut off, for which llama.cpp's error is misleading."""
     data, size = gguf.gguf_get_data_offset(header), os.path.getsize(path)
     ends = [
-        data + gguf.gguf_get_tensor_offset(header, one) + gguf.gguf_get_tensor_size(header, one)
-        for one in map(ctypes.c_int64, range(gguf.gguf_get_n_tensors(header)))
+        data + gguf.gguf_get_tensor_offset(header, index) + gguf.gguf_get_tensor_size(header, index)
+        for index in map(ctypes.c_int64, range(gguf.gguf_get_n_tensors(header)))
     ]
     if size < (least := max(ends, default=0)):
         raise EngineError(f"{path} is cut off: it has {size} of {least} bytes")
 
 
 def _value(gguf: Any, header: ctypes.c_void_p, key: str) -> Any:
-    """A number, a text, or a list of numbers or of bytes; None without that key, and for other
-    lists."""
+    """Reads a number, a text, or a list of texts or numbers; None for others and without the
+    key.
+    """
     at = ctypes.c_int64(gguf.gguf_find_key(header, key.encode()))
     if at.value < 0:
         return None
@@ -127,8 +136,8 @@ def _model_of(read: Callable[[str], Any], path: str) -> GgufModel:
     name = str(read("general.architecture"))
 
     def of(key: str, default: Any = None) -> Any:
-        found = read(f"{name}.{key}")
-        return default if found is None else found
+        value = read(f"{name}.{key}")
+        return default if value is None else value
 
     kind = read("general.type") or "model"
     if name == "clip" or kind == "mmproj":
@@ -157,16 +166,16 @@ def _model_of(read: Callable[[str], Any], path: str) -> GgufModel:
 def fitted(
     config: LlamaCppConfig, model: GgufModel, draft: GgufModel | None = None
 ) -> LlamaCppConfig:
-    """With the context and the slots for which there is memory, where it does not name them.
+    """Chooses the context and the slots that fit the free memory, where `config` names none.
 
-    Context counts first, up to ENOUGH_CONTEXT, then slots. Raises EngineError when there is too
-    little memory for any.
+    Context comes first, up to ENOUGH_CONTEXT, then slots. Raises EngineError when memory is too
+    small for any.
     """
     if config.context_tokens and config.parallel:
         return config
     models = [model, *filter(None, [draft])]
-    token_bytes = CACHE_BYTES[config.cache_type] * max(1, sum(one.cache_values for one in models))
-    free = free_bytes() - sum(one.size_bytes for one in models)
+    token_bytes = CACHE_BYTES[config.cache_type] * max(1, sum(part.cache_values for part in models))
+    free = free_bytes() - sum(part.size_bytes for part in models)
     tokens = int(free * FREE_SHARE / token_bytes)
     most = min(model.context_tokens, MOST_CONTEXT)
     slots = (config.parallel,) if config.parallel else SLOTS

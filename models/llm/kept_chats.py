@@ -1,4 +1,4 @@
-"""The prompts of chats that lost their slot, kept in memory until these chats go on."""
+"""Prompt caches of chats that lost their slot, kept in memory until these chats continue."""
 
 import json
 import logging
@@ -15,19 +15,19 @@ from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-# llama.cpp saves to files. A descriptor of memory without a name is one, which never lies on a
-# disk, which no other user can open, and which ends with this process.
+# llama.cpp saves to files. An anonymous file in memory never reaches a disk, cannot be opened by
+# other users, and ends with this process.
 FOLDER = "/proc/self/fd/"
-# To save and restore 414 tokens of SmolLM2 takes 50 ms on busy cores, and to read them 8 s.
+# Saving and restoring 414 tokens of SmolLM2 takes 50 ms on busy cores, processing them again 8 s.
 LEAST_TOKENS = 128
-FREE_SHARE = 0.25  # of free memory
-AGE_S = 900.0  # for which a chat is kept that does not go on
-_LOOK_S = 30.0  # at the age
+FREE_SHARE = 0.25  # share of free memory
+AGE_S = 900.0  # how long a chat is kept that does not continue
+_LOOK_S = 30.0  # between two checks of the age
 _ANSWER_S = 60.0  # llama.cpp answers between two batches
 
 
 class _Memory:
-    """Memory with a descriptor, which ends with this object."""
+    """Anonymous file in memory, closed with this object."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -42,10 +42,11 @@ class _Memory:
 
 
 class KeptChats:
-    """Saves the prompt cache of a chat whose slot another one takes, and restores it when the chat
-    goes on: for its owner only, by the rule with which `Slots` finds a cache.
+    """Store of prompt caches of chats that lose their slot, which restores them when a chat
+    continues.
 
-    No request fails by it: after the first failure nothing is kept, and prompts are read again.
+    A cache is restored for its owner only, by the rule with which `Slots` finds a cache. No request
+    fails because of it: after the first failure nothing is kept, and prompts are processed again.
     """
 
     def __init__(self, address: str, key: str, token_bytes: float, most_bytes: int) -> None:
@@ -54,14 +55,16 @@ class KeptChats:
         self._headers = {"Authorization": f"Bearer {key}", "Connection": "close"}
         self._token_bytes = token_bytes
         self._most_bytes = most_bytes if hasattr(os, "memfd_create") else 0  # only Linux has it
-        self._chats: dict[CachedChat, _Memory] = {}  # the oldest first
+        self._chats: dict[CachedChat, _Memory] = {}  # oldest first
         self._asked: _Memory | None = None  # llama.cpp may still use it
         self._lock = threading.RLock()
         self._has_watch = False
 
     def exchange(self, slot: Slot) -> bool:
-        """Saves the chat that loses the slot, and restores the one that takes it. Returns whether
-        its prompt is in the slot again. Blocking."""
+        """Saves the chat that loses the slot, and restores the chat that takes it; blocking.
+
+        Returns whether the prompt of that chat is in the slot again.
+        """
         if slot.previous is slot.chat or not self._most_bytes:
             return False
         with self._lock:
@@ -82,7 +85,7 @@ class KeptChats:
             return True
 
     def stop(self, reason: str) -> None:
-        """Drops all chats, and keeps no others."""
+        """Drops all chats and keeps no more."""
         logger.warning("chats_not_kept", extra={"reason": reason})
         with self._lock:
             self._most_bytes = 0
@@ -104,7 +107,9 @@ class KeptChats:
                 threading.Thread(target=_watch, args=[weakref.ref(self)], daemon=True).start()
 
     def _make_room(self, size: int = 0) -> bool:
-        """Drops chats that are too old, and the oldest until `size` bytes more fit, if they can."""
+        """Drops expired chats, and the oldest ones until `size` more bytes fit; returns if they
+        do.
+        """
         kept = sum(memory.size_bytes for memory in self._chats.values())
         most = min(self._most_bytes, int((kept + free_bytes()) * FREE_SHARE))
         for chat, memory in list(self._chats.items()):
@@ -115,15 +120,15 @@ class KeptChats:
         return size <= most
 
     def drop_old(self) -> bool:
-        """Drops chats that are too old; whether there are others."""
+        """Drops expired chats; returns whether any are left."""
         with self._lock:
             self._make_room()
             self._has_watch = bool(self._chats)
             return self._has_watch
 
     def _ask(self, action: str, slot: Slot, memory: _Memory) -> None:
-        """Lets llama.cpp save or restore the slot. Raises OSError or HTTPException."""
-        # If there is no answer, it may still be done: the descriptor stays open then, so that no
+        """Asks llama.cpp to save or restore the slot. Raises OSError or HTTPException."""
+        # Without an answer llama.cpp may still use the file: its descriptor stays open, so that no
         # other file gets its number.
         self._asked = memory
         connection = HTTPConnection(self._address, timeout=_ANSWER_S)
@@ -140,7 +145,7 @@ class KeptChats:
 
 
 def _watch(reference: "weakref.ref[KeptChats]") -> None:
-    """Drops old chats until there is none, or the engine is gone; runs in a thread."""
+    """Drops expired chats until none is left or the engine is gone; runs in a thread."""
     while (kept_chats := reference()) is not None and kept_chats.drop_old():
         del kept_chats
         time.sleep(_LOOK_S)

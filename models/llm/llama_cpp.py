@@ -50,18 +50,18 @@ from models.memory import give_back_cleared
 from models.runtimes.openmp import AdaptiveBarriers
 from models.weights.store import WeightStore
 
-# Between two deliveries of a text that is read, which may be two tokens then. Each wakes the event
-# loop and the client on cores that the model needs: with four streams on two cores, deliveries of
-# each token left 0.86 of the engine's speed (the mean of five runs), and these 0.95 (of three).
+# Interval between deliveries of a text that is read, not spoken. Each delivery wakes the event loop
+# and the client on cores that the model needs: with four streams on two cores, delivering each
+# token left 0.86 of the engine's speed (mean of five runs), this interval 0.95 (of three).
 DELIVERY_S = 0.05
-GGUF = "model.gguf"  # of an artefact
+GGUF = "model.gguf"  # file of an artefact
 _SEEDS = 2**32 - 1  # llama.cpp reads the largest 32-bit number as a random seed
 
 Chunk = dict[str, Any]
 
 
 class LlamaCppEngine(ChatEngine):
-    """One llama.cpp server object with `config.parallel` slots.
+    """llama.cpp in this process: one server object with `config.parallel` slots.
 
     Each stream has a thread, which waits in llama.cpp without the GIL; streams beyond the number of
     slots wait for a thread.
@@ -81,7 +81,7 @@ class LlamaCppEngine(ChatEngine):
         self.capabilities = ChatCapabilities(
             context_tokens=config.context_tokens,
             languages=config.languages,
-            # In this notation the calls of an answer are read.
+            # AnswerReader parses this notation of tool calls.
             tools=config.chat_template is not None or ("tools" in template and MARK in template),
             max_concurrency=config.parallel,
             pausable=not config.gpu_layers,
@@ -109,7 +109,7 @@ class LlamaCppEngine(ChatEngine):
         if request.tools and not self.capabilities.tools:
             raise UnsupportedFeature("this model does not support tools")
         config = self._config
-        sampling = request.sampling.over(config.temperature, config.top_p)
+        sampling = request.sampling.with_defaults(config.temperature, config.top_p)
         request = replace(request, sampling=sampling)
         if is_json_or_calls(request):
             async with aclosing(self._calls_or_json(request)) as deltas:
@@ -129,7 +129,7 @@ class LlamaCppEngine(ChatEngine):
         )
         finish: FinishReason | None = None
         text = ""
-        written = 0  # tokens up to the end of `text`
+        text_tokens = 0  # tokens up to the end of `text`
         async with aclosing(
             self._chunks(request, _to_body(request, grammar, config.context_tokens))
         ) as lists:
@@ -137,19 +137,19 @@ class LlamaCppEngine(ChatEngine):
                 delta, ended = _read(chunks, reader)
                 if delta.text and delta.usage is not None and request.tools:
                     text += delta.text
-                    written = delta.usage.completion_tokens
+                    text_tokens = delta.usage.completion_tokens
                 if (name := reader.unmarked_call) is not None and delta.usage is not None:
                     await lists.aclose()
-                    used = replace(delta.usage, completion_tokens=written)
+                    used = replace(delta.usage, completion_tokens=text_tokens)
                     if delta.text:
                         yield replace(delta, usage=used)
                     async for other in self._instead_of(name, request, text, used):
                         yield other
                     return
-                finish = delta.finish_reason or finish  # may be a batch before the end
+                finish = delta.finish_reason or finish  # may come a batch before the end
                 if ended:
                     delta += reader.finish(finish)
-                    async for _ in lists:  # to its end: the next turn of the chat reuses the slot
+                    async for _ in lists:  # drains it, so that the chat's next turn reuses the slot
                         pass
                     yield delta
                     return
@@ -164,11 +164,14 @@ class LlamaCppEngine(ChatEngine):
     async def _calls_or_json(
         self, request: GenerationRequest
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """Calls where the model begins with one, else JSON: under a grammar of both, models that
-        write calls without the marker always chose JSON, and made up what a tool would tell."""
+        """Generates calls where the model begins with one, else JSON.
+
+        Under a grammar of both, models that write calls without the marker always chose JSON, and
+        invented the tool's result.
+        """
         calls = False
         in_json = replace(request, tool_choice="none")
-        await self._grammar(in_json)  # a refused schema is an error even if a call comes first
+        await self._grammar(in_json)  # an invalid schema is an error even if a call comes first
         free = replace(request, response_format=None)
         async with aclosing(self.generate(free)) as deltas:
             async for delta in deltas:
@@ -185,10 +188,10 @@ class LlamaCppEngine(ChatEngine):
     async def _instead_of(
         self, name: str, request: GenerationRequest, text: str, used: TokenUsage
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """What follows `text` in place of an unmarked call of `name`, whose tokens do not count.
+        """Replaces an unmarked call of `name` after `text`; its tokens do not count.
 
-        Calls that obey their grammar; words where there is no such function, without the tools,
-        since a model that sees them would call it again.
+        Generates calls under their grammar. Where there is no such function, generates words
+        without the tools, since a model that sees them would call it again.
         """
         rest = request.after(text, used.completion_tokens)
         words = replace(rest, tools=(), tool_choice="none")
@@ -210,8 +213,10 @@ class LlamaCppEngine(ChatEngine):
     async def _calls_or_words(
         self, calls: GenerationRequest, words: GenerationRequest
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """Calls, or words where each call has its result already: small models repeat it until the
-        client gives up."""
+        """Generates calls, or words where each call has its result already.
+
+        Small models repeat such calls until the client gives up.
+        """
         async with aclosing(self.generate(calls)) as deltas:
             pieces = [delta async for delta in deltas]
         answered = calls.answered_calls()
@@ -225,7 +230,7 @@ class LlamaCppEngine(ChatEngine):
                 yield delta
 
     async def _grammar(self, request: GenerationRequest) -> Grammar | TextMatcher | None:
-        """Raises SchemaError."""
+        """Returns the grammar of the answer, if any. Raises SchemaError."""
         try:
             if (grammar := cached_grammar(request)) is not None:
                 return grammar
@@ -239,11 +244,11 @@ class LlamaCppEngine(ChatEngine):
     async def _chunks(
         self, request: GenerationRequest, body: Chunk
     ) -> AsyncGenerator[list[Chunk], None]:
-        """What llama.cpp answers, over the pauses of a long prompt; closing it stops the work.
+        """Yields llama.cpp's chunks across the pauses of a long prompt; closing it stops the work.
 
-        A prompt that was stopped continues in its slot, whose cache has its first batches.
+        A paused prompt continues in its slot, whose cache has its first batches.
         """
-        cached: int | None = None  # tokens of an earlier turn
+        cached: int | None = None  # tokens cached by an earlier turn
         async with self._prompts.stream(request) as prompt:
             while True:
                 every_s = 0.0 if request.is_spoken else DELIVERY_S
@@ -265,8 +270,8 @@ class LlamaCppEngine(ChatEngine):
                         return
                 finally:
                     stream.close()  # the thread sees it at the next chunk
-                    if not work.cancel():  # it does not wait for a thread any more
-                        # Else the next request would wait behind prompts that nothing reads.
+                    if not work.cancel():  # it has already started
+                        # Otherwise the next request would wait behind abandoned prompts.
                         await asyncio.wrap_future(work)
                 await prompt.pause()
 
@@ -294,18 +299,18 @@ class LlamaCppEngine(ChatEngine):
             self._barriers.look()  # the first batch of a long prompt takes longer than a look
             try:
                 self._server.handle_chat_completions(body, push_or_pause)
-            except RuntimeError as error:  # of its JSON or template, before the first chunk
+            except RuntimeError as error:  # its JSON or template, before the first chunk
                 message = f"the model refuses the messages: {error}"
                 raise InvalidEngineRequest(message) from error
             finally:
                 slot.chat.tokens = _cached_tokens(last) or slot.chat.tokens
-                # Of models with a sliding window or a recurrent state, whose cache has more parts.
+                # The cache of a sliding window or a recurrent state has parts that are not saved.
                 if is_restored and first.get("prompt_progress", {}).get("cache") == 0:
                     self._kept.stop("llama.cpp does not use the restored cache of this model")
 
 
 def _cached_tokens(chunk: Chunk) -> int:
-    """The tokens in the cache of a slot after `chunk`; 0 for one that does not say it."""
+    """Tokens in the cache of a slot after `chunk`; 0 if the chunk does not tell."""
     if progress := chunk.get("prompt_progress"):
         return int(progress["processed"])
     timings = chunk.get("timings", {})
@@ -315,7 +320,7 @@ def _cached_tokens(chunk: Chunk) -> int:
 def _compile(
     request: GenerationRequest, library: str, budget: WorkBudget
 ) -> Grammar | TextMatcher | None:
-    """Raises SchemaError."""
+    """Compiles the grammar of the answer; blocking. Raises SchemaError."""
     try:
         if grammar := answer_grammar(request, budget=budget):
             to_gbnf(grammar)  # up to 50 ms; cached for `_to_body`
@@ -325,27 +330,31 @@ def _compile(
     except SchemaError as error:
         with suppress(SchemaError):
             return TextMatcher(library, to_llguidance(request))
-        raise error  # which names the keyword
+        raise error  # its message names the keyword
 
 
 def file_of(config: GgufConfig, weights: WeightStore) -> str:
-    """The path of the model. Raises WeightsMissing or WeightsCorrupt for one of the catalogue."""
+    """Path of the model. Raises WeightsMissing or WeightsCorrupt for an artefact of the
+    catalogue.
+    """
     return config.weights if config.unverified else str(weights.folder(config.weights) / GGUF)
 
 
 def start_server(
     config: LlamaCppConfig, path: str, draft: str | None = None, key: str | None = None
 ) -> Any:
-    """llama.cpp's server object with the model at `path`, and the model `draft` of
-    `config.draft`; `key` is for its own port. Raises EngineError."""
+    """Starts llama.cpp's server object with the model at `path`. Raises EngineError.
+
+    `draft` is the path of the model of `config.draft`; `key` protects llama.cpp's own port.
+    """
     import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = path
     params.n_gpu_layers = config.gpu_layers
     if not config.gpu_layers:
-        # Most tensors are copied into another layout for the processor. A mapped file would stay
-        # in memory beside the copies: 2.27 GB with 1.5 billion parameters, not 1.67.
+        # Most tensors are copied into the processor's layout. A mapped file would stay in memory
+        # beside the copies: 2.27 GB instead of 1.67 with 1.5 billion parameters.
         params.load_mode = xllamacpp.llama_load_mode.LLAMA_LOAD_MODE_NONE
     params.n_parallel = config.parallel
     params.n_ctx = config.parallel * config.context_tokens
@@ -355,21 +364,24 @@ def start_server(
     cache_type = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{config.cache_type.upper()}")
     params.cache_type_k = params.cache_type_v = cache_type
     if config.draft is not None:
-        kinds, speculation = xllamacpp.common_speculative_type, params.speculative
+        kinds = xllamacpp.common_speculative_type
+        speculation = params.speculative
         speculation.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
         drafts = speculation.draft
-        drafts.mparams.path, drafts.n_gpu_layers = draft, config.gpu_layers
-        drafts.n_max, drafts.p_min = config.draft.most_tokens, config.draft.least_probability
+        drafts.mparams.path = draft
+        drafts.n_gpu_layers = config.gpu_layers
+        drafts.n_max = config.draft.most_tokens
+        drafts.p_min = config.draft.least_probability
         drafts.cache_type_k = drafts.cache_type_v = cache_type
         drafts.cpuparams.n_threads = drafts.cpuparams_batch.n_threads = threads
     params.ctx_shift = False  # a full context ends the answer; messages are never dropped
     if config.chat_template is not None:
         params.chat_template = (CONFIGS_DIR / "llm" / config.chat_template).read_text()
     params.prefill_assistant = False  # an assistant's last message is history, not a draft
-    params.cache_ram_mib = 0  # it would find the prompts of all owners
+    params.cache_ram_mib = 0  # it would be shared by all owners
     params.fit_params = False
     params.verbosity = 0  # its log could show users' text
-    # llama.cpp always opens an HTTP port of its own, of which only `KeptChats` knows the key.
+    # llama.cpp always opens an HTTP port of its own; only `KeptChats` has its key.
     params.hostnames = ["127.0.0.1"]
     params.api_keys = [key or secrets.token_urlsafe(32)]
     params.slot_save_path = FOLDER
@@ -385,7 +397,7 @@ def start_server(
 def _to_body(
     request: GenerationRequest, grammar: Grammar | TextMatcher | None, context_tokens: int
 ) -> dict[str, Any]:
-    """The body of the request for llama.cpp's chat route."""
+    """Builds the body for llama.cpp's chat route."""
     constrained = is_constrained_throughout(request)
     sampling = request.sampling
     penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
@@ -395,12 +407,12 @@ def _to_body(
     body: dict[str, Any] = {
         "messages": messages,
         "continue_final_message": bool(request.begun),
-        # The text that is read may go on: the head of an answer would be read for nothing.
+        # A speculatively read text may continue: the head of an answer would be wasted.
         "add_generation_prompt": not (request.begun or request.reads_only),
         "stream": True,
         "stream_options": {"include_usage": True},
-        "timings_per_token": True,  # token counts so far
-        "return_progress": True,  # a chunk for each prompt batch, at which a stream can be closed
+        "timings_per_token": True,  # has the token counts so far
+        "return_progress": True,  # sends a chunk per prompt batch, where a stream can be closed
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
@@ -410,7 +422,7 @@ def _to_body(
         "seed": -1 if sampling.seed is None else sampling.seed % _SEEDS,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
-        # All of the answer, and no more: llama.cpp allocates 4 bytes for each.
+        # Covers the whole context, and no more: llama.cpp allocates 4 bytes per token.
         "repeat_last_n": context_tokens if penalised else 0,
         "chat_template_kwargs": {
             **request.template_kwargs,
@@ -426,8 +438,10 @@ def _to_body(
 
 
 def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, bool]:
-    """The delta of some of llama.cpp's chunks, with the usage so far, and whether the answer ends
-    in them. Raises EngineError when one of them is an error."""
+    """Reads llama.cpp's chunks; returns their delta with the usage so far, and if the answer ends.
+
+    Raises EngineError when a chunk is an error.
+    """
     pieces: list[GenerationDelta] = []
     usage: TokenUsage | None = None
     ended = False
@@ -436,16 +450,25 @@ def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, b
             raise _to_error(chunk["error"])
         timings = chunk.get("timings", {})
         if "usage" in chunk:
-            used, ended = chunk["usage"], True
+            used = chunk["usage"]
+            ended = True
             cached = timings.get("cache_n", 0)
-            usage = TokenUsage(used["prompt_tokens"], used["completion_tokens"], cached)
+            usage = TokenUsage(
+                prompt_tokens=used["prompt_tokens"],
+                completion_tokens=used["completion_tokens"],
+                cached_tokens=cached,
+            )
         elif timings:
             cached, read = timings["cache_n"], timings["prompt_n"]
-            usage = TokenUsage(cached + read, timings["predicted_n"], cached)
+            usage = TokenUsage(
+                prompt_tokens=cached + read,
+                completion_tokens=timings["predicted_n"],
+                cached_tokens=cached,
+            )
         for choice in chunk["choices"]:
-            said = choice["delta"]
-            pieces.append(reader.feed(said.get("content") or "", usage))
-            reasoning = said.get("reasoning_content") or ""
+            choice_delta = choice["delta"]
+            pieces.append(reader.feed(choice_delta.get("content") or "", usage))
+            reasoning = choice_delta.get("reasoning_content") or ""
             finish = choice["finish_reason"]
             if reasoning or finish:
                 pieces.append(GenerationDelta(finish_reason=finish, reasoning=reasoning))
@@ -468,10 +491,10 @@ def _to_error(error: dict[str, Any]) -> EngineError:
 
 
 class ChunkStream:
-    """A queue of the chunks of one answer, from a thread with callbacks to an event loop.
+    """Queue of the chunks of one answer, from a thread with callbacks to an event loop.
 
     The thread never waits for the loop; a slow loop takes more chunks at once. After the first text
-    it is woken by text at most every `delivery_s`.
+    the loop is woken for text at most every `delivery_s`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, delivery_s: float = 0.0) -> None:
@@ -480,36 +503,36 @@ class ChunkStream:
         self._has_text = False
         self._woken_at = 0.0
         self._ready = asyncio.Event()
-        self._signalled = False  # a wake-up of the loop is scheduled: one serves many chunks
+        self._signalled = False  # a wake-up of the loop is scheduled, for all chunks until then
         self._chunks: deque[Chunk] = deque()
         self._error: BaseException | None = None
         self._ended = False
         self._closed = False
 
     def run(self, generate: Callable[[Chunk, Callable[[Chunk], bool]], None], body: Chunk) -> None:
-        """In the thread: runs `generate(body, callback)` until it ends or the stream is closed."""
+        """Runs `generate(body, callback)` until it ends or the stream is closed; in the thread."""
         try:
             if not self._closed:
                 generate(body, self._push)
-        except Exception as error:  # any error: `take` raises it in the loop
+        except Exception as error:  # `take` raises it in the loop
             self._error = error
         finally:
             self._ended = True
             self._wake()
 
     def close(self) -> None:
-        """In the loop: the next callback stops the thread."""
+        """Stops the thread at its next callback; called in the loop."""
         self._closed = True
 
     async def take(self) -> list[Chunk]:
-        """In the loop: waits for chunks and takes all that are ready; none at the end.
+        """Waits for chunks and takes all that are ready, none at the end; called in the loop.
 
         Raises what `run` caught.
         """
         while True:
             await self._ready.wait()
             self._ready.clear()
-            # In this order: a chunk pushed after the next line wakes the loop again.
+            # The order matters: a chunk pushed after the next line wakes the loop again.
             self._signalled = False
             ended = self._ended
             if chunks := [self._chunks.popleft() for _ in range(len(self._chunks))]:
@@ -522,7 +545,7 @@ class ChunkStream:
                 return []
 
     def _push(self, chunk: Chunk) -> bool:
-        """In the thread. True stops the generation."""
+        """Queues a chunk, in the thread; True stops the generation."""
         self._chunks.append(chunk)
         has_text = any(choice["delta"].get("content") for choice in chunk.get("choices", ()))
         is_due = time.monotonic() - self._woken_at >= self._delivery_s
@@ -538,5 +561,5 @@ class ChunkStream:
         self._woken_at = time.monotonic()
         try:
             self._loop.call_soon_threadsafe(self._ready.set)
-        except RuntimeError:  # the loop is closed: there is no consumer
+        except RuntimeError:  # the loop is closed, so there is no consumer
             self._closed = True

@@ -1,4 +1,4 @@
-"""Long prompts of an engine that processes prompts in batches, in the order of their slots."""
+"""Queue of long prompts, for an engine that processes prompts in batches in slot order."""
 
 import asyncio
 import math
@@ -9,13 +9,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from models.fairness.slots import FairSlots
 from models.llm.base import GenerationRequest
 
-# About 250 tokens: 2 s on two cores, in which no other prompt would begin and no other stream get
-# more than a token a batch.
+# About 250 tokens: 2 s on two cores, during which no other prompt would begin and no other stream
+# get more than a token per batch.
 LONG_CHARS = 1000
-NEW_S = 2.0  # from its prompt on, for which a stream of another tenant is new
-# A long prompt pauses for as many times the work of long prompts, its own and of those before it
-# that were cancelled, for a new stream, and for as long as that work for one that is older. Clients
-# that left after 2 s kept the chat of another waiting for 18 s without the first; without the
+NEW_S = 2.0  # how long a stream of another tenant counts as new, after its prompt
+# Pauses of a long prompt, in multiples of the work of long prompts (its own, and of cancelled ones
+# before it) for a new stream of another tenant; an older stream gets pauses as long as that work.
+# Without the first, clients that left after 2 s kept another's chat waiting for 18 s; without the
 # second, on busy cores, each token of a chat waited for a batch of 4 s.
 PAUSES = 2.0
 MOST_OWED_S = 10.0
@@ -23,20 +23,20 @@ _POLL_S = 0.02
 
 
 class PromptQueue:
-    """Long prompts are processed one at a time, of tenants in turn, and pause between two batches
-    while there is a stream of another tenant.
+    """Queue that processes long prompts one at a time, with tenants in turn.
 
-    Without it, eight prompts of 870 tokens of one tenant kept the next one waiting for a minute.
+    They pause between two batches while there is a stream of another tenant. Without the queue,
+    eight prompts of 870 tokens of one tenant kept the next tenant waiting for a minute.
     """
 
     def __init__(self) -> None:
         self._slots = FairSlots(1)
         self._streams: set[LongPrompt] = set()
-        self._owed_s = 0.0  # of pauses, by the long prompts to the streams of other tenants
+        self._owed_s = 0.0  # pauses that long prompts owe to the streams of other tenants
 
     @asynccontextmanager
     async def stream(self, request: GenerationRequest) -> AsyncIterator["LongPrompt"]:
-        """Around a stream; waits for the turn of a long prompt."""
+        """Registers a stream while it runs; a long prompt first waits for its turn."""
         is_long = sum(len(message.content) for message in request.messages) > LONG_CHARS
         async with AsyncExitStack() as places:
             if is_long:
@@ -51,12 +51,12 @@ class PromptQueue:
                 self._streams.remove(prompt)
 
     def owe(self, worked_s: float) -> None:
-        """To be called when a long prompt has worked; in any thread."""
+        """Records work of a long prompt, which earns others a pause; in any thread."""
         self._owed_s = min(self._owed_s + PAUSES * worked_s, MOST_OWED_S)
 
     def owes(self, owner: str) -> bool:
         """Whether a stream of another tenant is owed a pause of the owner's; in any thread."""
-        return self._owed_s > 0 and any(one.owner != owner for one in list(self._streams))
+        return self._owed_s > 0 and any(stream.owner != owner for stream in list(self._streams))
 
     async def pause(self, owner: str) -> None:
         """Waits for the streams of other tenants."""
@@ -64,20 +64,22 @@ class PromptQueue:
             began = time.monotonic()
             await asyncio.sleep(_POLL_S)
             since = began - NEW_S
-            is_new = any(one.owner != owner and one.processed_at > since for one in self._streams)
+            is_new = any(
+                stream.owner != owner and stream.processed_at > since for stream in self._streams
+            )
             self._owed_s -= (time.monotonic() - began) * (1.0 if is_new else PAUSES)
         self._owed_s = 0.0
 
 
 class LongPrompt:
-    """The prompt of one stream; a short one never pauses."""
+    """Prompt of one stream; a short prompt never pauses."""
 
     def __init__(self, queue: PromptQueue, owner: str, places: AsyncExitStack | None) -> None:
         self.owner = owner
-        self.processed_at = math.inf  # by time.monotonic; inf before
+        self.processed_at = math.inf  # by time.monotonic; infinite until then
         self.is_paused = False
         self._queue = queue
-        self._places = places  # of a long one that is processed
+        self._places = places  # held while a long prompt is processed
         self._works_since = time.monotonic()
 
     def pauses(self) -> bool:
@@ -93,7 +95,7 @@ class LongPrompt:
         self._works_since = time.monotonic()
 
     async def finish(self) -> None:
-        """The prompt was processed: the next long one may begin."""
+        """Marks the prompt as processed, so that the next long one may begin."""
         if self.processed_at < math.inf:
             return
         self.note_work()
@@ -103,7 +105,7 @@ class LongPrompt:
             await places.aclose()
 
     def note_work(self) -> None:
-        """At the end of a batch, and of the work."""
+        """Records the work since the last call, at the end of a batch or of the prompt."""
         if self._places is not None:
             now = time.monotonic()
             self._queue.owe(now - self._works_since)

@@ -1,4 +1,4 @@
-"""The slots of a server with prompt caches, which tenants never share."""
+"""Slots of a server with prompt caches, which tenants never share."""
 
 import json
 import os
@@ -10,43 +10,43 @@ from dataclasses import dataclass, field
 from models.errors import EngineOverloaded
 from models.llm.base import GenerationRequest
 
-STOPPING_S = 1.0  # at most for which a request waits for its cache
+STOPPING_S = 1.0  # the longest that a request waits for its cache
 
 PromptHashes = tuple[int, ...]
-"""A hash of the head of a prompt (tools and such), then one of each message."""
+"""Hash of the head of a prompt (such as its tools), then a hash per message."""
 
 
 @dataclass(slots=True, eq=False)
 class CachedChat:
     """A chat whose prompt is cached."""
 
-    owner: str | None = None  # None: that of a slot that was never used
+    owner: str | None = None  # None for a slot that was never used
     hashes: PromptHashes = ()
     is_draft: bool = True  # all its requests were speculative
-    tokens: int = 0  # in the cache
+    tokens: int = 0  # length of the cache
 
 
 @dataclass(slots=True)
 class Slot:
     index: int
     chat: CachedChat = field(default_factory=CachedChat)
-    previous: CachedChat = field(default_factory=CachedChat)  # is `chat` where that continues
+    previous: CachedChat = field(default_factory=CachedChat)  # same as `chat` if that continues
     used_at: int = 0
     busy: bool = False
-    is_speculative: bool = False  # what it is busy with
+    is_speculative: bool = False  # whether its current request is
 
 
 class Slots:
-    """Assigns requests to slots by their prompt caches, which tenants never share.
+    """Assignment of requests to slots by their prompt caches, which tenants never share.
 
-    A cached prefix shortens the time to the first token, so one tenant could find out another's
-    prompts by timing (a side channel); a slot that changes its owner therefore begins with an empty
+    A cached prefix shortens the time to the first token, so a tenant could find out another's
+    prompts by timing (a side channel). A slot that changes its owner therefore begins with an empty
     cache. Threads take slots; there are never more threads than slots.
 
-    A request waits up to STOPPING_S for a cache that is in use, if either is speculative, or if it
-    continues an answer: the work that the request replaces is being stopped. Without the wait, a
-    tenth of the spoken turns of four sessions read 80 to 570 tokens again, in another slot, and
-    were answered after 3 to 9 s.
+    A request waits up to STOPPING_S for a cache in use if either request is speculative, or if it
+    continues an answer: the work that it replaces is being stopped. Without the wait, a tenth of
+    the spoken turns of four sessions processed 80 to 570 tokens again in another slot, and were
+    answered after 3 to 9 s.
     """
 
     def __init__(self, number: int) -> None:
@@ -56,8 +56,10 @@ class Slots:
 
     @contextmanager
     def take(self, request: GenerationRequest) -> Iterator[Slot]:
-        """The slot of a request. Raises EngineOverloaded when a speculative one would begin without
-        its cache, since that is in use."""
+        """Takes a slot for a request.
+
+        Raises EngineOverloaded when the cache of a speculative request stays in use.
+        """
         hashes = prompt_hashes(request)
 
         def is_awaited(slot: Slot) -> bool:
@@ -84,7 +86,8 @@ class Slots:
             slot.chat.is_draft &= request.is_speculative
             self._clock += 1
             slot.used_at = self._clock
-            slot.busy, slot.is_speculative = True, request.is_speculative
+            slot.busy = True
+            slot.is_speculative = request.is_speculative
         try:
             yield slot
         finally:
@@ -94,17 +97,17 @@ class Slots:
 
 
 def prompt_hashes(request: GenerationRequest) -> PromptHashes:
-    """Hashes of the messages: a prompt that continues another begins with the other's hashes."""
+    """Hashes a prompt; one that continues another begins with the other's hashes."""
     kwargs = request.template_kwargs
     head = json.dumps([request.cache_key, request.tools, kwargs, request.enable_thinking])
-    said = (json.dumps([m.role, m.content, m.extra]) for m in request.messages)
-    return (hash(head), *map(hash, said))
+    messages = (json.dumps([m.role, m.content, m.extra]) for m in request.messages)
+    return (hash(head), *map(hash, messages))
 
 
 def best_chat(
     chats: Iterable[CachedChat], owner: str | None, hashes: PromptHashes
 ) -> CachedChat | None:
-    """The cached chat of the owner that `hashes` continue, perhaps with another last message."""
+    """Finds the owner's cached chat that `hashes` continue, perhaps with another last message."""
 
     def common(chat: CachedChat) -> int:
         return len(os.path.commonprefix([chat.hashes, hashes]))

@@ -21,14 +21,14 @@ _ECHO = re.compile(r"</?tool_response>\n?")
 _BEGINNINGS = (MARK, "<tool_response>\n", "</tool_response>\n")
 _HEAD = re.compile(r'\s*\{"name": "([a-zA-Z0-9_-]{1,64})", "arguments": (?=\{)')
 _MAX_HEAD = 120  # characters before the arguments
-MOST_DEPTH = 64  # of arguments, as of a body
+MOST_DEPTH = 64  # nesting of arguments, as of a body
 
 CallDelta = dict[str, Any]
 """A delta of a tool call, in OpenAI's form."""
 
 
 class ToolTextReader:
-    """Separates text from tool calls; the arguments of the first call are streamed.
+    """Parser that separates text from tool calls; streams the arguments of the first call.
 
     Later calls are returned when they are complete, and a repeated call is dropped, since small
     models repeat calls endlessly: `repeated` is then set and generation should stop.
@@ -36,7 +36,7 @@ class ToolTextReader:
 
     def __init__(self, *, json_or_calls: bool = False) -> None:
         """`json_or_calls`: an answer that does not begin with a call is JSON without calls."""
-        self._reads_calls: bool | None = None if json_or_calls else True  # None: not known yet
+        self._reads_calls: bool | None = None if json_or_calls else True  # None until decided
         self.calls = 0  # calls that were returned, at least in part
         self.repeated = False
         self._known_calls: list[tuple[str, str]] = []  # names and arguments of the calls
@@ -48,11 +48,11 @@ class ToolTextReader:
 
     @property
     def whole(self) -> int:
-        """How many calls are complete."""
+        """Number of complete calls."""
         return len(self._known_calls)
 
     def feed(self, text: str) -> tuple[str, tuple[CallDelta, ...]]:
-        """The text outside of calls, and OpenAI's deltas of the calls, in `text` so far."""
+        """Parses text; returns the text outside of calls, and OpenAI's deltas of the calls."""
         self._waiting += text
         if self._reads_calls is None and not MARK.startswith(self._waiting):
             self._reads_calls = self._waiting.startswith(MARK)
@@ -65,7 +65,7 @@ class ToolTextReader:
         return "".join(texts), tuple(deltas)
 
     def finish(self) -> str:
-        """The held text that is not a tool call, at the end of the answer."""
+        """Returns the held text that is not a tool call, at the end of the answer."""
         held = self._waiting if self._state == "text" else ""
         self._waiting = ""
         return _ECHO.sub("", held) if self._reads_calls else held
@@ -99,7 +99,7 @@ class ToolTextReader:
     def _read_head(self, texts: list[str], deltas: list[CallDelta]) -> bool:
         head = _HEAD.match(self._waiting)
         if head is None:
-            if len(self._waiting) > _MAX_HEAD:  # no valid call: a model without a grammar
+            if len(self._waiting) > _MAX_HEAD:  # an invalid call of a model without a grammar
                 texts.append(MARK)
                 self._state = "text"
                 return True
@@ -132,7 +132,7 @@ class ToolTextReader:
         return True
 
     def _begun(self) -> CallDelta:
-        """The first delta of a call."""
+        """Begins a call; returns its first delta."""
         self.calls += 1
         return {
             "index": self.calls - 1,
@@ -142,7 +142,7 @@ class ToolTextReader:
         }
 
     def _end_of_arguments(self) -> int:
-        """The length of the arguments in the buffer, found by counting brackets."""
+        """Length of the arguments in the buffer, by counting brackets."""
         for index, char in enumerate(self._waiting):
             if self._in_string:
                 if self._escaped:
@@ -197,12 +197,12 @@ def call_arguments(text: str) -> str | None:
 
 
 def readable_arguments(text: str) -> str:
-    """The same for a call that is too late to refuse: other texts are a field of an object."""
+    """Returns valid arguments for a call that is too late to refuse, wrapping other texts."""
     return call_arguments(text) or json.dumps({"arguments": text})
 
 
 def named_calls(message: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The names and arguments of the calls in OpenAI's form of a message."""
+    """Names and arguments of the calls in OpenAI's form of a message."""
     functions = [call["function"] for call in message.get("tool_calls") or ()]
     return [(call["name"], json.loads(readable_arguments(call["arguments"]))) for call in functions]
 

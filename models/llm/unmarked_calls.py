@@ -1,4 +1,4 @@
-"""Tool calls that a model writes without the marker that its template asks for.
+"""Finds tool calls that a model writes without the marker of its template.
 
 Qwen2.5-Coder writes them as JSON, bare, in a code fence or in the tag of the signatures, whatever
 its prompt says (https://github.com/vllm-project/vllm/issues/32926); other small models do so now
@@ -11,28 +11,28 @@ from itertools import product
 
 _TAG = "<tools>"
 _OPENINGS = ("", "```json", "```", _TAG)
-_BRACKETS = ("", "[", "{")  # of a list of calls, or doubled as in Qwen's own template
+_BRACKETS = ("", "[", "{")  # a list of calls, or doubled braces as in Qwen's own template
 _HEADS = tuple(
     f'{opening}{bracket}{{"name":"' for opening, bracket in product(_OPENINGS, _BRACKETS)
 )
 _AFTER_NAME = (',"arguments":', ',"parameters":')
-_MOST_HEAD = 400  # characters that tell a call; a line that takes more of them is none
+_MOST_HEAD = 400  # characters that identify a call; a longer head is none
 _NAME = re.compile(r"[\w.-]{0,64}")
 _LINE = re.compile(r"^[ \t]*(?=\S)", re.M)
 
 
 class UnmarkedCallFinder:
-    """Passes text on up to a line that begins with an unmarked call."""
+    """Filter that passes text on up to a line that begins with an unmarked call."""
 
     def __init__(self, names: Collection[str]) -> None:
         """`names` are those of the request's functions."""
-        self.called: str | None = None  # the function, once a call is found; "": any of them
+        self.called: str | None = None  # function of the call, once there is one; "": unclear
         self._names = names
-        self._waiting = ""  # from the beginning of a line that may be a call
+        self._waiting = ""  # a line, from its beginning, that may be a call
         self._begins_line = True
 
     def feed(self, text: str) -> str:
-        """The text that is certain not to be a part of a call."""
+        """Returns the text that is certainly not part of a call."""
         text, self._waiting = self._waiting + text, ""
         if self.called is not None:
             return ""
@@ -51,7 +51,7 @@ class UnmarkedCallFinder:
         return text
 
     def finish(self) -> str:
-        """The text held back, at the end of the answer."""
+        """Returns the text held back, at the end of the answer."""
         held, self._waiting = self._waiting, ""
         return held
 
@@ -73,8 +73,8 @@ class UnmarkedCallFinder:
             name, bracket, _ = compact.removeprefix(opening).partition("(")
             if bracket and name in self._names:
                 self.called = name
-            elif not bracket and any(known.startswith(name) for known in self._names):
-                return True  # as far as it goes; a call in the form of Python when it goes on
+            elif not bracket and any(function.startswith(name) for function in self._names):
+                return True  # may become a call in Python's form
         if self.called is None and compact.startswith(_TAG):  # such as a name alone
             named = filter(compact.removeprefix(_TAG).startswith, self._names)
             self.called = max(named, key=len, default="")

@@ -38,9 +38,13 @@ from models.runtimes.upstream import UpstreamService
 from models.weights.store import WeightStore
 
 MOST_LINE = 1 << 20  # bytes of one event
-MOST_ANSWER, MOST_PER_TOKEN = 4 << 20, 2048  # bytes of the events of one answer
-BYTES_PER_TOKEN, TOKENS_PER_MESSAGE = 3, 8  # an estimate, rather too many tokens than too few
-# Of vLLM, SGLang, llama-server, OpenAI and others; a status or a code would be better.
+# Bytes of the events of one answer: a base, and more per token of context.
+MOST_ANSWER = 4 << 20
+MOST_PER_TOKEN = 2048
+# Estimates that give rather too many tokens than too few.
+BYTES_PER_TOKEN = 3
+TOKENS_PER_MESSAGE = 8
+# Messages of vLLM, SGLang, llama-server, OpenAI and others, which have no common error code.
 _TOO_LONG = re.compile(
     r"(?i)context.{0,2}(length|size|window)|(prompt|input|messages?) (is|are) too long"
     r"|reduce the length of the (messages|prompt|input)"
@@ -58,7 +62,7 @@ class _Call(BaseModel):
     function: _Function = _Function()
 
 
-class _Said(BaseModel):
+class _Delta(BaseModel):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -66,7 +70,7 @@ class _Said(BaseModel):
 
 
 class _Choice(BaseModel):
-    delta: _Said | None = None
+    delta: _Delta | None = None
     finish_reason: str | None = None
 
 
@@ -87,7 +91,7 @@ class _Chunk(BaseModel):
 
 
 class UpstreamEngine(UpstreamService, ChatEngine):
-    """Forwards requests; the other service batches them. One client for each event loop."""
+    """Chat engine that forwards requests; the upstream service batches them."""
 
     def __init__(self, config: UpstreamConfig, weights: WeightStore) -> None:
         UpstreamService.__init__(self, config)
@@ -107,20 +111,26 @@ class UpstreamEngine(UpstreamService, ChatEngine):
             raise UnsupportedFeature("this model does not support tools")
         if request.response_format and "response_format" not in fields:
             raise UnsupportedFeature("this model does not support response_format")
-        async with aclosing(self._tried(lambda: self._answer(request))) as deltas:
+        async with aclosing(self._retried(lambda: self._answer(request))) as deltas:
             async for delta in deltas:
                 yield delta
 
     def _answer(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        """One try. Raises EngineError, also when the other service is silent for too long."""
+        """Makes a single attempt. Raises EngineError, also when upstream is silent for too long."""
         config = self._config
-        return self._in_time(self._deltas(request), config.first_token_s, config.idle_s)
+        return self._in_time(
+            self._deltas(request), first_s=config.first_token_s, idle_s=config.idle_s
+        )
 
     async def _deltas(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        """The answer. Until the other service counts its tokens, each piece is one of them."""
-        reader, calls = AnswerReader(thinking=False), _Calls()
-        usage, counted = TokenUsage(_estimate(request), 0), False
-        characters, finish, ended = 0, "", False
+        """Yields the answer. Until upstream reports its usage, each piece counts as a token."""
+        reader = AnswerReader(thinking=False)
+        calls = _Calls()
+        usage = TokenUsage(_estimate(request), 0)
+        counted = False
+        characters = 0
+        finish = ""
+        ended = False
         try:
             async with aclosing(self._events(request)) as events:
                 async for event in events:
@@ -129,10 +139,11 @@ class UpstreamEngine(UpstreamService, ChatEngine):
                     chunk = self._chunk(event)
                     piece = GenerationDelta()
                     for choice in (chunk.choices or ())[:1]:
-                        said, finish = choice.delta or _Said(), choice.finish_reason or finish
-                        piece = reader.feed(said.content or "") + GenerationDelta(
-                            reasoning=said.reasoning_content or said.reasoning or "",
-                            tool_calls=tuple(map(calls.take, said.tool_calls or ())),
+                        delta = choice.delta or _Delta()
+                        finish = choice.finish_reason or finish
+                        piece = reader.feed(delta.content or "") + GenerationDelta(
+                            reasoning=delta.reasoning_content or delta.reasoning or "",
+                            tool_calls=tuple(map(calls.take, delta.tool_calls or ())),
                         )
                     if chunk.usage is not None:
                         usage, counted = self._usage(chunk.usage), True
@@ -142,22 +153,22 @@ class UpstreamEngine(UpstreamService, ChatEngine):
                         characters += len(piece.text) + len(piece.reasoning)
                         yield replace(piece, usage=usage)
         except EngineLost:
-            if not finish:  # else only the number of tokens is missing
+            if not finish:  # otherwise only the usage is missing
                 raise
         if not (finish or ended):
             raise self._failed("ended an answer in the middle")
         if not counted:
-            made = max(usage.completion_tokens, characters // BYTES_PER_TOKEN)
-            usage = replace(usage, completion_tokens=min(made, self._config.context_tokens))
+            estimate = max(usage.completion_tokens, characters // BYTES_PER_TOKEN)
+            usage = replace(usage, completion_tokens=min(estimate, self._config.context_tokens))
         reason: FinishReason = "tool_calls" if calls.ids else "stop"
         reason = "length" if finish == "length" else reason
         yield replace(reader.finish(reason), finish_reason=reason, usage=usage)
 
     async def _events(self, request: GenerationRequest) -> AsyncGenerator[bytes, None]:
-        """The data of each server-sent event; closing it closes the connection. Raises EngineError.
+        """Yields the data of each server-sent event; closing it closes the connection.
 
-        https://html.spec.whatwg.org/multipage/server-sent-events.html, of which each event here has
-        one line of data.
+        https://html.spec.whatwg.org/multipage/server-sent-events.html; each event has one line of
+        data here. Raises EngineError.
         """
         try:
             async with self._client().stream(
@@ -176,8 +187,9 @@ class UpstreamEngine(UpstreamService, ChatEngine):
             raise self._failed(f"cannot be reached ({type(error).__name__})") from error
 
     async def _lines(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-        """Raises EngineLost for a line or an answer without end."""
-        left, begun = MOST_ANSWER + MOST_PER_TOKEN * self._config.context_tokens, bytearray()
+        """Splits an answer into lines. Raises EngineLost for a line or an answer without end."""
+        left = MOST_ANSWER + MOST_PER_TOKEN * self._config.context_tokens
+        begun = bytearray()
         async for piece in pieces:
             left -= len(piece)
             *lines, rest = piece.split(b"\n")
@@ -192,7 +204,7 @@ class UpstreamEngine(UpstreamService, ChatEngine):
         yield bytes(begun)
 
     def _chunk(self, event: bytes) -> _Chunk:
-        """Raises EngineError for an error within the stream, and for what is no answer."""
+        """Parses an event. Raises EngineError for an error in the stream, and for other content."""
         try:
             chunk = _Chunk.model_validate_json(event)
         except ValidationError:
@@ -208,30 +220,33 @@ class UpstreamEngine(UpstreamService, ChatEngine):
         return super()._refused(status, body)
 
     def _usage(self, usage: _Usage) -> TokenUsage:
-        """What the other service counted, and no more than its context holds: it is charged."""
-        most, details = self._config.context_tokens, usage.prompt_tokens_details
+        """Converts the upstream's usage, capped by its context because it is charged."""
+        most = self._config.context_tokens
+        details = usage.prompt_tokens_details
         cached = (details and details.cached_tokens) or 0
         return TokenUsage(
-            min(usage.prompt_tokens, most), min(usage.completion_tokens, most), min(cached, most)
+            prompt_tokens=min(usage.prompt_tokens, most),
+            completion_tokens=min(usage.completion_tokens, most),
+            cached_tokens=min(cached, most),
         )
 
     def _body(self, request: GenerationRequest) -> dict[str, Any]:
         most = request.sampling.max_tokens
-        if most is not None:  # some refuse more than fits beside the prompt
+        if most is not None:  # some services refuse more than fits beside the prompt
             most = min(most, max(self._config.context_tokens - _estimate(request), 1))
         thinking = {"enable_thinking": request.enable_thinking}
         offered = asdict(request.sampling) | {
             "max_tokens": most,
             "max_completion_tokens": most,
             "tools": request.tools,
-            # Some refuse it without tools.
+            # Some services refuse it without tools.
             "parallel_tool_calls": None
             if request.parallel_tool_calls or not request.tools
             else False,
             "response_format": request.response_format,
             "stream_options": {"include_usage": True},
             "chat_template_kwargs": request.template_kwargs | thinking,
-            # Of vLLM: prompt caches of two tenants are then never shared.
+            # vLLM's field, with which tenants never share prompt caches.
             "cache_salt": blake2b(request.owner.encode(), digest_size=16).hexdigest(),
         }
         given = {name: offered[name] for name in self._config.fields}
@@ -241,7 +256,8 @@ class UpstreamEngine(UpstreamService, ChatEngine):
         return {
             "model": self._config.model,
             "messages": [
-                {"role": one.role, "content": one.content, **one.extra} for one in request.messages
+                {"role": message.role, "content": message.content, **message.extra}
+                for message in request.messages
             ],
             "stream": True,
             **{name: value for name, value in given.items() if value not in (None, ())},
@@ -249,29 +265,29 @@ class UpstreamEngine(UpstreamService, ChatEngine):
 
 
 class _Calls:
-    """Numbers the tool calls of an answer: some services give all the same index, or no id."""
+    """Numbering of an answer's tool calls: some services give all the same index, or no id."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
-        self._latest: dict[int | None, str] = {}  # by index
+        self._latest: dict[int | None, str] = {}  # ids by the service's index
 
     def take(self, call: _Call) -> CallDelta:
-        """The delta for clients. Raises EngineLost for a call without a name."""
-        known = call.id or self._latest.get(call.index) or f"call_{token_hex(12)}"
-        self._latest[call.index] = known
+        """Returns the delta for clients. Raises EngineLost for a call without a name."""
+        call_id = call.id or self._latest.get(call.index) or f"call_{token_hex(12)}"
+        self._latest[call.index] = call_id
         arguments = {"arguments": call.function.arguments or ""}
-        if known in self.ids:
-            return {"index": self.ids.index(known), "function": arguments}
+        if call_id in self.ids:
+            return {"index": self.ids.index(call_id), "function": arguments}
         if not call.function.name:
             raise EngineLost("the model calls a tool without a name")
-        self.ids.append(known)
+        self.ids.append(call_id)
         function = {"name": call.function.name, **arguments}
         at = len(self.ids) - 1
-        return {"index": at, "id": known, "type": "function", "function": function}
+        return {"index": at, "id": call_id, "type": "function", "function": function}
 
 
 def _estimate(request: GenerationRequest) -> int:
-    """About how many tokens the prompt has."""
+    """Estimates the number of tokens of the prompt."""
     messages = sum(len(m.content.encode()) + len(json.dumps(m.extra)) for m in request.messages)
     tools = len(json.dumps(request.tools))
     return (messages + tools) // BYTES_PER_TOKEN + TOKENS_PER_MESSAGE * len(request.messages)

@@ -1,4 +1,4 @@
-"""Speech quality: predicted ratings by listeners (mean opinion scores)."""
+"""Interface of speech quality engines, which predict listeners' ratings (mean opinion scores)."""
 
 from abc import ABC, abstractmethod
 
@@ -9,9 +9,11 @@ QUALITY_SAMPLE_RATE = 16_000  # Hz; the input of every engine
 
 
 class QualityEngine(Engine, ABC):
-    """Rates speech. Stateless; its calls block."""
+    """Rater of speech. Stateless; its calls block."""
 
     @abstractmethod
     def rate(self, pcm: Pcm) -> float:
-        """The mean opinion score of a signal, 1 (bad) to 5 (excellent), float32 [n] at
-        QUALITY_SAMPLE_RATE with n > 0."""
+        """Predicts the mean opinion score of a signal, 1 (bad) to 5 (excellent).
+
+        `pcm` is float32 [n] at QUALITY_SAMPLE_RATE with n > 0.
+        """

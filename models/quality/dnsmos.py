@@ -1,4 +1,4 @@
-"""DNSMOS P.835: ratings of speech without a clean reference.
+"""DNSMOS P.835: rates speech without a clean reference.
 
 Reddy et al., "DNSMOS P.835: A Non-Intrusive Perceptual Objective Speech Quality Metric to Evaluate
 Noise Suppressors" (2022); graph and calibration of https://github.com/microsoft/DNS-Challenge.
@@ -12,14 +12,14 @@ from models.quality.base import QUALITY_SAMPLE_RATE, QualityEngine
 from models.runtimes.onnx import open_session
 from models.weights.store import WeightStore
 
-INPUT_SAMPLES = 144_160  # the input length of the graph: 9.01 s
-OVERALL = 2  # index among the raw outputs, after those of the speech itself and of the noise
-# The published calibration of that output to ratings, highest power first.
+INPUT_SAMPLES = 144_160  # input length of the graph: 9.01 s
+OVERALL = 2  # index of the overall rating, after those of speech and noise
+# Published calibration of that output to ratings, highest power first.
 CALIBRATION = (-0.06766283, 1.11546468, 0.04602535)
 
 
 class DnsmosEngine(QualityEngine):
-    """One graph; a short signal is repeated to its input length, a long one rated each second."""
+    """DNSMOS; a short signal is repeated to the input length, a long one is rated each second."""
 
     def __init__(self, config: QualityConfig, weights: WeightStore) -> None:
         """Raises WeightsMissing or WeightsCorrupt."""

@@ -14,7 +14,7 @@ CPU = ["CPUExecutionProvider"]
 
 
 def session_options(threads: int) -> onnxruntime.SessionOptions:
-    """`threads` compute inside one operator.
+    """Session options with `threads` that compute inside one operator.
 
     Idle threads sleep: spinning ones gain a few per cent for one engine and take a core from
     every other process of the machine.
@@ -38,8 +38,11 @@ def run(
     inputs: Mapping[str, NDArray[Any]],
     interruption: Interruption,
 ) -> list[NDArray[Any]]:
-    """All outputs. An interruption ends the run after an operator, with an error of the library;
-    the session computes on."""
+    """Runs a session and returns all outputs.
+
+    An interruption ends the run after an operator, with an error of the library; the session stays
+    usable.
+    """
     options = onnxruntime.RunOptions()
     interruption.add(partial(setattr, options, "terminate", True))
     outputs: list[NDArray[Any]] = session.run(None, inputs, options)

@@ -1,4 +1,4 @@
-"""Barriers of libgomp, GNU's OpenMP library, that suit the load on the cores."""
+"""Adapts barriers of libgomp, GNU's OpenMP library, to the load on the cores."""
 
 import ctypes
 import os
@@ -6,29 +6,30 @@ import threading
 import time
 from pathlib import Path
 
-LOOK_S = 0.25  # between two measurements, of ticks of 10 ms
-STALE_S = 2.0  # after which the use of the cores is not that of now
-KEPT_S = 30.0  # for which the decision is kept while nothing works
-# Cores that others may use beside the threads. Of two threads on two cores, another process that
-# wants one core gets 0.6 of it while they spin, and all of it while they sleep.
+LOOK_S = 0.25  # interval of measurements; ticks are 10 ms
+STALE_S = 2.0  # age at which a measurement is outdated
+KEPT_S = 30.0  # how long a decision is kept while the engine is idle
+# Cores that others may use beside the threads. On two cores with two threads, another process that
+# wants a core gets 0.6 of it while they spin, and all of it while they sleep.
 SPIN_UNTIL, SLEEP_UNTIL = 0.55, 0.65
-_IDLE, _IOWAIT, _STOLEN = 3, 4, 7  # columns of /proc/stat; what is left of them is time at work
+_IDLE, _IOWAIT, _STOLEN = 3, 4, 7  # columns of /proc/stat; the others up to 7 are busy time
 
 
 class AdaptiveBarriers:
-    """Lets the threads of libgomp spin at barriers while cores are free, and sleep while not.
+    """Switch that lets libgomp's threads spin at barriers while cores are free, and sleep while
+    not.
 
     A token has hundreds of barriers. Spinning threads (300,000 times, about a millisecond, by
     default) made 75 tokens/s on two idle cores, and sleeping ones 53; beside a process that keeps
     one of the cores busy they made 22 and 36, and with four streams 28 and 46.
 
-    libgomp reads its settings only once, but its threads spin a hundred times at most while there
-    are more of them than cores (GOMP_SPINCOUNT in its manual). So a second team of threads, which
-    do nothing, is kept while others use the cores.
+    libgomp reads its settings only once, but its threads spin at most a hundred times while there
+    are more of them than cores (GOMP_SPINCOUNT in its manual). So a second team of idle threads is
+    kept while others use the cores.
     """
 
     def __init__(self, threads: int) -> None:
-        """For a program whose parallel regions have so many `threads`."""
+        """`threads` is the number of threads of the program's parallel regions."""
         self._cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
         self._free = len(self._cpus) - threads  # cores that the threads leave to others
         try:
@@ -38,7 +39,7 @@ class AdaptiveBarriers:
             self._cpus = set()
         self._lock = threading.Lock()
         self._last = (-STALE_S, 0.0, 0.0)
-        self._wakes: threading.Event | None = None  # that ends the second team
+        self._wakes: threading.Event | None = None  # ends the second team
 
     @property
     def sleeps(self) -> bool:
@@ -46,7 +47,7 @@ class AdaptiveBarriers:
         return self._wakes is not None
 
     def look(self) -> None:
-        """Measures and decides, at most every LOOK_S; to be called often, in any thread."""
+        """Measures and decides, at most every LOOK_S; call it often, in any thread."""
         if not self._cpus or time.monotonic() - self._last[0] < LOOK_S:
             return
         if self._lock.acquire(blocking=False):
@@ -56,7 +57,9 @@ class AdaptiveBarriers:
                 self._lock.release()
 
     def _decide(self) -> None:
-        now, used_s, own_s = time.monotonic(), used_seconds(self._cpus), time.process_time()
+        now = time.monotonic()
+        used_s = used_seconds(self._cpus)
+        own_s = time.process_time()
         before, used_before_s, own_before_s = self._last
         self._last = now, used_s, own_s
         if now - before < STALE_S:
@@ -73,7 +76,7 @@ class AdaptiveBarriers:
             threading.Thread(target=self._keep_team, args=(self._wakes,), daemon=True).start()
 
     def _keep_team(self, wakes: threading.Event) -> None:
-        """The threads of the team end with this one."""
+        """Keeps the second team until woken; its threads end with this one."""
         nothing = self._gomp.omp_get_num_threads  # any function without an effect
         self._gomp.GOMP_parallel(nothing, None, len(self._cpus) + 1, 0)
         while not wakes.wait(KEPT_S):
@@ -83,8 +86,10 @@ class AdaptiveBarriers:
 
 
 def used_seconds(cpus: set[int]) -> float:
-    """Seconds in which these CPUs worked, or were not given to this machine, since its start.
-    Raises OSError where there is no /proc/stat."""
+    """Seconds since boot in which these CPUs were busy, or taken by the hypervisor.
+
+    Raises OSError where there is no /proc/stat.
+    """
     total = 0.0
     for line in Path("/proc/stat").read_text().splitlines():
         name, *columns = line.split()

@@ -19,17 +19,17 @@ from models.weights.store import delete_outdated, write_whole
 
 logger = logging.getLogger(__name__)
 
-_M_MMAP_THRESHOLD = -3  # of mallopt(3)
+_M_MMAP_THRESHOLD = -3  # option of mallopt(3)
 LARGE_BYTES = 1 << 20
-LOOK_MS = 20  # how long one check waits for a run to end, while a more urgent one may wait
+LOOK_MS = 20  # how long a check waits for a run to end, while a more urgent run may wait
 
 Values = dict[str, openvino.Tensor]
 
 
 class OpenVinoModel:
-    """A compiled graph. Runs in bfloat16 where the processor has instructions for it.
+    """Compiled graph, which runs in bfloat16 where the processor supports it.
 
-    The compiled graph is cached beside its file, and loads in a third of the time.
+    The compiled graph is cached beside its file, and then loads in a third of the time.
     """
 
     def __init__(self, onnx_file: Path, threads: int) -> None:
@@ -53,10 +53,11 @@ class OpenVinoModel:
             )
             for port in (*self._compiled.inputs, *self._compiled.outputs)
         }
-        self._file = file  # the last attribute: closed after all that reads it
+        self._file = file  # last, so that it is closed after everything that reads it
 
     def run(self, values: Mapping[str, openvino.Tensor]) -> Generator[None, None, Values]:
-        """Outputs by name. Yields while it computes; one run computes at a time, others wait.
+        """Returns outputs by name; yields while it computes. One run at a time computes, others
+        wait.
 
         Closing the generator does not cancel the run: a graph that is cancelled keeps shapes of two
         inputs, and its next run fails.
@@ -82,7 +83,7 @@ class OpenVinoModel:
                 self._file.madvise(mmap.MADV_DONTNEED)  # weights are read again when needed
 
     def _begin(self, values: Mapping[str, openvino.Tensor]) -> tuple[int, Values] | None:
-        """Starts a run: its number and its future outputs, or None while another computes."""
+        """Starts a run; returns its number and future outputs, or None while another computes."""
         with self._lock:
             if not self._is_free():
                 return None
@@ -107,7 +108,7 @@ class OpenVinoModel:
             return True
 
     def _is_free(self) -> bool:
-        """Whether no run computes; records the end of the last one."""
+        """Whether no run computes; records the end of the last run."""
         if self._ended < self._begun:
             try:
                 if not self._request.wait_for(LOOK_MS):
@@ -121,14 +122,16 @@ class OpenVinoModel:
 
 
 def tensor(values: NDArray[Any]) -> openvino.Tensor:
-    """A copy of an array as an input tensor."""
+    """Copies an array to an input tensor."""
     return openvino.Tensor(np.ascontiguousarray(values))
 
 
 def _compiled(
     onnx_file: Path, options: Mapping[str, Any]
 ) -> tuple[openvino.CompiledModel, mmap.mmap | None]:
-    """The graph, and the file that its weights are mapped from, unless it cannot be written."""
+    """Compiles or loads the graph; returns it with its mapped file, None if that is not
+    writable.
+    """
     compiler = _digest(openvino.__version__)
     kept = onnx_file.with_name(f"{onnx_file.stem}-{_processor()}-{compiler}.openvino")
     if kept.exists():
@@ -142,7 +145,7 @@ def _compiled(
         mine = kept.parent.glob(f"{onnx_file.stem}-{_processor()}-*.openvino")
         delete_outdated(path for path in mine if path != kept)
         return _imported(kept, options)
-    except (OSError, RuntimeError) as error:  # a full disk, or a folder of another user
+    except (OSError, RuntimeError) as error:  # such as a full disk, or another user's folder
         logger.warning("compiled_graph_not_kept", extra={"reason": str(error)})
         return compiled, None
 
@@ -156,10 +159,10 @@ def _imported(kept: Path, options: Mapping[str, Any]) -> tuple[openvino.Compiled
 
 @cache
 def _processor() -> str:
-    """A digest of the processor, so that unlike machines that share a cache have different files.
+    """Digest of the processor, so that unlike machines that share a cache use different files.
 
-    It includes a restriction of the instruction set: without it a graph that was compiled for fewer
-    instructions would be loaded.
+    Includes a restriction of the instruction set, so that no graph compiled for other
+    instructions is loaded.
     """
     name = _core().get_property("CPU", "FULL_DEVICE_NAME")
     instructions = filter(None, [os.environ.get("ONEDNN_MAX_CPU_ISA")])

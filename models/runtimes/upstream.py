@@ -1,5 +1,8 @@
-"""Services behind an address of OpenAI's form: a client for each event loop, refusals as errors of
-this service, retries before the first piece of an answer, and a circuit breaker."""
+"""Base of engines that forward to a service with OpenAI's API.
+
+It has a client for each event loop, translates refusals, retries until the first piece of an
+answer, and breaks the circuit of a failing service.
+"""
 
 import asyncio
 import json
@@ -31,19 +34,21 @@ logger = logging.getLogger(__name__)
 
 PieceT = TypeVar("PieceT")
 
-PAUSES_S = (0.2, 1.0)  # before the second and the third try of a request without an answer yet
-FAILURES, OPEN_S = 5, 15.0  # calls in a row that open the circuit, and for how long
-MOST_ERROR, MOST_SHOWN = 1 << 14, 300  # bytes that are read of a refusal, characters shown
-MOST_WAIT_S = 3600.0  # of a Retry-After
+PAUSES_S = (0.2, 1.0)  # before the second and the third attempt
+FAILURES = 5  # consecutive failed calls that open the circuit
+OPEN_S = 15.0  # how long the circuit stays open
+MOST_ERROR = 1 << 14  # bytes read of a refusal
+MOST_SHOWN = 300  # characters of it that callers see
+MOST_WAIT_S = 3600.0  # cap of a Retry-After
 BUSY = (429, 503, 529)
-CLOSING_S = 0.1  # sockets close some turns of the loop later
+CLOSING_S = 0.1  # sockets close some iterations of the loop later
 
 
 class UpstreamService:
-    """The base class of engines that forward their requests."""
+    """Base class of engines that forward their requests."""
 
     def __init__(self, about: UpstreamModelConfig) -> None:
-        """Raises UnsupportedFeature without its key."""
+        """Raises UnsupportedFeature when the environment lacks its key."""
         self._about = about
         self._key = environment.token(about.key_env) if about.key_env else ""
         if self._key is None:
@@ -54,16 +59,15 @@ class UpstreamService:
         self._circuit = CircuitBreaker(about.id)
         self._clients = WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient]()
 
-    async def _tried(
-        self, once: Callable[[], AsyncGenerator[PieceT, None]]
+    async def _retried(
+        self, attempt: Callable[[], AsyncGenerator[PieceT, None]]
     ) -> AsyncGenerator[PieceT, None]:
-        """The pieces of an answer, asked for again until the first one is there. Raises
-        EngineError."""
+        """Yields the pieces of an answer; retries until the first has come. Raises EngineError."""
         has_begun = False
         for pause_s in (*PAUSES_S, None):
             self._circuit.check()
             try:
-                async with aclosing(once()) as answer:
+                async with aclosing(attempt()) as answer:
                     async for piece in answer:
                         if not has_begun:
                             self._circuit.note(failed=False)
@@ -82,7 +86,7 @@ class UpstreamService:
     async def _in_time(
         self, pieces: AsyncGenerator[PieceT, None], first_s: float, idle_s: float
     ) -> AsyncGenerator[PieceT, None]:
-        """The pieces of one try. Raises EngineLost when the first or the next takes longer."""
+        """Passes pieces on. Raises EngineLost when the first or a later one takes too long."""
         wait_s = first_s
         async with aclosing(pieces):
             while True:
@@ -105,13 +109,13 @@ class UpstreamService:
         wait = answer.headers.get("Retry-After", "")
         seconds = min(float(wait), MOST_WAIT_S) if re.fullmatch(r"\d{1,9}(\.\d+)?", wait) else None
         body = text[:MOST_ERROR].decode(errors="replace")
-        return self._refused(answer.status_code, body).after(seconds)
+        return self._refused(answer.status_code, body).with_retry_after(seconds)
 
     def _refused(self, status: int, body: str) -> EngineError:
-        """The error for callers of this service. What concerns its operator is only logged."""
+        """Makes the error for callers; details for the operator are only logged."""
         if status in (400, 413, 422):
-            said = _message_of(body.replace(self._key or "\0", "…"))
-            return InvalidEngineRequest(f"the model refuses the request: {said}")
+            message = _message_of(body.replace(self._key or "\0", "…"))
+            return InvalidEngineRequest(f"the model refuses the request: {message}")
         if status in BUSY:
             return self._failed(f"is busy ({status})", EngineOverloaded)
         if status in (401, 403, 404) or 300 <= status < 400:
@@ -125,7 +129,7 @@ class UpstreamService:
     def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
-            # Without encodings, whose pieces could be of any size when they are unpacked.
+            # Compressed pieces could unpack to any size.
             headers = {"Accept-Encoding": "identity"}
             if self._key:
                 headers["Authorization"] = f"Bearer {self._key}"
@@ -134,7 +138,7 @@ class UpstreamService:
                 headers=headers,
                 verify=self._tls,
                 follow_redirects=False,
-                # Engines limit how long it may be silent.
+                # `_in_time` limits silence.
                 timeout=httpx.Timeout(None, connect=self._about.connect_s),
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
             )
@@ -142,7 +146,7 @@ class UpstreamService:
 
 
 class BlockingUpstream(UpstreamService):
-    """The same for engines whose methods block: a thread with an event loop of its own."""
+    """Base class of forwarding engines whose methods block: it has a thread with an event loop."""
 
     def __init__(self, about: UpstreamModelConfig) -> None:
         super().__init__(about)
@@ -151,7 +155,7 @@ class BlockingUpstream(UpstreamService):
 
     def __del__(self) -> None:
         # A swapped model is freed with the last request that refers to it.
-        if hasattr(self, "_loop"):  # false if its key is missing
+        if hasattr(self, "_loop"):  # false if the key is missing
             asyncio.run_coroutine_threadsafe(_end(self._clients.get(self._loop)), self._loop)
 
     def _wait(self, work: Coroutine[Any, Any, PieceT]) -> PieceT:
@@ -171,39 +175,43 @@ async def _end(client: httpx.AsyncClient | None) -> None:
 
 
 class CircuitBreaker:
-    """A circuit breaker (M. Nygard, Release It!, 2007): refuses calls for a while after several
-    failures in a row, then lets one of them try."""
+    """Circuit breaker (M. Nygard, Release It!, 2007).
+
+    Refuses calls for a while after several failures in a row, then lets a single call try.
+    """
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name
         self._clock = clock
         self._failures = 0
-        self._until = 0.0  # when the next call may try
+        self._until = 0.0  # when a call may try again
 
     def check(self) -> None:
-        """Raises EngineLost while it is open."""
+        """Raises EngineLost while the circuit is open."""
         if self._failures < FAILURES:
             return
         left_s = self._until - self._clock()
         if left_s > 0:
-            raise EngineLost(f"the service behind {self._name} does not work").after(left_s)
+            raise EngineLost(f"the service behind {self._name} does not work").with_retry_after(
+                left_s
+            )
         self._until = self._clock() + OPEN_S
 
     def note(self, *, failed: bool) -> None:
-        """The outcome of a call; one that was cancelled has none."""
+        """Records the outcome of a call; a cancelled call has none."""
         self._failures = self._failures + 1 if failed else 0
         self._until = self._clock() + OPEN_S
         metrics.upstream_circuit_open.set(self._failures >= FAILURES)
 
 
 def _message_of(body: str) -> str:
-    """The sentence of a refusal in any of the usual envelopes, short and in one line."""
-    said: Any = None
+    """Extracts the message of a refusal from the usual envelopes, short and in one line."""
+    message: Any = None
     try:
-        found = json.loads(body)
-        error = found.get("error")
-        found = error if isinstance(error, dict) else found
-        said = found.get("message") or found.get("detail") or error
+        envelope = json.loads(body)
+        error = envelope.get("error")
+        envelope = error if isinstance(error, dict) else envelope
+        message = envelope.get("message") or envelope.get("detail") or error
     except (ValueError, AttributeError):
         pass
-    return " ".join(str(said or body).split())[:MOST_SHOWN] or "it does not say why"
+    return " ".join(str(message or body).split())[:MOST_SHOWN] or "it does not say why"

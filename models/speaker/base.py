@@ -13,40 +13,40 @@ from models.base import Engine
 SPEAKER_SAMPLE_RATE = 16_000  # Hz; the input of every encoder
 EMBEDDING_SIZE = 256
 RATE = 1.3  # windows per second for the embedding of a signal
-MIN_COVERAGE = 0.75  # the part of the last window that must be filled
+MIN_COVERAGE = 0.75  # part of the last window that must be filled
 
 Embedding: TypeAlias = NDArray[np.float32]
-"""float32 [256] of length 1; the dot product of two is their similarity, at most 1."""
+"""Unit vector, float32 [256]; the dot product of two is their similarity, at most 1."""
 
 Embeddings: TypeAlias = NDArray[np.float32]
-"""float32 [k, 256], each of length 1."""
+"""Unit vectors, float32 [k, 256]."""
 
 
 class SpeakerEncoder(Engine, ABC):
-    """Computes speaker embeddings. Stateless; its calls block."""
+    """Encoder of voices as speaker embeddings. Stateless; its calls block."""
 
     def embed(self, pcm: Pcm) -> Embedding:
-        """The embedding of a signal, float32 [n] at 16 kHz with n > 0: the mean of its windows."""
+        """Embeds a signal, float32 [n] at 16 kHz with n > 0, as the mean of its windows."""
         return mean_embedding(self.embed_windows(pcm, 1 / RATE))
 
     def embed_signals(self, signals: Iterable[Pcm]) -> Embedding:
-        """The embedding of one or more signals: the mean of theirs."""
+        """Embeds one or more signals as the mean of their embeddings."""
         return mean_embedding(np.stack([self.embed(pcm) for pcm in signals]))
 
     @abstractmethod
     def embed_windows(self, pcm: Pcm, hop_s: float) -> Embeddings:
-        """The embedding of each window, as long as is best for it; windows begin `hop_s` apart.
+        """Embeds windows of the encoder's own length, which begin `hop_s` apart.
 
-        A last window that is less than three quarters full is omitted, unless it is the only one.
+        A last window under MIN_COVERAGE is omitted, unless it is the only one.
         """
 
     @abstractmethod
     def embed_pieces(self, pcm: Pcm, windows: Sequence[tuple[int, int]]) -> Embeddings:
-        """The embeddings of windows of any length, given as (start, end) in samples."""
+        """Embeds windows of any length, given as (start, end) in samples."""
 
 
 def window_starts(samples: int, window: int, hop: int) -> list[int]:
-    """The first sample of each window; a last one under MIN_COVERAGE counts only when alone."""
+    """First sample of each window; a last one under MIN_COVERAGE counts only when alone."""
     starts = list(range(0, max(1, samples + 1 - window + hop), hop))
     if len(starts) > 1 and samples - starts[-1] < MIN_COVERAGE * window:
         starts.pop()
@@ -54,6 +54,6 @@ def window_starts(samples: int, window: int, hop: int) -> list[int]:
 
 
 def mean_embedding(embeddings: Embeddings) -> Embedding:
-    """The mean of [k, 256], normalised to length 1."""
+    """Averages embeddings [k, 256] and normalises the result."""
     mean = embeddings.mean(axis=0)
     return np.asarray(mean / max(float(np.linalg.norm(mean)), 1e-9), np.float32)

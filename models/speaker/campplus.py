@@ -1,4 +1,4 @@
-"""CAM++, a speaker encoder of another design, training and data than Resemblyzer's.
+"""CAM++: a speaker encoder with another design, training and data than Resemblyzer.
 
 https://github.com/modelscope/3D-Speaker, trained on 200,000 speakers of Chinese and English. Its
 features are Kaldi's (`compute-fbank-feats`) without dither: pre-emphasis 0.97, Povey's window and
@@ -22,14 +22,14 @@ BANDS = 80
 LOWEST_HZ = 20.0
 WINDOW_SAMPLES = 3 * MEL_SAMPLE_RATE
 MIN_SAMPLES = FRAME_SAMPLES + 3 * HOP_SAMPLES  # a deviation over time needs two frames
-SEGMENT = 100  # frames of the network, of 20 ms each
+SEGMENT = 100  # frames of the network, 20 ms each
 EMPHASIS, WINDOW_POWER = 0.97, 0.85
 FFT_SIZE = 512
 FLOOR = float(np.finfo(np.float32).eps)
 
 
 class CampplusEngine(SpeakerEncoder):
-    """Independent of the level."""
+    """CAM++, whose embeddings do not depend on the level."""
 
     def __init__(self, config: CampplusConfig, weights: WeightStore) -> None:
         """Raises WeightsMissing or WeightsCorrupt."""
@@ -50,7 +50,7 @@ class CampplusEngine(SpeakerEncoder):
 
 
 def _features(pcm: Pcm) -> NDArray[np.float32]:
-    """float32 [frames, 80]."""
+    """Log mel energies, float32 [frames, 80]."""
     padded = np.pad(pcm, (0, max(0, MIN_SAMPLES - len(pcm)))) * np.float32(2**15)
     frames = frames_of(padded)
     frames = frames - frames.mean(axis=1, keepdims=True)
@@ -63,9 +63,9 @@ def _features(pcm: Pcm) -> NDArray[np.float32]:
 
 @cache
 def _filters() -> NDArray[np.float64]:
-    """Triangles that are even on the mel scale of ln(1 + f / 700), [frequencies, 80]."""
+    """Triangular filters, even on the mel scale ln(1 + f / 700), [frequencies, 80]."""
     hz = np.fft.rfftfreq(FFT_SIZE, 1 / MEL_SAMPLE_RATE)
-    mels = np.log1p(hz / 700)[:, None]  # times 1127, which does not matter
+    mels = np.log1p(hz / 700)[:, None]  # the factor 1127 cancels out
     edges = np.linspace(np.log1p(LOWEST_HZ / 700), mels[-1, 0], BANDS + 2)
     rising = (mels - edges[:-2]) / (edges[1:-1] - edges[:-2])
     falling = (edges[2:] - mels) / (edges[2:] - edges[1:-1])
@@ -74,7 +74,7 @@ def _filters() -> NDArray[np.float64]:
 
 @cache
 def _context(frames: int) -> NDArray[np.float32]:
-    """The mean over all frames and that over the segment, as one product: [frames, frames]."""
+    """Mean over all frames plus mean over the segment, as one product, [frames, frames]."""
     segments = np.arange(frames) // SEGMENT
     same = segments[:, None] == segments
     return np.asarray(1 / frames + same / same.sum(axis=0), np.float32)

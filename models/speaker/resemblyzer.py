@@ -29,7 +29,7 @@ MIN_RMS = 1e-6  # digital silence is not amplified
 
 
 class ResemblyzerEngine(SpeakerEncoder):
-    """Computes what the library does, except its trimming of silence, which callers do."""
+    """Resemblyzer's encoder. Callers trim silence, which the library does itself."""
 
     def __init__(self, config: ResemblyzerConfig, weights: WeightStore) -> None:
         """Raises WeightsMissing or WeightsCorrupt."""
@@ -48,14 +48,15 @@ class ResemblyzerEngine(SpeakerEncoder):
         mels = mel_spectrum(pcm)
         pieces = []
         for start, end in windows:
-            # A gain for each piece, as speakers' distances differ; squared, since mels are power.
+            # Each piece has its own gain, since speakers' distances differ; squared, since mels are
+            # power.
             gain = np.float32(_gain(pcm[start:end]) ** 2)
             first = start // HOP_SAMPLES
             pieces.append(mels[first : max(first + 1, -(-end // HOP_SAMPLES))] * gain)
         return self._embed(pieces)
 
     def _embed(self, pieces: Sequence[np.ndarray]) -> Embeddings:
-        """The embeddings of mel spectra of any lengths, in batches of similar lengths."""
+        """Embeds mel spectra of any lengths, in batches of similar lengths."""
         embeddings = np.empty((len(pieces), EMBEDDING_SIZE), np.float32)
         order = sorted(range(len(pieces)), key=lambda index: len(pieces[index]))
         for start in range(0, len(order), self._batch_size):
@@ -69,6 +70,6 @@ class ResemblyzerEngine(SpeakerEncoder):
 
 
 def _gain(pcm: Pcm) -> float:
-    """The gain that brings a quiet signal to the level that the network expects."""
+    """Gain that brings a quiet signal to the level that the network expects."""
     rms = float(np.sqrt(np.mean(np.square(pcm, dtype=np.float64)))) if len(pcm) else 0.0
     return max(1.0, TARGET_RMS / rms) if rms > MIN_RMS else 1.0

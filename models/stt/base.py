@@ -1,4 +1,4 @@
-"""Speech to text."""
+"""Interface of speech-to-text engines: requests, transcripts and capabilities."""
 
 import math
 from abc import ABC, abstractmethod
@@ -17,25 +17,25 @@ MIN_SAMPLES = STT_SAMPLE_RATE // 50  # 20 ms; shorter audio has no speech
 MAX_REQUEST_S = 30
 UNSPACED = ("zh", "ja", "th", "lo", "my", "yue")  # languages without spaces between words
 
-LEAST_PROBABILITY = 1e-4  # of a language; a recogniser's smaller ones are noise
+LEAST_PROBABILITY = 1e-4  # smaller probabilities of languages are noise
 
-# Priorities of a request; the smallest is scheduled first, and waiting raises it.
+# Urgency of a request; the smallest is scheduled first, and waiting raises the priority.
 FINAL = 0  # a client waits for this text
 SPECULATIVE = 1  # becomes a final if the utterance has ended
-INTERIM = 2  # of use only at once, so it is decoded only one time
+INTERIM = 2  # useful only at once, so it is decoded a single time
 FILE = 3  # a later part of a recording
 
 
 @dataclass(frozen=True, slots=True)
 class DecodingOptions:
-    """Decoding options, from a profile of `configs/stt`."""
+    """Options of decoding, from a profile of `configs/stt`."""
 
     beam_size: int = 1
-    initial_prompt: str | None = None  # the text before, or terms to expect
+    initial_prompt: str | None = None  # preceding text, or terms to expect
     terms: tuple[str, ...] = ()  # names and rare words, as they are to be written
     no_speech_threshold: float = 0.6  # 0 to 1
     words: bool = False  # word timestamps
-    translate: bool = False  # to English; needs the capability
+    translate: bool = False  # translates to English; needs the capability
 
 
 def _always() -> bool:
@@ -44,10 +44,10 @@ def _always() -> bool:
 
 @dataclass(slots=True, eq=False)
 class DecodingBudget:
-    """The decoding budget of a request: tokens that all of its tries and parts may still take."""
+    """Decoding budget of a request: tokens that all of its attempts and parts may still take."""
 
     tokens: float = math.inf
-    is_wanted: Callable[[], bool] = _always  # false when the caller left; asked from any thread
+    is_wanted: Callable[[], bool] = _always  # False once the caller left; thread-safe
 
 
 UNLIMITED = DecodingBudget()
@@ -60,17 +60,17 @@ class TranscriptionRequest:
     pcm: Pcm  # float32 [n] at STT_SAMPLE_RATE
     language: str | None = None  # ISO 639-1 code; None detects
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
-    # How many times likelier each language is than those not named, before it is heard.
+    # Prior odds of each language against those not named.
     prior: Mapping[str, float] = field(default_factory=dict)
     options: DecodingOptions = DecodingOptions()
     urgency: int = FINAL
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
-    is_live: bool = False  # of a session; the speech of files leaves a slot to other tenants
-    # Stretches (start, end), in samples, where someone speaks: those without a word are decoded
-    # again. Empty: not looked after.
+    is_live: bool = False  # part of a session; requests of files leave a slot to other tenants
+    # Speech (start, end), in samples: stretches without a word are decoded again. Empty: unchecked.
     speech: tuple[tuple[int, int], ...] = ()
-    retry_within_s: float | None = None  # until then a doubtful text is decoded again; None: always
-    # Windows (start, end), in samples, of which the replica adds the speaker embeddings.
+    # Audio up to this length is decoded again where its text is doubtful; None: any length.
+    retry_within_s: float | None = None
+    # Windows (start, end), in samples, for which the replica adds speaker embeddings.
     voice_windows: tuple[tuple[int, int], ...] = ()
     budget: DecodingBudget = field(default=UNLIMITED, compare=False)
 
@@ -80,7 +80,7 @@ class TranscriptionRequest:
 
     @property
     def expected(self) -> str | None:
-        """The likeliest language before the speech is heard."""
+        """Likeliest language by the prior alone."""
         return max(self.prior, key=lambda code: self.prior[code], default=None)
 
     @property
@@ -106,40 +106,39 @@ class Segment:
     words: tuple[Word, ...] = ()
 
     def shifted(self, seconds: float) -> "Segment":
-        """The segment with `seconds` added to its times."""
+        """Copies the segment with `seconds` added to its times."""
         start, end = self.start + seconds, self.end + seconds
         return replace(self, start=start, end=end, words=shifted(self.words, seconds))
 
 
 def shifted(words: Sequence[Word], seconds: float) -> tuple[Word, ...]:
-    """The words with `seconds` added to their times."""
+    """Copies words with `seconds` added to their times."""
     return tuple(
-        replace(one, start=round(one.start + seconds, 2), end=round(one.end + seconds, 2))
-        for one in words
+        replace(word, start=round(word.start + seconds, 2), end=round(word.end + seconds, 2))
+        for word in words
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """Empty `segments` mean that there is no speech."""
+    """Result of a request; empty `segments` mean that there is no speech."""
 
-    language: str  # the code that was used
+    language: str  # ISO 639-1 code, given or detected
     language_probability: float  # 0 to 1
     segments: tuple[Segment, ...] = ()
-    voices: Embeddings | None = None  # of the requested windows, if there is speech
-    # The languages that the text may be in, where the engine does not tell: then the text does.
+    voices: Embeddings | None = None  # speaker embeddings of the windows, if there is speech
+    # Possible languages of the text where the engine does not tell; the text then decides.
     candidates: tuple[str, ...] = ()
-    # The probabilities of languages by this speech alone; empty where it was given.
+    # Probabilities of languages by this speech alone; empty where the language was given.
     scores: Mapping[str, float] = field(default_factory=dict)
 
 
 def add_voices(
     request: TranscriptionRequest, transcript: Transcript, encoder: SpeakerEncoder
 ) -> Transcript:
-    """The transcript with the speaker embeddings of the requested windows; blocking.
+    """Adds the speaker embeddings of the requested windows, if there is speech; blocking.
 
-    Computed by the replica that transcribes, so that the audio is sent and queued once. None are
-    computed without speech.
+    The replica that transcribes computes them, so that the audio is sent and queued once.
     """
     if not transcript.segments:
         return transcript
@@ -153,14 +152,17 @@ class STTCapabilities:
     languages: tuple[str, ...]  # ISO 639-1 codes
     max_concurrency: int = 1  # calls that run in parallel; more would only wait
     max_batch_size: int = 1  # requests per call
-    translates: bool = False  # to English
-    word_times: bool = True  # measured; else estimated by the numbers of letters
-    character_errors: tuple[tuple[str, float], ...] = ()  # percent, of languages that were measured
+    translates: bool = False  # translates to English
+    word_times: bool = True  # word times are measured; else estimated by numbers of letters
+    character_errors: tuple[tuple[str, float], ...] = ()  # percent by language, where measured
     device: str = "cpu"
 
     def check(self, request: TranscriptionRequest) -> None:
-        """Raises UnsupportedLanguage, or InvalidEngineRequest for a translation that the engine
-        cannot make and for too much audio."""
+        """Validates a request.
+
+        Raises UnsupportedLanguage, or InvalidEngineRequest for too much audio and for a translation
+        that the engine cannot make.
+        """
         if request.options.translate and not self.translates:
             raise InvalidEngineRequest("model: this model does not translate, it transcribes")
         for language in (request.language, *request.languages):
@@ -175,7 +177,7 @@ def is_audible(pcm: Pcm) -> bool:
 
 
 class STTEngine(Engine, ABC):
-    """Transcribes speech. All state of a request is local to the call."""
+    """Speech recogniser. All state of a request is local to the call."""
 
     capabilities: STTCapabilities
 

@@ -1,8 +1,8 @@
-"""Missed speech: speech that no word of a transcript covers.
+"""Finds missed speech: speech that no word of a transcript covers.
 
 A decoder without time tokens skips sentences, most often repeated ones, and stops before the last.
-The times of the words, from its cross-attention, tell: a word beside a skipped sentence stretches
-over it. Such a request is decoded with time tokens, then cut in two at a pause.
+Word times from its cross-attention show it: a word beside a skipped sentence stretches over it.
+Such a request is decoded with time tokens, then split in two at a pause.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,19 +10,22 @@ from dataclasses import replace
 
 from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest, Word
 
-MISSED_S = 0.8  # of speech without a word
-WHOLE_S = 0.5  # the same between two pauses, where no word beside it may be longer than it seems
-NEAR_S = 0.3  # a pause that is no farther is one of the missed speech
-SHORTEST_S = 0.5  # of a part
-# The longest that a word is said, with the pause before it.
+MISSED_S = 0.8  # speech without a word
+WHOLE_S = 0.5  # speech without a word between two pauses, where no neighbour can extend into it
+NEAR_S = 0.3  # greatest distance of a pause from the missed speech that it belongs to
+SHORTEST_S = 0.5  # shortest part of a split request
+# Longest duration of a word, with the pause before it: a base, and more per character or digit.
 WORD_S, CHARACTER_S, DIGIT_S = 0.6, 0.1, 0.5
 
 Span = tuple[float, float]  # seconds
 
 
 def cut_at(request: TranscriptionRequest, words: Sequence[Word]) -> int | None:
-    """The sample of the request where it is cut, for the longest stretch of speech that no word
-    covers: at its pause nearest to the middle, or where it begins or ends. None without one."""
+    """Chooses the sample at which to split a request, for its longest missed speech.
+
+    It is the pause nearest to the middle of that speech, or where it begins or ends. None without
+    missed speech.
+    """
     seconds = len(request.pcm) / STT_SAMPLE_RATE
     spans = [(start / STT_SAMPLE_RATE, end / STT_SAMPLE_RATE) for start, end in request.speech]
     gaps = [gap for gap in _uncovered(words, seconds) if _is_missed(gap, spans)]
@@ -37,7 +40,7 @@ def cut_at(request: TranscriptionRequest, words: Sequence[Word]) -> int | None:
 
 
 def cut(request: TranscriptionRequest, at: int, language: str) -> list[TranscriptionRequest]:
-    """The parts of a request before and after a sample that is in a pause."""
+    """Splits a request at a sample in a pause."""
     before = [(start, min(end, at)) for start, end in request.speech if start < at]
     after = [(max(start - at, 0), end - at) for start, end in request.speech if end > at]
     return [
@@ -47,19 +50,20 @@ def cut(request: TranscriptionRequest, at: int, language: str) -> list[Transcrip
 
 
 def join(whole: Transcript, parts: Sequence[Transcript], at: int) -> Transcript:
-    """The transcript of a request that was cut at a sample."""
+    """Joins the transcripts of the parts of a request that was split at a sample."""
     first, second = (part.segments for part in parts)
     shifted = (segment.shifted(at / STT_SAMPLE_RATE) for segment in second)
     return replace(whole, segments=(*first, *shifted))
 
 
 def words_of(transcripts: Iterable[Transcript]) -> list[Word]:
-    return [word for one in transcripts for segment in one.segments for word in segment.words]
+    return [word for part in transcripts for segment in part.segments for word in segment.words]
 
 
 def _uncovered(words: Sequence[Word], duration_s: float) -> list[Span]:
-    """The stretches between words, and those in the middle of words that are too long."""
-    gaps, end = [], 0.0
+    """Gaps between words, including the implausible part of words that are too long."""
+    gaps = []
+    end = 0.0
     for word in words:
         digits = sum(map(str.isdigit, word.word))
         longest = WORD_S + CHARACTER_S * len(word.word) + DIGIT_S * digits

@@ -17,13 +17,13 @@ from models.audio import Pcm
 from models.errors import WeightsMissing
 from models.runtimes.onnx import open_session
 from models.stt.base import STT_SAMPLE_RATE
-from models.stt.tokens import REPETITIVE, HeardToken, compression_ratio
+from models.stt.tokens import REPETITIVE, RecognisedToken, compression_ratio
 
 FILES = ("encoder_model.onnx", "decoder_model_merged.onnx", "tokenizer.json")
-BEGIN, END = 1, 2  # ids of tokens
-FIRST_TEXT = 3  # ids below it are marks
+BEGIN, END = 1, 2  # token ids
+FIRST_TEXT = 3  # lower ids are special tokens
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # begins a word
-SHORTEST_S = 0.2  # less is followed by silence: the convolutions take some
+SHORTEST_S = 0.2  # shorter audio is padded, because the convolutions consume some
 SPARE_TOKENS = 8  # allowed on top of the tokens that the duration allows
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -31,10 +31,10 @@ _MARK = re.compile(r"<.*>")
 
 
 class Moonshine:
-    """One network; calls of several threads share it."""
+    """Moonshine network, shared by calls of several threads."""
 
     def __init__(self, files: dict[str, Path], threads: int, max_tokens_per_s: float) -> None:
-        """`files` by their names. Raises WeightsMissing."""
+        """`files` maps names to paths. Raises WeightsMissing."""
         if missing := [name for name in FILES if name not in files]:
             raise WeightsMissing(f"Moonshine reads {', '.join(missing)}, which the weights lack")
         encoder, decoder, tokenizer = (files[name] for name in FILES)
@@ -42,23 +42,24 @@ class Moonshine:
         self._decoder = open_session(decoder, threads)
         self._pieces = _pieces(tokenizer)
         self._max_tokens_per_s = max_tokens_per_s
-        self._present = [one.name for one in self._decoder.get_outputs()][1:]
+        self._present = [output.name for output in self._decoder.get_outputs()][1:]
         self._empty = {
-            one.name: np.zeros((1, one.shape[1], 0, one.shape[3]), np.float32)
-            for one in self._decoder.get_inputs()
-            if one.name.startswith("past_key_values")
+            part.name: np.zeros((1, part.shape[1], 0, part.shape[3]), np.float32)
+            for part in self._decoder.get_inputs()
+            if part.name.startswith("past_key_values")
         }
 
-    def recognise(self, pcm: Pcm, is_wanted: Callable[[], bool]) -> list[HeardToken]:
-        """The likeliest token at each step, without their times.
+    def recognise(self, pcm: Pcm, is_wanted: Callable[[], bool]) -> list[RecognisedToken]:
+        """Decodes greedily; tokens have no times.
 
         Returns no tokens soon after `is_wanted` is false.
         """
         seconds = len(pcm) / STT_SAMPLE_RATE
         padded = np.pad(pcm, (0, max(0, round(SHORTEST_S * STT_SAMPLE_RATE) - len(pcm))))
         [states] = self._encoder.run(None, {self._encoder.get_inputs()[0].name: padded[None]})
-        past, latest = dict(self._empty), BEGIN
-        tokens: list[HeardToken] = []
+        past = dict(self._empty)
+        latest = BEGIN
+        tokens: list[RecognisedToken] = []
         for step in range(SPARE_TOKENS + int(seconds * self._max_tokens_per_s)):
             if not is_wanted():
                 return []
@@ -72,21 +73,21 @@ class Moonshine:
                 },
             )
             for name, value in zip(self._present, present, strict=True):
-                if step == 0 or ".decoder." in name:  # those of the encoder stay
+                if step == 0 or ".decoder." in name:  # the encoder's stay the same
                     past[name.replace("present", "past_key_values")] = value
             latest = int(logits[0, -1].argmax())
             if latest == END:
                 return tokens
             if latest >= FIRST_TEXT:
                 logprob = float(log_softmax(logits[0, -1])[latest])
-                tokens.append(HeardToken(self._pieces.get(latest, b""), logprob))
+                tokens.append(RecognisedToken(self._pieces.get(latest, b""), logprob))
         text = b"".join(token.piece for token in tokens).decode(errors="replace")
         is_endless = compression_ratio(text) > REPETITIVE
         return [] if is_endless else tokens
 
 
 def _pieces(tokenizer: Path) -> dict[int, bytes]:
-    """The UTF-8 of each token of a tokenizer.json, with the pieces of SentencePiece."""
+    """UTF-8 of each token id of a tokenizer.json with pieces of SentencePiece."""
     vocabulary = json.loads(tokenizer.read_bytes())["model"]["vocab"]
     return {number: _utf8(piece) for piece, number in vocabulary.items()}
 

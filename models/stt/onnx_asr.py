@@ -1,6 +1,6 @@
-"""Recognisers in ONNX: NVIDIA's Parakeet and other models of NeMo by onnx-asr, and Moonshine.
+"""Recognisers in ONNX: NVIDIA's Parakeet and other NeMo models by onnx-asr, and Moonshine.
 
-Their decoders take no prompt, so key terms have no effect, and say no language.
+Their decoders take no prompt, so key terms have no effect, and report no language.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,12 +11,12 @@ from models.audio import Pcm
 from models.runtimes.onnx import CPU, session_options
 from models.stt.base import STTCapabilities, STTEngine, Transcript, TranscriptionRequest, is_audible
 from models.stt.moonshine import Moonshine
-from models.stt.tokens import HeardToken, transcript_of
+from models.stt.tokens import RecognisedToken, transcript_of
 from models.weights.store import WeightStore
 
 
 class OnnxAsrEngine(STTEngine):
-    """One network; each request is decoded alone, `workers` of them at once."""
+    """Recogniser in ONNX; decodes requests separately, `workers` of them in parallel."""
 
     def __init__(self, config: OnnxAsrConfig, weights: WeightStore) -> None:
         folder = weights.folder(config.artefact)
@@ -50,13 +50,13 @@ class OnnxAsrEngine(STTEngine):
 
 
 class NemoNetwork:
-    """A FastConformer of NeMo with a decoder of the kind TDT, RNN-T or CTC.
+    """FastConformer of NeMo with a TDT, RNN-T or CTC decoder.
 
     Xu et al., "Efficient Sequence Transduction by Jointly Predicting Tokens and Durations" (2023).
     """
 
     def __init__(self, config: OnnxAsrConfig, folder: Path) -> None:
-        import onnx_asr  # only for this architecture
+        import onnx_asr  # only this architecture needs it
 
         self._recogniser = onnx_asr.load_model(
             config.architecture,
@@ -66,15 +66,17 @@ class NemoNetwork:
             providers=CPU,
         ).with_timestamps()
 
-    def recognise(self, pcm: Pcm, is_wanted: Callable[[], bool]) -> list[HeardToken]:
-        """The likeliest token at each step, with its beginning.
+    def recognise(self, pcm: Pcm, is_wanted: Callable[[], bool]) -> list[RecognisedToken]:
+        """Decodes greedily; tokens have their start times.
 
         The library computes to the end, even if `is_wanted` becomes false meanwhile.
         """
-        heard = self._recogniser.recognize(pcm)
-        found = zip(heard.tokens or (), heard.logprobs or (), heard.timestamps or (), strict=True)
+        result = self._recogniser.recognize(pcm)
+        tokens = zip(
+            result.tokens or (), result.logprobs or (), result.timestamps or (), strict=True
+        )
         return [
-            HeardToken(token.encode(), float(logprob), start_s)
-            for token, logprob, start_s in found
+            RecognisedToken(token.encode(), float(logprob), start_s)
+            for token, logprob, start_s in tokens
             if not (token.startswith("<") and token.endswith(">"))
         ]

@@ -1,4 +1,4 @@
-"""Words from the tokens of a recogniser, or from a text alone: then their times are estimated."""
+"""Builds transcripts from a recogniser's tokens; estimates word times where it has none."""
 
 import math
 import re
@@ -17,33 +17,34 @@ from models.stt.base import (
     Word,
 )
 
-TOKEN_S = 0.3  # the longest that a token is said, where only its beginning is known
+TOKEN_S = 0.3  # longest duration of a token whose start alone is known
 REPETITIVE = 2.4  # compression ratio above which Whisper takes a text for repetition
 _LONG = re.compile("[\u0900-\u0fff]")
-UNCERTAIN = 0.5  # the probability of one of several languages, which no one has judged yet
+UNCERTAIN = 0.5  # probability of a language that is merely one of several candidates
 
 
 def compression_ratio(text: str) -> float:
-    """How many times shorter a text is when it is compressed.
+    """Ratio of a text's size to its compressed size.
 
-    A letter of India or Southeast Asia counts as one byte. Of its three the first two are the same
-    in the whole text: eight plain sentences of Tamil had a ratio of 2.8, those of English 1.6.
+    A letter of India or Southeast Asia counts as one byte: the first two of its three bytes are the
+    same in the whole text, so that eight plain sentences of Tamil had a ratio of 2.8, and of
+    English 1.6.
     """
     data = _LONG.sub(lambda letter: chr(ord(letter[0]) % 0x80), text).encode()
     return len(data) / len(zlib.compress(data))
 
 
 @dataclass(frozen=True, slots=True)
-class HeardToken:
+class RecognisedToken:
     piece: bytes  # UTF-8, or a part of a character; a space begins a word
     logprob: float
-    start_s: float | None = None  # where the engine tells
+    start_s: float | None = None  # None if the engine has no times
     end_s: float | None = None
 
 
 @dataclass(slots=True)
-class _HeardWord:
-    """A word, as its tokens come."""
+class _WordTokens:
+    """Word under construction from its tokens."""
 
     piece: bytes = b""
     logprobs: list[float] = field(default_factory=list)
@@ -54,32 +55,31 @@ class _HeardWord:
     def text(self) -> str:
         return self.piece.decode(errors="replace").strip()
 
-    def add(self, token: HeardToken) -> None:
+    def add(self, token: RecognisedToken) -> None:
         self.piece += token.piece
         self.logprobs.append(token.logprob)
         if token.start_s is not None:
             self.starts_s.append(token.start_s)
             self.end_s = token.start_s + TOKEN_S if token.end_s is None else token.end_s
 
-    def join(self, mark: "_HeardWord") -> None:
-        """The mark that follows; its time is not when the word is said."""
+    def join(self, mark: "_WordTokens") -> None:
+        """Appends the punctuation that follows; its time does not extend the word."""
         self.piece += mark.piece.strip()
 
 
 def transcript_of(
-    tokens: Sequence[HeardToken], request: TranscriptionRequest, known: Sequence[str]
+    tokens: Sequence[RecognisedToken], request: TranscriptionRequest, languages: Sequence[str]
 ) -> Transcript:
-    """The transcript of a request to an engine that knows the languages `known`, and does not say
-    which it heard."""
-    possible = (request.language,) if request.language else request.languages or tuple(known)
+    """Builds the transcript of an engine for `languages` that does not report which it detected."""
+    possible = (request.language,) if request.language else request.languages or tuple(languages)
     language = request.expected if request.expected in possible else possible[0]
     candidates = possible if len(possible) > 1 else ()
     probability = UNCERTAIN if candidates else 1.0
-    said = _words(tokens, language)
-    if not said:
+    spoken = _words(tokens, language)
+    if not spoken:
         return Transcript(language, probability)
-    text = ("" if language in UNSPACED else " ").join(one.text for one in said)
-    words = _timed(said, request)
+    text = ("" if language in UNSPACED else " ").join(word.text for word in spoken)
+    words = _timed(spoken, request)
     segment = Segment(
         text=text,
         start=words[0].start,
@@ -92,31 +92,31 @@ def transcript_of(
 
 
 def estimated_times(
-    said: Sequence[str], request: TranscriptionRequest
+    texts: Sequence[str], request: TranscriptionRequest
 ) -> list[tuple[float, float]]:
-    """Start and end in seconds of each word, by the numbers of letters, where there is speech."""
+    """Estimates start and end of each word in seconds, by numbers of letters within the speech."""
     spans = request.speech or ((0, len(request.pcm)),)
-    heard = list(accumulate(end - start for start, end in spans))  # samples of speech, so far
-    letters = list(accumulate(map(len, said), initial=0))
+    ends = list(accumulate(end - start for start, end in spans))  # samples of speech up to each end
+    letters = list(accumulate(map(len, texts), initial=0))
     times = []
     for first, last in pairwise(letters):
-        start, end = (heard[-1] * count / letters[-1] for count in (first, last))
-        begin, finish = bisect_right(heard, start), bisect_left(heard, end)
-        start += spans[begin][1] - heard[begin]
-        end += spans[finish][1] - heard[finish]
+        start, end = (ends[-1] * count / letters[-1] for count in (first, last))
+        begin, finish = bisect_right(ends, start), bisect_left(ends, end)
+        start += spans[begin][1] - ends[begin]
+        end += spans[finish][1] - ends[finish]
         times.append((start / STT_SAMPLE_RATE, end / STT_SAMPLE_RATE))
     return times
 
 
-def _words(tokens: Sequence[HeardToken], language: str) -> list[_HeardWord]:
-    """Marks without a letter or a digit belong to the word before them."""
-    words: list[_HeardWord] = []
+def _words(tokens: Sequence[RecognisedToken], language: str) -> list[_WordTokens]:
+    """Groups tokens into words; punctuation joins the word before it."""
+    words: list[_WordTokens] = []
     for token in tokens:
         is_cut = bool(words) and words[-1].text.endswith("\N{REPLACEMENT CHARACTER}")
         if not words or token.piece.startswith(b" ") or (language in UNSPACED and not is_cut):
-            words.append(_HeardWord())
+            words.append(_WordTokens())
         words[-1].add(token)
-    whole: list[_HeardWord] = []
+    whole: list[_WordTokens] = []
     for word in words:
         if whole and not any(map(str.isalnum, word.text)):
             whole[-1].join(word)
@@ -125,21 +125,21 @@ def _words(tokens: Sequence[HeardToken], language: str) -> list[_HeardWord]:
     return whole
 
 
-def _timed(said: Sequence[_HeardWord], request: TranscriptionRequest) -> tuple[Word, ...]:
+def _timed(spoken: Sequence[_WordTokens], request: TranscriptionRequest) -> tuple[Word, ...]:
     duration_s = len(request.pcm) / STT_SAMPLE_RATE
-    if all(one.starts_s for one in said):
-        starts = [min(one.starts_s[0], duration_s) for one in said]
-        last = [min(one.end_s, duration_s) for one in said]
+    if all(word.starts_s for word in spoken):
+        starts = [min(word.starts_s[0], duration_s) for word in spoken]
+        last = [min(word.end_s, duration_s) for word in spoken]
         ends = [min(pair) for pair in zip(last, [*starts[1:], duration_s], strict=True)]
         times = [(start, max(start, end)) for start, end in zip(starts, ends, strict=True)]
     else:
-        times = estimated_times([one.text for one in said], request)
+        times = estimated_times([word.text for word in spoken], request)
     return tuple(
         Word(
-            one.text,
-            round(start, 2),
-            round(end, 2),
-            round(math.exp(sum(one.logprobs) / len(one.logprobs)), 4),
+            word.text,
+            start=round(start, 2),
+            end=round(end, 2),
+            confidence=round(math.exp(sum(word.logprobs) / len(word.logprobs)), 4),
         )
-        for one, (start, end) in zip(said, times, strict=True)
+        for word, (start, end) in zip(spoken, times, strict=True)
     )

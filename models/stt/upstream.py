@@ -28,12 +28,12 @@ from models.stt.base import (
     TranscriptionRequest,
     is_audible,
 )
-from models.stt.tokens import REPETITIVE, HeardToken, compression_ratio, transcript_of
+from models.stt.tokens import REPETITIVE, RecognisedToken, compression_ratio, transcript_of
 from models.stt.whisper.hallucination import Decoding, HallucinationGuards
 from models.weights.store import WeightStore
 
 MOST_ANSWER = 1 << 20  # bytes
-ASK_S = 0.2  # whether the caller still waits
+ASK_S = 0.2  # interval of checks whether the caller still waits
 
 
 class _Word(BaseModel):
@@ -47,7 +47,7 @@ class _Segment(BaseModel):
     no_speech_prob: float | None = Field(default=None, ge=0, le=1)
 
 
-class _HeardText(BaseModel):
+class _TextAnswer(BaseModel):
     text: str
     language: str | None = None
     segments: list[_Segment] | None = None
@@ -55,7 +55,7 @@ class _HeardText(BaseModel):
 
 
 class UpstreamRecogniser(BlockingUpstream, STTEngine):
-    """Forwards requests."""
+    """Recogniser that forwards requests to an upstream service."""
 
     def __init__(self, config: UpstreamSTTConfig, weights: WeightStore) -> None:
         BlockingUpstream.__init__(self, config)
@@ -77,7 +77,7 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
         return await asyncio.gather(*map(self._while_wanted, requests))
 
     async def _while_wanted(self, request: TranscriptionRequest) -> Transcript:
-        """No text once the caller left."""
+        """Transcribes until the caller leaves; then returns no text."""
         work = asyncio.create_task(self._transcribe(request))
         while not (await asyncio.wait([work], timeout=ASK_S))[0]:
             if not request.budget.is_wanted():
@@ -90,7 +90,7 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
     async def _transcribe(self, request: TranscriptionRequest) -> Transcript:
         is_wanted = self._config.interims or request.urgency != INTERIM
         if is_wanted and is_audible(request.pcm):
-            async with aclosing(self._tried(lambda: self._once(request))) as answers:
+            async with aclosing(self._retried(lambda: self._attempt(request))) as answers:
                 async for answer in answers:
                     transcript = self._transcript(request, answer)
                     if answer.text and not transcript.segments and request.options.initial_prompt:
@@ -98,8 +98,8 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
                     return transcript
         return self._nothing(request)
 
-    async def _once(self, request: TranscriptionRequest) -> AsyncGenerator[_HeardText, None]:
-        """One try. Raises EngineError, also when the other service takes too long."""
+    async def _attempt(self, request: TranscriptionRequest) -> AsyncGenerator[_TextAnswer, None]:
+        """Makes a single attempt. Raises EngineError, also when upstream takes too long."""
         operation = "translations" if request.options.translate else "transcriptions"
         try:
             async with (
@@ -123,12 +123,13 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
         except (httpx.HTTPError, OSError) as error:
             raise self._failed(f"cannot be reached ({type(error).__name__})") from error
         try:
-            yield _HeardText.model_validate_json(body)
+            yield _TextAnswer.model_validate_json(body)
         except ValidationError:
             raise self._failed("sends what is no transcript") from None
 
     def _fields(self, request: TranscriptionRequest) -> dict[str, Any]:
-        options, config = request.options, self._config
+        options = request.options
+        config = self._config
         prompt = " ".join(filter(None, (", ".join(options.terms), options.initial_prompt)))
         fields: dict[str, Any] = {"model": config.model, "response_format": config.response_format}
         possible = (request.language,) if request.language else request.languages
@@ -140,24 +141,25 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
             fields["timestamp_granularities[]"] = ["segment", "word"]
         return fields
 
-    def _transcript(self, request: TranscriptionRequest, answer: _HeardText) -> Transcript:
-        said = answer.text.split()
-        logprobs = [one.avg_logprob or 0.0 for one in answer.segments or ()] or [0.0]
-        silences = [one.no_speech_prob or 0.0 for one in answer.segments or ()] or [0.0]
-        logprob, silence = sum(logprobs) / len(logprobs), sum(silences) / len(silences)
-        ratio = compression_ratio(" ".join(said))
+    def _transcript(self, request: TranscriptionRequest, answer: _TextAnswer) -> Transcript:
+        texts = answer.text.split()
+        logprobs = [segment.avg_logprob or 0.0 for segment in answer.segments or ()] or [0.0]
+        silences = [segment.no_speech_prob or 0.0 for segment in answer.segments or ()] or [0.0]
+        logprob = sum(logprobs) / len(logprobs)
+        silence = sum(silences) / len(silences)
+        ratio = compression_ratio(" ".join(texts))
         decoding = Decoding((), answer.text, logprob, silence, ratio, complete=True)
         if self._guards.is_hallucination(decoding, request.options):
-            said = []
+            texts = []
         # Its words may lack the marks that the text has, and are not always as many.
         words = answer.words or []
         spans: list[tuple[float | None, float | None]]
         spans = [(word.start, word.end) for word in words]
-        if len(spans) != len(said):
-            spans = [(None, None)] * len(said)
+        if len(spans) != len(texts):
+            spans = [(None, None)] * len(texts)
         tokens = [
-            HeardToken(f" {word}".encode(), logprob, start_s, end_s)
-            for word, (start_s, end_s) in zip(said, spans, strict=True)
+            RecognisedToken(f" {word}".encode(), logprob, start_s, end_s)
+            for word, (start_s, end_s) in zip(texts, spans, strict=True)
         ]
         transcript = transcript_of(tokens, request, self.capabilities.languages)
         language = _code(answer.language or "")
@@ -168,12 +170,12 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
 
 @cache
 def _names() -> dict[str, str]:
-    """Codes by the English names of languages."""
+    """ISO 639-1 codes by English names of languages."""
     return {name.casefold(): code for code, name in Locale("en").languages.items()}
 
 
 def _code(language: str) -> str:
-    """Some services give a code, and some a name."""
+    """Returns the code of a language, which some services give by its name."""
     return _names().get(language.casefold(), language)
 
 

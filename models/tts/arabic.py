@@ -23,7 +23,7 @@ from models.weights.store import WeightStore
 
 WEIGHTS = "rawi-ensemble"
 SHADDA, TATWEEL = "\u0651", "\u0640"
-UNKNOWN = 1  # the network's index of a character that it does not know
+UNKNOWN = 1  # index of a character that the network does not know
 
 
 class _Reading(StrictModel):
@@ -58,7 +58,7 @@ _HAMZAS = frozenset("\u0653\u0654\u0655")
 
 @cache
 def _network() -> tuple[InferenceSession, dict[str, int], dict[int, str]]:
-    """The session, its index of each character, and the marks of each class."""
+    """Returns the session, the index of each character, and the marks of each class."""
     folder = WeightStore(weights_dir()).folder(WEIGHTS)
     tables = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
     marks = {index: marks for marks, index in tables["diac_to_idx"].items()}
@@ -66,7 +66,7 @@ def _network() -> tuple[InferenceSession, dict[str, int], dict[int, str]]:
 
 
 def with_vowels(text: str) -> str:
-    """`text` with vowel marks on its Arabic letters, each after the shadda, as espeak-ng needs it.
+    """Adds vowel marks to the Arabic letters of `text`, each after the shadda, as espeak-ng needs.
 
     A letter with marks keeps them, and so does a word with marks on half of its letters or more.
     """
@@ -96,7 +96,7 @@ def _is_arabic(letter: tuple[tuple[str, str], str]) -> bool:
 
 
 def _composed(letter: str, marks: str, others: str) -> str:
-    """The letter with its marks, and those `others` that it lacks, if it has no vowel."""
+    """Composes a letter with its marks, and with the predicted `others` if it has no vowel."""
     if _VOWELS.isdisjoint(marks):
         has_hamza = not _HAMZAS.isdisjoint(marks)
         marks += "".join(
@@ -108,7 +108,7 @@ def _composed(letter: str, marks: str, others: str) -> str:
 
 
 def arabic_phonemes(text: str, foreign: Callable[[str], str]) -> str:
-    """IPA of `text` in Kokoro's symbols; `foreign` reads what is not in Arabic letters."""
+    """IPA of `text` in Kokoro's symbols; `foreign` reads the parts in other scripts."""
     parts = _FOREIGN.split(with_vowels(text))
     return "".join(foreign(part) if at % 2 else _read(part) for at, part in enumerate(parts))
 

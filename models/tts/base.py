@@ -16,14 +16,14 @@ class PackRef:
     """A voice pack by digest; its half megabyte is sent only to an engine that lacks it."""
 
     digest: str  # SHA-256 of the bytes, in hexadecimal digits
-    data: bytes | None = None  # of the kind that the engine declares
+    data: bytes | None = None  # a pack of the kind that the engine declares
 
 
 @dataclass(frozen=True, slots=True)
 class SynthesisRequest:
     """One sentence to synthesise. Sent between processes."""
 
-    text: str  # normalised; with digits in languages that only espeak-ng can spell out
+    text: str  # normalised; has digits only in languages that espeak-ng alone can spell out
     voice: str  # VoiceInfo.key
     language: str  # ISO 639-1 code of `text`
     speed: float = 1.0  # tempo ratio, 0.5 to 2.0; ignored without the capability native_speed
@@ -33,13 +33,14 @@ class SynthesisRequest:
     deadline_s: float = 0.0
     pack: PackRef | None = None  # replaces `voice`; needs the capability takes_voice_packs
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
-    # Of spans of `text`, in IPA; for engines with the capability.
+    # Start and end in `text`, and IPA of the span; for engines with the capability.
     phonemes: tuple[tuple[int, int, str], ...] = ()
     interruption: Interruption = field(default_factory=Interruption, compare=False)
 
     def symbols(self, read: Callable[[str], str], convert: Callable[[str], str]) -> str:
-        """The symbols of `text` by `read`, of the spans whose IPA is given by `convert`."""
-        parts, spans = list[str](), [(0, 0, ""), *self.phonemes, (len(self.text), 0, "")]
+        """Phonemizes `text` with `read`, and the spans whose IPA is given with `convert`."""
+        parts: list[str] = []
+        spans = [(0, 0, ""), *self.phonemes, (len(self.text), 0, "")]
         for (_, start, _), (end, _, ipa) in pairwise(spans):
             between = self.text[start:end]
             gaps = [" " if end.isspace() else "" for end in (between[:1], between[-1:])]
@@ -57,7 +58,7 @@ class TTSCapabilities:
     word_times: bool = False  # word times of the model; else estimated from numbers of letters
     native_speed: bool = False  # honours `SynthesisRequest.speed`
     takes_voice_packs: bool = False  # accepts a voice pack with a request
-    pack: PackKind = "style"  # of these packs
+    pack: PackKind = "style"  # kind of those packs
     crosses_languages: bool = False  # each of its voices speaks all of its languages
     phonemes: bool = False  # honours `SynthesisRequest.phonemes`, and has `phonemes`
     max_concurrency: int = 1  # calls that run in parallel; more would only wait
@@ -68,7 +69,7 @@ class VoiceTable(dict[str, VoiceInfo]):
     """Voices by key; an unknown key raises UnknownVoice."""
 
     def __init__(self, voices: Iterable[VoiceConfig] = (), engine: str = "") -> None:
-        """`voices` of the configuration of the engine with that registry name."""
+        """`voices` are those of the configuration; `engine` is the name in the registry."""
         for voice in voices:
             described = voice.model_dump(include=set(VoiceConfig.model_fields))
             self[voice.key] = VoiceInfo(engine, **described)
@@ -82,7 +83,7 @@ class VoiceTable(dict[str, VoiceInfo]):
         return tuple(sorted({voice.language for voice in self.values()}))
 
     def speaking(self, key: str, language: str) -> VoiceInfo:
-        """The voice of that key, for engines whose voices speak only their own language.
+        """Returns the voice of that key, for engines whose voices speak only their own language.
 
         Raises UnknownVoice or UnsupportedLanguage.
         """
@@ -113,19 +114,21 @@ class TTSEngine(Engine, ABC):
         """
 
     def phonemes(self, request: SynthesisRequest) -> str:
-        """The symbols that `synthesize` speaks, those of `request.phonemes` among them; "" without
-        the capability. Raises as `synthesize`."""
+        """Returns the symbols that `synthesize` speaks, including those of `request.phonemes`.
+
+        Empty without the capability. Raises as `synthesize`.
+        """
         del request
         return ""
 
     def warm_up(self) -> Generator[AudioChunk, None, None]:
-        """Does in advance what is slow the first time, such as compiling for usual lengths.
+        """Does slow first-time work in advance, such as compiling kernels for usual lengths.
 
-        An empty chunk marks progress, another one a completed part. Optional; the generator can be
-        closed at any step.
+        An empty chunk marks progress, a chunk with audio a completed part. Optional; the generator
+        can be closed at any step.
         """
         yield from ()
 
     def forget_voice(self, digest: str) -> None:
-        """Drops the cached voice pack of that digest, if any, since its voice was deleted."""
+        """Drops the cached voice pack of that digest, if any, because its voice was deleted."""
         del digest  # engines without takes_voice_packs cache none

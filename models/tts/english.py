@@ -1,7 +1,7 @@
-"""English text with its capitals as phonemizers expect them.
+"""Rewrites capitals in English text for phonemizers.
 
-hibari and espeak-ng read a lone "A" as the article; "A-" is the letter to both. hibari spells words
-in capitals that its tagger takes for names; its dictionary tells which of them are words.
+hibari and espeak-ng read a lone "A" as the article, and "A-" as the letter. hibari spells words in
+capitals that its tagger takes for names; its dictionary tells which of them are words.
 """
 
 import re
@@ -37,14 +37,14 @@ _SURE_LETTER = re.compile(
     rf"|^A(?= {_AFTER})"
 )
 _COMPOUND = re.compile(r"\bA-(?=\w)")  # hibari reads the A of "A-two" as the article, too
-# In lower case text also within a sentence, but not in a title such as "Once Upon A Time".
+# Matches within a sentence in lower case, but not in a title such as "Once Upon A Time".
 _LETTER_INSIDE = re.compile(
     r"(?<=[a-z] )A(?= (?:[^A-Z]|[A-Z]\b|(?:Minor|Major|Flat|Sharp)\b)|[^\w\s'’.-]|$)"
 )
 _WORD = re.compile(r"(?<![\w'’])(?:[A-Z]{2,}(?:['’][A-Z]{1,2})?|A(?!-)|[A-Za-z]*[a-z])(?![\w'’])")
 _CONTRACTION = re.compile(r"['’](?:T|LL|RE|VE|M|D)$")
-# A name that no dictionary has: it can be spoken, and is long for initials. Among other words in
-# capitals also a shorter one.
+# A pronounceable name that no dictionary has, too long for initials. Among other words in capitals
+# it may be shorter.
 _NAME = re.compile(r"(?=(?:[A-Z]*[AEIOUY]){2})(?![A-Z]*[^AEIOUY]{4})[A-Z]{6,}$|[A-Z]{8,}$")
 _SHORT_NAME = re.compile(
     rf"(?!(?:{'|'.join(_LISTS.initials)})$|[AEIOU]...$|[A-Z]*[^AEIOUY]{{3}})"
@@ -55,7 +55,7 @@ _ARTICLES = frozenset(("a", "an", "the", "our", "your", "their"))
 
 
 def with_letters(text: str) -> str:
-    """`text` with "A-" for each "A" that is a letter."""
+    """Writes "A-" for each "A" that is the letter, not the article."""
     if "A" not in text:
         return text
     text = _sure_letters(text)
@@ -98,7 +98,7 @@ class EnglishPhonemizer:
         return _WORD.sub(read, _sure_letters(text))
 
     def _cased(self, word: str, before: str, *, is_shouted: bool) -> str:
-        """A word as the phonemizer reads it right, after the word `before`."""
+        """Cases a word so that the phonemizer reads it correctly after the word `before`."""
         lower = word.lower()
         if not word.isupper():
             return word

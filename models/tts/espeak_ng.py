@@ -29,7 +29,7 @@ from models.weights.store import WeightStore
 SYNCHRONOUS = 2  # audio goes to the callback before the call returns
 DONT_EXIT = 0x8000  # a missing data file raises an error instead of ending the process
 UTF8 = 1
-MNEMONICS = 0x100  # what stands between [[ and ]] is spoken as phonemes
+MNEMONICS = 0x100  # text between [[ and ]] is spoken as phonemes
 IPA = 0x02
 TIE = 0x80 | ord("͡") << 8  # joins the letters of one phoneme
 RATE, PITCH_RANGE = 1, 4
@@ -45,7 +45,7 @@ _OTHER_PUNCTUATION = str.maketrans(
     | {"„": "“", "¿": "", "¡": "", "\u200b": ""}
 )
 _PUNCTUATION = re.compile(r"([;:,.!?—…“”\"()]+)(?=\s|$)|(?<!\S)([“\"(]+)|\s([—–-])\s")
-# Other voices say "Chinese letter" for each.
+# All other voices say "Chinese letter" for each ideograph.
 _WIDE_VOICES = ("cmn", "yue", "hak", "ja", "ko")
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _STRESS = re.compile(r"([ˈˌ])([^ˈˌ\saeiouyæøœɐɑɒɔɘəɚɛɜɝɞɤɨɪɯɵɶʉʊʌʏᵻᵿ]+)")
@@ -87,15 +87,17 @@ class EspeakLibrary:
         self._voice = ""
 
     def phonemes(self, text: str, voice: str, *, tie: bool = False) -> str:
-        """IPA of `text` with its punctuation; `tie` joins the letters of one phoneme with `͡`.
+        """Returns IPA of `text` with its punctuation; `tie` joins the letters of a phoneme with
+        `͡`.
 
         Raises UnsupportedLanguage when there is no such voice.
         """
-        joined, gap = "", ""
+        joined = ""
+        gap = ""
         with self._lock:
             self._choose(voice)
-            known = _readable(text, voice).translate(_OTHER_PUNCTUATION)
-            parts = _PUNCTUATION.split(known)
+            readable = _readable(text, voice).translate(_OTHER_PUNCTUATION)
+            parts = _PUNCTUATION.split(readable)
             for index, part in enumerate(parts):
                 kind = index % 4  # 0: words; 1 to 3: the groups of the expression
                 if part is None or not part.strip():
@@ -110,7 +112,7 @@ class EspeakLibrary:
         return joined
 
     def speak(self, text: str, voice: str, *, speed: float, liveliness: float) -> Pcm:
-        """Speech of `text`, float32 [n] at `sample_rate`; `liveliness` scales the pitch range.
+        """Speaks `text`: float32 [n] at `sample_rate`; `liveliness` scales the pitch range.
 
         Raises UnsupportedLanguage when there is no such voice.
         """
@@ -163,7 +165,7 @@ def _readable(text: str, voice: str) -> str:
 
 
 def stress_before_vowels(ipa: str) -> str:
-    """IPA with the marks of stress where espeak-ng has them: not before the syllable."""
+    """Moves stress marks from the syllable to its vowel, where espeak-ng expects them."""
     return _STRESS.sub(r"\2\1", ipa)
 
 
@@ -174,7 +176,7 @@ def espeak_installed() -> bool:
 
 @cache
 def espeak_library() -> EspeakLibrary:
-    """The one instance of this process. Raises UnsupportedFeature when it is not installed."""
+    """The library of this process. Raises UnsupportedFeature when it is not installed."""
     try:
         import espeakng_loader
     except ImportError:
@@ -186,7 +188,7 @@ class EspeakEngine(TTSEngine):
     """All voices of the configuration, from one copy of the library."""
 
     def __init__(self, config: EspeakConfig, weights: WeightStore) -> None:
-        del weights  # its data comes with the library
+        del weights  # the library brings its data
         self._library = espeak_library()
         self._voices = VoiceTable(config.voices, config.engine)
         self.capabilities = TTSCapabilities(

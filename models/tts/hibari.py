@@ -24,8 +24,8 @@ from models.tts.trimming import sounding
 from models.weights.store import WeightStore
 
 DURATIONS_LAG_S = 0.1  # as in Kokoro, from which the voices are distilled
-SEED = 0  # of the breath noise, so that all replicas synthesise a request equally
-DURATIONS = "/Clip_output_0"  # frames of each symbol, float32 [1, n], inside the graph
+SEED = 0  # seed of the breath noise, so that all replicas synthesise a request equally
+DURATIONS = "/Clip_output_0"  # tensor of the graph with the frames of each symbol, float32 [1, n]
 
 
 class HibariEngine(TTSEngine):
@@ -37,11 +37,11 @@ class HibariEngine(TTSEngine):
         word_times=True,
         native_speed=True,
         phonemes=True,
-        max_concurrency=2,  # one of them for the sentence of a tenant beside long ones of another
+        max_concurrency=2,  # a short sentence runs beside a long one of another tenant
     )
 
     def __init__(self, config: HibariConfig, weights: WeightStore) -> None:
-        del weights  # they come with the library
+        del weights  # the library brings them
         self._voices = VoiceTable(config.voices, config.engine)
         self._models = {
             key: Hibari(
@@ -65,7 +65,7 @@ class HibariEngine(TTSEngine):
         voice = self._voices.speaking(request.voice, request.language)
         model = self._models[voice.key]
         noise = np.random.default_rng(SEED)
-        at = 0  # where the sentence begins in the text
+        at = 0  # offset of the sentence in the text
         for sentence in model.split_sentences(request.text):
             at = max(at, request.text.find(sentence, at))
             pieces = [
@@ -96,7 +96,7 @@ class HibariEngine(TTSEngine):
             at += len(sentence)
 
     def _pieces(self, model: Hibari, request: SynthesisRequest, at: int, end: int) -> list[str]:
-        """The symbols of a sentence, in pieces that the model takes."""
+        """Phonemizes a sentence into pieces that the model takes."""
         given = tuple((a - at, b - at, ipa) for a, b, ipa in request.phonemes if at <= a < end)
         sentence = replace(request, text=request.text[at:end], phonemes=given)
         return [self.phonemes(sentence)] if given else model.phonemize(sentence.text)
@@ -105,9 +105,11 @@ class HibariEngine(TTSEngine):
 def _spoken(
     model: Hibari, symbols: str, request: SynthesisRequest, noise: np.random.Generator
 ) -> tuple[Pcm, NDArray[np.float64]]:
-    """Speech, float32 [n], and when each symbol and the end begin, float64 [symbols + 1]."""
+    """Returns speech, float32 [n], and the start of each symbol and the end, float64 [n + 1], in
+    s.
+    """
     ids = model.ids(symbols)
-    if len(ids) < 3:  # nothing but the pads at both ends
+    if len(ids) < 3:  # only the pads at both ends
         return np.zeros(0, np.float32), np.zeros(1)
     speed = np.array([request.speed], np.float32)
     inputs: dict[str, NDArray[Any]] = {"ids": np.array([ids], np.int64), "speed": speed}
@@ -118,7 +120,7 @@ def _spoken(
 
 
 def _with_durations(path: Path) -> bytes:
-    """The graph of `path` with its durations as another output."""
+    """Loads the graph of `path` with its durations as another output."""
     graph = onnx.load(path)
     graph.graph.output.append(
         onnx.helper.make_tensor_value_info(DURATIONS, onnx.TensorProto.FLOAT, None)

@@ -23,11 +23,11 @@ from models.weights.store import WeightStore
 
 Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
 
-MOST_SYMBOLS = 1000  # per run; the memory grows with their square
+MOST_SYMBOLS = 1000  # per run; memory grows with the square
 
 
 class MmsEngine(TTSEngine):
-    """Networks on one device, one per language, with letters as input."""
+    """MMS networks on one device, one per language, with letters as input."""
 
     def __init__(self, config: MmsConfig, weights: WeightStore) -> None:
         """Raises EngineError."""
@@ -63,11 +63,11 @@ class MmsEngine(TTSEngine):
         symbols = network.symbols(request.text)
         if not symbols:
             return
-        made = [
+        pieces = [
             network.speak(symbols[at : at + MOST_SYMBOLS], request.speed, request.stability)
             for at in range(0, len(symbols), MOST_SYMBOLS)
         ]
-        yield whole_sentence(np.concatenate(made), self.capabilities.sample_rate, request)
+        yield whole_sentence(np.concatenate(pieces), self.capabilities.sample_rate, request)
 
 
 class _Network:
@@ -88,16 +88,16 @@ class _Network:
         self._lock = threading.Lock()  # the options of a request are attributes of the network
 
     def symbols(self, text: str) -> list[int]:
-        """The ids of the letters in the network's vocabulary; empty when nothing can be spoken."""
-        known = self._tokenizer.get_vocab()
+        """Token ids of the text; empty when nothing in it can be spoken."""
+        vocabulary = self._tokenizer.get_vocab()
         letters = (letter for letter in text.lower() if letter.isalnum())
-        if not any(letter in known for letter in letters):
+        if not any(letter in vocabulary for letter in letters):
             return []
         ids: list[int] = self._tokenizer(text)["input_ids"]
         return ids
 
     def speak(self, symbols: list[int], speed: float, stability: float) -> Pcm:
-        """float32 [n]"""
+        """Synthesises float32 [n]."""
         model = self._model
         given = torch.tensor([symbols], device=model.device)
         with self._lock, torch.inference_mode():

@@ -20,11 +20,13 @@ from models.tts.espeak_ng import espeak_library, stress_before_vowels
 from models.tts.trimming import whole_sentence
 from models.weights.store import WeightStore
 
-PAD, START, END = "_", "^", "$"
+PAD = "_"
+START = "^"
+END = "$"
 
 
 class VitsEngine(TTSEngine):
-    """One graph for each voice, all with the same sample rate."""
+    """VITS voices: one graph each, all with the same sample rate."""
 
     def __init__(self, config: VitsConfig, weights: WeightStore) -> None:
         self._voices = VoiceTable(config.voices, config.engine)
@@ -80,7 +82,7 @@ class VitsEngine(TTSEngine):
 
 
 def phoneme_ids(phonemes: str, table: dict[str, list[int]]) -> list[int]:
-    """Ids with a pad after each, between start and end; empty when nothing can be spoken."""
+    """Converts phonemes to ids, padded as in training; empty when nothing can be spoken."""
     spoken = [
         id_
         for symbol in unicodedata.normalize("NFD", phonemes)

@@ -1,4 +1,4 @@
-"""What engines have in common that speak on in the voice of a recording, frame by frame."""
+"""Base of engines that continue in the voice of a recording, frame by frame."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -16,24 +16,26 @@ from models.tts.trimming import streamed_sentence
 from models.tts.voice_pack import VoiceCache
 from models.tts.voice_prompt import READERS
 
-FIRST_FRAMES, NEXT_FRAMES = 3, 6  # the length of chunks, in frames of 80 ms
+# Lengths of the first and the later chunks, in frames of 80 ms.
+FIRST_FRAMES = 3
+NEXT_FRAMES = 6
 
 
 class PromptedModel(Protocol):
-    """The networks. Calls block; thread-safe."""
+    """Networks of a prompted engine. Calls block; thread-safe."""
 
     sample_rate: int
     device: str
 
     def prepare(self, prompt: Any, /) -> Any:
-        """What the networks read of a voice. Raises EngineLost after `close`."""
+        """Encodes a voice for the networks. Raises EngineLost after `close`."""
 
     def close(self) -> None:
         """Frees the memory, the GPU's too; later calls raise EngineLost."""
 
 
 class PromptedEngine(TTSEngine):
-    """Each request has a pack of `models.tts.voice_prompt`, or one of the model's own voices."""
+    """Engine whose requests have a pack of `models.tts.voice_prompt`, or a voice of the model."""
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class PromptedEngine(TTSEngine):
         self._prompts.forget(digest)
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        """Deterministic for a request. Yields an empty chunk after each frame of 80 ms."""
+        """Synthesises deterministically. Yields an empty chunk after each frame of 80 ms."""
         voice = self._own_voice(request) if request.pack is None else None
         languages = self.capabilities.languages
         if request.language not in languages:
@@ -85,31 +87,31 @@ class PromptedEngine(TTSEngine):
         yield from streamed_sentence(pieces, self.capabilities.sample_rate, request)
 
     def _own_voice(self, request: SynthesisRequest) -> Any:
-        """The prepared voice of the model that a request names. Raises UnknownVoice."""
+        """Returns the prepared voice of the model that a request names. Raises UnknownVoice."""
         raise UnknownVoice(f"no voice {request.voice!r}; this model has only voices of packs")
 
     @abstractmethod
     def _pieces(self, voice: Any, request: SynthesisRequest, seed: int) -> Iterator[Pcm]:
-        """Decoded audio in chunks; an empty array for each frame in between."""
+        """Yields received audio in chunks, and an empty array for each frame in between."""
 
 
 def _prompts(model: PromptedModel, pack: PackKind) -> VoiceCache[Any]:
-    """A cache of prepared prompts; without a reference to the engine, which would be a cycle."""
+    """Makes a cache of prepared prompts, without a reference to the engine: no cycle."""
     return VoiceCache(lambda data: model.prepare(READERS[pack](data)))
 
 
 def in_chunks(
     frames: Iterator[Any], decode: Callable[[list[Any], int], Pcm]
 ) -> Generator[Pcm, None, None]:
-    """The audio of frames: `decode` gets all of them, and the first that it has not decoded."""
-    made: list[Any] = []
-    heard = 0
+    """Decodes frames in chunks; `decode` gets all frames and the index of the first new one."""
+    received: list[Any] = []
+    first = 0
     for frame in frames:
-        made.append(frame)
-        if len(made) - heard >= (NEXT_FRAMES if heard else FIRST_FRAMES):
-            yield decode(made, heard)
-            heard = len(made)
+        received.append(frame)
+        if len(received) - first >= (NEXT_FRAMES if first else FIRST_FRAMES):
+            yield decode(received, first)
+            first = len(received)
         else:
             yield np.zeros(0, np.float32)
-    if len(made) > heard:
-        yield decode(made, heard)
+    if len(received) > first:
+        yield decode(received, first)

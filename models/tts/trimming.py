@@ -7,15 +7,15 @@ import numpy as np
 from models.audio import AudioChunk, Pcm, spread
 from models.tts.base import SynthesisRequest
 
-THRESHOLD = 0.01  # of the peak: 40 dB below it
+THRESHOLD = 0.01  # share of the peak: -40 dB
 FRAME_S = 0.01
 LEAD_S = 0.03
 TAIL_S = 0.12
-SILENT = 0.003  # of full scale, where the peak is not known yet: -50 dB
+SILENT = 0.003  # share of full scale (-50 dB), while the peak is not known yet
 
 
 def sounding(pcm: Pcm, sample_rate: int) -> tuple[int, int]:
-    """Start and end of the speech in samples, with short margins; equal when all is silent."""
+    """Finds start and end of the speech in samples, with margins; equal when all is silent."""
     frame = round(FRAME_S * sample_rate)
     count = len(pcm) // frame
     if count == 0:
@@ -30,7 +30,7 @@ def sounding(pcm: Pcm, sample_rate: int) -> tuple[int, int]:
 
 
 def whole_sentence(pcm: Pcm, sample_rate: int, request: SynthesisRequest) -> AudioChunk:
-    """The trimmed audio of a request in one chunk, for engines without durations."""
+    """Trims the audio of a request into one chunk, for engines without durations."""
     pcm = np.clip(pcm[slice(*sounding(pcm, sample_rate))], -1.0, 1.0)
     words = spread(request.text, len(pcm) / sample_rate) if request.timings else ()
     return AudioChunk(pcm, sample_rate, tuple(words))
@@ -39,24 +39,26 @@ def whole_sentence(pcm: Pcm, sample_rate: int, request: SynthesisRequest) -> Aud
 def streamed_sentence(
     pieces: Iterator[Pcm], sample_rate: int, request: SynthesisRequest
 ) -> Generator[AudioChunk, None, None]:
-    """The trimmed audio of a request as it is made. Its word times are known only after the last
-    piece, so with them all audio is in the last chunk."""
+    """Trims the audio of a request as it comes.
+
+    Word times are known only after the last piece, so with them all audio is in the last chunk.
+    """
     pieces = without_ends(pieces, sample_rate)
     if not request.timings:
         yield from (AudioChunk(pcm, sample_rate) for pcm in pieces)
         return
-    made = [np.zeros(0, np.float32)]
+    trimmed = [np.zeros(0, np.float32)]
     for pcm in pieces:
-        made.append(pcm)
-        yield AudioChunk(made[0], sample_rate)
-    whole = np.concatenate(made)
+        trimmed.append(pcm)
+        yield AudioChunk(trimmed[0], sample_rate)
+    whole = np.concatenate(trimmed)
     yield AudioChunk(whole, sample_rate, tuple(spread(request.text, len(whole) / sample_rate)))
 
 
 def without_ends(pieces: Iterator[Pcm], sample_rate: int) -> Iterator[Pcm]:
     """Trims silence at both ends; silence within is held until more speech follows it."""
     lead, tail = round(LEAD_S * sample_rate), round(TAIL_S * sample_rate)
-    held = np.zeros(0, np.float32)  # silence that may end the speech, or be a pause in it
+    held = np.zeros(0, np.float32)  # silence that may be a pause or the end of the speech
     begun = False
     for piece in pieces:
         loud = np.flatnonzero(np.abs(piece) > SILENT)

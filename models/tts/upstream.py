@@ -18,9 +18,11 @@ from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceT
 from models.tts.trimming import streamed_sentence
 from models.weights.store import WeightStore
 
-MOST_S, MOST_S_PER_LETTER = 30.0, 0.5  # of an answer; slow speech has ten letters a second
+# Longest audio of an answer; slow speech has ten letters a second.
+MOST_S = 30.0
+MOST_S_PER_LETTER = 0.5
 MOST_HEADER = 4096  # bytes
-SLOWEST, FASTEST = 0.25, 4.0  # of OpenAI's `speed`
+SLOWEST, FASTEST = 0.25, 4.0  # range of OpenAI's `speed`
 KINDS = (
     "audio/pcm",
     "audio/l16",
@@ -32,7 +34,7 @@ KINDS = (
 
 
 class UpstreamVoices(BlockingUpstream, TTSEngine):
-    """Forwards requests."""
+    """Text-to-speech engine that forwards requests to an upstream service."""
 
     def __init__(self, config: UpstreamTTSConfig, weights: WeightStore) -> None:
         BlockingUpstream.__init__(self, config)
@@ -60,7 +62,7 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
             yield from streamed_sentence(pieces, self._config.sample_rate, request)
 
     def _body(self, request: SynthesisRequest) -> dict[str, Any]:
-        """Raises UnknownVoice."""
+        """Builds the body of a request. Raises UnknownVoice."""
         voice = self._names[self._voices[request.voice].key]
         given: dict[str, Any] = {"voice": voice, "input": request.text}
         if self._config.speed:
@@ -69,9 +71,13 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
         return {**form, **given, **self._config.fields}
 
     def _pieces(self, body: dict[str, Any], most: int) -> Iterator[Pcm]:
-        """At most that many bytes of audio."""
-        first_s, idle_s = self._config.first_audio_s, self._config.idle_s
-        answer = self._tried(lambda: self._in_time(self._samples(body, most), first_s, idle_s))
+        """Yields at most `most` bytes of audio as samples."""
+        config = self._config
+        answer = self._retried(
+            lambda: self._in_time(
+                self._samples(body, most), first_s=config.first_audio_s, idle_s=config.idle_s
+            )
+        )
 
         async def step() -> bytes | None:
             return await anext(answer, None)
@@ -89,9 +95,10 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
             self._wait(close())
 
     async def _samples(self, body: dict[str, Any], most: int) -> AsyncGenerator[bytes, None]:
-        """One try: 16-bit samples. Raises EngineError."""
+        """Yields 16-bit samples of a single attempt. Raises EngineError."""
         begun: bytes | None = b""
-        left, has_end = most, False
+        left = most
+        has_end = False
         try:
             async with self._client().stream("POST", "audio/speech", json=body) as answer:
                 if answer.status_code != 200:
@@ -102,9 +109,10 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
                 async for piece in answer.aiter_raw():
                     if begun is not None:
                         begun += piece
-                        if (found := self._without_header(begun, most)) is None:
+                        if (samples := self._without_header(begun, most)) is None:
                             continue
-                        begun, (piece, left) = None, found
+                        begun = None
+                        piece, left = samples
                         has_end = left < most
                     if len(piece) > left and not has_end:
                         raise self._failed("sends an answer without end")
@@ -117,11 +125,15 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
             raise self._failed("sends no audio")
 
     def _without_header(self, begun: bytes, most: int) -> tuple[bytes, int] | None:
-        """The samples of the first bytes of an answer, and how many bytes of them there will be, at
-        most; None while a header of WAV is not whole. Raises EngineLost for another WAV."""
+        """Strips a WAV header from the first bytes of an answer.
+
+        Returns the samples so far and the number of bytes to expect at most, or None while the
+        header is incomplete. Raises EngineLost for WAV in another format.
+        """
         if not begun.startswith(b"RIFF"[: len(begun)]):
             return begun, most
-        at, form = 12, None
+        at = 12
+        form = None
         while at + 8 <= len(begun) and at < MOST_HEADER:
             name, size = struct.unpack_from("<4sI", begun, at)
             at += 8

@@ -20,9 +20,9 @@ from models.tts.base import PackRef
 STYLE_SHAPE = (510, 256)  # a row for each number of symbols
 MOST_TAPS = 8192
 MOST_BYTES = 2**20
-LARGEST = 10.0  # of a style or a tap; those of stock voices are below 3.2
-KEPT_PACKS = 32  # of half a megabyte each
-KEPT_S = 600.0  # since a pack was last used, so that the pack of a deleted voice expires
+LARGEST = 10.0  # magnitude of a style value or a tap; stock voices stay below 3.2
+KEPT_PACKS = 32  # each half a megabyte
+KEPT_S = 600.0  # after its last use, so that the pack of a deleted voice expires
 
 Pack = TypeVar("Pack")  # a pack as an engine decodes it
 
@@ -37,7 +37,7 @@ class VoicePack:
 
 
 def write_pack(pack: VoicePack) -> bytes:
-    """Serialises deterministically."""
+    """Serialises a pack deterministically."""
     taps = np.zeros(0, np.float32) if pack.filter is None else pack.filter
     target = io.BytesIO()
     np.savez(target, style=pack.style, filter=taps, british=np.array(pack.british))
@@ -46,15 +46,15 @@ def write_pack(pack: VoicePack) -> bytes:
 
 @contextmanager
 def open_pack(data: bytes, kind: str) -> Iterator[Any]:
-    """The arrays of a pack by name; `kind` is the array that each pack of a kind of engine has.
+    """Opens the arrays of a pack by name; `kind` is the array that identifies the kind of pack.
 
     Raises WeightsCorrupt, also for errors inside the `with` block.
     """
     try:
         size = len(data)
         if size <= MOST_BYTES:
-            with zipfile.ZipFile(io.BytesIO(data)) as packed:  # imported ones may be of anyone
-                size = sum(one.file_size for one in packed.infolist())
+            with zipfile.ZipFile(io.BytesIO(data)) as packed:  # imported packs are untrusted
+                size = sum(entry.file_size for entry in packed.infolist())
         if size > MOST_BYTES:
             raise WeightsCorrupt("the voice pack is too large")
         with np.load(io.BytesIO(data), allow_pickle=False) as parts:
@@ -63,12 +63,12 @@ def open_pack(data: bytes, kind: str) -> Iterator[Any]:
             yield parts
     except WeightsCorrupt:
         raise
-    except Exception as error:  # of NumPy, zip, zlib or even the tokenizer; MemoryError
+    except Exception as error:  # NumPy, zip, zlib or the tokenizer; MemoryError
         raise WeightsCorrupt("the voice pack cannot be read") from error
 
 
 def read_pack(data: bytes) -> VoicePack:
-    """Raises WeightsCorrupt."""
+    """Deserialises a pack. Raises WeightsCorrupt."""
     with open_pack(data, "style") as parts:
         style, taps, british = (parts[name] for name in ("style", "filter", "british"))
     for part in (style, taps):
@@ -80,7 +80,7 @@ def read_pack(data: bytes) -> VoicePack:
 
 
 def pack_digest(data: bytes) -> str:
-    """The digest that PackRef and the table of voices contain."""
+    """Digest of a pack, as in PackRef and the table of voices."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -95,14 +95,14 @@ class VoiceCache(Generic[Pack]):
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, reference: PackRef) -> Pack:
-        """The referenced pack, cached from here on. Raises PackMissing or WeightsCorrupt."""
+        """Returns the referenced pack and caches it. Raises PackMissing or WeightsCorrupt."""
         now = self._clock()
         with self._lock:
             while self._packs and now - next(iter(self._packs.values()))[1] > KEPT_S:
                 self._packs.popitem(last=False)
-            known = self._packs.get(reference.digest)
-        if known is not None:
-            pack = known[0]
+            cached = self._packs.get(reference.digest)
+        if cached is not None:
+            pack = cached[0]
         elif reference.data is None:
             raise PackMissing(f"the voice pack {reference.digest[:12]} is not stored")
         elif pack_digest(reference.data) != reference.digest:

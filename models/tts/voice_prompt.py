@@ -1,5 +1,5 @@
-"""The voice prompt, the pack of an engine that speaks on in the voice of a recording: that
-recording, perhaps with its transcript.
+"""Voice prompts: packs with a recording, perhaps with its transcript, whose voice an engine
+continues.
 
 It is sent like other packs (`models.tts.voice_pack`), in a format of its own, so that an engine
 refuses a pack of another kind.
@@ -44,7 +44,9 @@ def write_prompt(prompt: VoicePrompt) -> bytes:
 
 
 def read_prompt(data: bytes, *, transcribed: bool = False) -> VoicePrompt:
-    """Raises WeightsCorrupt, of a `transcribed` prompt also when it has no transcript."""
+    """Deserialises a prompt. Raises WeightsCorrupt, also if a `transcribed` one lacks its
+    transcript.
+    """
     with open_pack(data, "prompt") as parts:
         pcm, transcript, language = (parts[name] for name in ("prompt", "transcript", "language"))
     if pcm.dtype != np.int16 or pcm.ndim != 1:
@@ -55,12 +57,12 @@ def read_prompt(data: bytes, *, transcribed: bool = False) -> VoicePrompt:
         )
     if any(text.dtype.kind != "U" or text.ndim for text in (transcript, language)):
         raise WeightsCorrupt("the voice pack's transcript or language is no text")
-    said = str(transcript).strip()
-    if len(said) > MAX_TRANSCRIPT:
+    words = str(transcript).strip()
+    if len(words) > MAX_TRANSCRIPT:
         raise WeightsCorrupt(f"the voice pack's transcript is over {MAX_TRANSCRIPT} characters")
-    if transcribed and not said:
+    if transcribed and not words:
         raise WeightsCorrupt("the voice pack has no transcript of its recording")
-    return VoicePrompt(pcm16_to_float(pcm.tobytes()), said, str(language))
+    return VoicePrompt(pcm16_to_float(pcm.tobytes()), words, str(language))
 
 
 READERS: dict[PackKind, Callable[[bytes], object]] = {
@@ -68,4 +70,4 @@ READERS: dict[PackKind, Callable[[bytes], object]] = {
     "recording": read_prompt,
     "transcribed recording": partial(read_prompt, transcribed=True),
 }
-"""Of the kinds of packs that engines declare. Each raises WeightsCorrupt."""
+"""Readers of the kinds of packs that engines declare. Each raises WeightsCorrupt."""

@@ -7,9 +7,11 @@ from models.base import Engine
 
 
 class TurnDetectionEngine(Engine, ABC):
-    """Judges the end of an utterance."""
+    """Detector of the end of a turn."""
 
     @abstractmethod
     def completeness(self, pcm: Pcm) -> float:
-        """The probability that the turn is complete, of speech that ends with a short silence,
-        float32 [n] at 16 kHz. Blocking."""
+        """Returns the probability that the turn is complete; blocking.
+
+        `pcm` is float32 [n] at 16 kHz, speech that ends with a short silence.
+        """

@@ -23,7 +23,7 @@ RANGE = 8.0  # powers of ten under the loudest band that the spectrogram resolve
 
 
 class SmartTurnEngine(TurnDetectionEngine):
-    """One graph, run once for each question; calls of several threads may overlap."""
+    """Smart Turn, stateless; calls of several threads may overlap."""
 
     def __init__(self, config: SmartTurnConfig, weights: WeightStore) -> None:
         """Raises WeightsMissing or WeightsCorrupt."""
@@ -31,12 +31,12 @@ class SmartTurnEngine(TurnDetectionEngine):
         self._session = open_session(path, config.threads)
 
     def completeness(self, pcm: Pcm) -> float:
-        (found,) = self._session.run(None, {"input_features": log_mel(pcm)[None]})
-        return float(found[0, 0])
+        (probabilities,) = self._session.run(None, {"input_features": log_mel(pcm)[None]})
+        return float(probabilities[0, 0])
 
 
 def log_mel(pcm: Pcm) -> NDArray[np.float32]:
-    """The spectrogram of the last 8 s of float32 [n] at 16 kHz, float32 [80, 800].
+    """Computes the spectrogram of the last 8 s of float32 [n] at 16 kHz, float32 [80, 800].
 
     A shorter signal is preceded by silence.
     """

@@ -12,17 +12,17 @@ from models.audio import Pcm
 from models.base import Engine
 
 VAD_SAMPLE_RATE = 16_000  # Hz; the input of every engine
-BATCH_FRAMES = 512  # some 16 s; bounds the memory of a long file
+BATCH_FRAMES = 512  # about 16 s; bounds the memory of a long file
 
 Probabilities: TypeAlias = NDArray[np.float32]
-"""float32 [frames] in [0, 1]."""
+"""Speech probabilities, float32 [frames] in [0, 1]."""
 
 
 class VADStream(Protocol):
-    """The state of one live signal. Not thread-safe."""
+    """State of one live signal. Not thread-safe."""
 
     def accept_many(self, frames: NDArray[np.float32]) -> Probabilities:
-        """The probabilities of consecutive frames, float32 [n, frame_samples] -> [n], n > 0."""
+        """Returns probabilities [n] of consecutive frames, float32 [n, frame_samples], n > 0."""
         ...
 
 
@@ -30,11 +30,11 @@ class VADStream(Protocol):
 class VADCapabilities:
     """The capabilities of a voice activity detector."""
 
-    frame_samples: int  # of a frame at VAD_SAMPLE_RATE
+    frame_samples: int  # length of a frame at VAD_SAMPLE_RATE
 
 
 class VADEngine(Engine, ABC):
-    """Detects speech; the state of a signal is in its stream."""
+    """Detector of speech; the state of a signal is in its stream."""
 
     capabilities: VADCapabilities
 
@@ -43,13 +43,17 @@ class VADEngine(Engine, ABC):
         """Creates the state of one live signal."""
 
     def batches(self, pcm: Pcm) -> Iterator[Probabilities]:
-        """The probabilities of a whole signal, BATCH_FRAMES at a time: an hour takes 10 s, in which
-        the caller may stop. An incomplete last frame is padded with silence."""
-        size, stream = self.capabilities.frame_samples, self.start_stream()
+        """Yields the probabilities of a whole signal, BATCH_FRAMES at a time.
+
+        An hour takes 10 s, in which the caller may stop. An incomplete last frame is padded with
+        silence.
+        """
+        size = self.capabilities.frame_samples
+        stream = self.start_stream()
         for at in range(0, len(pcm), BATCH_FRAMES * size):
             block = pcm[at : at + BATCH_FRAMES * size]
             yield stream.accept_many(np.pad(block, (0, -len(block) % size)).reshape(-1, size))
 
     def probabilities(self, pcm: Pcm) -> Probabilities:
-        """The probabilities of a whole signal at once."""
+        """Returns the probabilities of a whole signal."""
         return np.concatenate([np.zeros(0, np.float32), *self.batches(pcm)])

@@ -14,11 +14,11 @@ from models.vad.base import Probabilities, VADCapabilities, VADEngine
 from models.weights.store import WeightStore
 
 FRAME_SAMPLES = 512
-CONTEXT_SAMPLES = 64  # the end of the previous frame, which the network also gets
+CONTEXT_SAMPLES = 64  # end of the previous frame, another input of the network
 
 
 class SileroEngine(VADEngine):
-    """The network takes a sequence of frames, so that a whole file takes only a few calls."""
+    """Silero's network; it takes sequences of frames, so that a whole file takes few calls."""
 
     capabilities = VADCapabilities(frame_samples=FRAME_SAMPLES)
 
@@ -30,7 +30,7 @@ class SileroEngine(VADEngine):
 
 
 class SileroStream:
-    """The recurrent state of one signal."""
+    """Recurrent state of one signal."""
 
     def __init__(self, session: onnxruntime.InferenceSession) -> None:
         self._session = session
@@ -51,7 +51,7 @@ class SileroStream:
 
 
 def _network() -> Path:
-    """The ONNX file inside faster-whisper, found without importing that package."""
+    """Locates the ONNX file inside faster-whisper without importing that package."""
     spec = find_spec("faster_whisper")
     folders = (spec.submodule_search_locations if spec else None) or []
     for folder in folders:

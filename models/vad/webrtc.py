@@ -1,4 +1,4 @@
-"""The voice activity detector of WebRTC (https://webrtc.org): 30 ms frames, binary decisions."""
+"""WebRTC's voice activity detector (https://webrtc.org): 30 ms frames, binary decisions."""
 
 import numpy as np
 import webrtcvad
@@ -13,7 +13,7 @@ FRAME_SAMPLES = 480
 
 
 class WebRtcEngine(VADEngine):
-    """A Gaussian mixture over six bands; its probabilities are 0 or 1."""
+    """WebRTC's Gaussian mixture over six bands; its probabilities are 0 or 1."""
 
     capabilities = VADCapabilities(frame_samples=FRAME_SAMPLES)
 
@@ -25,11 +25,13 @@ class WebRtcEngine(VADEngine):
 
 
 class WebRtcStream:
-    """The adaptive noise model of one signal."""
+    """Adaptive noise model of one signal."""
 
     def __init__(self, aggressiveness: int) -> None:
         self._vad = webrtcvad.Vad(aggressiveness)
 
     def accept_many(self, frames: NDArray[np.float32]) -> Probabilities:
-        heard = [self._vad.is_speech(float_to_pcm16(frame), VAD_SAMPLE_RATE) for frame in frames]
-        return np.array(heard, np.float32)
+        decisions = [
+            self._vad.is_speech(float_to_pcm16(frame), VAD_SAMPLE_RATE) for frame in frames
+        ]
+        return np.array(decisions, np.float32)

@@ -21,48 +21,50 @@ from models.watermark.base import Watermark
 from models.weights.store import WeightStore
 
 BINS = 128  # bins of the spectrum, from 0 Hz, that carry the watermark
-WIDE = 7  # the kernel of a wide layer, in frames
+WIDE = 7  # kernel of a wide layer, in frames
 LAYERS = (1, WIDE, WIDE, WIDE, WIDE, WIDE, 1)
-"""Kernels of the convolutions in frames; with leaky ReLU between them."""
+"""Kernels of the convolutions, in frames; leaky ReLU between them."""
 
 SPEEDS = ("slow", "normal", "fast")
-"""The branches of the decoder: their input is stretched by 1.25, 1 and 0.75."""
+"""Branches of the decoder: their input is stretched by 1.25, 1 and 0.75."""
 
 FRAME_S, HOP_S = 0.064, 0.01
-PUBLISHED_SAMPLES = 2048  # of a frame in the published code, to which magnitudes are scaled
-QUIETEST_DB, RANGE_DB = -180.0, 195.0  # the level of a magnitude 0, and the range from 0 to 1
+PUBLISHED_SAMPLES = 2048  # frame length of the published code, which scales magnitudes
+QUIETEST_DB = -180.0  # level of a magnitude 0
+RANGE_DB = 195.0  # range of levels between magnitudes 0 and 1
 BEFORE = sum(frames // 2 for frames in LAYERS)  # previous frames that a change depends on
-AFTER = 2  # look-ahead in frames, of the BEFORE that the network could use
+AFTER = 2  # look-ahead in frames; the network could use as many as BEFORE
 STRETCHES = {"slow": 1.25, "normal": 1.0, "fast": 0.75}
-MOST_S = 10.0  # processed at once: it takes 4 MB per second
-HEARD_S = 4.0  # of one stretch for the detection
+MOST_S = 10.0  # longest piece processed at once, which takes 4 MB per second
+STRETCH_S = 4.0  # length of a stretch for the detection
 AUDIBLE = 1e-4  # minimum root mean square of a stretch that is not silent
-SOUNDING = 0.05  # of the sum of the loudest frame: quieter frames are ignored
+SOUNDING = 0.05  # share of the loudest frame's sum: quieter frames are ignored
 
 Spectra = NDArray[np.complex64]
 Magnitudes = NDArray[np.float32]
 
 
 class PerthWatermark(Watermark):
-    """The encoder is small and loaded at once; the decoder at its first use."""
+    """Perth watermark; the small encoder is loaded at once, the decoder at its first use."""
 
     def __init__(self, config: PerthConfig, weights: WeightStore) -> None:
         """Raises WeightsMissing or WeightsCorrupt."""
-        self._graphs, self._threads = weights.converted(config.artefact), config.threads
+        self._graphs = weights.converted(config.artefact)
+        self._threads = config.threads
         self.encoder = open_session(self._graphs["encoder.onnx"], config.threads)
 
     def stream(self, sample_rate: int) -> "PerthStream":
         return PerthStream(self.encoder, sample_rate)
 
     def likelihoods(self, pcm: Pcm, sample_rate: int) -> Iterator[tuple[float, float, float]]:
-        size = round(HEARD_S * sample_rate)
+        size = round(STRETCH_S * sample_rate)
         for start in range(0, max(1, len(pcm) - size // 2), size):
-            # The rest at the end is added to the stretch before it.
+            # A short rest at the end joins the stretch before it.
             end = len(pcm) if len(pcm) - start < size + size // 2 else start + size
             part = pcm[start:end]
             if len(part) and float(np.sqrt(np.square(part).mean())) > AUDIBLE:
-                heard = self._likelihood(part, sample_rate)
-                yield start / sample_rate, end / sample_rate, heard
+                likelihood = self._likelihood(part, sample_rate)
+                yield start / sample_rate, end / sample_rate, likelihood
 
     def _likelihood(self, pcm: Pcm, sample_rate: int) -> float:
         frame = _SpectrumFrame(sample_rate)
@@ -91,7 +93,7 @@ class PerthWatermark(Watermark):
 
 
 class PerthStream:
-    """Keeps only the audio and the magnitudes that the next frames need."""
+    """Watermarking of one stream; keeps only the audio and magnitudes that later frames need."""
 
     def __init__(self, encoder: onnxruntime.InferenceSession, sample_rate: int) -> None:
         self._encoder = encoder
@@ -169,24 +171,24 @@ class _SpectrumFrame:
         self.window_power = np.square(self._window, dtype=np.float64)
 
     def spectra(self, pcm: Pcm) -> Spectra:
-        """The spectra of the complete frames of `pcm`, at least one, [bins, frames]."""
+        """Transforms the complete frames of `pcm`, at least one, to [bins, frames]."""
         frames = np.lib.stride_tricks.sliding_window_view(pcm, self.samples)[:: self.hop]
         return np.fft.rfft(frames * self._window, axis=1).T.astype(np.complex64)
 
     def magnitudes(self, spectra: Spectra) -> Magnitudes:
-        """Magnitudes as input of the networks, about 0 to 1."""
+        """Scales magnitudes for the networks, to about 0 to 1."""
         levels = np.abs(spectra) * np.float32(PUBLISHED_SAMPLES / self.samples)
         db = 20 * np.log10(np.maximum(levels, 10 ** (QUIETEST_DB / 20)))
         return ((db - QUIETEST_DB) / RANGE_DB).astype(np.float32)
 
     def waves(self, spectra: Spectra) -> NDArray[np.float64]:
-        """The frames by inverse transform, windowed again, [frames, samples]."""
+        """Transforms spectra back to windowed frames, [frames, samples]."""
         waves: NDArray[np.float64] = np.fft.irfft(spectra.T, self.samples, axis=1)
         return waves * self._window
 
 
 def _stretched(values: Magnitudes, length: int) -> Magnitudes:
-    """[bins, n] to [bins, length], by linear interpolation."""
+    """Stretches [bins, n] to [bins, length] by linear interpolation."""
     last = values.shape[1] - 1
     places = np.linspace(0, last, length)
     left = np.minimum(places.astype(int), max(0, last - 1))

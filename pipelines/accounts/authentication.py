@@ -1,5 +1,4 @@
-"""Authentication: API keys, signed tokens and client secrets, the principals they stand for, and
-the audit of keys that were refused."""
+"""Authenticates API keys, signed tokens and client secrets, and audits refused keys."""
 
 import hashlib
 import hmac
@@ -41,17 +40,17 @@ CACHE_SIZE = 10_000
 MAX_CREDENTIAL_LENGTH = 2048
 TOUCH_INTERVAL = timedelta(minutes=1)
 DIGESTS_TTL_S = 2.0
-DIGESTS_PER_S = 20_000  # longer for more keys: to read one takes 1.5 µs, so 3 % of a core
+DIGESTS_PER_S = 20_000  # bounds reading digests, 1.5 µs each, to 3 % of a core
 UNAUTHORIZED = "the API key or token is wrong, revoked or expired"
 UNKNOWN_SECRET = "the client secret or browser token is wrong or has expired"
 MISPLACED_SECRET = "a client secret can only open the Realtime socket; send an API key or a token"
 AUDIT_INTERVAL = timedelta(hours=1)
-"""Between two audit entries about one key. When the key ends, a new interval begins."""
+"""Interval between audit entries about a key. When the key ends, a new interval begins."""
 MAX_REMEMBERED = 10_000  # keys; only existing ones, so guessed keys do not fill this
 
 KEY_PREFIX = "sk_"
-SECRET_PREFIX = "ek_"  # of client secrets
-BROWSER_PREFIX = "tk_"  # of browser tokens: client secrets without a session of their own
+SECRET_PREFIX = "ek_"  # prefix of client secrets
+BROWSER_PREFIX = "tk_"  # prefix of browser tokens: client secrets without a session of their own
 KEY_RANDOM_LENGTH = 40
 KEY_CHECKSUM_LENGTH = 6
 KEY_SHOWN_LENGTH = len(KEY_PREFIX) + 8  # how much of a key its owner sees later
@@ -63,35 +62,35 @@ _BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The user, workspace and rights that a request acts with."""
+    """User, workspace and rights with which a request acts."""
 
     user_id: int
     workspace_id: int
-    workspace: str  # its name
+    workspace: str  # name of the workspace
     plan: str  # id of the plan
     scopes: frozenset[str]
     key_id: int | None  # None for a token
     retention: str = "standard"  # or zero: no text and no audio is stored
-    expires_at: datetime | None = None  # of the key; None for a key without an end, and for a token
-    session_id: UUID | None = None  # of a token
-    secret: bytes | None = None  # digest of a client secret; all else is that of its maker
-    is_visitor: bool = False  # a browser token: it opens only what admits visitors
-    maker: "bytes | TokenClaims | None" = None  # of the secret: the digest of a key, or a token
+    expires_at: datetime | None = None  # end of the key; None if it has none, and for a token
+    session_id: UUID | None = None  # session of a token
+    secret: bytes | None = None  # digest of a client secret; other fields are its maker's
+    is_visitor: bool = False  # a browser token, which opens only what admits visitors
+    maker: "bytes | TokenClaims | None" = None  # maker of the secret: digest of a key, or a token
 
     @property
     def actor(self) -> str:
-        """The name of the principal in the audit log."""
+        """Name of the principal in the audit log."""
         return f"user:{self.user_id}" if self.key_id is None else f"key:{self.key_id}"
 
 
 def new_api_key(prefix: str = KEY_PREFIX) -> str:
-    """The prefix, 40 random characters of base62 and 6 of checksum; so for a client secret too."""
+    """Makes an API key or client secret: prefix, 40 random characters of base62, 6 of checksum."""
     body = "".join(secrets.choice(_BASE62) for _ in range(KEY_RANDOM_LENGTH))
     return f"{prefix}{body}{_checksum(body)}"
 
 
 def new_invite() -> str:
-    """The code of an invite, with 192 random bits."""
+    """Makes the code of an invite, with 192 random bits."""
     return f"inv_{secrets.token_urlsafe(24)}"
 
 
@@ -114,26 +113,25 @@ def _checksum(body: str) -> str:
 
 
 def key_digest(key: str, pepper: str) -> bytes:
-    """What is stored of a key, a client secret or an invite. A fast hash suffices: they are random,
-    not chosen."""
+    """Digest that is stored of a key, client secret or invite; random ones need no slow hash."""
     return hmac.digest(pepper.encode(), key.encode(), hashlib.sha256)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenClaims:
-    """The user that a token stands for, and its session."""
+    """User that a token stands for, and its session."""
 
     user_id: int
     session_id: UUID
 
 
 def token_key_id(key: str) -> str:
-    """The `kid` of tokens that `key` signs; a one-way hash of the key."""
+    """Returns the `kid` of tokens that `key` signs: a one-way hash of the key."""
     return hmac.digest(key.encode(), b"kid", "sha256").hex()[:16]
 
 
 def issue_token(user_id: int, workspace_id: int, login: LoginSession, key: str) -> str:
-    """A JWT that is valid until its session ends."""
+    """Issues a JWT that is valid until its session ends."""
     return jwt.encode(
         {
             "iss": TOKEN_ISSUER,
@@ -151,7 +149,7 @@ def issue_token(user_id: int, workspace_id: int, login: LoginSession, key: str) 
 
 
 def read_token(token: str, keys: Sequence[str]) -> TokenClaims | None:
-    """None for a token that is damaged, has expired, or was signed by none of `keys`."""
+    """Reads a token; None if it is damaged, has expired, or was signed by none of `keys`."""
     named = {token_key_id(key): key for key in keys}
     try:
         claims = jwt.decode(
@@ -178,8 +176,8 @@ class RefusedKey:
     key_id: int
     workspace_id: int
     reason: Literal["revoked", "expired", "scope"]
-    ended_at: datetime | None = None  # of a key that was revoked or has expired
-    details: dict[str, Any] = field(default_factory=dict)  # beside the reason
+    ended_at: datetime | None = None  # when a revoked or expired key ended
+    details: dict[str, Any] = field(default_factory=dict)  # more details for the audit
 
 
 def audit_refusal(session: Session, refusal: RefusedKey, now: datetime) -> None:
@@ -201,8 +199,7 @@ class _RefusedCredential(Unauthorized):
 
 
 Lookup = Callable[[], AbstractContextManager[bool]]
-"""Around the look-up of a key or token that is not cached; yields whether those that fail are over
-the limit."""
+"""Context of the look-up of an uncached key or token; yields whether failures exceed the limit."""
 
 
 def _unlimited() -> AbstractContextManager[bool]:
@@ -210,7 +207,7 @@ def _unlimited() -> AbstractContextManager[bool]:
 
 
 class Authenticator:
-    """Caches only principals that the database confirmed, so that guessed keys take no memory."""
+    """Authentication with a cache of confirmed principals only: guessed keys take no memory."""
 
     def __init__(self, database: Database, secrets: Secrets) -> None:
         self._database = database
@@ -219,14 +216,14 @@ class Authenticator:
         self._digests: TtlCache[None, frozenset[bytes]] = TtlCache(
             lambda digests: max(DIGESTS_TTL_S, len(digests) / DIGESTS_PER_S), 1
         )
-        self._ended: set[TokenClaims] = set()  # only signed ones get here, so guesses do not
+        self._ended: set[TokenClaims] = set()  # only signed tokens, so guesses do not fill it
         self._audited: dict[tuple[int, str], float] = {}  # key and reason: monotonic seconds
         self._tasks = TaskSet()
 
     async def authenticate(
         self, credential: str, lookup: Lookup = _unlimited, *, takes_secrets: bool = False
     ) -> Principal:
-        """Only with `takes_secrets` a client secret is looked up.
+        """Authenticates a credential; client secrets only with `takes_secrets`.
 
         Raises Unauthorized, TooManyUnknownKeys where `lookup` is limited, or DatabaseUnavailable.
         """
@@ -240,7 +237,8 @@ class Authenticator:
 
     def note_missing_scopes(self, principal: Principal, scopes: Collection[str]) -> None:
         """Audits that the key was used for an operation that needs `scopes`, which it lacks."""
-        if principal.key_id is not None and principal.secret is None:  # else the key may have them
+        # The key that made a client secret may have the scopes.
+        if principal.key_id is not None and principal.secret is None:
             details = {"scopes": [scope for scope in SCOPES if scope in scopes]}
             self._audit(
                 RefusedKey(principal.key_id, principal.workspace_id, "scope", details=details)
@@ -252,9 +250,9 @@ class Authenticator:
         lookup: Lookup = _unlimited,
         maker: bytes | TokenClaims | None = None,
     ) -> Principal:
-        """As `authenticate`, for a live session: a key that has ended is not audited.
+        """Authenticates again for a live session, without auditing a key that has ended.
 
-        With the `maker` of its principal it is that of the maker: a session outlives the client
+        With the `maker` of its principal, it authenticates the maker: a session outlives the client
         secret that opened it, but not the key or token that made the secret.
         """
         if maker is not None:
@@ -278,22 +276,23 @@ class Authenticator:
         self._principals.forget_if(lambda _, principal: principal.key_id == key_id)
 
     def forget_digests(self) -> None:
-        """A key or client secret was made; other replicas notice when their caches expire."""
+        """Forgets digests when a key or secret was made; other replicas notice as caches expire."""
         self._digests.forget(None)
 
     def forget_tokens(self, user_id: int) -> None:
-        """The next request with a token of the user reads its session from the database."""
+        """Makes the next request with a token of the user read its session from the database."""
         self._principals.forget_if(
             lambda _, principal: principal.key_id is None and principal.user_id == user_id
         )
 
     def forget_workspace(self, workspace_id: int) -> None:
-        """The next request reads the workspace from the database."""
+        """Makes the next request read the workspace from the database."""
         self._principals.forget_if(lambda _, principal: principal.workspace_id == workspace_id)
 
     def _audit(self, refusal: RefusedKey) -> None:
-        """In the background, at most once an hour for each key, over all gateways."""
-        name, now = (refusal.key_id, refusal.reason), time.monotonic()
+        """Audits a refusal in the background, at most once an hour per key over all gateways."""
+        name = (refusal.key_id, refusal.reason)
+        now = time.monotonic()
         audited = self._audited.get(name)
         if audited is not None and now - audited < AUDIT_INTERVAL.total_seconds():
             return
@@ -310,7 +309,7 @@ class Authenticator:
             logger.warning("refusal_not_noted", extra={"key_id": refusal.key_id})
 
     async def _principal_of(self, reference: bytes | TokenClaims, lookup: Lookup) -> Principal:
-        """Of the digest of a key, or a token. Raises as `recheck`."""
+        """Returns the principal of a key's digest, or of a token. Raises as `recheck`."""
 
         async def load() -> Principal:
             if isinstance(reference, TokenClaims):
@@ -320,23 +319,25 @@ class Authenticator:
         return await self._principals.get(reference, load)
 
     async def _require_known(self, digest: bytes) -> None:
-        """Raises TooManyUnknownKeys. One query for all: guesses without end neither burden the
-        database nor lock out the keys of others at their address."""
+        """Raises TooManyUnknownKeys for an unknown digest, without a query per guess.
+
+        Endless guesses thus neither burden the database nor lock out keys at the same address.
+        """
         if digest not in await self._digests.get(None, self._load_digests):
             raise TooManyUnknownKeys
 
     async def _load_secret(self, digest: bytes, lookup: Lookup) -> Principal:
-        """Not cached: the maker is, and two times to live would add up."""
+        """Loads a secret, uncached: its maker is cached, and two times to live would add up."""
         with lookup() as is_limited:
             if is_limited:
                 await self._require_known(digest)
-            found = await self._database.read(secret_by_digest, digest)
-            if found is None or found[0].expires_at <= utc_now():
+            row = await self._database.read(secret_by_digest, digest)
+            if row is None or row[0].expires_at <= utc_now():
                 raise Unauthorized(UNKNOWN_SECRET)
-        secret, workspace, key = found
+        secret, workspace, key = row
         session_id = secret.session_id
         maker = TokenClaims(workspace.owner_id, session_id) if session_id else key
-        assert maker is not None  # deleted with the secret
+        assert maker is not None  # a secret is deleted with its maker
         principal = await self._principal_of(maker, _unlimited)
         scopes = principal.scopes.intersection(secret.scopes)
         return replace(principal, scopes=scopes, secret=digest, maker=maker)
@@ -345,10 +346,11 @@ class Authenticator:
         with lookup() as is_limited:
             if is_limited:
                 await self._require_known(digest)
-            found = await self._database.read(key_by_digest, digest)
-            if found is None:
+            row = await self._database.read(key_by_digest, digest)
+            if row is None:
                 raise Unauthorized(UNAUTHORIZED)
-        (key, workspace), now = found, utc_now()
+        key, workspace = row
+        now = utc_now()
         if key.revoked_at is not None:
             raise _RefusedCredential(RefusedKey(key.id, workspace.id, "revoked", key.revoked_at))
         if key.expires_at is not None and key.expires_at <= now:
@@ -371,16 +373,17 @@ class Authenticator:
 
     async def _load_session(self, claims: TokenClaims, lookup: Lookup) -> Principal:
         with lookup() as is_limited:
-            # What has ended stays so: it is looked up once, and live tokens are never locked out.
+            # An ended session stays so: it is looked up once, and live tokens are never locked out.
             if claims in self._ended:
                 raise TooManyUnknownKeys if is_limited else Unauthorized(UNAUTHORIZED)
-            found = await self._database.read(owner_of_session, claims.user_id, claims.session_id)
-            if found is None or found[1].expires_at <= utc_now():
+            row = await self._database.read(owner_of_session, claims.user_id, claims.session_id)
+            if row is None or row[1].expires_at <= utc_now():
                 if len(self._ended) >= MAX_REMEMBERED:
                     self._ended.clear()
                 self._ended.add(claims)
                 raise Unauthorized(UNAUTHORIZED)
-        (workspace, login), now = found, utc_now()
+        workspace, login = row
+        now = utc_now()
         if login.last_used_at is None or now - login.last_used_at > TOUCH_INTERVAL:
             self._tasks.start(self._touch(touch_session, login.id, now))
         return replace(_principal(workspace, ALL_SCOPES, None), session_id=claims.session_id)

@@ -1,4 +1,4 @@
-"""Client secrets and browser tokens: what a server makes with its API key for its browsers."""
+"""Client secrets and browser tokens, which a server makes with its API key for browsers."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ from pipelines.accounts.authentication import (
 )
 from pipelines.errors import InvalidRequest, TooManyClientSecrets, Unauthorized
 
-MAX_SECRETS = 1000  # of one workspace that have not expired
-MAX_CONFIGURATION_BYTES = 1 << 16  # of JSON
+MAX_SECRETS = 1000  # unexpired secrets per workspace
+MAX_CONFIGURATION_BYTES = 1 << 16  # size as JSON
 
 Cipher = Callable[[bytes, str], bytes]
 """Encrypts or decrypts bytes under associated data."""
@@ -34,7 +34,7 @@ Cipher = Callable[[bytes, str], bytes]
 
 @dataclass(frozen=True, slots=True)
 class NewClientSecret:
-    """The secret itself, which is not stored, and its end."""
+    """A secret, which is not stored, and its end."""
 
     value: str
     expires_at: datetime
@@ -42,7 +42,7 @@ class NewClientSecret:
 
 @dataclass(eq=False, repr=False)
 class ClientSecrets:
-    """The secrets of all workspaces; `Authenticator` looks them up."""
+    """Client secrets of all workspaces; `Authenticator` looks them up."""
 
     _database: Database
     _authenticator: Authenticator
@@ -57,19 +57,21 @@ class ClientSecrets:
         configuration: dict[str, Any] | None,
         lifetime: timedelta,
     ) -> NewClientSecret:
-        """A secret with `scopes`, which the principal has, and the configuration of its sessions;
-        or, without one, a browser token.
+        """Creates a secret with `scopes`, which the principal has, and its sessions' configuration.
 
-        It lasts no longer than the key that makes it. Raises InvalidRequest for a configuration of
-        over MAX_CONFIGURATION_BYTES, TooManyClientSecrets, Unauthorized when the workspace or login
-        session is gone, or DatabaseUnavailable.
+        Without a configuration it is a browser token. It lasts no longer than the key that makes
+        it. Raises InvalidRequest for a configuration of over MAX_CONFIGURATION_BYTES,
+        TooManyClientSecrets, Unauthorized when the workspace or login session is gone, or
+        DatabaseUnavailable.
         """
         data = json.dumps(configuration, ensure_ascii=False).encode()
         if len(data) > MAX_CONFIGURATION_BYTES:
             raise InvalidRequest(f"session: is larger than {MAX_CONFIGURATION_BYTES} bytes of JSON")
         prefix = BROWSER_PREFIX if configuration is None else SECRET_PREFIX
-        value, now = new_api_key(prefix), utc_now()
-        digest, expires_at = key_digest(value, self._pepper), now + lifetime
+        value = new_api_key(prefix)
+        now = utc_now()
+        digest = key_digest(value, self._pepper)
+        expires_at = now + lifetime
         if principal.expires_at is not None:
             expires_at = min(expires_at, principal.expires_at)
         row = ClientSecret(
@@ -84,13 +86,13 @@ class ClientSecrets:
         )
         try:
             await self._database.run(_add_within_limit, row)
-        except IntegrityError:  # its maker was deleted since it was authenticated
+        except IntegrityError:  # its maker was deleted meanwhile
             raise Unauthorized(UNAUTHORIZED) from None
         self._authenticator.forget_digests()
         return NewClientSecret(value, expires_at)
 
     async def configuration(self, principal: Principal) -> dict[str, Any] | None:
-        """That of the principal's client secret; None for a browser token and other credentials.
+        """Reads the configuration of a client secret; None for a browser token or other credential.
 
         Raises Unauthorized for a secret that is gone, DecryptionError, or DatabaseUnavailable.
         """

@@ -1,4 +1,4 @@
-"""Hashes of passwords, made and checked in a thread of low priority."""
+"""Hashes and checks passwords in a thread of low priority."""
 
 import asyncio
 import os
@@ -18,59 +18,64 @@ from pipelines.errors import InvalidRequest, Overloaded
 
 T = TypeVar("T")
 
-# Characters of a password, and of each word about the user. Of signs that stand for letters, as "$"
-# for "s", every combination is looked up: 16 take 50 ms at most, and 72 took 3 s.
+# Characters of a password, and of each word about the user, that are checked. zxcvbn tries every
+# combination of signs that stand for letters, as "$" for "s": 16 take at most 50 ms, 72 took 3 s.
 GUESSED_LENGTH = 16
 MIN_GUESSES = 10_000
 QUEUE_LENGTH = 16  # about 1.3 s of waiting at 40 ms a hash
-# Below model replicas: with two threads of the gateway's own priority, wrong passwords from 50
-# addresses left the models a tenth of two cores, and all speech took 8 times as long. At this one
-# and without a rest, the sign-ups of 50 addresses still made it 3 times as long.
+# Lower priority than model replicas: with two threads of the gateway's own priority, wrong
+# passwords from 50 addresses left the models a tenth of two cores, and all speech took 8 times as
+# long. At this priority without rests, the sign-ups of 50 addresses still made it take 3 times as
+# long.
 NICENESS = 15
 
 
 class Passwords:
-    """argon2id at the minimum that OWASP recommends, in one thread that rests as long as it works:
-    it does not block the event loop, and takes half of a core at most.
+    """Password hashing by argon2id at OWASP's minimum, in one thread that rests as long as it
+    works.
 
-    Networks of clients get it in turn, and the one with the most requests in a full queue is
-    refused with Overloaded, so that none keeps the others out. An operator's command has none.
+    It does not block the event loop, and takes at most half of a core. Networks of clients take
+    turns, and the network with the most requests in a full queue is refused with Overloaded, so
+    that none keeps the others out. An operator's command has no network.
     """
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)
-        # Of this thread: Linux has one for each. Relative, as no user may raise the own priority.
+        # Linux has a niceness per thread. It is relative, as no user may raise the own priority.
         self._thread = ThreadPoolExecutor(1, "passwords", os.nice, (NICENESS,))
         self._slots = FairSlots(
             1, QUEUE_LENGTH, partial(Overloaded, "too many sign-ups and logins at once")
         )
-        self._rested_at = 0.0  # of time.monotonic()
+        self._rested_at = 0.0  # end of the rest, by time.monotonic
 
     async def hash(self, password: str, *, network: str = "") -> str:
-        """Raises Overloaded."""
+        """Hashes a password. Raises Overloaded."""
         return await self._in_thread(lambda: self._hasher.hash(_normal(password)), network)
 
     async def hash_new(
         self, password: str, *known: str, field: str = "password", network: str = ""
     ) -> str:
-        """As `hash`. Raises InvalidRequest for one of the MIN_GUESSES passwords that are guessed
-        first, also those made of `known` words about the user (NIST SP 800-63B, 3.1.1.2)."""
+        """Hashes a new password. Raises as `hash`, and InvalidRequest for one easy to guess.
+
+        That is one of the MIN_GUESSES passwords guessed first, including those made of `known`
+        words about the user (NIST SP 800-63B, 3.1.1.2).
+        """
 
         def checked() -> str:
-            # A 15 MB list, for sign-ups only.
+            # Sign-ups alone need its list of 15 MB.
             from zxcvbn import zxcvbn
 
             words = [word[:GUESSED_LENGTH] for word in (BRAND, *known)]
-            found = zxcvbn(password[:GUESSED_LENGTH], user_inputs=words)
-            if found["guesses"] < MIN_GUESSES:
-                why = found["feedback"]["warning"] or "It is made of words about this account."
+            guess = zxcvbn(password[:GUESSED_LENGTH], user_inputs=words)
+            if guess["guesses"] < MIN_GUESSES:
+                why = guess["feedback"]["warning"] or "It is made of words about this account."
                 raise InvalidRequest(f"{field}: is too easy to guess. {why}")
             return self._hasher.hash(_normal(password))
 
         return await self._in_thread(checked, network)
 
     async def verify(self, stored: str | None, password: str, *, network: str = "") -> bool:
-        """Takes as long for an account that does not exist (`stored` is None).
+        """Verifies a password; takes as long for an account that does not exist (`stored` is None).
 
         Raises Overloaded.
         """
@@ -106,5 +111,5 @@ class Passwords:
 
 
 def _normal(password: str) -> str:
-    """Unicode NFC: the same password, however the keyboard composes its characters."""
+    """Normalises to Unicode NFC, however the keyboard composes characters."""
     return unicodedata.normalize("NFC", password)

@@ -1,5 +1,4 @@
-"""Stops a process whose secrets, or store of files, differ from those that its database was used
-with.
+"""Stops a process whose secrets or store of files differ from those of its database.
 
 It could verify no API key or token of the other processes, and read none of their data.
 """
@@ -14,7 +13,7 @@ from configs.settings import VARIABLES_OF_SECRETS, Secrets
 from db.database import Database
 from db.service import stored_fingerprints, unknown_secrets
 
-STORE = "STORAGE_URL"  # its name among the fingerprints
+STORE = "STORAGE_URL"  # name of the store among the fingerprints
 
 
 async def check_secret_fingerprints(
@@ -25,10 +24,10 @@ async def check_secret_fingerprints(
     accept: bool = False,
     record: bool = True,
 ) -> None:
-    """The first process stores a fingerprint of each secret; `accept` replaces them.
+    """Checks the secrets against the fingerprints that the first process stored.
 
-    Each later one stores those of the first keys of its lists, unless `record` is false. `store` is
-    the mark of the store of files, None when it does not answer.
+    `accept` replaces them. Later processes store those of the first keys of their lists, unless
+    `record` is false. `store` is the mark of the store of files, None when it does not answer.
 
     Raises SettingsError, which names the variables, or DatabaseUnavailable.
     """
@@ -36,8 +35,8 @@ async def check_secret_fingerprints(
     if store is not None:
         marks[STORE] = [store.encode()]
     if not accept:
-        # Only reads where there is nothing to store: as with migrations, the process of a job may
-        # get no core while it keeps the database's lock.
+        # Only reads where there is nothing to store: as with migrations, a job's process may get no
+        # core while it keeps the database's lock.
         stored = await database.read(stored_fingerprints)
         _refuse(_strange(marks, stored))
         if not record or all(stored.get(name) == digests[0] for name, digests in marks.items()):
@@ -68,7 +67,7 @@ def _refuse(strange: list[str]) -> None:
 
 
 def _marks(secrets: Secrets) -> dict[str, list[bytes]]:
-    """Fingerprints by variable; data keys and token keys may be several."""
+    """Makes fingerprints by variable; data keys and token keys may be several."""
     values = {
         "token_key": secrets.token_keys,
         "api_key_pepper": (secrets.api_key_pepper,),

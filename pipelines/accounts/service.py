@@ -42,7 +42,7 @@ from pipelines.errors import (
     WrongPassword,
 )
 
-MAX_KEYS = 100  # of one workspace
+MAX_KEYS = 100  # API keys per workspace
 MAX_USER_AGENT = 200  # characters that are kept
 FIRST_EMAIL = "owner@localhost"
 EMAIL_TAKEN = "email: an account with this address exists"
@@ -50,11 +50,11 @@ EMAIL_TAKEN = "email: an account with this address exists"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a client signs up or logs in from."""
+    """Origin of a sign-up or login."""
 
     address: str = ""
     user_agent: str = ""
-    network: str = ""  # the widest that one customer may have
+    network: str = ""  # widest network that a single customer may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,9 @@ class NewKey:
 
 @dataclass(eq=False, repr=False)
 class Accounts:
-    """Users, workspaces and keys. One instance a process: its authenticator caches principals."""
+    """Users, workspaces and keys. A process has one instance: its authenticator caches
+    principals.
+    """
 
     _database: Database
     _secrets: Secrets
@@ -95,7 +97,7 @@ class Accounts:
         origin: Origin = Origin(),
         invite: str | None = None,
     ) -> SignedIn:
-        """`email` is normalised. An invite that is given is used up, also where none is needed.
+        """Signs a user up; `email` is normalised. Uses up an invite, even where none is needed.
 
         Raises SignUpClosed, InvalidInvite, EmailTaken, Overloaded or DatabaseUnavailable.
         """
@@ -103,12 +105,13 @@ class Accounts:
             raise SignUpClosed
         if self._policy == "invite" and not invite:
             raise InvalidInvite
-        # Hashed first, so that a taken address costs the same time as a free one.
+        # Hashing first makes a taken address cost the same time as a free one.
         password_hash = await self._passwords.hash_new(
             password, email, name, company, network=origin.network
         )
         user = User(email=email, password_hash=password_hash, name=name, company=company)
-        workspace, login = self._workspace(user), new_session(user.id, origin)
+        workspace = self._workspace(user)
+        login = new_session(user.id, origin)
         credit = self._plans.signup_credit
         digest = key_digest(invite, self._secrets.api_key_pepper) if invite else None
         try:
@@ -118,7 +121,7 @@ class Accounts:
         return self._signed_in(user, workspace, login)
 
     async def invite(self, email: str | None, credit: int | None, expires_at: datetime) -> str:
-        """The code of a new invite, for `email` alone unless it is None; `credit` in micro-USD."""
+        """Creates an invite, only for `email` unless it is None; `credit` in micro-USD."""
         code = new_invite()
         digest = key_digest(code, self._secrets.api_key_pepper)
         row = Invite(digest=digest, email=email, credit=credit, expires_at=expires_at)
@@ -126,14 +129,15 @@ class Accounts:
         return code
 
     async def log_in(self, email: str, password: str, origin: Origin = Origin()) -> SignedIn:
-        """Raises Unauthorized, Overloaded or DatabaseUnavailable."""
-        found = await self._database.read(accounts.find_user, User.email == email)
-        stored = found[0].password_hash if found else None
+        """Logs a user in. Raises Unauthorized, Overloaded or DatabaseUnavailable."""
+        account = await self._database.read(accounts.find_user, User.email == email)
+        stored = account[0].password_hash if account else None
         network = origin.network
-        if not await self._passwords.verify(stored, password, network=network) or found is None:
+        if not await self._passwords.verify(stored, password, network=network) or account is None:
             raise Unauthorized("the e-mail address or the password is wrong")
-        user, workspace = found
-        fresh, login = user.password_hash, new_session(user.id, origin)
+        user, workspace = account
+        fresh = user.password_hash
+        login = new_session(user.id, origin)
         if self._passwords.needs_rehash(fresh):
             fresh = await self._passwords.hash(password, network=network)
         await self._database.run(_begin_session, login, user.password_hash, fresh)
@@ -146,8 +150,11 @@ class Accounts:
     async def change_password(
         self, principal: Principal, current: str, new: str, network: str = ""
     ) -> None:
-        """Ends all other tokens of the user. Raises WrongPassword, InsufficientScope for an API
-        key, Unauthorized for a deleted user, Overloaded or DatabaseUnavailable."""
+        """Changes the password, and ends all other tokens of the user.
+
+        Raises WrongPassword, InsufficientScope for an API key, Unauthorized for a deleted user,
+        Overloaded or DatabaseUnavailable.
+        """
         _require_token(principal, "change the password")
         user = await self._database.get(User, principal.user_id)
         if user is None:
@@ -163,11 +170,13 @@ class Accounts:
         self.authenticator.forget_tokens(principal.user_id)
 
     async def sessions(self, principal: Principal) -> list[LoginSession]:
-        """The live sessions of the user, newest first. Raises DatabaseUnavailable."""
+        """Lists the live sessions of the user, newest first. Raises DatabaseUnavailable."""
         return await self._database.read(sessions.sessions_of, principal.user_id, utc_now())
 
     async def end_session(self, principal: Principal, session_id: UUID) -> None:
-        """Ends its token, live sockets included. Raises NotFound or DatabaseUnavailable."""
+        """Ends a session and its token, with live sockets. Raises NotFound or
+        DatabaseUnavailable.
+        """
         await self._database.run(_end_session, principal, session_id)
         self.authenticator.forget_tokens(principal.user_id)
 
@@ -186,28 +195,28 @@ class Accounts:
     async def update_profile(
         self, principal: Principal, name: str | None, company: str | None
     ) -> User:
-        """Changes what is not None. Raises Unauthorized or DatabaseUnavailable."""
+        """Changes the fields that are not None. Raises Unauthorized or DatabaseUnavailable."""
         return await self._database.run(
             _change, principal, User, principal.user_id, name=name, company=company
         )
 
     async def profile(self, principal: Principal) -> User:
-        """The user who calls. Raises as `update_workspace`."""
+        """Reads the user who calls. Raises as `update_workspace`."""
         return await self._existing(User, principal.user_id)
 
     async def workspace(self, principal: Principal) -> Workspace:
-        """The workspace of the caller. Raises as `update_workspace`."""
+        """Reads the workspace of the caller. Raises as `update_workspace`."""
         return await self._existing(Workspace, principal.workspace_id)
 
     async def _existing(self, model: type[accounts.Row], identity: int) -> accounts.Row:
-        if (found := await self._database.get(model, identity)) is None:
+        if (row := await self._database.get(model, identity)) is None:
             raise Unauthorized(UNAUTHORIZED)
-        return found
+        return row
 
     async def update_workspace(
         self, principal: Principal, name: str | None, retention: str | None
     ) -> Workspace:
-        """Changes what is not None; applies at once here, and within seconds in other processes.
+        """Changes the fields that are not None; other processes notice within seconds.
 
         Raises Unauthorized when the workspace is gone, or DatabaseUnavailable.
         """
@@ -220,7 +229,7 @@ class Accounts:
     async def audit_page(
         self, principal: Principal, page: int, limit: int
     ) -> tuple[list[AuditEntry], int]:
-        """One page of the audit log, newest first, and the number of all; `page` from 1."""
+        """Reads one page of the audit log, newest first, and the number of all; from page 1."""
         return await self._database.read(audit_page, principal.workspace_id, page, limit)
 
     async def create_key(
@@ -230,7 +239,7 @@ class Accounts:
         scopes: list[str] | None = None,
         expires_at: datetime | None = None,
     ) -> NewKey:
-        """A key with no more scopes than the caller has; all of them when `scopes` is None.
+        """Creates a key with `scopes` of the caller's, all of them when None.
 
         It lasts no longer than the key that makes it. Raises InsufficientScope, InvalidRequest at
         MAX_KEYS or for a later end, or DatabaseUnavailable.
@@ -251,16 +260,16 @@ class Accounts:
         return new
 
     async def list_keys(self, principal: Principal) -> list[ApiKey]:
-        """The workspace's keys, newest first. Raises DatabaseUnavailable."""
+        """Lists the workspace's keys, newest first. Raises DatabaseUnavailable."""
         return await self._database.read(accounts.keys_of, principal.workspace_id)
 
     async def delete_key(self, principal: Principal, key_id: int) -> None:
-        """Raises NotFound or DatabaseUnavailable."""
+        """Revokes a key. Raises NotFound or DatabaseUnavailable."""
         await self._database.run(_delete_key, principal, key_id)
         self.authenticator.forget(key_id)
 
     async def ensure_first_workspace(self) -> str | None:
-        """On an empty database creates an owner, a workspace and a key, and returns the key.
+        """Creates an owner, a workspace and a key in an empty database; returns the key.
 
         None when there is a workspace already. The owner has no usable password: the account
         is used through its key.
@@ -277,7 +286,9 @@ class Accounts:
         return new.key if added else None
 
     async def recover_key(self, workspace_id: int, actor: str) -> str:
-        """A key with every scope, for a workspace that has lost its own. Raises InvalidRequest."""
+        """Creates a key with every scope, for a workspace that lost its keys. Raises
+        InvalidRequest.
+        """
         new = self._new_key(workspace_id, "Recovered", frozenset(SCOPES), None)
         await self._database.run(_add_key_within_limit, new.row, actor)
         return new.key
@@ -285,8 +296,10 @@ class Accounts:
     async def reset_password(
         self, workspace: Workspace, password: str, email: str | None, actor: str
     ) -> User:
-        """Sets that of the owner, who may get another address, and ends all sessions. Raises
-        InvalidRequest, EmailTaken, Unauthorized or DatabaseUnavailable."""
+        """Sets the owner's password, and perhaps address, and ends all sessions.
+
+        Raises InvalidRequest, EmailTaken, Unauthorized or DatabaseUnavailable.
+        """
         changed = await self._passwords.hash_new(password, email or "", workspace.name)
         owner, by = workspace.owner_id, (workspace.id, actor)
         try:
@@ -318,7 +331,7 @@ class Accounts:
 
 
 def new_session(user_id: int, origin: Origin) -> LoginSession:
-    """A session that lasts as long as its token; not stored yet."""
+    """Makes a session that lasts as long as its token; it is not stored yet."""
     agent = "".join(filter(str.isprintable, origin.user_agent))[:MAX_USER_AGENT]
     now = utc_now()
     return LoginSession(
@@ -337,7 +350,7 @@ def _require_token(principal: Principal, what: str) -> None:
 
 
 def _lock_user(session: Session, user_id: int, verified: str | None = None) -> User:
-    """Raises Unauthorized when the user is gone, or the password changed since it was verified."""
+    """Locks a user. Raises Unauthorized if gone, or if the password changed since verified."""
     user = session.get(User, user_id, with_for_update={"key_share": True})
     if user is None or (verified is not None and user.password_hash != verified):
         raise Unauthorized(UNAUTHORIZED)
@@ -358,8 +371,10 @@ def _set_password(
     kept: UUID | None = None,
     email: str | None = None,
 ) -> User:
-    user, now = _lock_user(session, user_id, verified), utc_now()
-    user.password_hash, user.updated_at, user.email = password_hash, now, email or user.email
+    user = _lock_user(session, user_id, verified)
+    user.password_hash = password_hash
+    user.updated_at = utc_now()
+    user.email = email or user.email
     sessions.end_other_sessions(session, user_id, kept)
     audit(session, by[0], "password.changed", by[1], str(user_id))
     return user
@@ -405,14 +420,16 @@ def _change(
     row_id: int,
     **values: str | None,
 ) -> accounts.Row:
-    found = accounts.change_row(session, model, row_id, **values)
-    if found is None:
+    changed_row = accounts.change_row(session, model, row_id, **values)
+    if changed_row is None:
         raise Unauthorized(UNAUTHORIZED)
-    row, changed = found
+    row, changed = changed_row
     if changed:
-        action, details = "profile.changed", dict[str, Any](changed=changed)
+        action = "profile.changed"
+        details: dict[str, Any] = {"changed": changed}
         if isinstance(row, Workspace):
-            action, details["retention"] = "workspace.changed", row.retention
+            action = "workspace.changed"
+            details["retention"] = row.retention
         audit(session, principal.workspace_id, action, principal.actor, str(row_id), details)
     return row
 

@@ -1,6 +1,6 @@
 """Effects on speech: high-pass, loudness, true-peak limit, tempo and pitch, trimmed silence.
 
-Integrated loudness is that of ITU-R BS.1770-4 (K-weighting, blocks of 400 ms every 100 ms, gates at
+Integrated loudness follows ITU-R BS.1770-4 (K-weighting, blocks of 400 ms every 100 ms, gates at
 -70 LUFS and 10 LU below the mean), true peaks those of its annex 2 (4x oversampling), and units
 those of EBU R 128. The limiter is a look-ahead limiter: the least gain within a window, smoothed.
 Tempo and pitch are changed by Signalsmith Stretch, a phase vocoder:
@@ -41,29 +41,29 @@ _RELATIVE_GATE_LU = -10.0
 _BIN_LU = 0.1
 _BINS = 800  # from the gate to +10 LUFS
 
-_DEFAULT_LUFS = -23.0  # of a voice that was never measured: about what engines give
+_DEFAULT_LUFS = -23.0  # assumed for a voice that was never measured: typical of engines
 _DEFAULT_WEIGHT_S = 0.3
 _REMEMBERED_WEIGHT_S = 8.0
-_FAST_DB_PER_S = 6.0  # while a voice is new
+_FAST_DB_PER_S = 6.0  # rate while a voice is new
 _SLOW_DB_PER_S = 1.0  # too slow to be heard
 _FAST_S = 3.0
 _CORRECTION = 2.0
 _MAX_CORRECTION_DB = 2.0
 
-_RESAMPLER_REACH = 16  # samples; beyond it a neighbour does not change a value between samples
-# The filter that resample_poly would design again for each chunk.
+_RESAMPLER_REACH = 16  # samples that affect a value between samples, on each side
+# Filter of resample_poly, which would design it again for each chunk.
 _RESAMPLER: Any = firwin(20 * _OVERSAMPLING + 1, 1 / _OVERSAMPLING, window=("kaiser", 5.0)).astype(
     np.float32
 )
 
 _SILENCE = 10 ** (-50 / 20)  # linear; below it an engine only pads
-_KEPT_S = 0.03  # of an engine's own padding, so that soft beginnings and ends are kept
+_KEPT_S = 0.03  # padding that is kept, for soft beginnings and ends
 _FADE_S = 0.004
 _SHORTEST_STRETCHED_S = 0.12  # the stretcher needs about one of its blocks
 
 
 def enhance(blocks: Callable[[], Iterable[Pcm]], sample_rate: int) -> Iterator[Pcm]:
-    """Speech of any length at -16 LUFS and at most -1 dBTP; silence stays as it is.
+    """Levels speech of any length to -16 LUFS and at most -1 dBTP; silence is unchanged.
 
     `blocks` gives the speech after a high-pass, float32 [n] each, and is called three times: for
     the loudness, for what the limiter takes of it, and for the result. Yields an empty block for
@@ -85,7 +85,7 @@ def enhance(blocks: Callable[[], Iterable[Pcm]], sample_rate: int) -> Iterator[P
 
 
 def measure_lufs(blocks: Iterable[Pcm], sample_rate: int) -> Generator[Pcm, None, float]:
-    """Integrated loudness; -inf for silence. A signal shorter than 0.4 s is repeated.
+    """Measures integrated loudness; -inf for silence. Repeats a signal shorter than 0.4 s.
 
     Yields an empty block for each of `blocks`.
     """
@@ -110,7 +110,7 @@ def limit(
     *,
     oversampling: int = _OVERSAMPLING,
 ) -> Iterator[Pcm]:
-    """A whole signal with a gain through one `TruePeakLimiter`."""
+    """Amplifies a whole signal and limits it by a `TruePeakLimiter`."""
     limiter = TruePeakLimiter(sample_rate, oversampling)
     for block in blocks:
         yield limiter.process(_amplify(block, gain_db))
@@ -118,14 +118,14 @@ def limit(
 
 
 class HighPass:
-    """Removes rumble and any constant offset below the voice, of a stream."""
+    """High-pass filter of a stream, which removes rumble and offset below the voice."""
 
     def __init__(self, sample_rate: int) -> None:
         self._filter = _high_pass(sample_rate)
         self._state = np.zeros((len(self._filter), 2))
 
     def process(self, pcm: Pcm) -> Pcm:
-        """As many samples as come in, float32 [n]."""
+        """Filters float32 [n]; returns as many samples."""
         if not len(pcm):
             return pcm
         filtered, self._state = sosfilt(self._filter, pcm, zi=self._state)
@@ -133,7 +133,7 @@ class HighPass:
 
 
 class LoudnessMeter:
-    """Integrated loudness of a stream so far; a histogram of block loudness bounds its memory."""
+    """Meter of a stream's integrated loudness so far; a histogram of blocks bounds its memory."""
 
     def __init__(self, sample_rate: int) -> None:
         self._step = round(_STEP_S * sample_rate)
@@ -145,7 +145,7 @@ class LoudnessMeter:
         self._energies = np.zeros(_BINS)
 
     def push(self, pcm: Pcm) -> None:
-        """Takes in float32 [n]."""
+        """Adds float32 [n] to the measurement."""
         if not len(pcm):
             return
         weighted, self._state = sosfilt(self._filter, pcm.astype(np.float64), zi=self._state)
@@ -168,14 +168,14 @@ class LoudnessMeter:
 
     @property
     def lufs(self) -> float:
-        """-inf until 0.4 s of anything louder than -70 LUFS has passed."""
+        """Loudness so far; -inf until 0.4 s louder than -70 LUFS have passed."""
         first = self._first_gated()
         counted = self._counts[first:].sum()
         return _lufs(self._energies[first:].sum() / counted) if counted else -np.inf
 
     @property
     def measured_s(self) -> float:
-        """How many seconds of audio `lufs` was measured over."""
+        """Seconds of audio over which `lufs` was measured."""
         return float(self._counts[self._first_gated() :].sum()) * _STEP_S
 
     def _first_gated(self) -> int:
@@ -187,10 +187,10 @@ class LoudnessMeter:
 
 
 class TruePeakLimiter:
-    """Turns a stream down around true peaks over -1 dBTP; holds back the last 9 ms."""
+    """Limiter of a stream's true peaks to -1 dBTP; holds back the last 9 ms."""
 
     def __init__(self, sample_rate: int, oversampling: int = _OVERSAMPLING) -> None:
-        """Without `oversampling` (1) peaks between samples are not limited."""
+        """An `oversampling` of 1 does not limit peaks between samples."""
         self._oversampling = oversampling
         self._look_ahead = round(_LOOK_AHEAD_S * sample_rate)
         self._reach = 2 * self._look_ahead + _RESAMPLER_REACH
@@ -198,7 +198,7 @@ class TruePeakLimiter:
         self._pcm: Pcm = np.zeros(self._reach, dtype=np.float32)
 
     def process(self, pcm: Pcm) -> Pcm:
-        """The samples whose neighbours are all known."""
+        """Returns the samples whose neighbours are all known."""
         self._pcm = np.concatenate([self._pcm, pcm])
         ready = len(self._pcm) - 2 * self._reach
         if ready <= 0:
@@ -208,7 +208,7 @@ class TruePeakLimiter:
         return limited
 
     def flush(self) -> Pcm:
-        """The samples held back; the stream may continue after it."""
+        """Returns the samples held back; the stream may continue afterwards."""
         rest = self.process(np.zeros(self._reach, dtype=np.float32))
         self._pcm = np.zeros(self._reach, dtype=np.float32)
         return rest
@@ -224,7 +224,7 @@ class TruePeakLimiter:
             peaks = np.maximum.reduce(
                 [level, *(dense[at::_OVERSAMPLING] for at in range(_OVERSAMPLING))]
             )
-        peaks[1:] = np.maximum(peaks[1:], peaks[:-1])  # from one sample before to one after
+        peaks[1:] = np.maximum(peaks[1:], peaks[:-1])  # covers one sample before and after
         gain = np.minimum(np.float32(1.0), ceiling / np.maximum(peaks, np.float32(1e-9)))
         window = 2 * self._look_ahead + 1
         smooth = uniform_filter1d(minimum_filter1d(gain, window), window)
@@ -232,7 +232,7 @@ class TruePeakLimiter:
 
 
 class LoudnessNormaliser:
-    """Brings a stream to an integrated loudness, at most -1 dBTP, without looking ahead.
+    """Normaliser of a stream's integrated loudness, at most -1 dBTP, without looking ahead.
 
     It starts from the remembered loudness of the voice and changes its gain too slowly to be heard.
     Without one it measures the voice within its first seconds.
@@ -247,13 +247,14 @@ class LoudnessNormaliser:
         self._gain_db: float | None = None
 
     def process(self, pcm: Pcm, sample_rate: int) -> Pcm:
-        """float32 [n] in, about as many out: the last 9 ms are held back (look-ahead).
+        """Normalises float32 [n]; holds back the last 9 ms (look-ahead).
 
         `sample_rate` stays the same for the whole stream. Blocking: about 1 ms for 0.5 s.
         """
         if not self._sample_rate:
             self._sample_rate = sample_rate
-            self._input, self._output = LoudnessMeter(sample_rate), LoudnessMeter(sample_rate)
+            self._input = LoudnessMeter(sample_rate)
+            self._output = LoudnessMeter(sample_rate)
             self._limiter = TruePeakLimiter(sample_rate)
         if not len(pcm):
             return pcm
@@ -261,7 +262,7 @@ class LoudnessNormaliser:
         return self._measured(self._limiter.process(self._adjust(pcm)))
 
     def flush(self) -> Pcm:
-        """The samples held back; the stream may continue after it."""
+        """Returns the samples held back; the stream may continue afterwards."""
         if not self._sample_rate:
             return np.zeros(0, dtype=np.float32)
         return self._measured(self._limiter.flush())
@@ -274,7 +275,7 @@ class LoudnessNormaliser:
 
     @property
     def measured_s(self) -> float:
-        """How many seconds of audio `measured_lufs` was measured over."""
+        """Seconds of audio over which `measured_lufs` was measured."""
         return self._input.measured_s if self._sample_rate else 0.0
 
     def _measured(self, pcm: Pcm) -> Pcm:
@@ -282,7 +283,7 @@ class LoudnessNormaliser:
         return pcm
 
     def _adjust(self, pcm: Pcm) -> Pcm:
-        """`pcm` with the gain moved towards the target, no faster than allowed."""
+        """Amplifies `pcm`, and moves the gain towards the target no faster than allowed."""
         wanted_db = self._wanted_db(pcm)
         if self._gain_db is None:
             if not np.any(pcm):
@@ -298,9 +299,9 @@ class LoudnessNormaliser:
         return np.asarray(pcm * 10 ** (ramp_db / 20), dtype=np.float32)
 
     def _wanted_db(self, pcm: Pcm) -> float:
-        """The gain that would bring the whole stream to the target."""
+        """Gain that would bring the whole stream to the target."""
         measured_s, level = self._input.measured_s, self._input.lufs
-        if not np.isfinite(level):  # under 0.4 s: its power, without weights and gates
+        if not np.isfinite(level):  # under 0.4 s: uses the plain power
             level = _lufs(float(np.mean(np.square(pcm))) or 1e-9)
             measured_s = len(pcm) / self._sample_rate if level > _GATE_LUFS else 0.0
         weight_s = self._weight_s + measured_s
@@ -331,11 +332,11 @@ def _high_pass(sample_rate: int) -> NDArray[np.float64]:
 @lru_cache(maxsize=16)
 def _k_weighting(sample_rate: int) -> NDArray[np.float64]:
     filters = Meter(sample_rate)._filters.values()
-    return np.concatenate([tf2sos(one.passband_gain * one.b, one.a) for one in filters])
+    return np.concatenate([tf2sos(stage.passband_gain * stage.b, stage.a) for stage in filters])
 
 
 def stretch(pcm: Pcm, sample_rate: int, *, tempo: float = 1.0, pitch: float = 1.0) -> Pcm:
-    """float32 [n] to [n / tempo], with every frequency times `pitch`; both 1.0 return at once."""
+    """Stretches float32 [n] to [n / tempo], with every frequency times `pitch`."""
     if (tempo == 1.0 and pitch == 1.0) or not len(pcm):
         return pcm
     wanted = round(len(pcm) / tempo)
@@ -353,7 +354,7 @@ def stretch(pcm: Pcm, sample_rate: int, *, tempo: float = 1.0, pitch: float = 1.
 
 
 class SeamTrimmer:
-    """Trims an engine's silence off both ends of a streamed chunk, and fades it there.
+    """Trimmer of an engine's silence at both ends of a streamed chunk, with fades.
 
     Quiet samples are held back until louder ones follow, as are the last 4 ms (for the fade).
     """
@@ -372,7 +373,7 @@ class SeamTrimmer:
         return self.given > 0 or self._sounding > 0
 
     def push(self, pcm: Pcm) -> Pcm:
-        """The samples that are certain to be kept, faded in at the beginning of the piece."""
+        """Returns the samples that are certainly kept, faded in at the beginning of the piece."""
         loud = np.flatnonzero(np.abs(pcm) > _SILENCE)
         held = len(self._held)
         whole = np.concatenate([self._held, pcm])
@@ -391,7 +392,7 @@ class SeamTrimmer:
         return self._give(whole[:sure])
 
     def finish(self) -> Pcm:
-        """The end of the piece, faded out; empty when nothing in it was loud."""
+        """Returns the end of the piece, faded out; empty when nothing in it was loud."""
         if not self.began:
             self.trimmed += len(self._held)
             return self._held[:0]

@@ -4,7 +4,7 @@ _HEAD = 10  # bytes
 
 
 def id3_length(data: bytes) -> int:
-    """How many bytes of `data` are the tag that it begins with."""
+    """Length in bytes of the tag that `data` begins with."""
     if not data.startswith(b"ID3"):
         return 0
     size = 0

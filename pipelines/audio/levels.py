@@ -69,7 +69,7 @@ class Leveller:
     def __init__(self) -> None:
         self._offset: float | None = None
         self._noise = 1.0
-        self._level = 0.0  # of the loudest frames; 0 before the first sound
+        self._level = 0.0  # level of the loudest frames; 0 before the first sound
         self._sounds = 0  # frames
 
     @property
@@ -82,7 +82,7 @@ class Leveller:
         return _changed(frames, self.offsets(frames), self._gains(frames))
 
     def offsets(self, frames: NDArray[np.float32]) -> Column:
-        """The offset at each frame."""
+        """Computes the offset at each frame."""
         offsets = np.zeros((len(frames), 1), np.float32)
         for index, mean in enumerate(frames.mean(axis=1).tolist()):
             before = mean if self._offset is None else self._offset
@@ -125,7 +125,7 @@ def _gain(level: float) -> float:
 
 
 def _blocks(pcm: Pcm) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    """The first sample of each block and its frames, of which the last is filled up."""
+    """Yields the first sample of each block and its frames, the last of which is filled up."""
     step = BLOCK_FRAMES * FRAME_SAMPLES
     for at in range(0, len(pcm), step):
         block = pcm[at : at + step]

@@ -25,7 +25,7 @@ Speech = NDArray[np.bool_]
 
 
 def _powers(pcm: Pcm, frame_samples: int, frames: int) -> NDArray[np.float64]:
-    """The mean square of each frame."""
+    """Computes the mean square of each frame."""
     padded = np.zeros(frames * frame_samples, np.float32)
     padded[: len(pcm)] = pcm[: len(padded)]
     powers: NDArray[np.float64] = np.square(padded.reshape(frames, frame_samples)).mean(
@@ -35,13 +35,13 @@ def _powers(pcm: Pcm, frame_samples: int, frames: int) -> NDArray[np.float64]:
 
 
 def speech_only(pcm: Pcm, speech: Speech, frame_samples: int) -> Pcm:
-    """The frames with speech, one after the other."""
+    """Joins the frames with speech."""
     kept = np.repeat(speech, frame_samples)[: len(pcm)]
     return pcm[: len(kept)][kept]
 
 
 def snr_db(pcm: Pcm, probabilities: Probabilities, speech: Speech, frame_samples: int) -> float:
-    """How much louder the speech is than the pauses between it.
+    """Measures how much louder the speech is than its pauses, in dB.
 
     Without a pause the quietest frames of the speech are taken for the noise. Frames of digital
     silence are ignored, since they hold no noise of the room.
@@ -69,7 +69,7 @@ def level_dbfs(pcm: Pcm) -> float:
 
 
 def clipped_share(pcm: Pcm) -> float:
-    """The share of the signal at its own peak: clipped waves stay there, others do not."""
+    """Measures the share of the signal at its own peak, where only clipped waves stay."""
     loud = np.abs(pcm)
     peak = float(loud.max(initial=0.0))
     if peak == 0.0:
@@ -78,13 +78,13 @@ def clipped_share(pcm: Pcm) -> float:
 
 
 def pitch_hz(speech: Pcm) -> float | None:
-    """The median fundamental of speech at VAD_SAMPLE_RATE; None when there is none."""
+    """Measures the median fundamental of speech at VAD_SAMPLE_RATE; None without any."""
     pitches = pitches_hz(speech)
     return float(np.median(pitches)) if len(pitches) else None
 
 
 def pitches_hz(speech: Pcm) -> NDArray[np.float32]:
-    """The fundamental of each frame that has one, at most MOST_PITCH_FRAMES spread over all."""
+    """Measures the fundamental of frames that have one, of at most MOST_PITCH_FRAMES."""
     frames = len(speech) // PITCH_WINDOW
     if not frames:
         return np.zeros(0, np.float32)
@@ -97,7 +97,7 @@ def pitches_hz(speech: Pcm) -> NDArray[np.float32]:
     energy = likeness[:, :1]
     voiced = energy[:, 0] > 0
     shares = likeness[voiced, first : last + 1] / energy[voiced]
-    shares /= (taper[first : last + 1] / taper[0])[None]  # else long periods would seem unlikely
+    shares /= (taper[first : last + 1] / taper[0])[None]  # corrects the bias against long periods
     highest = shares.max(axis=1, keepdims=True)
     inner = shares[:, 1:-1]
     peaks = (inner >= shares[:, :-2]) & (inner >= shares[:, 2:]) & (inner >= NEAR_BEST * highest)

@@ -34,7 +34,7 @@ def find_speech_segments(
     min_speech_ms: int,
     min_silence_ms: int,
 ) -> list[SpeechSegment]:
-    """The speech of a recording of `samples`, in order and without overlap."""
+    """Finds the speech of a recording of `samples`, in order and without overlap."""
     frame_ms = 1000 * frame_samples / VAD_SAMPLE_RATE
     spans = find_spans(probabilities, threshold, max(1, round(min_silence_ms / frame_ms)))
     spans = [span for span in spans if (span[1] - span[0]) * frame_ms >= min_speech_ms]
@@ -58,7 +58,7 @@ def find_speech_segments(
 
 
 def spans_of(probabilities: Probabilities, frame_samples: int, segment: SpeechSegment) -> Spans:
-    """Where someone speaks within a segment, in samples from its start."""
+    """Finds the stretches of speech within a segment, in samples from its start."""
     first, last = segment.start // frame_samples, -(-segment.end // frame_samples)
     pause = max(1, round(PAUSE_S * VAD_SAMPLE_RATE / frame_samples))
     spans = find_spans(probabilities[first:last], SPEECH_PROBABILITY, pause)

@@ -15,7 +15,7 @@ from pipelines.errors import NotFound
 from pipelines.tasks import iterate_in_thread
 
 DETECTION_THRESHOLD = 0.5  # likelihood of a watermark; see benchmarks/tts/watermark.py
-SPEECH_PROBABILITY = 0.5  # of a frame
+SPEECH_PROBABILITY = 0.5  # probability from which a frame is speech
 # Share of a segment's frames that must be speech: the detector takes a hum for a watermark.
 MIN_SPEECH_SHARE = 0.1
 
@@ -26,7 +26,7 @@ class MarkedSegment:
 
     start_s: float
     end_s: float
-    likelihood: float  # that it is marked, 0 to 1
+    likelihood: float  # likelihood of the mark, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class WatermarkDetection:
 
     @property
     def likelihood(self) -> float:
-        """The likelihood of the likeliest segment; 0 without speech."""
-        return max((one.likelihood for one in self.segments), default=0.0)
+        """Likelihood of the likeliest segment; 0 without speech."""
+        return max((segment.likelihood for segment in self.segments), default=0.0)
 
 
 @dataclass(eq=False, repr=False)
@@ -51,7 +51,7 @@ class Watermarker:
     """Chooses the voices whose speech is marked, by the setting WATERMARK, and detects marks."""
 
     _of: WatermarkOf = "off"
-    _watermark: Watermark | None = None  # without one nothing is marked
+    _watermark: Watermark | None = None  # None: nothing is marked
     _vad: VADEngine | None = None  # finds speech for `detect`
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class Watermarker:
         self._threads = DeadlineScheduler(1, "verify")
 
     def choose(self, *, custom_voice: bool) -> Watermark | None:
-        """The watermark of speech in such a voice; None when it is not marked."""
+        """Chooses the watermark of speech in such a voice; None when it is not marked."""
         is_marked = self._of == "all" or (self._of == "clones" and custom_voice)
         return self._watermark if is_marked else None
 
@@ -76,8 +76,8 @@ class Watermarker:
             _detect(self._watermark, self._vad, audio), self._threads.executor(owner=owner)
         )
         async with aclosing(steps):
-            found = [segment async for segment in steps if segment is not None]
-        return WatermarkDetection(audio.duration_s, tuple(found))
+            segments = [segment async for segment in steps if segment is not None]
+        return WatermarkDetection(audio.duration_s, tuple(segments))
 
 
 def _detect(

@@ -1,4 +1,4 @@
-"""What an operator does with workspaces, by a command or over HTTP."""
+"""Operations of an operator on workspaces, by a command or over HTTP."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,18 +31,25 @@ class Customer:
 def customers(
     session: Session, after: int = 0, limit: int | None = None, text: str = ""
 ) -> list[Customer]:
-    """Those of `list_users`."""
+    """Lists the customers of `list_users`."""
     return [
-        Customer(str(one.id), user.email, one.name, one.plan, to_usd(credit), one.created_at)
-        for user, one in list_users(session, after, limit, text)
-        for credit in (ledger.credit_of(session, one.id),)
+        Customer(
+            str(workspace.id),
+            user.email,
+            workspace.name,
+            workspace.plan,
+            to_usd(credit),
+            workspace.created_at,
+        )
+        for user, workspace in list_users(session, after, limit, text)
+        for credit in (ledger.credit_of(session, workspace.id),)
     ]
 
 
 async def change_credit(
     database: Database, workspace_id: int, micro_usd: int, reference: str | None
 ) -> tuple[float, bool]:
-    """The credit in USD, and False where the `reference` was booked before, which changes nothing.
+    """Changes a credit; returns it in USD, and False where the `reference` was booked before.
 
     Raises NotFound without an account, InvalidRequest with too little to take.
     """

@@ -27,10 +27,10 @@ class AudioMeter:
     _workspace_id: int
     _payer: Operation
     _clock: Callable[[], float] = time.monotonic
-    heard_ms: int = 0  # that credit was held for
+    heard_ms: int = 0  # audio for which credit was held
     charged: int = 0  # micro-USD, after `settle`
     _slice: Charge | None = None
-    _began_ms: int = 0  # of the slice
+    _began_ms: int = 0  # start of the slice
     _ends_ms: int = 0
     _next: asyncio.Task[Charge] | None = None
     _tried_at: float = 0.0
@@ -41,7 +41,7 @@ class AudioMeter:
 
     @property
     def operation(self) -> str:
-        """The operation of the last slice in the ledger; empty when there was no audio."""
+        """Operation of the last slice in the ledger; empty without audio."""
         return "" if self._slice is None else self._slice.operation
 
     async def cover(self, total_ms: int) -> None:

@@ -34,14 +34,14 @@ FailureEvent = Callable[[Exception, str], NewEvent | None]
 """Makes the event of a failure from the error and the operation; None for a caller's mistake."""
 
 Service = Literal["tts", "stt", "chat", "voice"]
-HOLD = timedelta(minutes=15)  # after which the hold of a process that died expires
-RENEW_AFTER_S = 200.0  # so that an outage of the database of ten minutes ends no hold
+HOLD = timedelta(minutes=15)  # time after which the hold of a dead process expires
+RENEW_AFTER_S = 200.0  # short enough that a database outage of ten minutes ends no hold
 SETTLE_WITHIN_S = 60.0  # how long the background retries while the database does not answer
 MICRO_USD = 1_000_000
 
 
 def to_usd(micro_usd: int) -> float:
-    """The amount in JSON."""
+    """Converts an amount for JSON."""
     return round(micro_usd / MICRO_USD, 6)
 
 
@@ -62,7 +62,7 @@ class Charge:
     _billing: "Billing"
     workspace_id: int
     service: Service
-    units: int  # at most so many can be captured
+    units: int  # most units that can be captured
     operation: str  # the same in every entry of the ledger
     _failed: FailureEvent | None = None
     used: int = 0  # units that the caller pays for when it leaves now
@@ -93,8 +93,10 @@ class Charge:
             raise
 
     async def capture_delivered(self, units: int, *events: NewEvent) -> int:
-        """As `capture`, for work that was delivered already: while the database is down, the
-        background retries, and this returns what will be charged."""
+        """Captures like `capture`, for work that was delivered already.
+
+        While the database is down, the background retries, and this returns the charge to come.
+        """
         try:
             return await self.capture(units, *events)
         except DatabaseUnavailable:
@@ -245,7 +247,7 @@ class Billing:
         units: int,
         operation: Operation,
     ) -> None:
-        """Before work that is needed to know its price: `units` are the least that it can cost.
+        """Checks credit before work whose price is not known yet, of at least `units`.
 
         A request whose `operation` has a hold or was charged may run again without credit. Raises
         InsufficientCredit or DatabaseUnavailable.
@@ -258,8 +260,11 @@ class Billing:
     async def decoding(
         self, workspace_id: int, least_ms: int, most_s: float, operation: Operation
     ) -> AsyncIterator[float]:
-        """As `counted_failure`, around the decoding of audio: how many seconds of it, at most
-        `most_s`, the credit pays for. Raises InsufficientCredit for longer audio."""
+        """Wraps the decoding of audio like `counted_failure`; yields the seconds to decode.
+
+        They are as many as the credit pays for, at most `most_s`. Raises InsufficientCredit for
+        longer audio.
+        """
         most = self.cost("stt", round(most_s * 1000))
         credit = await self._spendable(workspace_id, most, operation)
         async with self.counted_failure(workspace_id, "stt", least_ms, operation):
@@ -345,8 +350,10 @@ class Billing:
         events: tuple[NewEvent, ...] = (),
         running: Awaitable[int] | None = None,
     ) -> None:
-        """As `settle`, in the background, with retries while the database is down; the first
-        attempt is the one that is `running`, if there is one."""
+        """Settles like `settle`, in the background, with retries while the database is down.
+
+        The first attempt is the `running` one, if any.
+        """
         attempts = chain(
             [] if running is None else [running],
             (self._settle(charge, work, events) for _ in count()),
@@ -378,9 +385,11 @@ class Billing:
     async def counted_failure(
         self, workspace_id: int, service: Service, units: int, operation: Operation
     ) -> AsyncIterator[None]:
-        """Around work that precedes its hold, such as decoding. When its caller leaves it, or it
-        fails by the caller's own act, it counts as an answer that was left: as often, `units` are
-        charged in the background, to the payer of the `operation`."""
+        """Wraps work that precedes its hold, such as decoding.
+
+        When its caller leaves it, or it fails by the caller's own act, it counts as an answer that
+        was left: as often, `units` are charged in the background, to the payer of the `operation`.
+        """
         try:
             yield
         except BaseException as error:
@@ -416,7 +425,7 @@ class Billing:
         return bool(names)
 
     async def _hold(self, charge: Charge, operation: Operation) -> bool:
-        """False when the credit does not suffice."""
+        """Holds credit; False when it does not suffice."""
         expires_at = utc_now() + HOLD
 
         def hold(transaction: Transaction) -> bool:
@@ -462,7 +471,8 @@ class Billing:
 
     async def _settle(self, charge: Charge, work: Settlement, events: tuple[NewEvent, ...]) -> int:
         def with_events(session: Session) -> ledger.Settled:
-            # Before the hold and the account, as the erasure of an account does: no deadlocks.
+            # Locked before the hold and the account, as the erasure of an account does, against
+            # deadlocks.
             lock_workspace(session, charge.workspace_id, shared=True)
             settled = work(session)
             if settled.is_new:

@@ -62,14 +62,17 @@ class Claim:
 
     @property
     def operation(self) -> str:
-        """The request's name in the ledger: the same when it runs again after its process died."""
+        """Name of the request in the ledger; the same when it runs again after its process died."""
         row = self._row
         parts = (row.workspace_id, row.path, row.key, row.created_at)
         return f"once-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}"
 
     async def bind(self, digest: bytes) -> bool:
-        """To be called before the work. False when the process of an earlier run, which may have
-        been charged, died with a body of another digest. Raises DatabaseUnavailable."""
+        """Stores the digest of the body before the work.
+
+        Returns False when the process of an earlier run, which may have been charged, died with a
+        body of another digest. Raises DatabaseUnavailable.
+        """
         return await self._store.database.run(rows.bind_answer, self._row, digest)
 
     async def finish(
@@ -110,7 +113,7 @@ class IdempotencyStore:
     _encryption: Encryption
     _files: Files
     _digest_key: str  # keeps texts from being guessed by their digests
-    _limits: SharedLimits = field(default_factory=SharedLimits)  # of bytes
+    _limits: SharedLimits = field(default_factory=SharedLimits)  # limits of bytes
     releasing: TaskSet = field(default_factory=TaskSet)
 
     async def claim(self, workspace_id: int, path: str, key: str) -> Claim | IdempotentAnswer:
@@ -173,7 +176,7 @@ class IdempotencyStore:
         return (await self._limits.hit(key, most, DAY_S, size)).allowed
 
     async def open(self, row: IdempotentAnswer, digest: bytes) -> KeptAnswer | None:
-        """The stored response of a finished row; None when the body had another digest.
+        """Opens the stored response of a finished row; None when the body had another digest.
 
         Raises AnswerNotKept, StorageUnavailable or DatabaseUnavailable.
         """

@@ -1,4 +1,4 @@
-"""What pays for work: a request or a session, by its API key."""
+"""Identity of paid work: a request or a session, with its API key."""
 
 from dataclasses import dataclass
 from uuid import uuid4
@@ -21,7 +21,7 @@ class Operation:
         return f"{self.name}-1"
 
     def next_hold(self) -> str:
-        """The name of the next hold of this run."""
+        """Returns the name of the next hold of this run."""
         if self.name is None:
             return uuid4().hex
         self.holds += 1

@@ -51,13 +51,12 @@ class Subscriptions:
         billing_cycle: BillingCycle,
         message_id: str | None = None,
     ) -> CurrentPlan:
-        """The new limits apply at once in this process, in others within seconds. What a message
-        with an id asks for is done once.
+        """Subscribes a workspace; limits apply at once in this process, in others within seconds.
 
-        Raises PlanNotFound, NotFound or DatabaseUnavailable.
+        A message with an id is applied once. Raises PlanNotFound, NotFound or DatabaseUnavailable.
         """
         plan = self._find(plan_id)
-        made = await self.database.run(
+        subscribed = await self.database.run(
             subscriptions.subscribe,
             workspace_id,
             plan.id,
@@ -67,10 +66,10 @@ class Subscriptions:
             message_id,
         )
         self.authenticator.forget_workspace(workspace_id)
-        return self._current(made)
+        return self._current(subscribed)
 
     def pending(self, plan_id: str, billing_cycle: BillingCycle) -> CurrentPlan:
-        """What `subscribe` would make now, under an id for payments. Raises PlanNotFound."""
+        """Previews the result of `subscribe`, under an id for payments. Raises PlanNotFound."""
         next_at = next_billing_date(self.now(), billing_cycle, self.now())
         return CurrentPlan(self._find(plan_id), billing_cycle, next_at, uuid4(), "pending")
 
@@ -79,8 +78,8 @@ class Subscriptions:
 
         Raises NotFound or DatabaseUnavailable.
         """
-        found = await self.database.read(subscriptions.workspace_and_subscription, workspace_id)
-        return self._current(found)
+        current = await self.database.read(subscriptions.workspace_and_subscription, workspace_id)
+        return self._current(current)
 
     def _find(self, plan_id: str) -> PlanConfig:
         plan = self.plans.find(plan_id)
@@ -101,7 +100,7 @@ class Subscriptions:
 
 
 def next_billing_date(anchor: datetime, billing_cycle: str, now: datetime) -> datetime:
-    """The first moment after `now` that is whole cycles, at least one, after `anchor`.
+    """Returns the first moment after `now` that is whole cycles, at least one, after `anchor`.
 
     Counted from the anchor each time: after 31 January come 28 February and 31 March.
     """
@@ -114,7 +113,7 @@ def next_billing_date(anchor: datetime, billing_cycle: str, now: datetime) -> da
 
 
 def _months_after(anchor: datetime, months: int) -> datetime:
-    """The same day and time some months later, or the last day of a shorter month."""
+    """Returns the same day and time some months later, or the last day of a shorter month."""
     years, month = divmod(anchor.month - 1 + months, 12)
     year, month = anchor.year + years, month + 1
     last_day = calendar.monthrange(year, month)[1]

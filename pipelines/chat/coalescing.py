@@ -1,4 +1,4 @@
-"""Coalescing: fewer and larger items of a stream, for a consumer with a cost per item."""
+"""Coalesces a stream into fewer and larger items, for a consumer with a cost per item."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -14,13 +14,13 @@ async def coalesce(
     interval_s: float,
     is_urgent: Callable[[T], bool] = lambda _: False,
 ) -> AsyncGenerator[T, None]:
-    """Yields the first item at once, then the merged later ones, at most once in `interval_s`;
-    with an urgent one at once.
+    """Yields the first item at once, then merged items, at most one per `interval_s`.
 
-    Nothing is held back once `items` has ended. Closing it closes `items`; its errors are raised
-    after the items that precede them.
+    An urgent item is yielded at once. Nothing is held back once `items` has ended. Closing it
+    closes `items`; its errors are raised after the items that precede them.
     """
-    loop, arrived = asyncio.get_running_loop(), asyncio.Queue[T | None]()  # None: the end
+    loop = asyncio.get_running_loop()
+    arrived = asyncio.Queue[T | None]()  # None marks the end
 
     async def pull() -> None:
         async with aclosing(items):
@@ -29,7 +29,8 @@ async def coalesce(
 
     pulling = asyncio.create_task(pull())
     pulling.add_done_callback(lambda _: arrived.put_nowait(None))
-    due, ended = loop.time(), False
+    due = loop.time()
+    ended = False
     try:
         while not ended and (piece := await arrived.get()) is not None:
             hurries = is_urgent(piece)

@@ -1,4 +1,4 @@
-"""Saved chats, and how much of one fits the context of a model."""
+"""Saved chats, and the part of a conversation that fits the context of a model."""
 
 import asyncio
 import json
@@ -24,34 +24,34 @@ from pipelines.storage.room import check_room, plan_limits
 from pipelines.tasks import TtlCache
 
 TITLE_LENGTH = 80
-# An estimate: English has over 4 bytes a token, most other scripts about 3. When it is too low the
-# engine raises ContextLengthExceeded, and more is dropped.
+# An estimate: English has over 4 bytes per token, most other scripts about 3. When it is too high,
+# the engine raises ContextLengthExceeded, and more is dropped.
 BYTES_PER_TOKEN = 3
-TOKENS_PER_MESSAGE = 8  # the template's own
-TOKENS_PER_TOOLS = 256  # for the instructions on calls
-TOKENS_PER_PROMPT = 64  # for instructions that a template adds by itself
+TOKENS_PER_MESSAGE = 8  # added by the template
+TOKENS_PER_TOOLS = 256  # instructions on calls
+TOKENS_PER_PROMPT = 64  # instructions that a template adds by itself
 MB = 1_000_000
 
-KEPT = "kept"  # among the extras of an answer: what no model reads
+KEPT = "kept"  # key in an answer's extras for data that no model reads
 TurnName: TypeAlias = tuple[UUID, str]
-"""A chat, and one of its turns."""
+"""A chat and the name of one of its turns."""
 
 M = TypeVar("M", ChatMessage, ChatEntry)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedAnswer:
-    """The answer of one turn of a saved chat."""
+    """Answer of one turn of a saved chat."""
 
     text: str
     calls: list[dict[str, Any]]
     model: str
     usage: TokenUsage
-    kept: dict[str, Any] | None  # what `ChatRequest.kept` was, and how the answer ended
+    kept: dict[str, Any] | None  # `ChatRequest.kept`, and how the answer ended
 
 
 class ChatHistory:
-    """Reads and extends the saved chats of a workspace. Methods raise DatabaseUnavailable.
+    """Saved chats of workspaces. Methods raise DatabaseUnavailable.
 
     Messages and titles are encrypted, bound to their workspace and chat. Threads decrypt: a full
     chat takes some 30 ms.
@@ -61,12 +61,15 @@ class ChatHistory:
         self._database = database
         self._encryption = encryption
         self._plans = plans
-        # Counting takes 3 ms for 10,000 chats, which are 40 MB at least.
+        # Counting takes 3 ms for 10,000 chats, which have at least 40 MB.
         self._used: TtlCache[int, int] = TtlCache(lambda used: min(60.0, used / (5 * MB)), 10_000)
 
     async def check(self, workspace_id: int, chat_id: UUID | None, *, saves: bool) -> None:
-        """Before the work of a turn, reads no message. Raises ChatNotFound, and for a turn that is
-        to be saved InvalidRequest when the chat is full, or PlanRequired when the workspace is."""
+        """Checks that a turn may begin, without reading messages.
+
+        Raises ChatNotFound and, for a turn that is to be saved, InvalidRequest when the chat is
+        full, or PlanRequired when the workspace is.
+        """
         if chat_id is None and not saves:
             return
         room_mb = await self._database.read(self._room_mb, workspace_id, chat_id, saves)
@@ -99,16 +102,15 @@ class ChatHistory:
         *,
         after: str | None = None,
     ) -> tuple[ChatMessage, ...]:
-        """The messages of a chat up to the turn `after`, or to the last, oldest first. Raises
-        ChatNotFound, also for an unknown turn.
+        """Reads the messages of a chat up to the turn `after`, or to the last, oldest first.
 
-        With a budget only what `continued` can use of them: the instructions, the last turn, and
-        as many messages before it as fit. Nothing else is decrypted.
+        With a budget it decrypts only what `continued` can use: the instructions, the last turn,
+        and as many messages before it as fit. Raises ChatNotFound, also for an unknown turn.
         """
-        found = await self._database.read(chats.read_chat, workspace_id, chat_id)
-        if found is None:
+        saved = await self._database.read(chats.read_chat, workspace_id, chat_id)
+        if saved is None:
             raise ChatNotFound
-        chat, entries, _ = found
+        chat, entries, _ = saved
         path = chats.path_to(entries, after)
         if after is not None and not path:
             raise ChatNotFound
@@ -117,21 +119,23 @@ class ChatHistory:
     async def answers(
         self, workspace_id: int, turns: Collection[TurnName]
     ) -> dict[TurnName, SavedAnswer]:
-        """The answers of those turns that there are."""
-        chat_ids, names = {chat_id for chat_id, _ in turns}, {name for _, name in turns}
-        found = await self._database.read(chats.find_answers, workspace_id, chat_ids, names)
+        """Reads the answers of those turns that exist."""
+        chat_ids = {chat_id for chat_id, _ in turns}
+        names = {name for _, name in turns}
+        entries = await self._database.read(chats.find_answers, workspace_id, chat_ids, names)
 
         def opened(entry: ChatEntry) -> SavedAnswer:
             text, extra = self._open_readable(workspace_id, entry)
-            kept, calls = extra.get(KEPT), extra.get("tool_calls", [])
+            calls = extra.get("tool_calls", [])
             usage = TokenUsage(entry.prompt_tokens or 0, entry.completion_tokens or 0)
-            return SavedAnswer(text, calls, entry.model or "", usage, kept)
+            return SavedAnswer(text, calls, entry.model or "", usage, extra.get(KEPT))
 
-        read = await asyncio.to_thread(list, map(opened, found))
-        return {(e.chat_id, str(e.turn)): one for e, one in zip(found, read, strict=True)}
+        read = await asyncio.to_thread(list, map(opened, entries))
+
+        return {(e.chat_id, str(e.turn)): answer for e, answer in zip(entries, read, strict=True)}
 
     async def delete_turn(self, workspace_id: int, chat_id: UUID, turn: str) -> None:
-        """With the messages that no other turn continues. Raises ChatNotFound."""
+        """Deletes a turn with the messages that no other turn continues. Raises ChatNotFound."""
         if not await self._database.run(chats.delete_turn, workspace_id, chat_id, turn):
             raise ChatNotFound
         self._used.forget(workspace_id)
@@ -139,22 +143,24 @@ class ChatHistory:
     async def read(
         self, workspace_id: int, chat_id: UUID, page: int = 1, limit: int = ALL
     ) -> tuple[Chat, list[ChatEntry], int]:
-        """A chat, one page of its messages, oldest first, and the number of all; nothing else is
-        decrypted. Raises ChatNotFound."""
-        found = await self._database.read(chats.read_chat, workspace_id, chat_id, page, limit)
-        if found is None:
+        """Reads a chat, one page of its messages, oldest first, and the number of all.
+
+        Decrypts nothing else. Raises ChatNotFound.
+        """
+        saved = await self._database.read(chats.read_chat, workspace_id, chat_id, page, limit)
+        if saved is None:
             raise ChatNotFound
-        await asyncio.to_thread(self._open, *found[:2])
-        return found
+        await asyncio.to_thread(self._open, *saved[:2])
+        return saved
 
     async def page(self, workspace_id: int, page: int, limit: int) -> tuple[list[Chat], int]:
-        """One page, the last used first, and the number of all; `page` counts from 1."""
-        found, total = await self._database.read(chats.list_chats, workspace_id, page, limit)
-        await asyncio.to_thread(list, map(self._open_title, found))
-        return found, total
+        """Reads one page of chats, last used first, and the number of all; `page` counts from 1."""
+        listed, total = await self._database.read(chats.list_chats, workspace_id, page, limit)
+        await asyncio.to_thread(list, map(self._open_title, listed))
+        return listed, total
 
     async def delete(self, workspace_id: int, chat_id: UUID) -> None:
-        """Raises ChatNotFound."""
+        """Deletes a chat. Raises ChatNotFound."""
         if not await self._database.run(chats.delete_chat, workspace_id, chat_id):
             raise ChatNotFound
         self._used.forget(workspace_id)
@@ -176,7 +182,8 @@ class ChatHistory:
         if budget_tokens is None:
             return tuple(map(opened, entries))
         newest: list[ChatMessage] = []
-        used, has_turn = 0, False
+        used = 0
+        has_turn = False
         for entry in reversed(entries):
             if entry.role != "system":
                 newest.append(opened(entry))
@@ -191,13 +198,13 @@ class ChatHistory:
         chat.title = self._encryption.decrypt_text(chat.title, about)
 
     def _open_message(self, workspace_id: int, entry: ChatEntry) -> tuple[str, dict[str, Any]]:
-        """The text and the extras, which are encrypted together."""
+        """Decrypts text and extras, which are encrypted together."""
         about = chat_about(workspace_id, entry.chat_id)
         text, extra = json.loads(self._encryption.decrypt_text(entry.content, about))
         return text, extra
 
     def _open_readable(self, workspace_id: int, entry: ChatEntry) -> tuple[str, dict[str, Any]]:
-        """The same, with calls that a model can read again, whatever was saved of them."""
+        """Decrypts text and extras, with calls that a model can read again, whatever was saved."""
         text, extra = self._open_message(workspace_id, entry)
         for call in extra.get("tool_calls", ()):
             function = call["function"]
@@ -208,7 +215,7 @@ class ChatHistory:
         self,
         workspace_id: int,
         chat_id: UUID,
-        said: Sequence[ChatMessage],
+        sent: Sequence[ChatMessage],
         answer: ChatMessage,
         model: str,
         usage: TokenUsage | None,
@@ -217,23 +224,27 @@ class ChatHistory:
         turn: str | None = None,
         after: str | None = None,
     ) -> None:
-        """Adds one turn, of that name: what the user sent, then the answer. It follows the turn
-        `after`, or all of the chat."""
-        entries = [_to_entry(message) for message in (*said, answer)]
+        """Adds a turn of that name: what the user sent, then the answer.
+
+        It follows the turn `after`, or the whole chat.
+        """
+        entries = [_to_entry(message) for message in (*sent, answer)]
         entries[-1].model = model
         entries[-1].turn = turn
         if usage is not None:
             entries[-1].prompt_tokens = usage.prompt_tokens
             entries[-1].completion_tokens = usage.completion_tokens
         self._seal(workspace_id, chat_id, entries)
-        title = self._seal_title(workspace_id, chat_id, said) if is_new else None
+        title = self._seal_title(workspace_id, chat_id, sent) if is_new else None
         await self._database.run(chats.append_to_chat, workspace_id, chat_id, entries, title, after)
 
     async def save_conversation(
         self, workspace_id: int, chat_id: UUID, messages: Sequence[ChatMessage], model: str
     ) -> bool:
-        """A new chat of a conversation that has ended; `model` generated its answers. False when
-        the workspace was erased meanwhile, or no longer stores texts."""
+        """Saves a conversation that has ended as a new chat; `model` generated its answers.
+
+        False when the workspace was erased meanwhile, or no longer stores texts.
+        """
         entries = [_to_entry(message) for message in messages]
         for entry in entries:
             entry.model = model if entry.role == "assistant" else None
@@ -255,21 +266,23 @@ class ChatHistory:
             about = chat_about(workspace_id, chat_id)
             entry.content, entry.extra = self._encryption.encrypt_text(plain, about), {}
 
-    def _seal_title(self, workspace_id: int, chat_id: UUID, said: Sequence[ChatMessage]) -> str:
+    def _seal_title(self, workspace_id: int, chat_id: UUID, messages: Sequence[ChatMessage]) -> str:
         about = chat_about(workspace_id, chat_id, "title")
-        return self._encryption.encrypt_text(_title(said), about)
+        return self._encryption.encrypt_text(_title(messages), about)
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much is read of a conversation that does not fit: a retention ratio, and a limit."""
+    """Part of a long conversation that the model reads: a retention ratio, and a limit."""
 
-    ratio: float = 1.0  # of what fits
-    most_tokens: int | None = None  # without the instructions
+    ratio: float = 1.0  # share of what fits
+    most_tokens: int | None = None  # excludes the instructions
 
     def dropped(self, all_tokens: int, budget_tokens: int) -> int:
-        """The tokens of the oldest messages that are left out. They grow in steps, so that the
-        prompts between two steps begin alike: of one that lost another turn nothing is cached."""
+        """Returns how many tokens of the oldest messages are left out.
+
+        It grows in steps, so that prompts between two steps begin alike and stay cached.
+        """
         excess = max(0, all_tokens - budget_tokens)
         step = max(1, round(budget_tokens * (1 - self.ratio)))
         return math.ceil(excess / step) * step
@@ -280,17 +293,17 @@ ALL_THAT_FITS = Retention()
 
 def continued(
     history: Sequence[ChatMessage],
-    said: Sequence[ChatMessage],
+    sent: Sequence[ChatMessage],
     budget_tokens: int | None,
     retention: Retention = ALL_THAT_FITS,
 ) -> tuple[ChatMessage, ...]:
-    """The prompt: instructions first, then as much of `history` as fits, then all of `said`.
+    """Makes the prompt: instructions, then as much of `history` as fits, then all of `sent`.
 
     New instructions replace older ones. `budget_tokens` None means no limit.
     """
-    instructions = _instructions(said) or _instructions(history)
+    instructions = _instructions(sent) or _instructions(history)
     earlier = [message for message in history if message.role != "system"]
-    new = [message for message in said if message.role != "system"]
+    new = [message for message in sent if message.role != "system"]
     if new and new[0].role == "tool":
         # A result needs its call, and the call the user's message before it.
         start = last_turn(earlier)
@@ -307,38 +320,38 @@ def continued(
 
 
 def estimate_tokens(messages: Sequence[ChatMessage]) -> int:
-    """An estimate of their tokens, rather too many than too few."""
+    """Estimates the tokens of messages, rather too many than too few."""
     return sum(_size(message) // BYTES_PER_TOKEN + TOKENS_PER_MESSAGE for message in messages)
 
 
 def most_tokens(messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] = ()) -> int:
-    """An upper bound of their tokens: no tokenizer needs more tokens than bytes."""
-    shown = len(json.dumps(tools)) + TOKENS_PER_TOOLS if tools else 0
-    return TOKENS_PER_PROMPT + shown + sum(_size(m) + TOKENS_PER_MESSAGE for m in messages)
+    """Returns an upper bound of the tokens: no tokenizer needs more tokens than bytes."""
+    of_tools = len(json.dumps(tools)) + TOKENS_PER_TOOLS if tools else 0
+    return TOKENS_PER_PROMPT + of_tools + sum(_size(m) + TOKENS_PER_MESSAGE for m in messages)
 
 
-def check_results(history: Sequence[ChatMessage], said: Sequence[ChatMessage]) -> None:
+def check_results(history: Sequence[ChatMessage], sent: Sequence[ChatMessage]) -> None:
     """Raises InvalidRequest when a tool result has no call before it."""
     called: set[str] = set()
-    for message in (*history, *said):
+    for message in (*history, *sent):
         called.update(call["id"] for call in message.extra.get("tool_calls", ()))
         if message.role == "tool" and message.extra.get("tool_call_id") not in called:
             raise InvalidRequest("tool_call_id: no earlier call has that id")
 
 
 def _size(message: ChatMessage) -> int:
-    """Bytes of all fields that a template may render."""
+    """Counts the bytes of all fields that a template may render."""
     return len(message.content.encode()) + len(json.dumps(message.extra)) - len("{}")
 
 
 def last_turn(messages: Sequence[ChatMessage]) -> int:
-    """The index of the last message of a user."""
+    """Returns the index of the last message of a user."""
     users = (index for index in range(len(messages) - 1, -1, -1) if messages[index].role == "user")
     return next(users, 0)
 
 
 def _instructions(messages: Sequence[M]) -> list[M]:
-    """The last unbroken run of system messages."""
+    """Selects the last unbroken run of system messages."""
     run: list[M] = []
     previous = ""
     for message in messages:
@@ -351,7 +364,7 @@ def _instructions(messages: Sequence[M]) -> list[M]:
 
 
 def _newest_that_fit(messages: list[ChatMessage], budget_tokens: int) -> list[ChatMessage]:
-    """Whole turns from the end; the first message that is kept is a user's."""
+    """Selects whole turns from the end; the first message is a user's."""
     start = len(messages)
     used = 0
     for index in range(len(messages) - 1, -1, -1):
@@ -363,8 +376,8 @@ def _newest_that_fit(messages: list[ChatMessage], budget_tokens: int) -> list[Ch
     return messages[start:]
 
 
-def _title(said: Sequence[ChatMessage]) -> str:
-    spoken = next((m.content for m in said if m.role == "user"), said[0].content)
+def _title(sent: Sequence[ChatMessage]) -> str:
+    spoken = next((m.content for m in sent if m.role == "user"), sent[0].content)
     words = " ".join(_storable(spoken).split())
     return words if len(words) <= TITLE_LENGTH else words[: TITLE_LENGTH - 1].rstrip() + "…"
 
@@ -381,10 +394,10 @@ def _to_entry(message: ChatMessage) -> ChatEntry:
 
 
 def _storable(text: str) -> str:
-    """PostgreSQL cannot store U+0000."""
+    """Removes U+0000, which PostgreSQL cannot store."""
     return text.replace("\0", "")
 
 
 def chat_about(workspace_id: int, chat_id: UUID, what: str = "message") -> str:
-    """The associated data of its messages, or of its title."""
+    """Associated data of a chat's encrypted messages, or of its title."""
     return f"chat:{workspace_id}:{chat_id}:{what}"

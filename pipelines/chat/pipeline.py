@@ -1,4 +1,4 @@
-"""Chat completions: chooses the model, adds the history, charges, and saves the turn."""
+"""Completes chats: chooses the model, adds the history, charges, and saves the turn."""
 
 import asyncio
 import logging
@@ -40,20 +40,20 @@ from telemetry import metrics
 logger = logging.getLogger(__name__)
 
 DEFAULT_MODEL = "svc/slm-3b-int4"
-"""The id that clients hard-code: always answered, by any model that there is."""
+"""Id that clients hard-code: any available model answers it."""
 
 ANSWER_SHARE = 4  # a quarter of the context is kept free of history for the answer
 MOST_REDACTED = 65_000  # tokens of all messages of a turn: half a second of work
-UNKNOWN_CONTEXT_TOKENS = 8192  # charged at most when a model does not declare its context
+UNKNOWN_CONTEXT_TOKENS = 8192  # most that is charged for a model without a declared context
 
 Chain: TypeAlias = list[tuple[ChatModel | None, ModelInfo]]
-"""A model and its fallbacks, in the order in which they are asked; None for one that is down."""
+"""A model and its fallbacks, in the order of attempts; None for a model that is down."""
 
 Begun: TypeAlias = tuple[GenerationDelta, AsyncGenerator[GenerationDelta, None], GenerationRequest]
 """The first piece of an answer, the rest, and the request that it answers."""
 
 Resume: TypeAlias = Callable[[str, int], AsyncGenerator[GenerationDelta, None]]
-"""The rest of an answer, of its text so far and the tokens of that."""
+"""Continues an answer, from its text so far and the tokens of that text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +61,24 @@ class ChatRequest:
     """One turn of a conversation."""
 
     workspace_id: int
-    generation: GenerationRequest  # of the messages of this turn alone
+    generation: GenerationRequest  # has only the messages of this turn
     model: str = DEFAULT_MODEL  # id or alias
     save_chat: bool = True
     chat_id: UUID | None = None  # None begins a chat
-    after: str | None = None  # the turn of that chat that this one follows; None: the last
-    instructions: int = 0  # how many of the first messages are for this turn alone: are not saved
+    after: str | None = None  # turn of that chat that this one follows; None: the last
+    instructions: int = 0  # how many of the first messages are for this turn only, and not saved
     kept: dict[str, Any] | None = None  # saved with the answer, for `ChatHistory.answers`
     operation: Operation = field(default_factory=Operation)
-    # Of a conversation that is not saved: as much of it is read as fits.
+    # Earlier messages of a conversation that is not saved; the model reads as many as fit.
     history: tuple[ChatMessage, ...] = ()
     retention: Retention = ALL_THAT_FITS
     redaction: Redaction | None = None  # masks the messages, old and new, and a free answer
-    marks: Redaction | None = None  # what is listed of the answer
+    marks: Redaction | None = None  # personal data to list in the answer
 
     def prompt(
         self, earlier: tuple[ChatMessage, ...], budget_tokens: int | None
     ) -> tuple[ChatMessage, ...]:
-        """All messages of the turn, with as much of the `earlier` ones as fits."""
+        """Returns all messages of the turn, with as many of the `earlier` ones as fit."""
         return continued(earlier, self.generation.messages, budget_tokens, self.retention)
 
 
@@ -95,11 +95,11 @@ class Completion:
     _resume: Resume | None = None  # continues the answer after a pause, where the model can
     id: str = field(default_factory=lambda: f"chatcmpl-{token_hex(12)}")
     created: int = field(default_factory=lambda: int(time.time()))
-    turn: str = field(default_factory=lambda: token_hex(8))  # the name of the turn in its chat
-    usage: TokenUsage | None = None  # so far
+    turn: str = field(default_factory=lambda: token_hex(8))  # name of the turn in its chat
+    usage: TokenUsage | None = None  # usage so far
     _before_pause: TokenUsage | None = None
-    _pieces: list[GenerationDelta] = field(default_factory=list)  # that were taken
-    _characters: int = 0  # of their text
+    _pieces: list[GenerationDelta] = field(default_factory=list)  # deltas that were taken
+    _characters: int = 0  # length of their text
 
     def __post_init__(self) -> None:
         request = self._request
@@ -114,12 +114,12 @@ class Completion:
     async def deltas(
         self, *, is_whole: bool = False, is_paced: bool = False
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """The pieces; the turn is saved before the last one, so that it can be continued at once.
+        """Yields the pieces; saves the turn before the last, so that it can be continued at once.
 
-        The caller delivers each at once, or the answer when it `is_whole`. Of one that `is_paced`
-        it calls `deliver`; the generator then stays open after the last piece, until it is closed.
-        Closing this generator stops the model, saves the answer so far and charges for it. A failed
-        answer is not charged. Raises EngineError or DatabaseUnavailable.
+        The caller delivers each piece at once, or the answer at its end if `is_whole`. If
+        `is_paced`, it calls `deliver`, and the generator stays open after the last piece until it
+        is closed. Closing this generator stops the model, saves the answer so far and charges for
+        it. A failed answer is not charged. Raises EngineError or DatabaseUnavailable.
         """
         self._charge.delivered = 0 if is_whole or is_paced else None
         try:
@@ -140,7 +140,7 @@ class Completion:
             await self.aclose()
 
     def deliver(self, characters: float) -> None:
-        """So many characters of the text so far are sent."""
+        """Records that the first `characters` of the text are delivered."""
         if self.usage is not None:
             share = min(characters / max(self._characters, 1), 1.0)
             tokens = round(self.usage.completion_tokens * share)
@@ -148,12 +148,12 @@ class Completion:
 
     @property
     def answer(self) -> GenerationDelta:
-        """The answer so far."""
+        """Answer so far."""
         return GenerationDelta.joined(self._pieces)
 
     @property
     def whole_usage(self) -> TokenUsage:
-        """That of an answer that has ended. Raises EngineLost for one that broke off."""
+        """Usage of an answer that has ended. Raises EngineLost if it broke off."""
         if self.usage is None:
             raise EngineLost("the model ended without a finish reason")
         return self.usage
@@ -163,13 +163,15 @@ class Completion:
 
         An answer with a call, and one with reasoning, cannot be continued.
         """
-        said = self.answer
-        is_text = said.text and not (said.tool_calls or said.reasoning or said.finish_reason)
+        answer = self.answer
+        is_text = answer.text and not (
+            answer.tool_calls or answer.reasoning or answer.finish_reason
+        )
         if self._resume is None or self.usage is None or not is_text:
             return False
         self._before_pause = self.usage
         await self._rest.aclose()
-        self._rest = self._resume(said.text, self.usage.completion_tokens)  # begins when read
+        self._rest = self._resume(answer.text, self.usage.completion_tokens)  # begins when read
         return True
 
     async def stop(self) -> None:
@@ -200,8 +202,10 @@ class Completion:
         await self._rest.aclose()
 
     async def discard(self) -> None:
-        """Stops the model; nothing is saved or charged. For an answer that was begun before it was
-        known to be wanted, and is in place of `deltas`."""
+        """Stops the model; nothing is saved or charged.
+
+        Called instead of `deltas`, for a speculative answer that is not wanted.
+        """
         self._saved = True
         await self._charge.release()
         await self.aclose()
@@ -215,18 +219,20 @@ class Completion:
                 yield self._with_all_usage(delta)
 
     def _with_all_usage(self, delta: GenerationDelta) -> GenerationDelta:
-        """With the tokens of before a pause: the text that was read again is not counted twice."""
-        before, usage = self._before_pause, delta.usage
+        """Adds the tokens from before a pause; text that was processed again counts once."""
+        before = self._before_pause
+        usage = delta.usage
         if before is None or usage is None:
             return delta
-        made = before.completion_tokens + usage.completion_tokens
-        return replace(delta, usage=replace(before, completion_tokens=made))
+        tokens = before.completion_tokens + usage.completion_tokens
+        return replace(delta, usage=replace(before, completion_tokens=tokens))
 
     def _save(self) -> asyncio.Task[None]:
         """Saves in a background task, which the cancellation of the caller does not reach."""
         self._saved = True
         assert self.chat_id is not None
-        request, answer = self._request, self.answer
+        request = self._request
+        answer = self.answer
         message = answer.to_message()
         if request.kept is not None:
             cached = self.usage.cached_tokens if self.usage else 0
@@ -257,19 +263,19 @@ _saves = TaskSet(_log_failure)
 
 
 async def wait_for_saves() -> None:
-    """Returns when every finished turn of this process is stored, or has failed to be."""
+    """Waits until every finished turn of this process is stored, or has failed to be."""
     await _saves.join()
 
 
 @dataclass(eq=False, repr=False)
 class ChatPipeline:
-    """Chats over the models of `models`, a mapping that may change while it lives."""
+    """Chat completions with the models of a mapping, which may change."""
 
     _models: Mapping[str, ChatModel]
     _history: ChatHistory
     _billing: Billing
-    _infos: Mapping[str, ModelInfo] | None = None  # of `ModelList`, for models that are down
-    _usual_names: Sequence[str] = (DEFAULT_MODEL,)  # of `ModelList`
+    _infos: Mapping[str, ModelInfo] | None = None  # for `ModelList`: models that are down
+    _usual_names: Sequence[str] = (DEFAULT_MODEL,)  # for `ModelList`
 
     def __post_init__(self) -> None:
         self._list = ModelList(
@@ -277,14 +283,15 @@ class ChatPipeline:
         )
 
     async def start(self, request: ChatRequest) -> Completion:
-        """Waits for the first piece, so that an error that comes at once is raised here.
+        """Starts an answer and waits for its first piece, so that early errors are raised here.
 
         Raises ModelNotFound, ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit,
         DatabaseUnavailable or EngineError.
         """
         chain = await self._chain(request.model)
         info = _first_up(chain)[1]
-        workspace_id, saves = request.workspace_id, request.save_chat
+        workspace_id = request.workspace_id
+        saves = request.save_chat
         await self._history.check(workspace_id, request.chat_id, saves=saves)
         earlier = request.history
         budget = _history_budget(info, request.generation.sampling.max_tokens)
@@ -309,10 +316,10 @@ class ChatPipeline:
         return Completion(request, info.id, first, rest, self._history, charge, resume)
 
     async def read_ahead(self, request: ChatRequest) -> None:
-        """Has the model read a prompt that is not saved, so that the answer to one that begins with
-        it comes sooner. It costs nothing.
+        """Lets the model process a prompt in advance, so that answers to prompts that begin with it
+        come sooner.
 
-        Raises ModelNotFound or EngineError.
+        It is neither saved nor charged. Raises ModelNotFound or EngineError.
         """
         model, info = await self.choose(request.model)
         reading = replace(request, generation=replace(request.generation, reads_only=True))
@@ -323,41 +330,49 @@ class ChatPipeline:
         self, chain: Chain, request: ChatRequest, earlier: tuple[ChatMessage, ...]
     ) -> Charge:
         """Holds the highest possible price of the turn, by whichever model answers."""
-        said, answer = request.generation, request.generation.sampling.max_tokens
+        tools = request.generation.tools
+        answer = request.generation.sampling.max_tokens
 
         def most(info: ModelInfo) -> int:
             tokens = info.context_tokens or UNKNOWN_CONTEXT_TOKENS
             if answer is None:
                 return tokens
             prompt = request.prompt(earlier, _history_budget(info, answer))
-            return min(tokens, most_tokens(prompt, said.tools) + answer)
+            return min(tokens, most_tokens(prompt, tools) + answer)
 
         tokens = max(most(info) for model, info in chain if model is not None)
         return await self._billing.hold(request.workspace_id, "chat", tokens, request.operation)
 
     async def choose(self, name: str) -> tuple[ChatModel, ModelInfo]:
-        """The model of that id or alias, or its first fallback that is up. Raises ModelNotFound, or
-        EngineLost when the model may be one that is down now."""
+        """Chooses the model of that id or alias, or its first fallback that is up.
+
+        Raises ModelNotFound, or EngineLost when the model may be down.
+        """
         return _first_up(await self._chain(name))
 
     async def _chain(self, name: str) -> Chain:
-        """The model of that id or alias and its fallbacks, at least one of which is up. Raises what
-        `choose` does."""
+        """Lists the model of that id or alias and its fallbacks, of which at least one is up.
+
+        Raises as `choose`.
+        """
         listed = await self._list.by_port()
-        known = {
-            one.info.id: (self._models.get(port) if one.status != "unavailable" else None, one.info)
-            for port, one in listed.items()
-            if one is not None
+        by_id = {
+            entry.info.id: (
+                self._models.get(port) if entry.status != "unavailable" else None,
+                entry.info,
+            )
+            for port, entry in listed.items()
+            if entry is not None
         }
-        infos = [info for _, info in known.values()]
-        up = [info for model, info in known.values() if model is not None]
-        wanted = None if (found := named(name, infos)) is None else found.id
+        infos = [info for _, info in by_id.values()]
+        up = [info for model, info in by_id.values() if model is not None]
+        wanted = None if (match := named(name, infos)) is None else match.id
         chain: Chain = []
-        while wanted is not None and (found := named(wanted, infos)) is not None:
-            if known[found.id] in chain:
+        while wanted is not None and (match := named(wanted, infos)) is not None:
+            if by_id[match.id] in chain:
                 break
-            chain.append(known[found.id])
-            wanted = found.fallback
+            chain.append(by_id[match.id])
+            wanted = match.fallback
         if any(model is not None for model, _ in chain):
             return chain
         if chain and (info := chain[0][1]).is_awaited:
@@ -371,11 +386,11 @@ class ChatPipeline:
 def _redacted(
     request: ChatRequest, redaction: Redaction, earlier: Sequence[ChatMessage]
 ) -> tuple[ChatRequest, tuple[ChatMessage, ...]]:
-    """Both with masked messages; blocking. Raises InvalidRequest."""
-    said = request.generation.messages
-    if estimate_tokens((*earlier, *said)) > MOST_REDACTED:
+    """Masks the messages of a request and the earlier ones; blocking. Raises InvalidRequest."""
+    messages = request.generation.messages
+    if estimate_tokens((*earlier, *messages)) > MOST_REDACTED:
         raise InvalidRequest(f"redact: more than about {MOST_REDACTED} tokens of messages")
-    language = detect_language(said[-1].content, LANGUAGES.keys())
+    language = detect_language(messages[-1].content, LANGUAGES.keys())
     redactor = Redactor(replace(redaction, language=language))
 
     def mask(message: ChatMessage) -> ChatMessage:
@@ -387,7 +402,7 @@ def _redacted(
         return replace(message, content=masked(*redactor.take(message.content, "\n")), extra=extra)
 
     earlier = tuple(map(mask, earlier))
-    generation = replace(request.generation, messages=tuple(map(mask, said)))
+    generation = replace(request.generation, messages=tuple(map(mask, messages)))
     return replace(request, redaction=redactor.redaction, generation=generation), earlier
 
 
@@ -398,8 +413,11 @@ def _first_up(chain: Chain) -> tuple[ChatModel, ModelInfo]:
 async def _first_of(
     chain: Chain, request: ChatRequest, earlier: tuple[ChatMessage, ...]
 ) -> tuple[ChatModel, ModelInfo, Begun]:
-    """The answer of the first model that begins one. Raises the EngineError of the first that
-    failed; one that is not the model's fault is not tried again."""
+    """Begins the answer with the first model of the chain that can.
+
+    Raises the EngineError of the first that failed; an error that is not the model's fault ends the
+    attempts.
+    """
     failure: EngineError | None = None
     for model, info in chain:
         if model is None:
@@ -422,14 +440,14 @@ async def _first_piece(
     model: ChatModel, info: ModelInfo, request: ChatRequest, earlier: tuple[ChatMessage, ...]
 ) -> Begun:
     """Begins the answer with as much history as fits. Raises EngineError."""
-    said = request.generation
-    budget = _history_budget(info, said.sampling.max_tokens)
+    asked = request.generation
+    budget = _history_budget(info, asked.sampling.max_tokens)
     shortest = request.prompt(earlier, 0)
     while True:
         prompt = request.prompt(earlier, budget)
-        generation = replace(said, messages=prompt, owner=str(request.workspace_id))
-        if said.reads_only:  # each token more keeps the cores from the recogniser for 40 ms
-            generation = replace(generation, sampling=replace(said.sampling, max_tokens=1))
+        generation = replace(asked, messages=prompt, owner=str(request.workspace_id))
+        if asked.reads_only:  # each further token would keep cores from the recogniser for 40 ms
+            generation = replace(generation, sampling=replace(asked.sampling, max_tokens=1))
         deltas = model.generate(generation)
         try:
             return await anext(deltas), deltas, generation
@@ -442,14 +460,14 @@ async def _first_piece(
 
 
 async def _resumed(
-    model: ChatModel, request: GenerationRequest, begun: str, made: int
+    model: ChatModel, request: GenerationRequest, begun: str, tokens: int
 ) -> AsyncGenerator[GenerationDelta, None]:
-    """The rest of an answer that was paused after `made` tokens. Raises EngineError."""
+    """Continues an answer that was paused after `tokens` tokens. Raises EngineError."""
     most = request.sampling.max_tokens
-    if most is not None and made >= most:
+    if most is not None and tokens >= most:
         yield GenerationDelta(finish_reason="length", usage=TokenUsage(0, 0))
         return
-    rest = replace(request.after(begun, made), is_speculative=False)
+    rest = replace(request.after(begun, tokens), is_speculative=False)
     try:
         async with aclosing(model.generate(rest)) as deltas:
             async for delta in deltas:

@@ -1,7 +1,7 @@
-"""The caller's dictionary: applied last and always, also in code and addresses.
+"""The caller's dictionary, applied last and always, also in code and addresses.
 
-A term matches regardless of case, as whole words, and a white-space character in it matches any
-one. All terms are searched in one pass from left to right, at each place the longest first, and
+A term matches regardless of case, as whole words, and white space in it matches any white space.
+All terms are searched in one pass from left to right, at each place the longest first, and
 replacements are not searched again, so they may contain terms. Of terms that differ in case only,
 the one whose case fits wins; of equal ones, the first. A replacement that ends in a full stop
 replaces the full stop of the sentence as well.
@@ -22,11 +22,11 @@ from pipelines.correction.request import DictionaryEntry
 _NO_BORDERS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )
-_LEAST_PLURAL = 3  # letters of a term whose plural is protected: "its" is no plural of "it"
+_LEAST_PLURAL = 3  # letters of a term with a plural: "its" is no plural of "it"
 
 
 class Dictionary:
-    """Looks terms up by hash instead of by patterns, so that no choice of terms makes it slow."""
+    """Terms and replacements, found by hash instead of patterns, so that no terms make it slow."""
 
     def __init__(self, entries: Sequence[DictionaryEntry]) -> None:
         self._exact: dict[str, str] = {}
@@ -48,11 +48,14 @@ class Dictionary:
         firsts = "".join(map(re.escape, lengths))
         self._begins = re.compile(f"[{firsts}]") if firsts else None
         self.reach = max((of[0] for of in self._lengths.values()), default=-2) + 2
-        """How many characters before the end of a growing text may still become a match."""
+        """Number of characters at the end of a growing text that may still become a match."""
 
     def protected(self, text: str) -> list[Protected]:
-        """What no other step may change: the terms, and between them, as they are written, their
-        plurals and the names that replace them."""
+        """Finds what no other step may change.
+
+        These are the terms and, between them, their plurals and the names that replace them, as
+        written.
+        """
         held: list[Protected] = []
         for keeps in (False, True):
             spans = [Protected(*span, "term") for span in self._spans(text, held, keeps=keeps)]
@@ -62,13 +65,13 @@ class Dictionary:
     def edits(
         self, text: str, start: int = 0, end: int | None = None, held: Sequence[Protected] = ()
     ) -> Iterator[Edit]:
-        """The replacements that begin in `text[start:end]`, in order; a boundary may be outside.
+        """Yields the replacements that begin in `text[start:end]`, in order; they may end outside.
 
         `held` are `protected` spans, between which other terms may match.
         """
         held = [span for span in held if start <= span.start < (len(text) if end is None else end)]
-        found = self._spans(text, held, start, end)
-        spans = sorted([*((span.start, span.end) for span in held), *found])
+        terms = self._spans(text, held, start, end)
+        spans = sorted([*((span.start, span.end) for span in held), *terms])
         starts = {first for first, _ in spans}
         for first, last in spans:
             written = text[first:last]
@@ -77,7 +80,7 @@ class Dictionary:
                 replacement = self._folded.get(_fold(written), written)
             ends = text[last : last + 2].rstrip() == "." and last not in starts
             if ends and replacement.endswith("."):
-                last += 1  # the full stop that ends the sentence, which "Corp." has already
+                last += 1  # the full stop of the sentence, which "Corp." already has
             yield Edit(first, last, replacement, "dictionary")
 
     def _spans(
@@ -89,7 +92,7 @@ class Dictionary:
         *,
         keeps: bool = False,
     ) -> Iterator[tuple[int, int]]:
-        """The terms that begin in `text[start:end]` between `held`; `keeps`: and other words."""
+        """Yields terms in `text[start:end]` between `held`; with `keeps` also protected words."""
         if self._begins is None:
             return
         folded = _fold(text[start:])
@@ -105,7 +108,7 @@ class Dictionary:
             at = max(at, after)
 
     def _match(self, text: str, folded: str, start: int, at: int, most: int, keeps: bool) -> int:
-        """The length of the longest word at `at` that ends by `most`; 0 where there is none."""
+        """Length of the longest word at `at` that ends by `most`; 0 without one."""
         inside = _continues(text[at - 1 : at], text[at])
         for length in self._lengths.get(folded[at - start], ()):
             last = at + length - 1
@@ -130,6 +133,6 @@ def _in_word(character: str) -> bool:
 
 
 def _fold(text: str) -> str:
-    """`text` with one case and one kind of space, of the same length."""
+    """Folds case and white space of `text`; the length stays."""
     small = (" " if character.isspace() else character.lower() for character in text)
-    return "".join(one if len(one) == 1 else old for one, old in zip(small, text, strict=True))
+    return "".join(new if len(new) == 1 else old for new, old in zip(small, text, strict=True))

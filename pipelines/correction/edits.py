@@ -1,5 +1,7 @@
-"""Edits of a text, as spans with replacements and a type as in ERRANT (Bryant et al., 2017), and
-the composition of two sets of edits into one, as in operational transformation."""
+"""Edits of a text, as spans with replacements and a type as in ERRANT (Bryant et al., 2017).
+
+Two sets of edits are composed into one, as in operational transformation.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,7 +39,7 @@ class Edit:
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:
-    """The text after all of `edits`, which are in order and do not overlap."""
+    """Applies edits, which are in order and do not overlap."""
     pieces: list[str] = []
     at = 0
     for edit in edits:
@@ -47,7 +49,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
 
 
 def without_overlaps(edits: Iterable[Edit]) -> list[Edit]:
-    """Sorted edits; of those that overlap, or insert at one place, the first given is kept."""
+    """Sorts edits; of those that overlap, or insert at the same place, keeps the first given."""
     kept: list[Edit] = []
     for edit in edits:
         if not any(_collide(edit, other) for other in kept):
@@ -62,7 +64,7 @@ def _collide(one: Edit, other: Edit) -> bool:
 
 
 class _Placed(NamedTuple):
-    """An edit of either step, and where it lies in the text between both."""
+    """An edit of either step, with its place in the text between both."""
 
     start: int
     end: int
@@ -71,7 +73,7 @@ class _Placed(NamedTuple):
 
 
 def compose(text: str, first: Sequence[Edit], then: Sequence[Edit]) -> list[Edit]:
-    """The edits of `text` that have the effect of `first` and, on its result, of `then`.
+    """Composes edits: the result has the effect of `first` and, on its result, of `then`.
 
     Both are in order without overlaps, and so is the result; edits without effect are left out.
     """
@@ -81,7 +83,8 @@ def compose(text: str, first: Sequence[Edit], then: Sequence[Edit]) -> list[Edit
     for cluster in _clusters(first, then):
         earlier = [place.edit for place in cluster if place.earlier]
         later = [place.edit for place in cluster if not place.earlier]
-        start, end = cluster[0].start, max(place.end for place in cluster)
+        start = cluster[0].start
+        end = max(place.end for place in cluster)
         replacement = apply_edits(middle[start:end], [edit.moved(-start) for edit in later])
         text_start = start - shift
         shift += sum(edit.growth for edit in earlier)
@@ -93,7 +96,7 @@ def compose(text: str, first: Sequence[Edit], then: Sequence[Edit]) -> list[Edit
 
 
 def _clusters(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[list[_Placed]]:
-    """Groups of edits of both steps that overlap or touch."""
+    """Groups edits of both steps that overlap or touch."""
     places: list[_Placed] = []
     shift = 0
     for edit in first:
@@ -114,7 +117,7 @@ def _clusters(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[list[_Pla
 
 
 def _touch(one: _Placed, other: _Placed) -> bool:
-    """Whether their order would be lost if they stayed apart: an insertion at an insertion."""
+    """Whether the order of two edits would be lost if they stayed apart, as of two insertions."""
     if one.earlier == other.earlier:
         return False
     earlier, later = (one, other) if one.earlier else (other, one)

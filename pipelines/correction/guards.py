@@ -1,4 +1,4 @@
-"""Guards against a language model's hallucinations: nothing of a text is lost, nothing is added."""
+"""Guards against a language model's hallucinations: nothing may be lost or added."""
 
 import re
 from collections import Counter
@@ -33,12 +33,12 @@ _FULL_NAME = re.compile(
     r"(?<=[\w,;:] )[A-ZÄÖÜ][\w'’-]+(?: [A-ZÄÖÜ][\w'’-]+)+"
     r"|\b(?:Herrn?|Frau|Familie|Dr\.|Prof\.) [A-ZÄÖÜ][\w'’-]+"
 )
-_SLACK_CHARACTERS = 20  # characters that a short text may grow by, whatever the share
-_FUNCTION_WORD = 4  # words of more letters carry the meaning
+_SLACK_CHARACTERS = 20  # characters by which a text may always grow
+_FUNCTION_WORD = 4  # longest function word; longer words carry the meaning
 
 
 def refusal(original: str, proposed: str, *, rewords: bool, language: str = "en") -> str | None:
-    """The reason why `proposed` may not replace `original`, or None if it may.
+    """Returns the reason why `proposed` may not replace `original`, or None if it may.
 
     `rewords` is for a change of tone, which may replace more words than a correction.
     """
@@ -74,7 +74,7 @@ def _protected(text: str) -> Counter[str]:
 
 
 def _signs(text: str) -> Counter[str]:
-    """Invisible characters, quotation marks and brackets."""
+    """Counts invisible characters, quotation marks and brackets."""
     return Counter(_INVISIBLE.findall(text)) + Counter(c for c in text if c in '"“”«»()[]{}<>*`|')
 
 
@@ -83,13 +83,13 @@ def _all_words(text: str) -> Counter[str]:
 
 
 def _changes_names(original: str, proposed: str, language: str) -> bool:
-    """A name of the original must stay; one of the proposal must be a word of the original."""
+    """Whether a name of the original is lost, or one of the proposal is new."""
     before, after = _all_words(original), _all_words(proposed)
     lost = [name for name in names(original) if name not in after]
     new = [name for name in names(proposed) if name not in before]
     if language not in _CAPITAL_NOUNS:
         return bool(lost or new)
-    # A noun may be respelled, and names of several words or after a title may not.
+    # A noun may be respelled, but not a name of several words or after a title.
     pairs = _FULL_NAME.findall(original)
     return any(pair not in proposed for pair in pairs) or any(
         not any(_respells(name, word) for word in words)
@@ -108,7 +108,7 @@ def _counted(language: str, kind: str, text: str) -> Counter[str]:
 
 
 def _script(text: str) -> str:
-    """The script most letters are of, by the block of their code points."""
+    """Script of most letters, by the block of their code points."""
     blocks = Counter(_block(ord(character)) for character in text if character.isalpha())
     return blocks.most_common(1)[0][0] if blocks else ""
 
@@ -126,7 +126,7 @@ def _difference(original: str, proposed: str, rewords: bool) -> str | None:
     after = [word.lower() for word in _WORD.findall(proposed)]
     if not before:
         return "distance" if before != after else None
-    # Letters, since a misspelt word is another word.
+    # Compares letters, since a misspelt word is another word.
     distance = min(
         Levenshtein.normalized_distance(" ".join(before), " ".join(after)),
         Levenshtein.normalized_distance(" ".join(sorted(before)), " ".join(sorted(after))),

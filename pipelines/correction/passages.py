@@ -1,4 +1,4 @@
-"""Chunking: paragraphs or parts of them, which are corrected together, and code, which is not."""
+"""Chunking: cuts a text into passages of prose, which are corrected together, and code."""
 
 import re
 from collections.abc import Iterator
@@ -16,19 +16,20 @@ _LINE_ENDS = re.compile(r"[.!?:;…][\"')\]”’]*\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """`text[start:end]`; `is_prose` is false for code, which stays as it is."""
+    """The passage `text[start:end]`; `is_prose` is false for code, which stays unchanged."""
 
     start: int
     end: int
     is_prose: bool
     ends_paragraph: bool = True
-    language: str | None = "en"  # None: it is not known
-    asked: tuple[Purpose, ...] | None = None  # of a language model; None: rules alone correct it
+    language: str | None = "en"  # None if unknown
+    asked: tuple[Purpose, ...] | None = None  # purposes of a language model; None: only rules
 
 
 def cut(text: str, most: int) -> Iterator[Passage]:
-    """All of the text, in order; prose in pieces of at most `most` characters, cut at sentences
-    where there are any. Code, and the spaces around a piece, are pieces too.
+    """Cuts all of the text, in order; prose in pieces of at most `most` characters.
+
+    Prose is cut at sentences where possible. Code, and the spaces around a piece, are pieces too.
     """
     at = 0
     for passage in _prose(text, most):
@@ -41,7 +42,7 @@ def cut(text: str, most: int) -> Iterator[Passage]:
 
 
 def sentences(text: str, passage: Passage) -> Iterator[Passage]:
-    """The sentences of a passage of `text`, and the spaces between them."""
+    """Yields the sentences of a passage of `text`, and the spaces between them."""
     at = passage.start
     spans = sentence_spans(flattened(text[at : passage.end]), passage.language or "en")
     for number, (first, last) in enumerate(spans, 1):
@@ -57,7 +58,7 @@ def sentences(text: str, passage: Passage) -> Iterator[Passage]:
 
 
 def _prose(text: str, most: int) -> Iterator[Passage]:
-    """The paragraphs without the code between them, or parts of them."""
+    """Yields paragraphs, or parts of them, without the code between them."""
     at = 0
     code = [
         (span.start, span.end)
@@ -74,7 +75,7 @@ def _prose(text: str, most: int) -> Iterator[Passage]:
 
 
 def _paragraphs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The paragraphs: lines, joined where one continues in the next."""
+    """Yields paragraphs: lines, joined where a line continues in the next."""
     first = at = start
     line = ""
     while at < end:
@@ -94,7 +95,7 @@ def _paragraphs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _shorter(text: str, start: int, end: int, most: int) -> Iterator[Passage]:
-    """The sentences of a paragraph, as many together as fit; a longer one is cut at spaces."""
+    """Yields as many sentences of a paragraph together as fit; cuts a longer one at spaces."""
     if end - start <= most:
         yield Passage(start, end, True)
         return
@@ -110,7 +111,7 @@ def _shorter(text: str, start: int, end: int, most: int) -> Iterator[Passage]:
         stop = fitting[-1] if fitting else start + flat.rfind(" ", at - start, at - start + most)
         if stop > at:
             yield Passage(at, stop, True, ends_paragraph=False)
-        else:  # a word longer than a piece: an address, perhaps
+        else:  # a word longer than a piece, such as an address
             space = flat.find(" ", at - start)
             stop = end if space < 0 else start + space
         at = min(end, stop + len(text[stop:end]) - len(text[stop:end].lstrip()))
@@ -119,10 +120,10 @@ def _shorter(text: str, start: int, end: int, most: int) -> Iterator[Passage]:
 
 
 def flattened(text: str) -> str:
-    """`text` as one line."""
+    """Makes one line of `text`."""
     return re.sub(r"\s", " ", text)
 
 
 def english_sentences(text: str) -> list[tuple[int, int]]:
-    """The spans of the sentences of a piece of prose; a line break ends none."""
+    """Finds the spans of sentences in prose; a line break ends none."""
     return sentence_spans(flattened(text), "en")

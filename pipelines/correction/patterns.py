@@ -1,6 +1,6 @@
-"""Correction by regular expressions, from the configuration, with inflected replacements.
+"""Corrects by regular expressions of the configuration, with inflected replacements.
 
-Inflection knows the forms of English verbs, and of a few nouns and adjectives.
+Inflection covers English verbs, and a few nouns and adjectives.
 """
 
 import re
@@ -24,13 +24,13 @@ _VOWELS = "aeiou"
 
 
 class InflectedForms:
-    """Looks up by any form. A method returns None where a word has no other such form."""
+    """Forms of words, found by any form. A method returns None where a word has no such form."""
 
     def __init__(self, verbs: Iterable[str]) -> None:
-        """`verbs`: "base past participle" each."""
+        """Each of `verbs` is "base past participle"."""
         self._past: dict[str, str] = {}
-        self._base: dict[str, str] = {}  # of a past or third person; never of a base
-        self._participle: dict[str, str] = {}  # of a past form that is not its own participle
+        self._base: dict[str, str] = {}  # by past form or third person, never by a base
+        self._participle: dict[str, str] = {}  # by past form, where the participle differs
         forms = [tuple(verb.split()) for verb in verbs]
         self._bases = {base for base, _, _ in forms}
         for base, past, participle in forms:
@@ -78,15 +78,15 @@ class Patterns:
         """Edits in the order of the patterns; those of different patterns may overlap."""
         for find, unless, pattern in self._rules:
             for match in find.finditer(text):
-                found = match.group()
+                written = match.group()
                 if unless.search(text[max(0, match.start() - _LOOKBACK) : match.start()]):
                     continue
                 try:
                     put = _REFERENCE.sub(partial(_expand, match, self._forms), pattern.put)
                 except _NoForm:
                     continue
-                put = like(found, put)
-                if put != found and not (pattern.kind == "capitalization" and found.isupper()):
+                put = like(written, put)
+                if put != written and not (pattern.kind == "capitalization" and written.isupper()):
                     yield narrowed(Edit(match.start(), match.end(), put, pattern.kind), text)
 
 
@@ -95,7 +95,7 @@ class _NoForm(Exception):
 
 
 def filled(pattern: str, groups: Mapping[str, str]) -> str:
-    """The pattern with a group in place of each name in braces."""
+    """Replaces each name in braces by its group."""
     return re.sub(r"\{([a-z_]+)\}", lambda name: groups[name.group(1)], pattern)
 
 
@@ -112,14 +112,15 @@ def _expand(match: re.Match[str], forms: InflectedForms, reference: re.Match[str
 
 
 def like(model: str, text: str) -> str:
-    """`text` begun with a capital if `model` begins with one."""
+    """Begins `text` with a capital if `model` begins with one."""
     starts = model[:1].isupper() and model != "I" and not model.startswith("I'")
     return text[:1].upper() + text[1:] if starts else text
 
 
 def narrowed(edit: Edit, text: str) -> Edit:
-    """An edit of `text` without the equal words at both ends."""
-    old, new = _words(text[edit.start : edit.end]), _words(edit.replacement)
+    """Narrows an edit of `text` by the equal words at both ends."""
+    old = _words(text[edit.start : edit.end])
+    new = _words(edit.replacement)
     front = len(commonprefix([old, new]))
     back = len(commonprefix([old[front:][::-1], new[front:][::-1]]))
     start = edit.start + sum(map(len, old[:front]))

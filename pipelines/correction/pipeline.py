@@ -1,4 +1,4 @@
-"""Text correction: rules, a language model where it helps, style, and the dictionary last."""
+"""Corrects texts by rules, a language model where it helps, style, and the dictionary last."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 ModelAndInfo = tuple[ChatModel, ModelInfo]
 
-_THREADS = 2  # rules hold one processor each
-_WAITING = 256  # pieces of texts, one of each request; admission control lets fewer in
+_THREADS = 2  # each keeps a core busy
+_WAITING = 256  # waiting pieces, one per request; admission control admits fewer requests
 
 
 class CorrectedCompletion(Completion):
@@ -44,13 +44,13 @@ class CorrectedCompletion(Completion):
 
     @property
     def original(self) -> str:
-        """The caller's text, which the offsets of `edits` count in."""
+        """The caller's text, to which the offsets of `edits` refer."""
         return self._request.generation.messages[-1].content
 
 
 @dataclass(eq=False, repr=False)
 class CorrectionPipeline:
-    """Corrects texts. Rules run in its own threads, a piece of each workspace in turn."""
+    """Correction of texts. Rules run in its own threads, with workspaces in turn."""
 
     _chat: ChatPipeline
     _rules: Callable[[], CorrectionRules]  # called once, in a thread, when they are first needed
@@ -106,7 +106,7 @@ class CorrectionPipeline:
         await self._in_thread(0, self._rules)
 
     async def _choose(self, request: CorrectionRequest) -> tuple[ModelAndInfo | None, str]:
-        """The language model that may be asked, or None and the reason."""
+        """Chooses the language model that may be asked, or None with the reason."""
         if request.model == self._config.rules_id:
             if request.style.tone is not None:
                 raise InvalidRequest(f"style.tone: {request.model} supports no tones; omit model")
@@ -131,31 +131,34 @@ class CorrectionPipeline:
         rewriter: Rewriter | None,
         edits: list[Edit],
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """The corrected text, and `edits` of the caller's, piece by piece."""
-        text, owner = plan.request.text, plan.request.workspace_id
+        """Yields the corrected text piece by piece, and fills `edits` at the end."""
+        text = plan.request.text
+        owner = plan.request.workspace_id
         dictionary = Dictionary(plan.request.dictionary)
         protected: list[Protected] = await self._in_thread(owner, dictionary.protected, text)
-        ready = ""  # corrected, before the dictionary is applied
-        sent = 0  # of `ready`
+        ready = ""  # corrected text, before the dictionary is applied
+        sent = 0  # characters of `ready` that were sent
         before: list[Edit] = []
         last: list[Edit] = []
-        terms: list[Protected] = []  # in `ready`
+        terms: list[Protected] = []  # their places in `ready`
         for piece in passages:
             held = within(protected, piece.start, piece.end)
-            made = await self._correct(plan, rules, rewriter, piece, held)
-            before += (edit.moved(piece.start) for edit in made)
-            terms += (term.moved(len(ready)) for term in carried(held, made) if term.start >= 0)
-            ready += apply_edits(text[piece.start : piece.end], made)
+            corrections = await self._correct(plan, rules, rewriter, piece, held)
+            before += (edit.moved(piece.start) for edit in corrections)
+            terms += (
+                term.moved(len(ready)) for term in carried(held, corrections) if term.start >= 0
+            )
+            ready += apply_edits(text[piece.start : piece.end], corrections)
             ends = piece.end == len(text)
             safe = len(ready) if ends else len(ready) - dictionary.reach
             if safe <= sent and not ends:
                 continue
-            found: list[Edit] = await self._in_thread(
+            replacements: list[Edit] = await self._in_thread(
                 owner, list, dictionary.edits(ready, sent, safe, terms)
             )
-            last += found
-            until = max(safe, found[-1].end if found else 0)
-            out = apply_edits(ready[sent:until], [edit.moved(-sent) for edit in found])
+            last += replacements
+            until = max(safe, replacements[-1].end if replacements else 0)
+            out = apply_edits(ready[sent:until], [edit.moved(-sent) for edit in replacements])
             sent = until
             usage = TokenUsage(0, 0) if rewriter is None else rewriter.usage
             if out and not ends:
@@ -172,18 +175,19 @@ class CorrectionPipeline:
         piece: Passage,
         held: list[Protected],
     ) -> list[Edit]:
-        """The edits of all steps except the dictionary, none of which changes `held`."""
+        """Finds the edits of all steps except the dictionary; none changes `held`."""
         if not piece.is_prose:
             return []
         request = plan.request
-        owner, text = request.workspace_id, request.text[piece.start : piece.end]
+        owner = request.workspace_id
+        text = request.text[piece.start : piece.end]
         edits = await self._in_thread(owner, rules.mistakes, text, request, held)
-        # Without a wish, a sentence in which rules find no mistake is taken to be right.
+        # Without a purpose, a sentence in which rules find no mistake counts as correct.
         if rewriter is not None and piece.asked is not None and (piece.asked or edits):
             now = apply_edits(text, edits)
             asked, reason = await rewriter.edits(now, piece, carried(held, edits))
             if reason is not None:
-                plan.undone.update((wish, reason) for wish in piece.asked)
+                plan.undone.update((purpose, reason) for purpose in piece.asked)
             edits = compose(text, edits, asked)
         now, held = apply_edits(text, edits), carried(held, edits)
         styled = await self._in_thread(owner, rules.styled, now, piece, request, held)

@@ -1,4 +1,4 @@
-"""Which passages of a text a language model corrects, for which wishes, and what is undone."""
+"""Plans which passages of a text a language model corrects, and for which purposes."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -19,18 +19,21 @@ _UNDONE: dict[Purpose, str] = {
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans one request; `model` may be asked, or `reason` says why there is none."""
+    """Plan of one request; `model` may be asked, or `reason` says why there is none."""
 
     request: CorrectionRequest
     config: CorrectionConfig
     model: ModelInfo | None
     reason: str
     undone: Counter[tuple[Purpose, str]] = field(default_factory=Counter)
-    """In how many passages or sentences a wish was not fulfilled, for which reason."""
+    """Counts passages or sentences in which a purpose was not fulfilled, by reason."""
 
     def passages(self, rules: CorrectionRules) -> list[Passage]:
-        """All of the text; sentences where the model is asked. Blocking. Raises InvalidRequest."""
-        text, most = self.request.text, self.config.paragraphs
+        """Cuts the text, into sentences where the model is asked; blocking. Raises
+        InvalidRequest.
+        """
+        text = self.request.text
+        most = self.config.paragraphs
         passages = list(cut(text, self.config.piece_characters))
         if (paragraphs := sum(passage.is_prose for passage in passages)) > most:
             raise InvalidRequest(
@@ -41,7 +44,7 @@ class Planner:
             rules.language(text[passage.start : passage.end]) if passage.is_prose else None
             for passage in passages
         ]
-        usual = "en" if "en" in languages else None  # of a name alone in a line
+        usual = "en" if "en" in languages else None  # assumed for a name alone in a line
         planned: list[Passage] = []
         for passage, language in zip(passages, languages, strict=True):
             if passage.is_prose:
@@ -51,13 +54,13 @@ class Planner:
         return planned
 
     def _asked(self, language: str | None) -> tuple[Purpose, ...] | None:
-        """What the model is asked for in a text of that language; None: nothing."""
+        """Purposes for which the model is asked in a language; None if it is not asked."""
         wanted: dict[Purpose, bool] = {
             "tone": self.request.style.tone is not None,
             "languages": language != "en",
             "context": self.request.app_context is not None,
         }
-        wishes = [wish for wish, is_wanted in wanted.items() if is_wanted]
+        purposes = [purpose for purpose, is_wanted in wanted.items() if is_wanted]
         model = self.model
         if model is None:
             reason = self.reason
@@ -66,18 +69,20 @@ class Planner:
         elif model.languages and language not in model.languages:
             reason = f"{model.id} does not support its language ({language})"
         else:
-            purposes = self.config.models.get(model.id, ("grammar", *wanted))
-            asked = tuple(wish for wish in wishes if wish in purposes)
+            able = self.config.models.get(model.id, ("grammar", *wanted))
+            asked = tuple(purpose for purpose in purposes if purpose in able)
             reason = f"{model.id} does it too badly to be asked"
-            if "languages" in asked or (language == "en" and (asked or "grammar" in purposes)):
-                self.undone.update((wish, reason) for wish in wishes if wish not in asked)
+            if "languages" in asked or (language == "en" and (asked or "grammar" in able)):
+                self.undone.update(
+                    (purpose, reason) for purpose in purposes if purpose not in asked
+                )
                 return asked
-        self.undone.update((wish, reason) for wish in wishes)
+        self.undone.update((purpose, reason) for purpose in purposes)
         return None
 
     def warnings(self) -> list[tuple[Purpose, str]]:
-        """Each wish that was not fulfilled, with a message for each reason."""
+        """Lists the purposes that were not fulfilled, with a message for each reason."""
         return [
-            (wish, f"{_UNDONE[wish]}{f' ({count} times)' * (count > 1)}: {reason}")
-            for (wish, reason), count in self.undone.items()
+            (purpose, f"{_UNDONE[purpose]}{f' ({count} times)' * (count > 1)}: {reason}")
+            for (purpose, reason), count in self.undone.items()
         ]

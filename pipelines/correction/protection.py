@@ -22,7 +22,7 @@ _LOOKBACK = 12  # characters that decide whether a word begins a sentence
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """`text[start:end]`, code points."""
+    """The protected span `text[start:end]`, in code points."""
 
     start: int
     end: int
@@ -35,21 +35,22 @@ class Protected:
 def protected_spans(
     text: str, spelled_with_digits: frozenset[str] = frozenset()
 ) -> list[Protected]:
-    """In order, without overlaps. `spelled_with_digits` are words such as "gr8", in lower case,
-    that are not numbers.
+    """Finds protected spans, in order and without overlaps.
+
+    `spelled_with_digits` are words such as "gr8", in lower case, that are not numbers.
     """
     spans: list[Protected] = []
     for match in _ANY.finditer(text):
         kind = _PATTERNS[int((match.lastgroup or "p0")[1:])][0]
-        found = match.group()
-        if kind == "number" and found.lower().strip("'’") in spelled_with_digits:
+        span_text = match.group()
+        if kind == "number" and span_text.lower().strip("'’") in spelled_with_digits:
             continue
         spans.append(Protected(match.start(), match.end(), kind))
     return spans
 
 
 def names(text: str) -> Counter[str]:
-    """Capitalised words within sentences, in lower case, except "I"."""
+    """Counts capitalised words within sentences, in lower case, except "I"."""
     return Counter(
         match.group().lower()
         for match in _NAME.finditer(text)
@@ -63,7 +64,7 @@ def begins_sentence(text: str, position: int) -> bool:
 
 
 def respecting(spans: Iterable[Protected], edits: Iterable[Edit]) -> list[Edit]:
-    """The edits that touch none of `spans`, in order; of those that overlap, the first given."""
+    """Keeps edits that touch none of `spans`, in order; of overlapping ones the first given."""
     held = list(spans)
     edges = {edge for span in held for edge in (span.start, span.end)}
     return [
@@ -77,21 +78,21 @@ def respecting(spans: Iterable[Protected], edits: Iterable[Edit]) -> list[Edit]:
 
 
 def within(spans: Sequence[Protected], start: int, end: int) -> list[Protected]:
-    """The spans, in order, that overlap `text[start:end]`, as offsets from `start`."""
+    """Selects the spans, in order, that overlap `text[start:end]`, as offsets from `start`."""
     first = bisect_right(spans, start, key=attrgetter("end"))
     last = bisect_left(spans, end, key=attrgetter("start"))
     return [span.moved(-start) for span in spans[first:last]]
 
 
 def carried(spans: Iterable[Protected], edits: Sequence[Edit]) -> list[Protected]:
-    """`spans` in the text after `edits`, which are in order and change none of them."""
+    """Moves spans to the text after `edits`, which are in order and change none of them."""
     ends = [edit.end for edit in edits]
     shifts = [0, *accumulate(edit.growth for edit in edits)]
     return [span.moved(shifts[bisect_right(ends, span.start)]) for span in spans]
 
 
 def _touches(edit: Edit, span: Protected) -> bool:
-    """Whether it changes the span, or the space that separates it from its neighbours."""
+    """Whether an edit changes the span, or the space that separates it from its neighbours."""
     if edit.start == edit.end:
         borders = edit.replacement[:1].isalnum() or edit.replacement[-1:].isalnum()
         inside = span.start < edit.start < span.end

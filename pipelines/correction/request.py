@@ -8,7 +8,7 @@ from pipelines.billing.operation import Operation
 
 AppContext = Literal["email", "chat", "document", "message", "social"]
 
-MAX_CHARACTERS = 20_000  # of a text; about eight pages
+MAX_CHARACTERS = 20_000  # length of a text; about eight pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class CorrectionRequest:
     dictionary: tuple[DictionaryEntry, ...] = ()
     style: CorrectionStyle = CorrectionStyle()
     app_context: AppContext | None = None
-    model: str | None = None  # id or alias, or that of the rules; None is the default model
+    model: str | None = None  # id or alias of a model or the rules; None for the default
     save_chat: bool = True
     chat_id: UUID | None = None  # None begins a chat
     operation: Operation = field(default_factory=Operation)

@@ -1,4 +1,4 @@
-"""Corrections by a language model, a sentence at a time, if they pass the guards."""
+"""Corrects with a language model, sentence by sentence, subject to the guards."""
 
 import asyncio
 import re
@@ -28,26 +28,27 @@ from pipelines.text.language_names import name_language
 _TOKENS = re.compile(r"\s+|\w+(?:['’]\w+)*|[^\w\s]")
 _WRAPPING = re.compile(r"^(?:.*<text>)?\s*|\s*(?:</text>.*)?$", re.S)
 _FAILED = "the language model's answer failed a check ({})"
-_MORE_TOKENS = 24  # that a short sentence may grow by
+_MORE_TOKENS = 24  # tokens by which a short sentence may grow
 _LETTERS = re.compile(r"[^\W\d_]{2}")
 
 
 @dataclass(eq=False, repr=False)
 class Rewriter:
-    """Asks one model for the corrections of one request."""
+    """Rewriter of the sentences of one request, with one model."""
 
     _model: ChatModel
     _request: CorrectionRequest
     _config: CorrectionConfig
-    # (before, after): whether rules find more mistakes after.
+    # Called with the text before and after; whether rules find more mistakes after.
     _is_worse: Callable[[str, str], Awaitable[bool]]
-    usage: TokenUsage = TokenUsage(0, 0)  # so far
+    usage: TokenUsage = TokenUsage(0, 0)  # usage so far
 
     async def edits(
         self, sentence: str, passage: Passage, held: Sequence[Protected] = ()
     ) -> tuple[list[Edit], str | None]:
-        """The model's edits of a sentence of `passage` outside of `held`; where it stays as it is,
-        none and the reason."""
+        """Returns the model's edits of a sentence of `passage` outside `held`, or none and the
+        reason.
+        """
         if not _LETTERS.search(sentence):
             return [], None
         if answer_tokens(sentence) > self._config.sentence_tokens:
@@ -68,7 +69,7 @@ class Rewriter:
         language = passage.language or "en"
         guard = refusal(sentence, proposed, rewords=rewords, language=language)
         if rewords and len(edits) < len(changes):
-            guard = "dictionary"  # the rest of a rewording may not fit
+            guard = "dictionary"  # a part of a rewording may not fit the rest
         if guard is None and edits and await self._is_worse(sentence, proposed):
             guard = "mistakes"
         if rewords and not changes:
@@ -91,7 +92,8 @@ class Rewriter:
 
 
 def _changes(before: str, after: str) -> Iterator[Edit]:
-    old, new = _TOKENS.findall(before), _TOKENS.findall(after)
+    old = _TOKENS.findall(before)
+    new = _TOKENS.findall(after)
     starts = [0]
     for token in old:
         starts.append(starts[-1] + len(token))
@@ -102,14 +104,14 @@ def _changes(before: str, after: str) -> Iterator[Edit]:
 
 
 def answer_tokens(sentence: str) -> int:
-    """The tokens that an answer for `sentence` may take."""
+    """Tokens that an answer for `sentence` may take."""
     return len(sentence.encode()) // 2 + _MORE_TOKENS
 
 
 def most_for(
     passages: Iterable[Passage], request: CorrectionRequest, config: CorrectionConfig
 ) -> int:
-    """An upper bound of the tokens of all prompts and answers; blocking."""
+    """Returns an upper bound of the tokens of all prompts and answers; blocking."""
     tokens = 0
     for passage in passages:
         if passage.asked is not None:
@@ -123,14 +125,15 @@ def prompt(
     request: CorrectionRequest, config: CorrectionConfig, sentence: str, passage: Passage
 ) -> tuple[ChatMessage, ...]:
     system = instructions(request, config, passage)
-    # Small models answer a request in the text, unless the task stands right before it.
+    # Small models answer a request in the text, unless the task precedes it directly.
     verb = "Rewrite, do not answer: " if "tone" in (passage.asked or ()) else ""
     return ChatMessage("system", system), ChatMessage("user", f"{verb}<text>{sentence}</text>")
 
 
 def instructions(request: CorrectionRequest, config: CorrectionConfig, passage: Passage) -> str:
-    """The system prompt."""
-    asked, tone = passage.asked or (), request.style.tone
+    """Writes the system prompt."""
+    asked = passage.asked or ()
+    tone = request.style.tone
     language = passage.language or "en"
     kind = "text" if language == "en" else f"{name_language(language).name} text"
     if tone is None or "tone" not in asked:

@@ -1,7 +1,7 @@
-"""Correction and style of a piece of English without a language model: patterns, word statistics
-and Harper, repeated until nothing changes.
+"""Corrects a piece of English without a language model: patterns, word statistics and Harper.
 
-Protected spans are never touched, and a doubtful finding changes nothing.
+They are repeated until nothing changes. Protected spans are never touched, and a doubtful finding
+changes nothing.
 """
 
 import re
@@ -32,27 +32,27 @@ from pipelines.text.language_detection import detect_language, paragraph_languag
 
 _ROUNDS = 3  # a correction may reveal another mistake
 _LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w|://)")
-# A whole word, and no part of something like "u.s" or "im.net".
 _WORD_BEFORE = re.compile(r"([^\W\d_]+) $")
 _WORD_AFTER = re.compile(r" ([^\W\d_]+)")
+# A whole word, but no part of "u.s" or "im.net".
 _TOKEN = re.compile(r"(?<![A-Za-z0-9'’./@_-])[A-Za-z0-9]++(?!['’]|[./@_-][^\W_])")
 _NO_LETTERS = re.compile(r"[^A-Za-z]*")
-_SAMPLE = 2000  # characters by which the language is detected
-_COMMON = -15.0  # a rarer word is no evidence of the language
-_COMMON_SHORT = -9.0  # the same for words that many languages may have
+_SAMPLE = 2000  # characters used to detect the language
+_COMMON = -15.0  # log probability under which a word is no evidence of the language
+_COMMON_SHORT = -9.0  # the same for short words, which many languages may share
 _SHORT = 3  # letters
-_LONG = 6  # letters; such a long word resembles no other by chance
+_LONG = 6  # letters of a word that resembles no other by chance
 _SURELY_ENGLISH = 0.8  # share of the words
 _MOSTLY_ENGLISH = 0.65
-_PERHAPS_ENGLISH = 0.5  # as with many names or misspellings
-# Both words are often meant, or no comma follows.
+_PERHAPS_ENGLISH = 0.5  # share in a text with many names or misspellings
+# Pairs of which both words are often meant, and words that no comma need follow.
 _ACCEPTED = frozenset(("had had", "that that", "notwithstanding", "thus"))
 _PARTICLES = frozenset("al da das de del della der di dos du el la las le los van von".split())
 _ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 
 
 class CorrectionRules:
-    """Blocking; one instance serves all threads."""
+    """Rules that correct English. Blocking; one instance serves all threads."""
 
     def __init__(self, engine: GrammarEngine, config: CorrectionConfig) -> None:
         """Reads the words of `configs/correction_words.yaml`."""
@@ -76,23 +76,23 @@ class CorrectionRules:
         )
 
     def is_english(self, text: str) -> bool:
-        """Whether nearly all words are English, or most are and lingua finds no other language, or
-        half are or resemble such and its full models agree, which need 260 MB.
+        """Whether a text is English; a text without words counts as English.
 
-        A text without words counts as English.
+        Either nearly all words are English; or most are, and lingua finds no other language; or
+        half are or resemble English words, and lingua's full models agree, which need 260 MB.
         """
         words = [match.group().lower() for match in _LONE_WORD.finditer(text[:_SAMPLE])]
         unknown = [word for word in words if not self._is_known(word)]
-        known = len(words) - len(unknown)
-        if known >= _SURELY_ENGLISH * len(words):
+        recognised = len(words) - len(unknown)
+        if recognised >= _SURELY_ENGLISH * len(words):
             return True
-        if known >= _MOSTLY_ENGLISH * len(words):
+        if recognised >= _MOSTLY_ENGLISH * len(words):
             # With an expected language lingua needs its small models only.
             return paragraph_language(text, _ALL_LANGUAGES, "en") == "en"
-        known += sum(
+        recognised += sum(
             len(word) >= _LONG and self._speller.is_near(word, _COMMON) for word in unknown
         )
-        if known < _PERHAPS_ENGLISH * len(words):
+        if recognised < _PERHAPS_ENGLISH * len(words):
             return False
         return detect_language(text, LANGUAGES.keys()) == "en"
 
@@ -108,7 +108,7 @@ class CorrectionRules:
         return len(self._correct(after)) > len(self._correct(before))
 
     def language(self, text: str) -> str | None:
-        """The ISO 639-1 code of a text; None where it is not certain, as of names alone."""
+        """Detects the ISO 639-1 code of a text; None where it is uncertain, as for names alone."""
         if self.is_english(text):
             return "en"
         code = detect_language(text, LANGUAGES.keys())
@@ -118,7 +118,7 @@ class CorrectionRules:
     def mistakes(
         self, text: str, request: CorrectionRequest, held: Sequence[Protected] = ()
     ) -> list[Edit]:
-        """The edits that correct a piece outside of `held`; none where it is not English."""
+        """Finds edits that correct a piece outside `held`; none where it is not English."""
         if not self.is_english(text):
             return []
         style = request.style
@@ -135,7 +135,7 @@ class CorrectionRules:
         request: CorrectionRequest,
         held: Sequence[Protected] = (),
     ) -> list[Edit]:
-        """The edits that give a corrected piece the requested style outside of `held`."""
+        """Finds edits that give a corrected piece the requested style outside `held`."""
         style = request.style
         followed = partial(self._followed, text, held)
         english = self.is_english(text)
@@ -144,7 +144,7 @@ class CorrectionRules:
             patterns = self._contractions[style.use_contractions]
             edits = followed(edits, lambda now: patterns.edits(now.replace("’", "'")))
         if english and style.expand_abbreviations:
-            # "ASAP" looks like an identifier, but is to be written out.
+            # "ASAP" looks like an identifier, but must be written out.
             find = partial(abbreviations, table=self._words.abbreviations)
             edits = followed(edits, find, but="identifier")
         capitalize = style.auto_capitalize
@@ -165,8 +165,10 @@ class CorrectionRules:
         find: Callable[[str], Iterable[Edit]],
         but: str | None = None,
     ) -> list[Edit]:
-        """`edits`, then those of `find` for their result, outside of `held`; other protected spans
-        of kind `but` are unprotected."""
+        """Adds the edits of `find` for the result of `edits`, outside `held`.
+
+        Protected spans of kind `but` are not protected.
+        """
         now = apply_edits(text, edits)
         spans = protected_spans(now, self._spelled_with_digits)
         kept = [*carried(held, edits), *(span for span in spans if span.kind != but)]
@@ -175,7 +177,7 @@ class CorrectionRules:
     def _correct(
         self, text: str, held: Sequence[Protected] = (), *, casual: bool = False
     ) -> list[Edit]:
-        """The edits of one paragraph or less; `casual` keeps the spellings of chat messages."""
+        """Finds the edits of at most a paragraph; `casual` keeps the spellings of chat messages."""
         if _NO_LETTERS.fullmatch(text):
             return []
         edits: list[Edit] = []
@@ -209,7 +211,9 @@ class CorrectionRules:
                 yield Edit(start, end, like(word, swap), "spelling")
 
     def _grammar(self, text: str) -> Iterator[Edit]:
-        """Spelling comes last: a grammar rule for "buyed" is better than an edit distance."""
+        """Yields Harper's edits; spelling is last, since a rule for "buyed" beats an edit
+        distance.
+        """
         findings = self._engine.check(text)
         for finding in findings:
             if not finding.is_spelling and not self._is_doubtful(text, finding):

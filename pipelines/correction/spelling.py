@@ -1,5 +1,8 @@
-"""Spelling correction by a noisy channel (Kernighan, Church and Gale, 1990): the likelihood of a
-candidate between its neighbours against its edit distance (optimal string alignment)."""
+"""Corrects spelling by a noisy channel (Kernighan, Church and Gale, 1990).
+
+It weighs the likelihood of a candidate between its neighbours against its edit distance (optimal
+string alignment).
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,21 +12,21 @@ from rapidfuzz.distance import OSA
 from models.grammar_check.word_statistics import WordStatistics
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-# In natural logarithms; chosen on the `dev` part of benchmarks/correction/faulty.yaml.
-_EDIT_COST = 7.0  # of each letter that differs
-_FIRST_LETTER_COST = 8.0  # people rarely get it wrong
-_LEAST = -20.0  # score of the best word, costs included; below it nothing is changed
+# Natural logarithms, chosen on the `dev` part of benchmarks/correction/faulty.yaml.
+_EDIT_COST = 7.0  # cost of each letter that differs
+_FIRST_LETTER_COST = 8.0  # the first letter is rarely wrong
+_LEAST = -20.0  # score, costs included, that the best word needs
 _LEAST_PER_LETTER = -0.5  # long words seldom resemble each other by chance
-_LEAST_NAME = -14.5  # of a capitalised word, which may be a name
+_LEAST_NAME = -14.5  # score for a capitalised word, which may be a name
 _LEAST_NAME_PER_LETTER = -1.5  # from six letters on
 _LONGEST = 30  # letters; longer strings are no words
 _IN_USE = -15.0  # words at least as common are accepted, even if the engine rejects them
 _SHORT = 6  # letters for each letter that differs
 _SHORTEST = 4  # letters; shorter words resemble too many others, so only swaps of letters are tried
-_SWAP_MARGIN = 3.0  # by how much a confusable must fit better than what was written
-_LONE_SWAP_MARGIN = 5.0  # the same with one neighbour only
-# The same where only the word before prefers the confusable. Of 24 such swaps, in sentences with
-# and without mistakes, the nine below it in clean ones were wrong, and three of ten in others.
+_SWAP_MARGIN = 3.0  # margin by which a confusable must fit better than the written word
+_LONE_SWAP_MARGIN = 5.0  # margin with a single neighbour
+# Margin where only the word before prefers the confusable. Of 24 such swaps, in sentences with and
+# without mistakes, the nine below it in clean ones were wrong, and three of ten in others.
 _ONE_SIDED_MARGIN = 7.2
 # Words so common that half of the words beside them make a pair that was never counted. Both
 # neighbours must prefer the confusable by this margin: of 27 swaps in 3,444 clean sentences 25 were
@@ -37,16 +40,16 @@ _BRITISH = (
     (re.compile(r"(?<=[^\W\d_]{2})([iy])s(?=(?:e[ds]?|ers?|ing|ations?|able)$)"), r"\1z"),
     (re.compile(r"ll(?=(?:ed|ing|ers?)$)"), "l"),
 )
-# Suffixes that make a word of a known one, and what that one ends with.
+# Suffixes that make a word of a known word, and the endings of the latter.
 _DERIVED = (("ity", ("", "y")), ("bly", ("ble",)), ("ness", ("",)))
 _SHORTEST_STEM = 5  # letters
 
 Neighbours = tuple[str | None, str | None]
-"""The words before and after, in lower case; None at the boundary of a sentence."""
+"""Words before and after, in lower case; None at the boundary of a sentence."""
 
 
 class Speller:
-    """Corrects English words; all are in lower case."""
+    """Corrector of English words, all in lower case."""
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class Speller:
     def meant(
         self, word: str, offered: Iterable[str], neighbours: Neighbours, *, may_be_name: bool
     ) -> str | None:
-        """The correction of an unknown `word`; None where it is not clear."""
+        """Finds the correction of an unknown `word`; None where it is not clear."""
         for candidate in offered:
             if candidate.lower() == word:
                 return candidate
@@ -77,7 +80,7 @@ class Speller:
             offered = [candidate for candidate in offered if sorted(candidate) == sorted(word)]
             return offered[0] if len(word) > 2 and offered else None
         american = word.replace("is", "iz").replace("ys", "yz").replace("our", "or")
-        if any(self._statistics.log_probability(one) > _IN_USE for one in (word, american)):
+        if any(self._statistics.log_probability(form) > _IN_USE for form in (word, american)):
             return None  # the engine's dialect has another spelling
         if self._is_british(word) or self._is_derived(word):
             return None
@@ -103,7 +106,7 @@ class Speller:
     def _is_plausible(
         self, word: str, candidate: str, neighbours: Neighbours, may_be_name: bool
     ) -> bool:
-        """Short words resemble many others, so the candidate must be known next to a neighbour."""
+        """Whether a candidate is likely; for a short word it must be known next to a neighbour."""
         distance = OSA.distance(word, candidate)
         if may_be_name and distance > 1 and candidate not in self._proper:
             return False
@@ -120,7 +123,7 @@ class Speller:
         return any(self._statistics.log_probability(near) > least for near in _one_edit_away(word))
 
     def swap(self, word: str, neighbours: Neighbours) -> str | None:
-        """A confusable that fits clearly better between the neighbours than `word` does."""
+        """Finds a confusable that fits clearly better between the neighbours than `word` does."""
         others = self._swaps.get(word)
         if not others or neighbours == (None, None):
             return None
@@ -198,7 +201,7 @@ _BREAK = re.compile(r"[^\s'’-]|\n")  # anything else: punctuation, numbers, si
 
 
 class WordChecker:
-    """The words of a text and their neighbours."""
+    """Words of a text and their neighbours."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -209,7 +212,7 @@ class WordChecker:
         return self._index.get((start, end))
 
     def neighbours(self, index: int) -> Neighbours:
-        """The words next to it; punctuation is a boundary too."""
+        """Returns the neighbours of a word; punctuation is a boundary."""
         return self._neighbour(index - 1, index), self._neighbour(index + 1, index)
 
     def _neighbour(self, other: int, index: int) -> str | None:

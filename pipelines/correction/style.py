@@ -1,4 +1,4 @@
-"""Style by rules: capitals, final punctuation and abbreviations (English only)."""
+"""Applies style by rules: capitals, final punctuation and abbreviations (English only)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ _SMALL_WORD = re.compile(r"[\"'“‘(\[]*([a-zà-öø-ÿ][a-zà-öø-ÿ'’]*)(
 
 
 def capitals(text: str) -> Iterator[Edit]:
-    """A capital for the first letter of each sentence, if that is a plain word."""
+    """Capitalises the first letter of each sentence that begins with a plain word."""
     protected = protected_spans(text)
     for start, end in english_sentences(text):
         word = _SMALL_WORD.match(text, start, end)
@@ -30,7 +30,7 @@ def capitals(text: str) -> Iterator[Edit]:
 
 
 def end_mark(text: str) -> Iterator[Edit]:
-    """A full stop or question mark for the last sentence of an English paragraph that has none."""
+    """Ends the last sentence of an English paragraph with a full stop or question mark."""
     spans = english_sentences(text)
     if not spans:
         return
@@ -47,7 +47,7 @@ def end_mark(text: str) -> Iterator[Edit]:
 
 
 def abbreviations(text: str, table: Mapping[str, str]) -> Iterator[Edit]:
-    """Each abbreviation written out; a full stop that also ends the sentence stays."""
+    """Writes out abbreviations; a full stop that also ends the sentence stays."""
     longest_first = "|".join(map(re.escape, sorted(table, key=len, reverse=True)))
     for match in re.finditer(rf"(?<![\w.@/-])(?:{longest_first})(?![\w@/-])", text, re.I):
         short = match.group()

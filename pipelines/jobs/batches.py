@@ -42,11 +42,11 @@ class BatchTask:
 
 TASK = TypeAdapter(BatchTask)
 BLOCK_BYTES = 1 << 20
-LONGEST_PAUSE_S = 60.0  # between tries of a line, each of which may write to the ledger
+LONGEST_PAUSE_S = 60.0  # pause between attempts at a line, which may write to the ledger
 
 
 def count_lines(path: Path, most: int) -> int:
-    """Those that are not blank, or one more than `most` of a file with more of any; blocking."""
+    """Counts lines that are not blank; `most` + 1 if there are more lines of any kind. Blocking."""
     with path.open("rb") as file:  # in blocks: a file of line breaks would take seconds
         if sum(block.count(b"\n") for block in iter(partial(file.read, BLOCK_BYTES), b"")) > most:
             return most + 1
@@ -54,7 +54,7 @@ def count_lines(path: Path, most: int) -> int:
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Those that are not blank; blocking."""
+    """Reads the lines that are not blank; blocking."""
     with path.open("rb") as file:
         return [line for line in file if line.strip()]
 

@@ -72,7 +72,7 @@ class Book:
 
 
 def read_document(data: bytes, name: str, most_characters: int) -> Book:
-    """The text of a file; the bytes tell EPUB, and the end of the `name` Markdown. Blocking.
+    """Reads the text of a file; bytes identify EPUB, and the end of `name` Markdown. Blocking.
 
     Raises InvalidRequest or FileTooLarge.
     """
@@ -88,10 +88,12 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
         if len(text) <= most_characters and name.lower().endswith((".md", ".markdown")):
             chapters = _markdown_chapters(text, title)
         book = Book(title, tuple(chapters))
-    if sum(len(one.text) for one in book.chapters) > most_characters:
+    if sum(len(chapter.text) for chapter in book.chapters) > most_characters:
         raise FileTooLarge(f"document: a text has at most {most_characters} characters")
     chapters = tuple(
-        replace(one, title=one.title[:MAX_TITLE]) for one in book.chapters if one.text.strip()
+        replace(chapter, title=chapter.title[:MAX_TITLE])
+        for chapter in book.chapters
+        if chapter.text.strip()
     )
     if not chapters:
         raise InvalidRequest("document: has no text")
@@ -102,11 +104,11 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
 
 def _markdown_chapters(text: str, title: str) -> Iterator[Chapter]:
     heading, at = "", 0
-    for found in (*_HEADING.finditer(text), None):
-        body = _plain(text[at : found.start() if found else None])
+    for match in (*_HEADING.finditer(text), None):
+        body = _plain(text[at : match.start() if match else None])
         yield Chapter(heading or title, f"{heading}\n\n{body}" if heading else body)
-        if found:
-            heading, at = _plain(found[1] or found[2]).strip(" \t#"), found.end()
+        if match:
+            heading, at = _plain(match[1] or match[2]).strip(" \t#"), match.end()
 
 
 def _plain(markdown: str) -> str:
@@ -127,9 +129,9 @@ class _Epub:
 
     def book(self) -> Book:
         roots = (token.attributes for token in self._tokens("META-INF/container.xml"))
-        package = next((one["full-path"] for one in roots if "full-path" in one), "")
+        package = next((root["full-path"] for root in roots if "full-path" in root), "")
         items: dict[str, str] = {}
-        spine, said, cover, inside = [], {"title": "", "creator": ""}, "", ""
+        spine, metadata, cover, inside = [], {"title": "", "creator": ""}, "", ""
         for token in self._tokens(package):
             tag, of = _local(token), token.attributes
             if tag == "item" and not token.closes:
@@ -142,16 +144,16 @@ class _Epub:
             elif tag == "meta" and of.get("name") == "cover":
                 cover = cover or of.get("content", "")
             elif token.text:
-                if inside in said and not said[inside]:
-                    said[inside] = " ".join(unescape(token.text).split())[:MAX_TITLE]
+                if inside in metadata and not metadata[inside]:
+                    metadata[inside] = " ".join(unescape(token.text).split())[:MAX_TITLE]
             inside = "" if token.closes else tag or inside
-        pages = dict.fromkeys(items[one] for one in spine if one in items)  # each once
-        title = said["title"] or UNTITLED
+        pages = dict.fromkeys(items[item] for item in spine if item in items)  # without repetitions
+        title = metadata["title"] or UNTITLED
         chapters = tuple(self._chapters(pages, title))
         image = self._read(items[cover]) if cover in items else b""
         if not image.startswith(COVERS) or len(image) > MAX_COVER_BYTES:
             image = b""
-        return Book(title, chapters, said["creator"], b64encode(image).decode())
+        return Book(title, chapters, metadata["creator"], b64encode(image).decode())
 
     def _chapters(self, pages: Iterable[str], title: str) -> Iterator[Chapter]:
         heading, parts, silent, in_heading = list[str](), list[str](), 0, False
@@ -175,12 +177,12 @@ class _Epub:
         yield _chapter(heading, parts, title)
 
     def _tokens(self, name: str) -> Iterator[Token]:
-        """Of a document of XML; other entities than those of HTML are refused."""
+        """Yields the tokens of an XML document; entities beyond those of HTML are refused."""
         try:
             text = self._read(name).decode("utf-8-sig")
         except UnicodeDecodeError:
             raise InvalidRequest(f"document: {name[:100]} is not UTF-8") from None
-        text = _ENTITY.sub(lambda found: unescape(found[0]), _DOCTYPE.sub("", text, count=1))
+        text = _ENTITY.sub(lambda match: unescape(match[0]), _DOCTYPE.sub("", text, count=1))
         for token in tokens_of(text, f"document: {name[:100]}"):
             self._tokens_left -= 1
             if self._tokens_left < 0:
@@ -210,7 +212,7 @@ def _local(token: Token) -> str:
 
 
 def _chapter(heading: Iterable[str], parts: Iterable[str], title: str) -> Chapter:
-    paragraphs = (" ".join(one.split()) for one in "".join(parts).split("\n\n"))
+    paragraphs = (" ".join(paragraph.split()) for paragraph in "".join(parts).split("\n\n"))
     return Chapter(
         " ".join("".join(heading).split()) or title, "\n\n".join(filter(None, paragraphs))
     )

@@ -18,13 +18,13 @@ _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 def to_docx(transcript: FileTranscript) -> bytes:
     """A paragraph for each turn of a speaker, else for each segment, with its time; blocking."""
     if transcript.utterances is None:
-        said = [(one.start, one.text) for one in transcript.segments]
+        lines = [(part.start, part.text) for part in transcript.segments]
     else:
-        said = [(one.start, f"{one.speaker}: {one.text}") for one in transcript.utterances]
+        lines = [(part.start, f"{part.speaker}: {part.text}") for part in transcript.utterances]
     paragraphs = "".join(
         f'<w:p><w:r><w:t xml:space="preserve">[{clock_time(int(start), ".")[:8]}] '
         f"{escape(_NOT_XML.sub('', text))}</w:t></w:r></w:p>"
-        for start, text in said
+        for start, text in lines
     )
     target = io.BytesIO()
     with ZipFile(target, "w", ZIP_DEFLATED) as archive:

@@ -26,7 +26,7 @@ from pipelines.webhooks.sender import FetchFailed, Sender
 logger = logging.getLogger(__name__)
 
 LOOK_S = 2.0  # polling interval
-AGAIN_S = 120.0  # how long an address that fails is tried
+AGAIN_S = 120.0  # time for which a failing address is tried
 
 
 class Fetches(Jobs):
@@ -35,7 +35,9 @@ class Fetches(Jobs):
     renew_s = 5.0
 
     async def claim(self) -> Job | None:
-        """The next recording to fetch, under a new lease; None when none waits for its turn."""
+        """Claims the next recording to fetch, under a new lease; None when none waits for its
+        turn.
+        """
         return await self._database.run(claim_fetch, secrets.token_hex(16), utc_now(), self._work)
 
     async def drop_parts(self, claimed: Job) -> None:

@@ -49,7 +49,7 @@ class Jobs(JobQueue):
 
     @classmethod
     def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:
-        """With the store, the prices and the limits of the configuration."""
+        """Makes the jobs of a service, with the store, prices and limits of its configuration."""
         plans, work = load_yaml(PlansConfig, "plans"), load_yaml(JobsConfig, "jobs")
         billing = Billing(database, plans.prices, encryption.encrypt_text)
         return cls(database, Files(settings, database, encryption), billing, work, plans)
@@ -57,7 +57,7 @@ class Jobs(JobQueue):
     async def check_room(
         self, principal: Principal, kind: str, units: int, operation: Operation
     ) -> None:
-        """To be called before a body is received: `units` are the least that the job costs.
+        """Checks room and credit before a body is received; the job costs at least `units`.
 
         Raises PlanRequired, InvalidRequest or InsufficientCredit.
         """
@@ -98,8 +98,8 @@ class Jobs(JobQueue):
 
         def add(session: Session) -> Job:
             lock_workspace(session, owner)
-            if (made := jobs.job_of(session, owner, job.id, SERVICES)) is not None:
-                return made  # by the same request, whose process died
+            if (existing := jobs.job_of(session, owner, job.id, SERVICES)) is not None:
+                return existing  # by the same request, whose process died
             self._check_plan(session, owner)
             session.add(job)
             session.flush()
@@ -111,7 +111,7 @@ class Jobs(JobQueue):
         return await self._database.run(add)
 
     async def check_part(self, principal: Principal, job_id: UUID, number: int) -> None:
-        """To be called before a part is received. Raises NotFound or InvalidRequest."""
+        """Checks a part before it is received. Raises NotFound or InvalidRequest."""
         _check_waits((await self._find(principal, job_id))[0], number)
 
     async def keep_part(self, principal: Principal, job_id: UUID, number: int, path: Path) -> Job:
@@ -129,26 +129,26 @@ class Jobs(JobQueue):
         return await self._change_own(principal, job_id, keep)
 
     async def page(self, principal: Principal, page: int, limit: int) -> tuple[list[Job], int]:
-        """One page of the jobs that the key may use, newest first, and the number of all."""
+        """Lists one page of the jobs that the key may use, newest first, and the number of all."""
         owner, kinds = principal.workspace_id, _kinds(principal)
         return await self._database.read(jobs.jobs_page, owner, kinds, page, limit)
 
     async def get(self, principal: Principal, job_id: UUID) -> tuple[Job, list[int], str | None]:
-        """The job, the parts that were received, and the URL of its speech. Raises NotFound."""
+        """Reads a job, the parts that were received, and the URL of its speech. Raises NotFound."""
         job, files = await self._find(principal, job_id, "part", "speech")
         url = None
         for file in files:
             if file.kind == "speech":
                 url = self._files.url(file.file_id, job.workspace_id, URL_LASTS_S)
-        return job, [one.number for one in files if one.kind == "part"], url
+        return job, [part.number for part in files if part.kind == "part"], url
 
     async def results(self, principal: Principal, job_id: UUID) -> list[bytes]:
-        """Of a transcription, as far as it is done. Raises NotFound, InvalidRequest or
+        """Reads the results of a transcription so far. Raises NotFound, InvalidRequest or
         StorageUnavailable."""
         job, files = await self._find(principal, job_id, "result")
         if job.kind != "transcription":
             raise InvalidRequest("the job is not a transcription and has no transcript")
-        return [await self.read(job, one) for one in files]
+        return [await self.read(job, file) for file in files]
 
     async def begin_batch(self, principal: Principal, job_id: UUID, options: bytes) -> Job:
         """Queues the lines of a file. Raises NotFound, or InvalidRequest for one that has been."""
@@ -186,7 +186,7 @@ class Jobs(JobQueue):
             if job.status == "uploading":
                 jobs.delete_job(session, job)
             else:  # their rows count the lines
-                stored = [one.file_id for one in jobs.files_of(session, job.id, kind)]
+                stored = [file.file_id for file in jobs.files_of(session, job.id, kind)]
                 expire_these_files(session, stored, utc_now())
 
         await self._change_own(principal, job_id, drop)
@@ -202,13 +202,13 @@ class Jobs(JobQueue):
         return await self._database.read(jobs.batches_after, owner, last, limit, begun=begun)
 
     async def batch(self, principal: Principal, job_id: UUID) -> tuple[Job, bytes, int]:
-        """The batch, its options, and how many of its lines have failed. Raises NotFound or
+        """Reads a batch, its options, and the number of its failed lines. Raises NotFound or
         StorageUnavailable."""
         job, files = await self._find(principal, job_id, "options", "failed")
         if job.kind != BATCH:
             raise NotFound("no batch of the workspace has that id")
-        options = next(one for one in files if one.kind == "options")
-        failed = sum(round(one.seconds) for one in files if one.kind == "failed")
+        options = next(file for file in files if file.kind == "options")
+        failed = sum(round(file.seconds) for file in files if file.kind == "failed")
         return job, await self.read(job, options), failed
 
     async def size(self, job: Job, kind: str) -> int:
@@ -258,7 +258,7 @@ class Jobs(JobQueue):
     async def _find(
         self, principal: Principal, job_id: UUID, *kinds: str
     ) -> tuple[Job, list[JobFile]]:
-        """The job and its files of some kinds."""
+        """Finds a job and its files of some kinds."""
 
         def find(session: Session) -> tuple[Job, list[JobFile]]:
             job = _own(session, principal, job_id)
@@ -282,7 +282,7 @@ class Jobs(JobQueue):
 
 
 def _kinds(principal: Principal) -> list[str]:
-    """Those that the key may use."""
+    """Kinds of jobs that the key may use."""
     return [kind for kind, scope in SERVICES.items() if scope in principal.scopes]
 
 

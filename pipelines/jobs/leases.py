@@ -44,7 +44,7 @@ UNPUBLISHED_S = 3600.0  # until files expire that no row refers to yet
 
 @dataclass(eq=False, repr=False)
 class LeasedQueue(ABC, Generic[W]):
-    """In the fair order of db.jobs.queue. What is claimed is a copy of its row at the claim."""
+    """Queue in the fair order of db.jobs.queue. A claim is a copy of the row at that time."""
 
     _database: Database
     _files: Files
@@ -52,24 +52,24 @@ class LeasedQueue(ABC, Generic[W]):
     _work: WorkConfig
 
     of_table: ClassVar[Any]
-    given_up: ClassVar[str]  # what owners are told of work whose attempts all failed
-    renew_s: ClassVar[float] = 2.0  # between renewals; also the delay until a deletion is noticed
+    given_up: ClassVar[str]  # message to owners of work whose attempts all failed
+    renew_s: ClassVar[float] = 2.0  # renewal interval; also the delay until a deletion is noticed
 
     async def claim(self) -> W | None:
-        """The next row, under a new lease; None when none is queued."""
+        """Claims the next row, under a new lease; None when none is queued."""
         lease = secrets.token_hex(16)
         return await self._database.run(queue.claim, self.of_table, lease, utc_now(), self._work)
 
     async def count_free(self) -> int:
-        """The number of queued rows, of all workspaces."""
+        """Counts the queued rows of all workspaces."""
         return await self._database.read(queue.count_free, self.of_table, utc_now(), self._work)
 
     async def held(self) -> set[tuple[UUID, str]]:
-        """What is in work, with its leases."""
+        """Reads the rows that are being worked on, with their leases."""
         return await self._database.read(queue.held_leases, self.of_table, utc_now())
 
     async def claimed(self, row_id: UUID, lease: str) -> W | None:
-        """The result of `claim`, by its id and lease; None where `renew` would be False."""
+        """Finds a claimed row by its id and lease; None where `renew` would be False."""
         return await self._database.read(queue.row_under, self.of_table, row_id, lease)
 
     async def expect_waiting(self) -> None:
@@ -109,7 +109,7 @@ class LeasedQueue(ABC, Generic[W]):
         return end is None or abs((end - now).total_seconds() - remaining_s) > NEW_END_S
 
     async def keep_lease(self, claimed: W) -> bool:
-        """As `renew`, while the work goes on."""
+        """Renews the lease as `renew` does, while the work goes on."""
         return await self.renew(claimed)
 
     async def under_lease(
@@ -118,7 +118,7 @@ class LeasedQueue(ABC, Generic[W]):
         work: Coroutine[Any, Any, T],
         renew: Callable[[], Awaitable[bool]] | None = None,
     ) -> T | None:
-        """The result of `work`, while which the lease is renewed; None when it is lost."""
+        """Runs `work` while the lease is renewed; None when it is lost."""
         renew = renew or partial(self.keep_lease, claimed)
         return await while_leased(work, renew, self.renew_s, DatabaseUnavailable, GRACE_S)
 

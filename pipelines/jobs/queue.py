@@ -45,7 +45,7 @@ class JobQueue(LeasedQueue[Job]):
     given_up = "the job failed and can be tried again; only its stored results are charged"
 
     async def files(self, claimed: Job, kind: str) -> list[JobFile]:
-        """Those of a kind in their order."""
+        """Lists the files of a kind, in order."""
         return await self._database.read(jobs.files_of, claimed.id, kind)
 
     async def read(self, job: Job, file: JobFile) -> bytes:
@@ -53,7 +53,7 @@ class JobQueue(LeasedQueue[Job]):
         return await self._files.read(job.workspace_id, file.file_id)
 
     async def joined(self, job: Job, kind: str) -> AsyncGenerator[bytes, None]:
-        """The files of a kind, such as the parts of a recording, joined, in pieces."""
+        """Yields the joined files of a kind, such as the parts of a recording, in pieces."""
         for part in await self.files(job, kind):
             file = await self._files.find(job.workspace_id, part.file_id)
             async for piece in self._files.pieces(file, 0, file.size):
@@ -65,7 +65,7 @@ class JobQueue(LeasedQueue[Job]):
         return await super().keep_lease(claimed)
 
     def decoding(self, claimed: Job, most_s: float) -> AbstractAsyncContextManager[float]:
-        """As that of Billing, unless the price is held."""
+        """Accounts for decoding as Billing does, unless the price is held."""
         if claimed.held is not None:
             return nullcontext(most_s)
         return self._billing.decoding(claimed.workspace_id, 0, most_s, Operation())
@@ -177,7 +177,7 @@ class JobQueue(LeasedQueue[Job]):
         change: Callable[[Session, Job, dict[str, str]], None],
         media_type: str = "application/octet-stream",
     ) -> None:
-        """As `_with_files`, once the database and the store answer. Raises LeaseLost."""
+        """Stores a result by `_with_files`, once database and store answer. Raises LeaseLost."""
         call = partial(self._with_files, claimed, parts, change, media_type)
         _require(await until_available(call))
 
@@ -200,15 +200,15 @@ class JobQueue(LeasedQueue[Job]):
         useless_kinds = ["part"]
         if row.kind == "speech" and status == "failed":
             useless_kinds.append("result")
-        if row.kind != BATCH:  # which is shown with its options
+        if row.kind != BATCH:  # a batch is shown with its options
             useless_kinds.append("options")
         jobs.drop_files(session, row.id, *useless_kinds)
         session.add(row)
         session.flush()
         kind: EventKind = "job.completed" if status == "completed" else "job.failed"
-        shown: dict[str, Any] = {"id": str(row.id), "type": row.kind, "name": row.name}
-        shown |= {"status": status, "duration": round(row.seconds, 3)}
-        event = NewEvent(kind, {**shown, "error": row.error, "message": row.reason})
+        data: dict[str, Any] = {"id": str(row.id), "type": row.kind, "name": row.name}
+        data |= {"status": status, "duration": round(row.seconds, 3)}
+        event = NewEvent(kind, {**data, "error": row.error, "message": row.reason})
         self._billing.add_events(session, row.workspace_id, (event,))
         metrics.jobs_ended.labels(row.kind, status).inc()
         audit(session, row.workspace_id, kind, SERVICE, str(row.id))

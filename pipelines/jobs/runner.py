@@ -1,4 +1,4 @@
-"""One attempt to do a job, by the process with its lease."""
+"""Runs one attempt at a job, in the process with its lease."""
 
 import asyncio
 import logging
@@ -64,8 +64,8 @@ class JobRunner:
     ) -> None:
         if task.url and not await self.jobs.files(claimed, "part"):
             return await self.jobs.queue(claimed, "fetching")  # an earlier release fetched it here
-        known = await self.known_speakers(claimed.workspace_id, task.known_speakers)
-        task = replace(task, request=replace(task.request, known=known))
+        speakers = await self.known_speakers(claimed.workspace_id, task.known_speakers)
+        task = replace(task, request=replace(task.request, known=speakers))
         path = folder / "recording"
         await self._save(claimed, path)
         await transcription.transcribe(self.jobs, claimed, task, path, self.stt)

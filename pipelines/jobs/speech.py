@@ -45,7 +45,7 @@ _CONTAINERS = {"m4b": "mp4", "mp3": "mp3"}
 
 @dataclass(frozen=True, slots=True)
 class SpeechTask:
-    """What a job is to speak; the request has the options of all blocks."""
+    """Text that a job speaks; the request has the options of all blocks."""
 
     book: Book
     request: SpeechRequest
@@ -53,7 +53,7 @@ class SpeechTask:
     block_characters: int
 
     def blocks(self) -> Iterator[tuple[int, str]]:
-        """The number of a chapter and some of its paragraphs. Raises FileTooLarge."""
+        """Yields the number of a chapter and some of its paragraphs. Raises FileTooLarge."""
         most = self.block_characters
         parts = re.compile(_PARTS.replace("N", str(most)), re.DOTALL)
         for number, chapter in enumerate(self.book.chapters):
@@ -72,7 +72,7 @@ class SpeechTask:
             yield number, block
 
     def requests(self) -> Iterator[tuple[int, SpeechRequest]]:
-        """The number of a chapter and a block of it, with the manner that cues before it set."""
+        """Yields the number of a chapter and a block of it, with the manner set by earlier cues."""
         manner, chapter = dict[str, str](), 0
         for number, text in self.blocks():
             manner = manner if number == chapter else {}
@@ -83,7 +83,7 @@ class SpeechTask:
 
 
 def _uncut_parts(parts: re.Pattern[str], paragraph: str) -> Iterator[str]:
-    """The parts of a paragraph, none of which ends inside a cue."""
+    """Yields the parts of a paragraph, none of which ends inside a cue."""
     position = 0
     while part := parts.match(paragraph, position):
         end = part.end() if part.end() == len(paragraph) else uncut(paragraph, part.end())
@@ -120,11 +120,11 @@ async def speak(
         if number < len(blocks) and await jobs.give_way(job, began):
             return
     kept = await jobs.files(job, "result")
-    if not any(one.seconds for one in kept):
+    if not any(audio.seconds for audio in kept):
         raise NothingToSpeak("document: the voice cannot read any of its letters")
     lengths = Counter[int]()
-    for (chapter, _), one in zip(blocks, kept, strict=True):
-        lengths[chapter] += round(one.seconds * 1000)
+    for (chapter, _), audio in zip(blocks, kept, strict=True):
+        lengths[chapter] += round(audio.seconds * 1000)
     with closing(_book(path, task, lengths)) as file:
         next(file)
         for block in kept:
@@ -136,7 +136,7 @@ async def speak(
 async def _spoken(
     task: SpeechTask, request: SpeechRequest, synthesis: PaidSynthesis
 ) -> tuple[bytes, float, int]:
-    """The speech of a block, its seconds and the characters that it costs."""
+    """Speaks a block; returns its speech, its seconds and the characters that it costs."""
     writer = FileWriter(cast(OutputFormat, _CODECS[task.output_format]))
     try:
         plan = await _plan(request, synthesis)
@@ -183,9 +183,9 @@ def _book(path: Path, task: SpeechTask, lengths: Mapping[int, int]) -> Generator
 
 
 def _add_cover(file: Any, data: bytes) -> None:
-    """As it is: no library reads the image."""
+    """Adds the cover unchanged: no library reads the image."""
     codec = "png" if data.startswith(b"\x89PNG") else "mjpeg"
-    stream = file.add_mux_stream(codec, width=1, height=1)  # which the file does not say
+    stream = file.add_mux_stream(codec, width=1, height=1)  # the file does not state the size
     stream.disposition = av.stream.Disposition.attached_pic
     packet: Any = av.Packet(data)
     packet.stream = stream
@@ -193,7 +193,7 @@ def _add_cover(file: Any, data: bytes) -> None:
 
 
 def _seconds_of(data: bytes) -> float:
-    """Of its packets, with the padding that a decoder drops."""
+    """Sums the seconds of packets, with the padding that a decoder drops."""
     with av.open(io.BytesIO(data), "r") as block:
         stream = block.streams.audio[0]
         ticks = sum(packet.duration or 0 for packet in block.demux(stream))

@@ -31,8 +31,8 @@ class RequestCounter:
     def __init__(self) -> None:
         self._windows = Windows()
         self._leases = LeaseTable()
-        self._gateways: dict[str, float] = {}  # until when each counts as alive
-        self._changed_at = time.monotonic()  # when a gateway was last added or removed
+        self._gateways: dict[str, float] = {}  # time until which each counts as alive
+        self._changed_at = time.monotonic()  # time of the last change of the gateways
 
     async def hits(self, gateway: str, hits: list[Hit]) -> tuple[list[RateWindow], bool]:
         """A window for each hit, and whether the gateway is the only one."""
@@ -64,7 +64,7 @@ class RequestCounter:
         self._leases.release(key, member)
 
     async def leave(self, gateway: str) -> None:
-        """The gateway stops."""
+        """Removes a gateway that stops."""
         self._gateways.pop(gateway, None)
         self._changed_at = time.monotonic()
 

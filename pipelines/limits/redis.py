@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from configs.load import load_yaml
 from pipelines.limits.limits import LEASE_S, Hit, LimitStore, RateWindow, StoreLost
 
-# Of each read and write; the library's own is 5 s, and it tries ten times. Callers wait less.
+# Timeout of each read and write; the library's is 5 s, with ten attempts. Callers wait less.
 TIMEOUT_S = 1.0
 PREFIX = "antiphon:"
 GATEWAYS = f"{PREFIX}gateways"
@@ -99,5 +99,5 @@ def _as_store_lost() -> Iterator[None]:
     try:
         yield
     except (RedisError, OSError) as error:
-        # Without its text, which may hold the address and details of the password.
+        # Omits its text, which may hold the address and details of the password.
         raise StoreLost(type(error).__name__) from None

@@ -14,7 +14,7 @@ from db.database import make_engine, metadata
 from db.migrate import upgrade
 
 FILLED = "service"  # the table in which migrations leave a row
-ROWS = 200  # in memory at a time: the largest are some 100 kB
+ROWS = 200  # rows in memory at a time, the largest of some 100 kB
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -96,7 +96,9 @@ def _without_triggers(target: Connection) -> Iterator[None]:
 
 
 def _copy(source: Connection, target: Connection, table: Table) -> int:
-    """The number of rows that have arrived. Raises ValueError when they are not those sent."""
+    """Copies rows; returns how many have arrived. Raises ValueError when they are not those
+    sent.
+    """
     if table.name == FILLED:
         target.execute(table.delete())
     sent = _digest(_inserted(target, table, _rows_of(source, table)))
@@ -129,7 +131,7 @@ def _inserted(target: Connection, table: Table, parts: Iterable[Rows]) -> Iterat
 
 
 def _digest(parts: Iterable[Rows]) -> tuple[int, int]:
-    """The number of rows, and the sum of their digests: the databases sort texts differently."""
+    """Counts rows and sums their digests, since the databases sort texts differently."""
     count = total = 0
     for part in parts:
         count += len(part)

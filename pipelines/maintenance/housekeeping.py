@@ -44,12 +44,12 @@ class Housekeeper:
     _database: Database
     _files: Files
     _retention: RetentionConfig
-    _voices: VoiceQueue | None = None  # without it hopeless custom voices are not failed
+    _voices: VoiceQueue | None = None  # None: hopeless custom voices are not failed
     _jobs: Jobs | None = None  # the same of jobs
     _daily_due: float = 0.0  # monotonic seconds
 
     async def run_once(self) -> dict[str, int]:
-        """How many rows or files each chore changed. A failed one is logged and tried again."""
+        """Runs each chore, and counts the rows or files that it changed; logs failures."""
         run, now, voices, jobs = self._database.run, utc_now(), self._voices, self._jobs
         releasing: dict[str, Chore] = {"holds": partial(run, release_expired, now)}
         deleting: dict[str, Chore] = {
@@ -82,7 +82,7 @@ class Housekeeper:
         return done
 
     def _daily(self, now: datetime) -> dict[str, Chore]:
-        """The chores for data that is kept for days."""
+        """Lists the chores for data that is kept for days."""
         keep, run = self._retention, self._database.run
 
         def ago(days: int) -> datetime:
@@ -109,7 +109,7 @@ class Housekeeper:
         return chores
 
     def _delete(self, table: type[SQLModel], moment: datetime | None, before: datetime) -> Chore:
-        """The chore that deletes the rows whose moment is before then."""
+        """Makes the chore that deletes the rows whose moment is before then."""
         return partial(self._database.run, retention.delete_older, table, moment, before)
 
     async def _repeat(self, name: str, chore: Chore) -> int:
@@ -130,9 +130,9 @@ class Housekeeper:
 
     async def _reconcile(self) -> int:
         """Changes nothing: a person has to judge balances that do not add up."""
-        found = await self._database.read(discrepancies)
-        metrics.ledger_mismatches.set(len(found))
-        for account in found:
+        differences = await self._database.read(discrepancies)
+        metrics.ledger_mismatches.set(len(differences))
+        for account in differences:
             logger.error("ledger_mismatch", extra={"workspace_id": account.workspace_id})
         return 0
 

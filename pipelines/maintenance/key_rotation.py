@@ -39,7 +39,7 @@ class Rotation:
     _files: Files
 
     async def run(self) -> dict[str, int]:
-        """The numbers of rows and files that were encrypted again. Raises DecryptionError for a
+        """Encrypts rows and files again; returns their numbers. Raises DecryptionError for a
         missing key, StorageUnavailable or DatabaseUnavailable."""
         lasting = col(StoredFile.expires_at).is_(None)
         return {

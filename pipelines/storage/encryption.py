@@ -39,7 +39,7 @@ class Encryption:
         self._newest = _key_id(keys[0])
 
     def encrypt(self, data: bytes, associated_data: str) -> bytes:
-        """The bytes for `decrypt`, with one of the keys and the same associated data."""
+        """Encrypts bytes for `decrypt` with the same associated data."""
         nonce, head = os.urandom(NONCE_BYTES), VERSION + self._newest
         cipher = self._ciphers[self._newest]
         return head + nonce + cipher.encrypt(nonce, data, head + associated_data.encode())
@@ -61,21 +61,21 @@ class Encryption:
         return encrypted[:HEADER_BYTES] == VERSION + self._newest
 
     def rotate(self, encrypted: bytes, associated_data: str) -> bytes:
-        """The same under the first key. Raises DecryptionError."""
+        """Encrypts data again under the first key. Raises DecryptionError."""
         if self.is_newest(encrypted):
             return encrypted
         return self.encrypt(self.decrypt(encrypted, associated_data), associated_data)
 
     def encrypt_text(self, text: str, associated_data: str) -> str:
-        """As `encrypt`, for a column of text."""
+        """Encrypts a text as `encrypt` does, for a column of text."""
         return MARK + base64.b64encode(self.encrypt(text.encode(), associated_data)).decode()
 
     def decrypt_text(self, stored: str, associated_data: str) -> str:
-        """The text of `encrypt_text`. Raises DecryptionError."""
+        """Decrypts the text of `encrypt_text`. Raises DecryptionError."""
         return self.decrypt(_decode(stored), associated_data).decode()
 
     def rotate_text(self, stored: str, associated_data: str) -> str:
-        """As `rotate`, for a column of text."""
+        """Rotates the key of a text as `rotate` does, for a column of text."""
         if self.is_newest(_decode(stored)):
             return stored
         return self.encrypt_text(self.decrypt_text(stored, associated_data), associated_data)

@@ -55,7 +55,7 @@ GONE = "the URL of this file is wrong or has expired"
 
 def keep_files(session: Session, workspace_id: int, file_ids: Iterable[str]) -> None:
     """Keeps them until they are deleted. Raises StorageUnavailable where one was meanwhile."""
-    if not all([keep_file(session, workspace_id, one, None) for one in file_ids]):
+    if not all([keep_file(session, workspace_id, file_id, None) for file_id in file_ids]):
         raise StorageUnavailable("the files were deleted while they were stored")
 
 
@@ -88,8 +88,7 @@ class Files:
         await self._in_thread(self._try_out, f"{self._root}/{PROBE}{secrets.token_hex(8)}")
 
     async def mark(self, new: str | None) -> str:
-        """What tells this store from others; a store without a mark gets `new`, or has "" without.
-
+        """Reads the mark that identifies this store; one without a mark gets `new`, if given.
         Raises StorageUnavailable.
         """
         return await self._in_thread(self._mark, f"{self._root}/{MARK}", new)
@@ -104,7 +103,7 @@ class Files:
         *,
         is_result: bool = False,
     ) -> str:
-        """The id of the stored file; with `lasts_s` None it is kept until it is deleted.
+        """Stores a file and returns its id; with `lasts_s` None it is kept until it is deleted.
 
         `is_result` is of work that was begun within the plan: it counts, but is never refused.
         Raises StorageLimit, StorageUnavailable or DatabaseUnavailable.
@@ -140,7 +139,7 @@ class Files:
         return file.id
 
     async def use_and_limit(self, workspace_id: int) -> tuple[int, int]:
-        """The bytes that the workspace keeps, and those that its plan allows."""
+        """Returns the bytes that the workspace keeps, and those that its plan allows."""
         return await self._database.read(use_and_limit, self._plans, workspace_id)
 
     def _add(self, session: Session, file: StoredFile, is_result: bool) -> None:
@@ -159,7 +158,7 @@ class Files:
         return f"{self._public_url}/{place}/{file_id}?expires={expires}&signature={signature}"
 
     async def find_signed(self, file_id: str, expires: str, signature: str) -> StoredFile:
-        """The file of a signed URL. Raises NotFound or DatabaseUnavailable."""
+        """Finds the file of a signed URL. Raises NotFound or DatabaseUnavailable."""
         if not (expires.isascii() and expires.isdecimal() and len(expires) <= 12):
             raise NotFound(GONE)
         if int(expires) < utc_now().timestamp():
@@ -180,12 +179,12 @@ class Files:
         return file
 
     async def read(self, workspace_id: int, file_id: str) -> bytes:
-        """The whole file. Raises NotFound, StorageUnavailable or DatabaseUnavailable."""
+        """Reads a whole file. Raises NotFound, StorageUnavailable or DatabaseUnavailable."""
         file = await self.find(workspace_id, file_id)
         return b"".join([piece async for piece in self.pieces(file, 0, file.size)])
 
     async def open(self, file: StoredFile, start: int, end: int) -> AsyncGenerator[bytes, None]:
-        """As `pieces`, but reads the first one, so that a response begins only if there is one."""
+        """Opens a file as `pieces` does, but reads the first piece, so that errors come early."""
         pieces = self.pieces(file, start, end)
         first = await anext(pieces, b"")
 
@@ -197,7 +196,7 @@ class Files:
         return joined()
 
     async def pieces(self, file: StoredFile, start: int, end: int) -> AsyncGenerator[bytes, None]:
-        """The bytes [start, end) of a file. Raises NotFound or StorageUnavailable."""
+        """Yields the bytes [start, end) of a file. Raises NotFound or StorageUnavailable."""
         for number in range(start // PIECE_BYTES, -(-end // PIECE_BYTES)):
             piece = await self._in_thread(self._read_piece, file, number)
             first = number * PIECE_BYTES
@@ -246,8 +245,8 @@ class Files:
             changed = await self._in_thread(self._rotate, file)
         except NotFound:
             return False
-        found = await self._database.get(StoredFile, file_id)
-        if found is None or _is_past(found.expires_at):  # deleted during the rotation
+        row = await self._database.get(StoredFile, file_id)
+        if row is None or _is_past(row.expires_at):  # deleted during the rotation
             await self._in_thread(self._remove, file)
             return False
         return changed

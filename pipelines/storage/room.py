@@ -1,4 +1,4 @@
-"""What a workspace keeps, within its plan, and the free space of the service's disks."""
+"""Storage of workspaces within their plans, and the free space of the service's disks."""
 
 import asyncio
 import os
@@ -21,13 +21,13 @@ MEASURED_FOR_S = 1.0
 
 
 def plan_limits(session: Session, plans: PlansConfig, workspace_id: int) -> PlanLimits:
-    """The limits of the plan that the workspace is on."""
+    """Returns the limits of the workspace's plan."""
     workspace = session.get(Workspace, workspace_id)
     return plans.limits_of(workspace.plan if workspace else "")
 
 
 def use_and_limit(session: Session, plans: PlansConfig, workspace_id: int) -> tuple[int, int]:
-    """The bytes of files and saved chats that the workspace keeps, and how many its plan allows."""
+    """Returns the bytes of files and chats that a workspace keeps, and those of its plan."""
     used = stored_bytes(session, workspace_id) + bytes_of_chats(session, workspace_id)
     return used, plan_limits(session, plans, workspace_id).storage_gb * GB
 
@@ -73,7 +73,7 @@ class FreeSpace:
             raise StorageUnavailable("the disk of the service is nearly full; try again later")
 
     async def low(self) -> list[str]:
-        """The volumes with less free space than the floor, measured within the last second."""
+        """Lists volumes with less free space than the floor, measured within the last second."""
         return await self._measured.get(None, lambda: asyncio.to_thread(self._measure))
 
     def _measure(self) -> list[str]:

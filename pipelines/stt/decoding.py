@@ -1,5 +1,7 @@
-"""Decoding of the utterances of one live session: the requests to the recogniser, the languages
-that they name, and a retry on another replica."""
+"""Decodes the utterances of a live session.
+
+It makes the requests to the recogniser, chooses their languages, and retries on another replica.
+"""
 
 import asyncio
 import time
@@ -32,8 +34,8 @@ from pipelines.text.redaction import Redaction
 from pipelines.text.usual_language import UsualLanguages
 from telemetry import tracing
 
-# With its padding. To an agent the language of so little speech is that of the speech before: it
-# would be a guess. Measured in `benchmarks.stt.back_channels`: "Sí" is heard as "See you", else.
+# Samples of speech with its padding below which an agent assumes the language of the speech before,
+# because detection would guess: "Sí" becomes "See you" (`benchmarks.stt.back_channels`).
 SHORT_SAMPLES = round(1.5 * STT_SAMPLE_RATE)
 
 
@@ -63,18 +65,18 @@ class LiveUtterance:
 
     sentence_id: int
     speech_start: int
-    speech: Spans = ()  # in it, as far as it is to be decoded
-    likely_end: LikelyEnd | None = None  # after which there was no speech
+    speech: Spans = ()  # stretches of speech in the audio to decode
+    likely_end: LikelyEnd | None = None  # set while only silence has followed it
     task: asyncio.Task[Transcript] | None = None  # decodes the utterance, perhaps speculatively
     interim: asyncio.Task[None] | None = None
-    interim_at: int = 0  # position of the last interim's audio
-    is_quiet: bool = True  # as far as it was heard
+    interim_at: int = 0  # position up to which the last interim goes
+    is_quiet: bool = True  # whether the audio so far is too quiet
     committed: CommittedText = field(default_factory=CommittedText)
     voices: UtteranceVoices = field(default_factory=UtteranceVoices)
     span: "tracing.Span | None" = field(default_factory=partial(tracing.start, "utterance"))
 
     def resume(self) -> None:
-        """Speech goes on: what was begun at the likely end is in vain."""
+        """Drops the work begun at the likely end, because speech continues."""
         self.likely_end = None
         self.cancel_decoding()
 
@@ -98,36 +100,36 @@ class EndedUtterance:
     pcm: Pcm  # float32 [n]
     speech_s: float
     languages: tuple[str, ...]
-    known_at: float  # of time.monotonic()
+    known_at: float  # when the end was certain, by time.monotonic
 
 
 @dataclass(eq=False, repr=False)
 class UtteranceDecoder:
-    """Asks the recogniser."""
+    """Decoder of a session's utterances, by requests to the recogniser."""
 
     _transcriber: STTModel
     _limits: ListeningLimits
-    _tasks: TaskSet  # they get the decodings
+    _tasks: TaskSet  # run the decodings
     _options: SessionOptions
     _usual: UsualLanguages
 
     def __post_init__(self) -> None:
-        self.language = FALLBACK_LANGUAGE  # of the last utterance
+        self.language = FALLBACK_LANGUAGE  # language of the last utterance
         self.change_languages(self._options.languages)
 
     def change(self, options: SessionOptions) -> None:
-        """For decodings from now on; the languages stay."""
+        """Changes the options of later decodings, except their languages."""
         self._options = options
 
     def change_languages(self, languages: tuple[str, ...]) -> None:
-        """For decodings from now on."""
+        """Changes the languages of later decodings."""
         self.languages = languages
         self._session = SessionLanguage(self._usual.of(self._options.owner, languages))
         if languages and self.language not in languages:
             self.language = languages[0]
 
     def note_language(self, transcript: Transcript, samples: int) -> None:
-        """The next utterances are probably in the language of a final transcript."""
+        """Takes the language of a final transcript as evidence for the next utterances."""
         self.language = transcript.language
         self._session.note(transcript, samples / STT_SAMPLE_RATE)
         if transcript.scores and self._session.certain == transcript.language:
@@ -141,13 +143,14 @@ class UtteranceDecoder:
         languages: tuple[str, ...] | None = None,
         wanted_in_s: float = 0.0,
     ) -> asyncio.Task[Transcript]:
-        """Decodes float32 [n]; the text is of use in `wanted_in_s` at the earliest."""
+        """Begins to decode float32 [n], whose text is not needed before `wanted_in_s`."""
         languages = self.languages if languages is None else languages
-        asked, sounds = self._options, None
-        if asked.expected_sounds is not None and len(pcm) < SHORT_SAMPLES:
+        options = self._options
+        sounds = None
+        if options.expected_sounds is not None and len(pcm) < SHORT_SAMPLES:
             expected = self._session.certain
             languages = languages if expected is None else (expected,)
-            sounds = asked.expected_sounds(languages[0]) if len(languages) == 1 else None
+            sounds = options.expected_sounds(languages[0]) if len(languages) == 1 else None
         request = TranscriptionRequest(
             pcm=pcm,
             language=languages[0] if len(languages) == 1 else None,
@@ -155,28 +158,27 @@ class UtteranceDecoder:
             prior=self._session.prior(len(pcm) / STT_SAMPLE_RATE),
             options=DecodingOptions(
                 initial_prompt=sounds,
-                terms=asked.keyterms,
-                no_speech_threshold=asked.no_speech_threshold,
-                words=asked.words and urgency != INTERIM,
+                terms=options.keyterms,
+                no_speech_threshold=options.no_speech_threshold,
+                words=options.words and urgency != INTERIM,
             ),
             urgency=urgency,
-            # A voice agent waits for no times of words, unless speech may be missed at a pause.
+            # A voice agent does not wait for word times, unless speech may be missed at a pause.
             speech=utterance.speech
-            if urgency != INTERIM and (asked.words or len(utterance.speech) > 1)
+            if urgency != INTERIM and (options.words or len(utterance.speech) > 1)
             else (),
-            owner=asked.owner,
+            owner=options.owner,
             is_live=True,
             retry_within_s=wanted_in_s + self._limits.retry_within_s,
         )
         with tracing.current(utterance.span):
-            return self._tasks.start(self._transcribe(request, asked.initial_prompt or ""))
+            return self._tasks.start(self._transcribe(request, options.initial_prompt or ""))
 
     async def final(self, ended: EndedUtterance) -> Transcript | None:
-        """The text of an utterance; None for a click. Retries once on another replica when one was
-        lost or busy.
+        """Returns the text of an utterance; None for a click.
 
-        No retry after a slow failure: then no replica answers, and the client has waited enough.
-        Raises EngineError.
+        Retries once on another replica when a replica was lost or busy, but not after a slow
+        failure: then no replica answers, and the client has waited enough. Raises EngineError.
         """
         if (task := ended.utterance.task) is None:
             return None
@@ -189,9 +191,9 @@ class UtteranceDecoder:
         return await self.decode(ended.pcm, FINAL, ended.utterance, ended.languages)
 
     async def _transcribe(self, request: TranscriptionRequest, prompt: str) -> Transcript:
-        """The transcript, with the caller's prompt unless the request has another."""
+        """Transcribes with the caller's prompt, unless the request has another."""
         if prompt and request.options.initial_prompt is None:
-            # In a thread: the first prompt in some scripts loads 200 MB of models, for seconds.
+            # The first prompt in some scripts loads 200 MB of models, which takes seconds.
             prompt = await asyncio.to_thread(usable_prompt, prompt, request.language)
             options = replace(request.options, initial_prompt=prompt or None)
             request = replace(request, options=options)

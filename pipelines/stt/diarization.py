@@ -1,8 +1,8 @@
-"""Speaker diarization: embeddings of short windows, speaker clustering, a speaker for each word.
+"""Speaker diarization: embeds short windows, clusters speakers, and assigns one to each word.
 
-The number of speakers is not given: agglomerative clustering by average cosine distance joins
-windows while the groups are alike. The words then take the cheapest path through the speakers
-(Viterbi), where a change of speaker costs more within speech than at a pause.
+The number of speakers is unknown: agglomerative clustering by average cosine distance joins windows
+while the groups are alike. Words then take the cheapest path through the speakers (Viterbi), where
+a change of speaker costs more within speech than at a pause.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,39 +20,42 @@ from models.stt.base import Segment, Word, shifted
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine
 from pipelines.audio.segments import Spans, SpeechSegment, spans_of
 
-WINDOW_S = 1.6  # the length that the encoder was trained on
+WINDOW_S = 1.6  # length on which the encoder was trained
 HOP_S = 0.4
-MIN_WINDOW_S = 0.4  # an embedding of less is useless
-MIN_SIMILARITY = 0.7  # of the windows of one speaker, on average
-# Of the mean embeddings of one speaker with much speech, and what is taken off it, divided by the
-# seconds of speech. Chosen and measured in `benchmarks.stt.diarization`, on different speakers.
+MIN_WINDOW_S = 0.4  # shorter windows have useless embeddings
+MIN_SIMILARITY = 0.7  # average similarity of the windows of one speaker
+# Similarity of the mean embeddings of one speaker with much speech, and the allowance for doubt,
+# which is divided by the seconds of speech. Chosen and measured on different speakers
+# (`benchmarks.stt.diarization`).
 SAME_SIMILARITY = 0.8
 DOUBT = 0.18
-KNOWN_SIMILARITY, KNOWN_DOUBT = 0.75, 0.15  # the same, to a known speaker
-MIN_SPEAKER_S = 2.0  # of speech; a group with less joins another speaker
-MIN_NEW_S = 0.8  # the same where little is heard yet
-CHANGE_COST = 0.12  # of another speaker within speech, in seconds of full dissimilarity
-PAUSE_CHANGE_COST = 0.02  # the same after a pause
-FULL_PAUSE_S = 0.3  # a longer pause makes a change no likelier
-LEAST_S = 0.1  # of the length of a unit
-TURN_PAUSE_S = 0.5  # of a speaker with a channel of their own
+# The same for a speaker with a recorded voice.
+KNOWN_SIMILARITY = 0.75
+KNOWN_DOUBT = 0.15
+MIN_SPEAKER_S = 2.0  # speech of a speaker; a group with less joins another speaker
+MIN_NEW_S = 0.8  # speech of a new speaker in a live session
+CHANGE_COST = 0.12  # cost of a change of speaker within speech, in seconds of full dissimilarity
+PAUSE_CHANGE_COST = 0.02  # cost of a change after a full pause
+FULL_PAUSE_S = 0.3  # longer pauses make a change no likelier
+LEAST_S = 0.1  # shortest length assumed for a unit
+TURN_PAUSE_S = 0.5  # pause that ends a turn of a speaker with a channel of their own
 
 Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class WindowEmbeddings:
-    """The speaker embeddings of a file."""
+    """Speaker embeddings of a recording."""
 
-    windows: NDArray[np.float64]  # [k, 2], where each begins and ends, in seconds
+    windows: NDArray[np.float64]  # [k, 2], start and end of each in seconds
     embeddings: Embeddings  # [k, 256]
 
 
 @dataclass(eq=False, slots=True)
 class SpeakerVoice:
-    """What was heard of a speaker, or the recorded voice of a known one."""
+    """Voice of a speaker, from the speech so far or from a recording of a known speaker."""
 
-    total: Scores = field(repr=False)  # the sum of the embeddings, weighted by seconds
+    total: Scores = field(repr=False)  # sum of the embeddings, weighted by seconds
     seconds: float
     label: str = ""
 
@@ -63,17 +66,20 @@ class SpeakerVoice:
     def likeness(
         self, other: "SpeakerVoice", least: float = SAME_SIMILARITY, doubt: float = DOUBT
     ) -> float:
-        """Not negative: the same speaker."""
+        """Compares two voices; the same speaker if not negative."""
         allowance = doubt / self.seconds + doubt / other.seconds
         return float(self.mean @ other.mean) - least + allowance
 
     def add(self, other: "SpeakerVoice") -> None:
-        self.total, self.seconds = self.total + other.total, self.seconds + other.seconds
+        self.total = self.total + other.total
+        self.seconds += other.seconds
 
     def name_of(self, known: "Sequence[SpeakerVoice]") -> str | None:
-        """The label of the known speaker with this voice."""
-        found = {self.likeness(one, KNOWN_SIMILARITY, KNOWN_DOUBT): one.label for one in known}
-        return found[max(found)] if found and max(found) >= 0 else None
+        """Returns the label of the known speaker with this voice, if any."""
+        labels = {
+            self.likeness(voice, KNOWN_SIMILARITY, KNOWN_DOUBT): voice.label for voice in known
+        }
+        return labels[max(labels)] if labels and max(labels) >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +93,15 @@ class SpeakerUtterance:
     words: tuple[Word, ...]
 
     def shifted(self, seconds: float) -> "SpeakerUtterance":
-        """With `seconds` added to its times."""
+        """Copies the utterance with `seconds` added to its times."""
         start, end = self.start + seconds, self.end + seconds
         return replace(self, start=start, end=end, words=shifted(self.words, seconds))
 
 
 def voice_of(pcm: Pcm, vad: VADEngine, encoder: SpeakerEncoder) -> Embedding | None:
-    """The mean of what diarization compares, of float32 [n] at 16 kHz; None unless one person
-    speaks. Blocking."""
-    segment, frame = SpeechSegment(0, len(pcm)), vad.capabilities.frame_samples
+    """Computes the voice of float32 [n] at 16 kHz; None unless one person speaks. Blocking."""
+    segment = SpeechSegment(0, len(pcm))
+    frame = vad.capabilities.frame_samples
     windows = voice_windows(spans_of(vad.probabilities(pcm), frame, segment))
     embeddings = encoder.embed_pieces(pcm, windows)
     places = np.array(windows).reshape(-1, 2) / VAD_SAMPLE_RATE
@@ -104,12 +110,12 @@ def voice_of(pcm: Pcm, vad: VADEngine, encoder: SpeakerEncoder) -> Embedding | N
 
 
 def voice_windows(spans: Spans) -> Spans:
-    """The windows of a segment's spans to compute embeddings of, in samples from its start."""
+    """Windows of a segment's spans to embed, in samples from its start."""
     return tuple(window for start, end in spans for window in _windows(start, end))
 
 
 def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Windows of one size at equal distances, and one up to the end; a shorter span is one."""
+    """Yields equal windows at equal distances, and one up to the end; a short span is a window."""
     size = min(end - start, round(WINDOW_S * VAD_SAMPLE_RATE))
     if size >= MIN_WINDOW_S * VAD_SAMPLE_RATE:
         hop = round(HOP_S * VAD_SAMPLE_RATE)
@@ -123,9 +129,11 @@ def cluster_speakers(
     separator: str,
     speakers: "SpeakerLabels",
 ) -> tuple[SpeakerUtterance, ...]:
-    """The utterances of a file, or of its next part, in order. Without embeddings there is one
-    speaker."""
-    # The segment itself where the engine gave no words.
+    """Returns the utterances of a recording, or of its next part, in order.
+
+    Without embeddings there is a single speaker.
+    """
+    # A segment stands for itself where the engine gave no words.
     units = [unit for segment in segments for unit in units_of(segment.words) or [segment]]
     return utterances_of(speakers.label(units, voices), units, separator)
 
@@ -133,24 +141,24 @@ def cluster_speakers(
 def utterances_of(
     speakers: Sequence[str], units: Sequence[Segment], separator: str
 ) -> tuple[SpeakerUtterance, ...]:
-    """The utterances of units, each with its speaker's label."""
+    """Groups units by their speakers' labels into utterances."""
     utterances = []
     for speaker, group in groupby(zip(speakers, units, strict=True), key=lambda pair: pair[0]):
-        said = [unit for _, unit in group]
+        spoken = [unit for _, unit in group]
         utterances.append(
             SpeakerUtterance(
                 speaker=speaker,
-                start=said[0].start,
-                end=said[-1].end,
-                text=separator.join(unit.text for unit in said),
-                words=tuple(word for unit in said for word in unit.words),
+                start=spoken[0].start,
+                end=spoken[-1].end,
+                text=separator.join(unit.text for unit in spoken),
+                words=tuple(word for unit in spoken for word in unit.words),
             )
         )
     return tuple(utterances)
 
 
 def turns_of(speaker: str, words: Sequence[Word], separator: str) -> Iterator[SpeakerUtterance]:
-    """The speech of one speaker, a turn up to each pause of TURN_PAUSE_S."""
+    """Splits the speech of one speaker into turns at pauses of TURN_PAUSE_S."""
     pauses = (after.start - word.end > TURN_PAUSE_S for word, after in pairwise(words))
     numbers = [str(number) for number in accumulate(pauses, initial=0)][: len(words)]
     turns = utterances_of(numbers, units_of(words), separator)
@@ -158,17 +166,27 @@ def turns_of(speaker: str, words: Sequence[Word], separator: str) -> Iterator[Sp
 
 
 def speaker_letters() -> Iterator[str]:
-    """A to Z, then AA, AB and so on."""
+    """Yields A to Z, then AA, AB and so on."""
     return map("".join, chain.from_iterable(product(ascii_uppercase, repeat=n) for n in count(1)))
 
 
 def units_of(words: Sequence[Word]) -> list[Segment]:
-    """Each word as a segment."""
-    return [Segment(one.word, one.start, one.end, 0.0, 0.0, (one,)) for one in words]
+    """Makes a segment of each word."""
+    return [
+        Segment(
+            text=word.word,
+            start=word.start,
+            end=word.end,
+            avg_logprob=0.0,
+            no_speech_prob=0.0,
+            words=(word,),
+        )
+        for word in words
+    ]
 
 
 class SpeakerLabels:
-    """The speakers of one recording, or of one session, whose speech is labelled part by part."""
+    """Labels of the speakers of a recording or a session, assigned part by part."""
 
     def __init__(
         self,
@@ -176,24 +194,29 @@ class SpeakerLabels:
         least_s: float = MIN_SPEAKER_S,
         heard: Sequence[SpeakerVoice] = (),
     ) -> None:
-        """`known` speakers have their own labels, and those `heard` before keep theirs; a new
-        speaker has `least_s` of speech."""
-        self._known, self._least_s, self.heard = known, least_s, list(heard)
-        self._names = {one.label for one in known}
-        taken = self._names | {one.label for one in heard}
+        """`known` speakers have their own labels, and those `heard` before keep theirs.
+
+        A new speaker has at least `least_s` of speech.
+        """
+        self._known = known
+        self._least_s = least_s
+        self.heard = list(heard)
+        self._names = {speaker.label for speaker in known}
+        taken = self._names | {speaker.label for speaker in heard}
         letters = (label for label in speaker_letters() if label not in taken)
         self._first = next(letters)
         self._letters = chain((self._first,), letters)
 
     def label(self, units: Sequence[Segment], voices: WindowEmbeddings) -> list[str]:
-        """The label of each unit, which stays; blocking.
+        """Labels each unit, for good; blocking.
 
-        Speech without windows, as there is so little of it, is the last speaker's.
+        Speech too short for windows belongs to the last speaker.
         """
         if not units or not len(voices.windows):
             return [self.heard[-1].label if self.heard else self._first] * len(units)
-        before, found = len(self.heard), joined(self.heard, voices, self._least_s)
-        means = np.stack([one.mean for one in found])
+        before = len(self.heard)
+        groups = joined(self.heard, voices, self._least_s)
+        means = np.stack([group.mean for group in groups])
         chosen = _choose(units, voices, means)
         nearest = np.argmax(voices.embeddings @ means.T, axis=1)
         for number in np.unique(nearest):
@@ -201,44 +224,46 @@ class SpeakerLabels:
             if number < before:
                 self.heard[number].add(part)
             else:
-                found[number] = part
-        self.heard += found[before:]
-        told = [self.heard[number] for number in chosen]
-        for speaker in told:
+                groups[number] = part
+        self.heard += groups[before:]
+        speakers = [self.heard[number] for number in chosen]
+        for speaker in speakers:
             if speaker.label not in self._names:
                 name = speaker.name_of(self._known)
                 speaker.label = name or speaker.label or next(self._letters)
-        labelled = (one for one in self.heard if one.label)
-        self.heard = sorted(labelled, key=lambda one: one is told[-1])  # who speaks last
-        return [speaker.label for speaker in told]
+        labelled = (speaker for speaker in self.heard if speaker.label)
+        # The last speaker comes last.
+        self.heard = sorted(labelled, key=lambda speaker: speaker is speakers[-1])
+        return [speaker.label for speaker in speakers]
 
 
 def joined(
     speakers: Sequence[SpeakerVoice], voices: WindowEmbeddings, least_s: float
 ) -> list[SpeakerVoice]:
-    """The speakers, each with the groups of windows that are like them, and new ones.
+    """Joins groups of similar windows to the speakers, and adds new speakers.
 
-    One with less than `least_s` of speech is none, unless it is the first. Groups that are alike
-    count together: the windows of a short turn are often several small groups.
+    A new speaker has at least `least_s` of speech, except the first. Groups that are alike count
+    together, because the windows of a short turn often form several small groups.
     """
-    found = [replace(one) for one in speakers]
+    voices_so_far = [replace(speaker) for speaker in speakers]
     groups = np.zeros(len(voices.windows), np.int64)
     if len(groups) > 1:
         tree = linkage(voices.embeddings.astype(np.float64), "average", metric="cosine")
         groups = fcluster(tree, 1 - MIN_SIMILARITY, "distance").astype(np.int64)
     parts = [_part(voices, groups == group) for group in np.unique(groups)]
-    for part in sorted(parts, key=lambda one: -one.seconds):
-        nearest = max(found, key=part.likeness, default=None)
+    for part in sorted(parts, key=lambda part: -part.seconds):
+        nearest = max(voices_so_far, key=part.likeness, default=None)
         if nearest is not None and part.likeness(nearest) >= 0:
             nearest.add(part)
         else:
-            found.append(part)
+            voices_so_far.append(part)
     kept = max(1, len(speakers))
-    return found[:kept] + [one for one in found[kept:] if one.seconds >= least_s]
+    long_enough = [voice for voice in voices_so_far[kept:] if voice.seconds >= least_s]
+    return voices_so_far[:kept] + long_enough
 
 
 def _part(voices: WindowEmbeddings, mine: NDArray[np.bool_]) -> SpeakerVoice:
-    """What some of the windows, in order of their starts, have of a voice."""
+    """Computes the voice of some windows, which are in order of their starts."""
     ends = np.maximum.accumulate(voices.windows[mine, 1])
     starts = np.maximum(voices.windows[mine, 0], np.concatenate([[-np.inf], ends[:-1]]))
     seconds = float(np.maximum(voices.windows[mine, 1] - starts, 0).sum())
@@ -246,7 +271,7 @@ def _part(voices: WindowEmbeddings, mine: NDArray[np.bool_]) -> SpeakerVoice:
 
 
 def _choose(units: Sequence[Segment], voices: WindowEmbeddings, means: Scores) -> list[int]:
-    """The speakers of the units with the highest similarity, less the costs of changes."""
+    """Chooses the speakers of units with the highest similarity, less the costs of changes."""
     alike = voices.embeddings @ means.T
     middles = voices.windows.mean(axis=1)
     reaches = (voices.windows[:, 1] - voices.windows[:, 0]) / 2 + LEAST_S
@@ -254,7 +279,7 @@ def _choose(units: Sequence[Segment], voices: WindowEmbeddings, means: Scores) -
     backward: list[NDArray[np.int64]] = []
     for number, unit in enumerate(units):
         away = np.abs(middles - (unit.start + unit.end) / 2) / reaches
-        # The middle of a window counts most; a unit outside of all has the nearest.
+        # The middle of a window counts most; a unit outside all windows takes the nearest.
         weights = np.maximum(1.1 - away, 0) if away.min() < 1.1 else away == away.min()
         from_best = np.arange(len(best))
         if number:

@@ -1,4 +1,4 @@
-"""Endpointing: from the speech probabilities of frames to the utterances of a signal.
+"""Endpointing: finds the utterances of a signal by the speech probabilities of its frames.
 
 A pure state machine with hysteresis: the only clock is the number of frames. Positions are
 samples from the start of the signal. `FrameBuffer` holds the audio of those utterances.
@@ -20,7 +20,7 @@ from models.vad.base import VAD_SAMPLE_RATE
 from pipelines.audio.levels import Leveller
 from pipelines.audio.segments import Spans, SpeechSegment, spans_of
 
-LEVEL_FRAMES = 3  # the length of a pause between words; the cut is at the quietest such place
+LEVEL_FRAMES = 3  # length of a pause between words; the quietest such place is cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,7 @@ class SpeechStarted:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """A short silence, before the LikelyEnd that may follow; the utterance is [start, end) so
-    far."""
+    """A short silence, which a LikelyEnd may follow; the utterance so far is [start, end)."""
 
     start: int
     end: int
@@ -43,7 +42,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class LikelyEnd:
-    """Silence since `speech_end`: the utterance is probably [start, end)."""
+    """Silence since `speech_end`, so that the utterance is probably [start, end)."""
 
     start: int
     speech_end: int
@@ -76,17 +75,17 @@ class SilenceTurns:
     """A turn ends after a silence of a fixed length."""
 
     silence_ms: int = 500
-    padding_ms: int = 300  # of audio before the speech
-    threshold: float = 0.5  # probability of speech, at which it begins
+    padding_ms: int = 300  # audio before the speech
+    threshold: float = 0.5  # probability at which speech begins
 
 
 @dataclass(frozen=True, slots=True)
 class SemanticTurns:
-    """A turn ends soon after a complete sentence, and after `longest_wait_ms` of silence else."""
+    """A turn ends soon after a complete sentence, otherwise after `longest_wait_ms` of silence."""
 
     longest_wait_ms: int = 4000
-    complete: float = 0.5  # the probability from which it is taken for complete; at 1 none is
-    shortest_wait_ms: int = 200  # of silence that end a turn that sounds complete
+    complete: float = 0.5  # probability from which a turn counts as complete; 1 for never
+    shortest_wait_ms: int = 200  # silence that ends a turn that sounds complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +98,20 @@ TurnPolicy: TypeAlias = SilenceTurns | SemanticTurns | ManualTurns
 
 @dataclass(slots=True)
 class _OpenUtterance:
-    start: int  # samples, as all of these
+    start: int  # positions are samples
     speech_start: int
     speech_end: int
     speech_frames: int
-    likely_end: int | None = None  # the end of the audio in the LikelyEnd event
+    likely_end: int | None = None  # `end` of the LikelyEnd event
 
 
 class Endpointer:
-    """The state machine of one signal.
+    """State machine of one signal.
 
-    Each utterance gives SpeechStarted, then any number of LikelyEnd and Resumed in turn, then
-    UtteranceEnded; where asked for, Paused comes in each pause of speech. Utterances never overlap.
-    One longer than the limit is cut at its quietest recent place; what follows is an utterance of
-    its own, without another SpeechStarted.
+    Each utterance gives SpeechStarted, then LikelyEnd and Resumed alternately, then UtteranceEnded;
+    if enabled, Paused comes in each pause of speech. Utterances never overlap. An utterance longer
+    than the limit is cut at its quietest recent place; the rest is an utterance of its own, without
+    another SpeechStarted.
     """
 
     def __init__(
@@ -124,8 +123,11 @@ class Endpointer:
         whole_turns: bool = False,
         pause_ms: float = math.inf,
     ) -> None:
-        """With `whole_turns` one that reaches the limit in a pause is cut, too: only silence ends
-        it. Paused follows `pause_ms` of silence."""
+        """`pause_ms` is the silence after which Paused comes.
+
+        With `whole_turns` an utterance that reaches its limit in a pause is cut, too: only silence
+        ends a turn.
+        """
         self._config = config
         self._frame = frame_samples
         self._whole_turns = whole_turns
@@ -134,9 +136,9 @@ class Endpointer:
         self._pause_after = _samples(pause_ms / 1000)
         self._longest = max(_samples(config.max_utterance_s), 4 * LEVEL_FRAMES * frame_samples)
         self._pre_roll = _samples(config.pre_roll_ms / 1000)
-        self._position = 0  # samples heard
-        self._run = 0  # consecutive frames of speech up to now
-        self._free_from = 0  # where the last utterance ended
+        self._position = 0  # samples so far
+        self._run = 0  # consecutive frames of speech so far
+        self._free_from = 0  # end of the last utterance
         self._utterance: _OpenUtterance | None = None
         frames = int(_samples(config.cut_search_s) // frame_samples)
         self._levels: deque[tuple[int, float, bool]] = deque(maxlen=max(frames, 2 * LEVEL_FRAMES))
@@ -148,12 +150,12 @@ class Endpointer:
 
     @property
     def silent_to(self) -> int:
-        """Without an open utterance: before here no other can begin, however much was heard."""
+        """Position before which no utterance can begin any more, while none is open."""
         return self._position - self._run * self._frame
 
     @property
     def keep_from(self) -> int:
-        """The first sample that an utterance, open or to come, may still need."""
+        """First sample that an open or future utterance may still need."""
         if self._utterance is not None:
             return self._utterance.start
         return max(self._free_from, self.silent_to - self._pre_roll)
@@ -176,7 +178,7 @@ class Endpointer:
         return events
 
     def always_end_after(self, silence_ms: float) -> None:
-        """Changes the silence that ends utterances, the open one too."""
+        """Changes the silence that ends utterances, including the open one."""
         self._end_after = self._usual_end = _samples(silence_ms / 1000)
 
     def end_after(self, silence_ms: float) -> None:
@@ -200,12 +202,14 @@ class Endpointer:
             return []
         at = self._position - self._run * self._frame
         start = max(self._free_from, at - self._pre_roll, 0)
-        self._utterance = _OpenUtterance(start, at, self._position, self._run)
+        self._utterance = _OpenUtterance(
+            start=start, speech_start=at, speech_end=self._position, speech_frames=self._run
+        )
         self._levels.clear()
         return [SpeechStarted(at, start)]
 
     def _continue(self, utterance: _OpenUtterance, probability: float) -> list[Event]:
-        """During speech: any frame that may be speech continues it."""
+        """Takes a frame during speech: any that may be speech continues it."""
         if probability >= self._config.silence_threshold:
             utterance.speech_end = self._position
             utterance.speech_frames += 1
@@ -213,14 +217,18 @@ class Endpointer:
         events: list[Event] = []
         silence = self._position - utterance.speech_end
         if silence - self._frame < self._pause_after <= silence:
-            events.append(Paused(utterance.start, self._position, utterance.speech_frames))
+            frames = utterance.speech_frames
+            events.append(Paused(utterance.start, end=self._position, speech_frames=frames))
         if silence < self._likely_after:
             return events
         self._run = 0
         utterance.likely_end = self._position
         events.append(
             LikelyEnd(
-                utterance.start, utterance.speech_end, self._position, utterance.speech_frames
+                start=utterance.start,
+                speech_end=utterance.speech_end,
+                end=self._position,
+                speech_frames=utterance.speech_frames,
             )
         )
         if self._position - utterance.speech_end >= self._end_after:
@@ -228,7 +236,7 @@ class Endpointer:
         return events
 
     def _confirm_end(self, utterance: _OpenUtterance, probability: float) -> list[Event]:
-        """Silence after a likely end: only what could begin an utterance resumes it."""
+        """Takes a frame after a likely end: only what could begin an utterance resumes it."""
         self._run = self._run + 1 if probability >= self._config.speech_threshold else 0
         if self._run >= self._config.start_frames:
             utterance.likely_end = None
@@ -244,22 +252,23 @@ class Endpointer:
         ended = self._end(utterance)
         if silent or not self._whole_turns:
             return [ended]
-        self._utterance = _OpenUtterance(ended.end, ended.end, ended.end, 0)
+        end = ended.end
+        self._utterance = _OpenUtterance(end, speech_start=end, speech_end=end, speech_frames=0)
         return [replace(ended, cut=True)]
 
     def _end(self, utterance: _OpenUtterance) -> UtteranceEnded:
-        """After a likely end the audio is that of its event: only silence followed."""
+        """Ends the utterance, at its likely end if there was one: only silence followed."""
         end = self._position if utterance.likely_end is None else utterance.likely_end
         self._utterance = None
         self._end_after = self._usual_end
         self._run = 0
         self._free_from = end
         return UtteranceEnded(
-            utterance.start,
-            utterance.speech_start,
-            utterance.speech_end,
-            end,
-            utterance.speech_frames,
+            start=utterance.start,
+            speech_start=utterance.speech_start,
+            speech_end=utterance.speech_end,
+            end=end,
+            speech_frames=utterance.speech_frames,
         )
 
     def _cut(self, utterance: _OpenUtterance) -> list[Event]:
@@ -273,15 +282,20 @@ class Endpointer:
         end = levels[quietest][0]
         rest = sum(speech and position > end for position, _, speech in levels)
         ended = UtteranceEnded(
-            utterance.start,
-            utterance.speech_start,
-            min(utterance.speech_end, end),
-            end,
-            max(utterance.speech_frames - rest, 0),
+            start=utterance.start,
+            speech_start=utterance.speech_start,
+            speech_end=min(utterance.speech_end, end),
+            end=end,
+            speech_frames=max(utterance.speech_frames - rest, 0),
             cut=True,
         )
         self._free_from = end
-        self._utterance = _OpenUtterance(end, end, max(utterance.speech_end, end), rest)
+        self._utterance = _OpenUtterance(
+            start=end,
+            speech_start=end,
+            speech_end=max(utterance.speech_end, end),
+            speech_frames=rest,
+        )
         return [ended]
 
 
@@ -290,18 +304,18 @@ def _samples(seconds: float) -> int:
 
 
 class FrameBuffer:
-    """Cuts a stream into frames, and keeps those that an utterance may still need."""
+    """Buffer that cuts a stream into frames, and keeps those that an utterance may still need."""
 
     def __init__(self, frame_samples: int) -> None:
         self.size = frame_samples
         self.leveller = Leveller()
-        self._rest: Pcm = np.zeros(0, np.float32)  # not yet a frame
+        self._rest: Pcm = np.zeros(0, np.float32)  # samples of an incomplete frame
         self._kept: deque[Pcm] = deque()
-        self._probabilities: deque[float] = deque()  # of speech, of the kept frames
+        self._probabilities: deque[float] = deque()  # speech probabilities of the kept frames
         self._first = 0  # number of the first kept frame
 
     def push(self, pcm: Pcm) -> NDArray[np.float32]:
-        """The frames that `pcm` completes, float32 [n, frame_samples], levelled."""
+        """Returns the frames that `pcm` completes, float32 [n, frame_samples], levelled."""
         signal = np.concatenate([self._rest, pcm])
         whole = len(signal) // self.size * self.size
         self._rest = signal[whole:].copy()  # a view would hold the whole message
@@ -310,21 +324,21 @@ class FrameBuffer:
         return frames
 
     def note_probability(self, probability: float) -> None:
-        """That of the next frame."""
+        """Records the speech probability of the next frame."""
         self._probabilities.append(probability)
 
     def speech(self, start: int, end: int) -> Spans:
-        """Where someone speaks between two positions, in samples from the first."""
+        """Finds the speech between two positions, in samples from the first."""
         first, last = start // self.size, -(-end // self.size)
         kept = islice(self._probabilities, first - self._first, last - self._first)
         return spans_of(np.array(list(kept)), self.size, SpeechSegment(0, end - start))
 
     def padding(self) -> Pcm:
-        """The silence that completes the last frame; empty when it is complete."""
+        """Returns the silence that completes the last frame; empty when it is complete."""
         return np.zeros(-len(self._rest) % self.size, np.float32)
 
     def between(self, start: int, end: int) -> Pcm:
-        """float32 [end - start]: kept samples by their positions in the stream."""
+        """Returns kept samples by their positions in the stream, float32 [end - start]."""
         first, last = start // self.size, -(-end // self.size)
         parts = [self._kept[number - self._first] for number in range(first, last)]
         offset = first * self.size

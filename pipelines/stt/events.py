@@ -1,4 +1,4 @@
-"""The events of a live session, in the order of the protocol."""
+"""Events of a live session, in the order of the protocol."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from pipelines.text.language_names import iso_code
 class LiveSpeechStarted:
     """An utterance began."""
 
-    at_s: float  # seconds of audio, as all times of a session
-    starts_s: float = 0.0  # with the padding before the speech
+    at_s: float  # seconds of the session's audio, like all times here
+    starts_s: float = 0.0  # start including the padding before the speech
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,47 +29,50 @@ class LiveSpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class EagerTranscript:
-    """The text of an utterance that has probably ended, for a voice agent: what it does with it is
-    in vain if the speech resumes."""
+    """Text of an utterance that has probably ended, for a voice agent.
+
+    What the agent does with it is in vain if the speech resumes.
+    """
 
     text: str
     confidence: float = 1.0  # 0 to 1
-    duration_s: float = 1.0  # of the speech
-    completeness: float | None = None  # of the turn, 0 to 1, if the turn detector judged it
+    duration_s: float = 1.0  # length of the speech
+    completeness: float | None = None  # completeness of the turn, 0 to 1, if it was judged
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechResumed:
-    """Speech goes on after a probable end, for a voice agent."""
+    """Speech has continued after a probable end, for a voice agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveTranscript:
-    """The text of an utterance: a final one, or an interim one of its beginning."""
+    """Text of an utterance: a final transcript, or an interim one of its beginning."""
 
-    sentence_id: int  # increases; an interim has the one of its final
+    sentence_id: int  # increases; interims share it with their final
     final: bool
     text: str  # empty: speech without words, or a hallucination
     language: str  # ISO code
     confidence: float  # 0 to 1
-    words: tuple[Word, ...]  # of a final
+    words: tuple[Word, ...]  # finals only
     start_s: float
     duration_s: float
-    latency_s: float  # since the end of the utterance was known; of an interim: since its audio
+    latency_s: float  # since the end of the utterance was certain; for interims since their audio
     cut: bool = False  # the utterance was too long, and continues with the next sentence_id
-    committed: str = ""  # the beginning of the text that no later one takes back
-    turns: tuple[SpeakerUtterance, ...] = ()  # of a final, when speakers were asked for
+    committed: str = ""  # beginning of the text that no later transcript changes
+    turns: tuple[SpeakerUtterance, ...] = ()  # finals only, when speakers were requested
     language_probability: float = 1.0
-    is_quiet: bool = False  # of a final: so quiet that words may be missing
+    is_quiet: bool = False  # finals only: so quiet that words may be missing
 
     @property
     def speaker(self) -> str | None:
-        """Who says most of it."""
-        return max(self.turns, key=lambda one: one.end - one.start).speaker if self.turns else None
+        """Speaker of the longest turn."""
+        longest = max(self.turns, key=lambda turn: turn.end - turn.start, default=None)
+        return None if longest is None else longest.speaker
 
     @property
     def speakers(self) -> list[str]:
-        """Of each word, when speakers were asked for."""
+        """Speaker of each word, when speakers were requested."""
         return [turn.speaker for turn in self.turns for _ in turn.words]
 
 
@@ -79,7 +82,7 @@ class FailedUtterance:
 
     sentence_id: int
     error: EngineError
-    duration_s: float = 0.0  # of its audio
+    duration_s: float = 0.0  # length of its audio
 
 
 LiveEvent: TypeAlias = (
@@ -105,7 +108,7 @@ def live_transcript(
     language_probability: float = 1.0,
     is_quiet: bool = False,
 ) -> LiveTranscript:
-    """`start` and `samples` are those of the speech, at STT_SAMPLE_RATE."""
+    """Makes a transcript; `start` and `samples` are of the speech, at STT_SAMPLE_RATE."""
     return LiveTranscript(
         sentence_id=sentence_id,
         final=final,

@@ -1,4 +1,4 @@
-"""Transcription of files: decoding, speech segments, recognition in order, diarization."""
+"""Transcribes files: decodes them, finds speech, recognises segments in order, and diarizes."""
 
 import asyncio
 import math
@@ -57,15 +57,16 @@ from pipelines.text.language_names import LanguageNames, engine_codes, iso_code,
 from pipelines.text.redaction import Redaction, Redactor
 from pipelines.text.usual_language import UsualLanguages
 
-CLIP_S = 2.0, 10.05  # of a known speaker: the least, and the most with the padding of encoders
-FIRST_SEGMENTS = 4  # the first of these that is long enough, or the longest, shows the language
+# Shortest and longest clip of a known speaker, including the padding of encoders.
+CLIP_S = 2.0, 10.05
+FIRST_SEGMENTS = 4  # segments of which the first that is long enough shows the language
 ENOUGH_S = 4
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
-FALLBACK_LANGUAGE = "en"  # of a file without speech
-TRANSLATION = "en"  # the language that speech is translated to
-# The most character errors, in percent, of each grade.
+FALLBACK_LANGUAGE = "en"  # language of a file without speech
+TRANSLATION = "en"  # target language of translations
+# Most character errors of each grade, in percent.
 GOOD, FAIR = 20.0, 50.0
 
 Grade = Literal["good", "fair", "weak"]
@@ -78,7 +79,7 @@ class RecognisedLanguage:
 
 
 HeardSegment: TypeAlias = tuple[str, Segment]
-"""With the language that it was heard in."""
+"""A segment with the language in which it was recognised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +105,12 @@ class FileTranscript:
     """The text of a file. Times are seconds from its start."""
 
     text: str
-    language: str  # the code that was used; of a translation TRANSLATION
+    language: str  # code, given or detected; TRANSLATION for a translation
     confidence: float  # 0 to 1
     duration_s: float
     segments: tuple[Segment, ...]
-    utterances: tuple[SpeakerUtterance, ...] | None = None  # when speakers were asked for
-    is_quiet: bool = False  # all of it, so that words may be missing
+    utterances: tuple[SpeakerUtterance, ...] | None = None  # when speakers were requested
+    is_quiet: bool = False  # the whole file is, so that words may be missing
 
     @property
     def warnings(self) -> list[str]:
@@ -129,10 +130,10 @@ class FileTranscript:
 
 @dataclass(frozen=True, slots=True)
 class HeardText:
-    """The text that a speech segment adds to the text before it, with the space between."""
+    """Text that a speech segment adds to the text before it, with the space between."""
 
     text: str
-    end_s: float  # where the segment ends in the file
+    end_s: float  # end of the segment in the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,22 +142,22 @@ class DecodedRecording:
 
     pcm: Pcm  # float32 [n] at 16 kHz
     duration_s: float
-    request: FileRequest  # with the engine's codes of languages
+    request: FileRequest  # languages are the engine's codes
     profile: DecodingProfile
     owner: str = ""  # the tenant
     second: Pcm | None = None  # the other channel
-    speakers: SpeakerLabels | None = None  # of the parts before this one, which adds to them
-    session: SessionLanguage | None = None  # likewise
+    speakers: SpeakerLabels | None = None  # shared with the parts before this one
+    session: SessionLanguage | None = None  # shared with the parts before this one
 
     @property
     def transcribed_s(self) -> float:
-        """Of all channels."""
+        """Seconds of audio in all channels."""
         return self.duration_s * (1 if self.second is None else 2)
 
 
 @dataclass(eq=False, repr=False)
 class TranscriptionPipeline:
-    """Decodes files, finds their speech, transcribes it segment by segment, and finds speakers."""
+    """Transcription of files: decoding, speech detection, recognition and diarization."""
 
     _transcriber: STTModel
     _decoder: AudioDecoder
@@ -165,13 +166,13 @@ class TranscriptionPipeline:
     usual_languages: UsualLanguages = field(default_factory=UsualLanguages)
 
     def __post_init__(self) -> None:
-        # By tenant, and not on the default threads, which live speech needs: 12 recordings of eight
-        # minutes of one tenant kept them busy for seconds. With the priority of the gateway, five
-        # recordings of two minutes kept a chat of eight tokens waiting for 22 s.
+        # Tenants take turns on threads of their own, because live speech needs the default ones: 12
+        # recordings of eight minutes of one tenant kept those busy for seconds. At the gateway's
+        # priority, five recordings of two minutes kept a chat of eight tokens waiting for 22 s.
         self._threads = DeadlineScheduler(cores(), "recordings", niceness=MODEL_NICENESS)
 
     async def languages(self) -> list[RecognisedLanguage]:
-        """The languages of the model, by code. Raises EngineLost."""
+        """Lists the languages of the model, by code. Raises EngineLost."""
         model = await self._transcriber.describe()
         errors = dict(model.character_errors)
         return [
@@ -186,30 +187,33 @@ class TranscriptionPipeline:
         owner: Owner = "",
         most_s: float = MAX_DURATION_S,
     ) -> DecodedRecording:
-        """Decodes the file `path`, which lies in a temporary directory; then its length is known.
+        """Decodes the file `path` in a temporary directory, after which its length is known.
 
         Owners take turns (`AudioDecoder.decode`). Raises PipelineError or EngineError.
         """
         request = await self.resolve(request)
-        second, first_channel = None, 0 if request.multichannel else None
+        second = None
+        first_channel = 0 if request.multichannel else None
         decode = partial(self._decoder.decode, path, owner=owner, max_duration_s=most_s)
         audio = await decode(channel=first_channel)
         if request.multichannel:
             second = (await decode(channel=1)).pcm
         return DecodedRecording(
-            audio.pcm,
-            audio.duration_s,
-            request,
-            self.profiles[request.profile],
-            str(owner),
-            second,
+            pcm=audio.pcm,
+            duration_s=audio.duration_s,
+            request=request,
+            profile=self.profiles[request.profile],
+            owner=str(owner),
+            second=second,
         )
 
     async def known_speaker(
         self, name: str, path: Path, encoder: SpeakerEncoder, owner: Owner
     ) -> SpeakerVoice:
-        """The voice of a clip of one person, to be told by `name`. Raises InvalidAudio,
-        AudioTooLong, FileTooLarge or Overloaded."""
+        """Computes the voice of a clip of one person, who will be labelled `name`.
+
+        Raises InvalidAudio, AudioTooLong, FileTooLarge or Overloaded.
+        """
         audio = await self._decoder.decode(path, owner=owner, max_duration_s=CLIP_S[1])
         if audio.duration_s < CLIP_S[0]:
             raise InvalidAudio(f"the clip of {name!r} is shorter than {CLIP_S[0]:.0f} seconds")
@@ -219,22 +223,24 @@ class TranscriptionPipeline:
         return SpeakerVoice(voice.astype(np.float64), math.inf, name)
 
     async def resolve(self, request: FileRequest) -> FileRequest:
-        """With the model's codes of languages. Raises InvalidRequest or EngineError."""
-        language, languages = request.language, request.languages
+        """Replaces languages by the model's codes. Raises InvalidRequest or EngineError."""
+        language = request.language
+        languages = request.languages
         if language is not None or languages:
-            known = (await self._transcriber.describe()).languages
-            language = None if language is None else known_language(language, known, "language")
-            languages = tuple(known_language(one, known, "languages") for one in languages)
+            supported = (await self._transcriber.describe()).languages
+            if language is not None:
+                language = known_language(language, supported, "language")
+            languages = tuple(known_language(code, supported, "languages") for code in languages)
         return replace(request, language=language, languages=languages)
 
     async def transcribe(self, recording: DecodedRecording) -> FileTranscript:
-        """The text of a recording. Raises EngineError; cancelling stops the work."""
+        """Transcribes a recording. Raises EngineError; cancelling stops the work."""
         if recording.second is not None:
             both = (recording.pcm, recording.second)
             channels = [replace(recording, pcm=pcm, second=None) for pcm in both]
-            return _in_turns([await self.transcribe(one) for one in channels])
-        async with aclosing(self.stream(recording)) as heard:
-            async for item in heard:
+            return _in_turns([await self.transcribe(channel) for channel in channels])
+        async with aclosing(self.stream(recording)) as items:
+            async for item in items:
                 if isinstance(item, FileTranscript):
                     return item
         raise AssertionError("the last item is the transcript")
@@ -246,28 +252,32 @@ class TranscriptionPipeline:
 
         Closing it stops the work. Raises EngineError.
         """
-        loop, threads = asyncio.get_running_loop(), self._threads.executor(owner=recording.owner)
+        loop = asyncio.get_running_loop()
+        threads = self._threads.executor(owner=recording.owner)
         request = recording.request
         async with aclosing(iterate_in_thread(self._prepare(recording), threads)) as steps:
             [decoding] = [step async for step in steps if step is not None]
-        heard: list[HeardSegment] = []
+        recognised: list[HeardSegment] = []
         spoken: Counter[str] = Counter()  # samples in each language
-        growing, redaction, form = None, request.redaction, request.form
-        places, embeddings = [np.zeros((0, 2))], [np.zeros((0, EMBEDDING_SIZE), np.float32)]
+        growing = None
+        redaction = request.redaction
+        form = request.form
+        places = [np.zeros((0, 2))]
+        embeddings = [np.zeros((0, EMBEDDING_SIZE), np.float32)]
         async with aclosing(decoding.transcripts()) as transcripts:
             async for span, transcript in transcripts:
                 language = TRANSLATION if request.translate else transcript.language
                 start_s, end_s = span.start / STT_SAMPLE_RATE, span.end / STT_SAMPLE_RATE
-                found = [(language, one.shifted(start_s)) for one in transcript.segments]
-                if found:
+                segments = [(language, segment.shifted(start_s)) for segment in transcript.segments]
+                if segments:
                     spoken[language] += span.end - span.start
-                    text = _joined(found)
-                    text = separator_of(language) + text if heard else text
+                    text = _joined(segments)
+                    text = separator_of(language) + text if recognised else text
                     if redaction is not None:
                         growing = growing or Redactor(replace(redaction, language=language))
                         text = growing.push(text)
                     yield HeardText(text, end_s)
-                heard += found
+                recognised += segments
                 if transcript.voices is not None and len(transcript.voices):
                     windows = voice_windows(decoding.speech[span])
                     places.append(np.array(windows) / STT_SAMPLE_RATE + start_s)
@@ -279,21 +289,21 @@ class TranscriptionPipeline:
         given = TRANSLATION if request.translate else request.language or FALLBACK_LANGUAGE
         language = max(spoken, key=lambda code: spoken[code], default=given)
         redactor = None if redaction is None else Redactor(redaction)
-        written = await loop.run_in_executor(threads, _written, heard, form, redactor)
-        segments = tuple(segment for _, segment in written)
+        written = await loop.run_in_executor(threads, _written, recognised, form, redactor)
+        final_segments = tuple(segment for _, segment in written)
         utterances = None
         if request.speakers:
             labels = recording.speakers or SpeakerLabels(request.known)
             voices = WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))
             utterances = await loop.run_in_executor(
-                threads, cluster_speakers, segments, voices, separator_of(language), labels
+                threads, cluster_speakers, final_segments, voices, separator_of(language), labels
             )
         yield FileTranscript(
             text=_joined(written),
             language=iso_code(language),
-            confidence=confidence_of([segment for _, segment in heard]),
+            confidence=confidence_of([segment for _, segment in recognised]),
             duration_s=recording.duration_s,
-            segments=segments,
+            segments=final_segments,
             utterances=utterances,
             is_quiet=decoding.is_quiet,
         )
@@ -301,8 +311,10 @@ class TranscriptionPipeline:
     def _prepare(
         self, recording: DecodedRecording
     ) -> Generator["_FileDecoding | None", None, None]:
-        """Levels and filters the signal, and finds its speech; blocking. The last item is the
-        decoding."""
+        """Levels and filters the signal, and finds its speech; blocking.
+
+        Yields None after each step, and the decoding as the last item.
+        """
         pcm, is_quiet = levelled(recording.pcm)
         profile = recording.profile
         if profile.band_pass_hz and len(pcm) > MIN_FILTER_SAMPLES:
@@ -331,54 +343,56 @@ class TranscriptionPipeline:
 
 @dataclass(slots=True)
 class _FileDecoding:
-    """The requests of one file to the engine, at most IN_FLIGHT at once."""
+    """Requests of one file to the engine, at most IN_FLIGHT at once."""
 
     transcriber: STTModel
-    pcm: Pcm  # of the recording, filtered
+    pcm: Pcm  # filtered audio of the recording
     recording: DecodedRecording
-    speech: Mapping[SpeechSegment, Spans]  # in order; with the stretches where someone speaks
+    speech: Mapping[SpeechSegment, Spans]  # segments in order, with their stretches of speech
     session: SessionLanguage
     is_quiet: bool
 
     async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, Transcript], None]:
-        """A transcript for each segment in order.
+        """Yields a transcript for each segment in order.
 
-        Where the language is not given, a long one of the first segments is heard before the
+        Where the language is not given, a long segment among the first is transcribed before the
         others: it shows the language that a short one leaves open.
         """
         language = self.recording.request.language
-        segments, heard = list(self.speech), dict[SpeechSegment, Transcript]()
+        segments = list(self.speech)
+        done: dict[SpeechSegment, Transcript] = {}
         urgency = FINAL if len(segments) == 1 else FILE
         if language is None and segments:
             first = max(
                 segments[:FIRST_SEGMENTS],
-                key=lambda one: min(round((one.end - one.start) / STT_SAMPLE_RATE), ENOUGH_S),
+                key=lambda part: min(round((part.end - part.start) / STT_SAMPLE_RATE), ENOUGH_S),
             )
-            heard[first] = await self._transcribe(first, None, urgency)
-            found = heard[first].language
-            if heard[first].segments and self.recording.profile.terms.get(found):
-                heard[first] = await self._transcribe(first, found, urgency)
-            if first is segments[0]:  # its text is not held up by the others
-                yield segments.pop(0), heard[first]
+            done[first] = await self._transcribe(first, None, urgency)
+            detected = done[first].language
+            if done[first].segments and self.recording.profile.terms.get(detected):
+                done[first] = await self._transcribe(first, detected, urgency)
+            if first is segments[0]:  # its text need not wait for the others
+                yield segments.pop(0), done[first]
         slots = asyncio.Semaphore(IN_FLIGHT)
 
         async def transcribe_in_turn(segment: SpeechSegment) -> Transcript:
             async with slots:
-                return heard.get(segment) or await self._transcribe(segment, language, urgency)
+                return done.get(segment) or await self._transcribe(segment, language, urgency)
 
-        tasks = [asyncio.create_task(transcribe_in_turn(one)) for one in segments]
+        tasks = [asyncio.create_task(transcribe_in_turn(segment)) for segment in segments]
         try:
             for segment, task in zip(segments, tasks, strict=True):
                 yield segment, await task
         finally:
-            for task in tasks:  # of the others, when one failed
+            for task in tasks:  # stops the others when a segment has failed
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _transcribe(
         self, segment: SpeechSegment, language: str | None, urgency: int
     ) -> Transcript:
-        request, profile = self.recording.request, self.recording.profile
+        request = self.recording.request
+        profile = self.recording.profile
         terms = ", ".join(profile.terms.get(language or self.session.certain or "", ()))
         expected = TRANSLATION if request.translate else language or self.session.certain
         prompt = await asyncio.to_thread(usable_prompt, request.prompt, expected)
@@ -398,7 +412,7 @@ class _FileDecoding:
             ),
             urgency=urgency,
             owner=self.recording.owner,
-            # The order of the words of a translation is not that of the speech.
+            # Words of a translation are not in the order of the speech.
             speech=() if request.translate else self.speech[segment],
             voice_windows=voice_windows(self.speech[segment]) if request.speakers else (),
         )
@@ -409,20 +423,20 @@ class _FileDecoding:
 
 
 def _written(
-    heard: Sequence[HeardSegment], form: TranscriptStyle, redactor: Redactor | None
+    recognised: Sequence[HeardSegment], form: TranscriptStyle, redactor: Redactor | None
 ) -> list[HeardSegment]:
-    """The segments as they are shown, each in the form of its language; blocking."""
+    """Formats segments, each by the rules of its language; blocking."""
     return [
         (language, segment)
-        for language, part in groupby(heard, key=itemgetter(0))
+        for language, part in groupby(recognised, key=itemgetter(0))
         for segment in formatted(
-            Transcript(language, 1.0, tuple(one for _, one in part)), form, redactor, SPECULATIVE
+            Transcript(language, 1.0, tuple(item for _, item in part)), form, redactor, SPECULATIVE
         ).segments
     ]
 
 
 def _joined(segments: Sequence[HeardSegment]) -> str:
-    """The text, with the separators of its languages."""
+    """Joins the text of segments with the separators of their languages."""
     texts = (
         (separator_of(language) if number else "") + segment.text
         for number, (language, segment) in enumerate(segments)
@@ -431,20 +445,21 @@ def _joined(segments: Sequence[HeardSegment]) -> str:
 
 
 def _in_turns(channels: Sequence[FileTranscript]) -> FileTranscript:
-    """One transcript of the speakers of several channels."""
-    heard = next((one for one in channels if one.segments), channels[0])
-    separator = separator_of(heard.language)
+    """Merges the transcripts of several channels, each a speaker."""
+    spoken = next((channel for channel in channels if channel.segments), channels[0])
+    separator = separator_of(spoken.language)
     turns = [
         turn
-        for label, one in zip(speaker_letters(), channels, strict=False)
-        for turn in turns_of(label, one.words, separator)
+        for label, channel in zip(speaker_letters(), channels, strict=False)
+        for turn in turns_of(label, channel.words, separator)
     ]
     turns.sort(key=lambda turn: turn.start)
     segments = sorted(
-        (one for each in channels for one in each.segments), key=lambda one: one.start
+        (segment for channel in channels for segment in channel.segments),
+        key=lambda segment: segment.start,
     )
     return replace(
-        heard,
+        spoken,
         text=separator.join(turn.text for turn in turns),
         confidence=confidence_of(segments),
         segments=tuple(segments),
@@ -454,10 +469,9 @@ def _in_turns(channels: Sequence[FileTranscript]) -> FileTranscript:
 
 
 def band_passed(pcm: Pcm, band_hz: tuple[float, float]) -> Pcm:
-    """The signal, float32 [n] at 16 kHz, through a Butterworth filter forwards and backwards, so
-    without a shift of phase.
+    """Filters float32 [n] at 16 kHz by a Butterworth filter, forwards and backwards: zero phase.
 
-    In blocks: the float64 of a whole file of ten minutes took 0.4 GB.
+    Works in blocks, because the float64 of a whole file of ten minutes took 0.4 GB.
     """
     sos = butter(4, band_hz, "bandpass", fs=STT_SAMPLE_RATE, output="sos")
     filtered = np.array(pcm, np.float32)
@@ -469,25 +483,25 @@ def band_passed(pcm: Pcm, band_hz: tuple[float, float]) -> Pcm:
     return filtered
 
 
-def known_language(language: str, known: Sequence[str], field: str) -> str:
-    """The engine's code of the language in the caller's `field`, such as en for en-US.
+def known_language(language: str, supported: Sequence[str], field: str) -> str:
+    """Returns the engine's code of a language in the caller's `field`, such as en for en-US.
 
     Raises InvalidRequest.
     """
     for candidate in engine_codes(language):
-        if candidate in known:
+        if candidate in supported:
             return candidate
     raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
 
 
 def text_of(transcript: Transcript) -> str:
-    """The text of all segments."""
+    """Joins the text of all segments."""
     texts = (segment.text for segment in transcript.segments)
     return separator_of(transcript.language).join(texts)
 
 
 def confidence_of(segments: Sequence[Segment]) -> float:
-    """The mean of exp(average log-probability), weighted by duration; 0 without speech."""
+    """Averages exp(average log-probability), weighted by duration; 0 without speech."""
     seconds = sum(segment.end - segment.start for segment in segments)
     if seconds <= 0:
         return 0.0

@@ -1,5 +1,4 @@
-"""How a transcript is written: without personal data, numbers in digits, profanity masked, without
-punctuation."""
+"""Formats transcripts: masks personal data and profanity, writes digits, drops punctuation."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,14 +11,14 @@ from models.stt.base import FINAL, INTERIM, UNSPACED, Segment, Transcript, Word
 from pipelines.text.normalisation.number_words import words_for
 from pipelines.text.redaction import JOINT, MERGED, Redactor, masked
 
-MOST = 10_000  # numbers below it are known as words
+MOST = 10_000  # exclusive limit of the numbers that are recognised as words
 SMALL = 10  # numbers below it stay words where they stand alone
 LONGEST = 8  # words of a number
 
 _PROFANITY = load_yaml(ProfanityConfig, "profanity").words
 _MASK = re.compile(r"\[[A-Z_]+\]")
-# What is no part of a word. The vowel signs of Arabic and Indic scripts are no letters for `re`;
-# the signs of "$5", "50%" and "C#" are spoken.
+# Characters outside words. Vowel signs of Arabic and Indic scripts belong to words, though they are
+# no letters for `re`; the signs of "$5", "50%" and "C#" are spoken.
 _MARK = r"[^\w*%‰°#@&+$€£¥₹\u0300-\u036f\u064b-\u0652\u0900-\u0963\u0966-\u0e4e]"
 _MARKS = re.compile(f"^{_MARK}+|{_MARK}+$")
 _END = re.compile(f"{_MARK}+$")
@@ -35,51 +34,66 @@ class TranscriptStyle:
 
 
 def separator_of(language: str) -> str:
-    """The separator of words in a language: none in scripts without spaces."""
+    """Returns the separator of words in a language: none in scripts without spaces."""
     return "" if language in UNSPACED else " "
 
 
 def formatted(
-    heard: Transcript, form: TranscriptStyle, masks: Redactor | None = None, urgency: int = FINAL
+    transcript: Transcript,
+    form: TranscriptStyle,
+    masks: Redactor | None = None,
+    urgency: int = FINAL,
 ) -> Transcript:
-    """The transcript without what `masks` finds, and in that format, for languages with spaces
-    between words; may take a second at the first text of a language."""
-    transcript = _redacted(heard, masks, urgency) if masks and heard.segments else heard
+    """Masks what `masks` finds and formats the text, in languages with spaces between words.
+
+    May take a second at the first text of a language.
+    """
+    if masks and transcript.segments:
+        transcript = _redacted(transcript, masks, urgency)
     if form == TranscriptStyle():
         return transcript
-    segments = [_formatted(one, transcript.language, form) for one in transcript.segments]
+    segments = [_formatted(segment, transcript.language, form) for segment in transcript.segments]
     return replace(transcript, segments=tuple(segments))
 
 
 def _redacted(transcript: Transcript, redactor: Redactor, urgency: int) -> Transcript:
-    """With masks in texts and words, one word for each entity. Of an interim without its end, which
-    may become part of an entity; a final is remembered for the text after it."""
-    segments, separator = transcript.segments, separator_of(transcript.language)
-    said = [
+    """Masks texts and words; an entity becomes one word.
+
+    An interim loses its end, which may become part of an entity; a final is remembered for the text
+    after it.
+    """
+    segments = transcript.segments
+    separator = separator_of(transcript.language)
+    spoken = [
         (at, word)
         for at, segment in enumerate(segments)
         for word in segment.words or (Word(segment.text, segment.start, segment.end, 0.0),)
     ]
-    text = JOINT.join(word.word for _, word in said)
+    text = JOINT.join(word.word for _, word in spoken)
     redactor.redaction = replace(redactor.redaction, language=transcript.language)
     plain = text.replace(JOINT, separator or JOINT)
-    taken, found = redactor.take(plain, separator, grows=urgency == INTERIM, keeps=urgency == FINAL)
+    taken, entities = redactor.take(
+        plain, separator, grows=urgency == INTERIM, keeps=urgency == FINAL
+    )
     kept: list[list[Word]] = [[] for _ in segments]
     last = -1
-    for part in masked(text[: len(taken)].rstrip(), found).split(JOINT):
-        (at, word), last = said[last + 1], last + 1 + part.count(MERGED)
-        kept[at].append(replace(word, word=part.replace(MERGED, ""), end=said[last][1].end))
-    made = []
+    for part in masked(text[: len(taken)].rstrip(), entities).split(JOINT):
+        at, word = spoken[last + 1]
+        last += 1 + part.count(MERGED)
+        end = spoken[last][1].end
+        kept[at].append(replace(word, word=part.replace(MERGED, ""), end=end))
+    redacted = []
     for segment, words in zip(segments, kept, strict=True):
         if text := separator.join(word.word for word in words):
-            made.append(replace(segment, text=text, words=tuple(words) if segment.words else ()))
-    return replace(transcript, segments=tuple(made))
+            timed = tuple(words) if segment.words else ()
+            redacted.append(replace(segment, text=text, words=timed))
+    return replace(transcript, segments=tuple(redacted))
 
 
 def _formatted(segment: Segment, language: str, form: TranscriptStyle) -> Segment:
-    said = segment.text.split()
-    is_timed = len(segment.words) == len(said)
-    timed = segment.words if is_timed else tuple(Word(word, 0, 0, 0) for word in said)
+    spoken = segment.text.split()
+    is_timed = len(segment.words) == len(spoken)
+    timed = segment.words if is_timed else tuple(Word(word, 0, 0, 0) for word in spoken)
     if form.numerals:
         timed = tuple(_with_digits(timed, _numbers(language)))
     texts = [_written(word.word, language, form) for word in timed]
@@ -96,18 +110,19 @@ def _written(word: str, language: str, form: TranscriptStyle) -> str:
 
 
 def unpunctuated(word: str) -> str:
-    """The word without marks around it, but a mask as it is."""
+    """Removes the marks around a word; keeps a mask as it is."""
     return word if _MASK.search(word) else _MARKS.sub("", word)
 
 
 def bare_word(word: str) -> str:
-    """The same without capitals."""
+    """Removes the marks around a word and its capitals; keeps a mask as it is."""
     return word if _MASK.search(word) else unpunctuated(word).lower()
 
 
 def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Word]:
-    """The words, those that name a number in digits: the longest first."""
-    at, was_number = 0, False
+    """Writes words that name a number in digits; the longest match wins."""
+    at = 0
+    was_number = False
     while at < len(words):
         for length in range(min(LONGEST, len(words) - at), 0, -1):
             number = numbers.get(_plain(words[at : at + length]))
@@ -127,7 +142,7 @@ def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Wor
 
 
 def _plain(words: Sequence[Word]) -> str:
-    """Only the last may have a mark after it."""
+    """Normalises words for the table of numbers; a mark may follow only the last."""
     text = " ".join(word.word for word in words).casefold().replace("-", " ")
     return _END.sub("", text).replace(" and ", " ")
 
@@ -138,6 +153,6 @@ def _numbers(language: str) -> dict[str, int]:
     if not words.spells:
         return {}
     names = {words.year(year): year for year in range(1100, 2100)}
-    for kind in ("counted", "cardinal"):  # before a noun it may be another word
+    for kind in ("counted", "cardinal"):  # forms may differ before a noun
         names |= {words.read(str(number), kind): number for number in range(MOST)}
     return {_plain([Word(name, 0, 0, 0)]): number for name, number in names.items()}

@@ -20,7 +20,7 @@ _NO_WORD = re.compile(r"[\W_]+")
 
 
 class HallucinationFilter:
-    """Judges a live utterance by its amount of speech and its whole text, unlike engine guards."""
+    """Filter of live utterances by amount of speech and whole text, which engines do not know."""
 
     def __init__(self, config: HallucinationConfig) -> None:
         self._config = config

@@ -1,5 +1,6 @@
-"""The language of what is heard: the session language, one belief which each utterance changes,
-and the language of a transcript whose engine does not say it, from its text.
+"""Tracks the session language, and finds the language of a transcript from its text.
+
+The session language is a belief that each utterance changes.
 
 The belief is a hidden Markov model whose states are the languages (Rabiner, "A Tutorial on Hidden
 Markov Models and Selected Applications in Speech Recognition", 1989): speakers seldom change the
@@ -15,24 +16,27 @@ from dataclasses import replace
 from models.stt.base import LEAST_PROBABILITY, Transcript
 from pipelines.text.language_detection import detect_language, paragraph_language
 
-BY_TEXT = 0.9  # the probability of a language that only the text shows
-# Log odds that one language has of another at most, so that a change needs no more evidence than
-# this, after an hour as after a sentence.
+BY_TEXT = 0.9  # probability of a language that only the text shows
+# Cap of the log odds between two languages, so that a change needs no more evidence after an hour
+# than after a sentence.
 MOST = 4.5
-CERTAIN = 3.0  # log odds over the second from which a language is certain
-USUAL = 2.0  # log odds of the usual language before anything is heard
-# Seconds of audio, with the silence around the speech, that have no weight, and full weight.
+CERTAIN = 3.0  # log odds over the second language from which a language is certain
+USUAL = 2.0  # log odds of the usual language before any speech
+# Audio, with the silence around the speech, up to which evidence has no weight, and full weight.
 NO_EVIDENCE_S, FULL_EVIDENCE_S = 0.6, 2.4
 LEAST_WEIGHT = 0.1
 
 
-async def with_language(heard: Awaitable[Transcript], expected: str | None) -> Transcript:
-    """The transcript in one of its candidates, if it has some: in the `expected` one, that of the
-    utterance before, unless the text is clearly in another."""
-    transcript = await heard
+async def with_language(result: Awaitable[Transcript], expected: str | None) -> Transcript:
+    """Chooses one of a transcript's candidate languages, if it has any.
+
+    It is the `expected` one, that of the utterance before, unless the text is clearly in another.
+    """
+    transcript = await result
     if not transcript.candidates:
         return transcript
-    text, offered = " ".join(one.text for one in transcript.segments), set(transcript.candidates)
+    text = " ".join(segment.text for segment in transcript.segments)
+    offered = set(transcript.candidates)
     if expected in offered:
         language = await asyncio.to_thread(paragraph_language, text, offered, expected)
     else:
@@ -41,21 +45,23 @@ async def with_language(heard: Awaitable[Transcript], expected: str | None) -> T
 
 
 class SessionLanguage:
-    """The belief in each language, as log odds over those that are not named."""
+    """Belief in each language of a session, as log odds over languages that are not named."""
 
     def __init__(self, usual: str | None = None) -> None:
-        """`usual` decides while nothing is certain: that of the request or the workspace."""
+        """`usual`, the language of the request or the workspace, decides until another is
+        certain.
+        """
         self._odds: dict[str, float] = {} if usual is None else {usual: USUAL}
 
     @property
     def certain(self) -> str | None:
-        """The language, once it is certain."""
+        """Language of the session, once it is certain."""
         best, *others = sorted(self._odds.items(), key=lambda item: -item[1]) or [("", 0.0)]
         second = others[0][1] if others else 0.0
         return best[0] if best[1] - second >= CERTAIN else None
 
     def prior(self, seconds: float) -> dict[str, float]:
-        """How many times likelier each language is for an utterance of so many seconds."""
+        """Prior odds of each language for an utterance of so many seconds."""
         weight = _weight(seconds)
         return {language: math.exp(odds / weight) for language, odds in self._odds.items()}
 
@@ -70,7 +76,7 @@ class SessionLanguage:
             for language in {*self._odds, *transcript.scores}
         }
         least = max(max(odds.values()) - MOST, weight * math.log(LEAST_PROBABILITY))
-        self._odds = {language: one - least for language, one in odds.items() if one > least}
+        self._odds = {language: odd - least for language, odd in odds.items() if odd > least}
 
 
 def _weight(seconds: float) -> float:

@@ -1,7 +1,7 @@
-"""Online diarization: speaker labels of a live session, told with each final and kept.
+"""Online diarization: labels the speakers of a live session with each final, for good.
 
-Windows of speech are embedded while it is heard, so that at the end of an utterance only its last
-is left, beside the decoding of its text.
+Windows of speech are embedded as it comes, so that at the end of an utterance only the last is
+left, while its text is decoded.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from pipelines.stt.formatting import separator_of
 from pipelines.tasks import TaskSet
 from telemetry import metrics
 
-LISTEN_SAMPLES = round(0.8 * STT_SAMPLE_RATE)  # of an utterance, until windows are looked for
+LISTEN_SAMPLES = round(0.8 * STT_SAMPLE_RATE)  # new speech after which windows are embedded
 
 
 @dataclass(frozen=True, slots=True)
 class SpeakerOptions:
-    """What a session needs to label speakers; those who are known are told by name."""
+    """Options of speaker labels; known speakers are labelled by name."""
 
     encoder: SpeakerEncoder
     known: tuple[SpeakerVoice, ...] = ()
@@ -43,34 +43,36 @@ class SpeakerOptions:
 
 @dataclass(slots=True)
 class UtteranceVoices:
-    """The windows of one utterance, by their samples in the stream, and their embeddings."""
+    """Windows of one utterance, in samples of the stream, with their embeddings."""
 
     windows: list[tuple[int, int]] = field(default_factory=list)
     embeddings: dict[tuple[int, int], Embedding] = field(default_factory=dict)
-    work: asyncio.Task[None] | None = None  # the last of those that embed
-    listened_to: int = 0  # position
+    work: asyncio.Task[None] | None = None  # latest task that embeds
+    listened_to: int = 0  # position up to which windows were chosen
 
 
 class LiveSpeakers:
-    """The speakers of one session; does nothing without options."""
+    """Speakers of one session; does nothing without options."""
 
     def __init__(self, options: SpeakerOptions | None, frames: FrameBuffer, tasks: TaskSet) -> None:
-        """`tasks` get the work of `listen`."""
-        self._options, self._frames, self._tasks = options, frames, tasks
+        """`tasks` run the work of `listen`."""
+        self._options = options
+        self._frames = frames
+        self._tasks = tasks
         self._labels = SpeakerLabels(() if options is None else options.known, MIN_NEW_S)
-        self._order = asyncio.Lock()  # one thread a session
+        self._order = asyncio.Lock()  # a session uses one thread at a time
 
     def listen(self, voices: UtteranceVoices, start: int, end: int, *, ended: bool = False) -> None:
-        """Embeds what is new of the utterance from `start` up to `end`, in a thread."""
+        """Embeds the new windows of the utterance [start, end) in a thread."""
         due = ended or end >= max(voices.listened_to, start) + LISTEN_SAMPLES
         if self._options is None or not due:
             return
         voices.listened_to = end
-        found = voice_windows(self._frames.speech(start, end))
-        voices.windows = [(start + first, start + last) for first, last in found]
-        if not ended:  # the last may grow
+        windows = voice_windows(self._frames.speech(start, end))
+        voices.windows = [(start + first, start + last) for first, last in windows]
+        if not ended:  # the last window may grow
             del voices.windows[-1:]
-        if new := tuple(one for one in voices.windows if one not in voices.embeddings):
+        if new := tuple(window for window in voices.windows if window not in voices.embeddings):
             pcm = self._frames.between(new[0][0], new[-1][1])
             voices.work = self._tasks.start(self._embed(voices, pcm, new))
 
@@ -85,7 +87,7 @@ class LiveSpeakers:
                 voices.embeddings.update(zip(new, embedded, strict=True))
 
     async def label(self, voices: UtteranceVoices, final: LiveTranscript) -> LiveTranscript:
-        """The final with its turns; called in the order of the utterances."""
+        """Adds its turns to a final; called in the order of the utterances."""
         if self._options is None or not final.text:
             return final
         began = time.perf_counter()
@@ -99,11 +101,17 @@ class LiveSpeakers:
     def _turns(
         self, voices: UtteranceVoices, final: LiveTranscript
     ) -> tuple[SpeakerUtterance, ...]:
-        """Blocking: about 2 ms."""
-        whole = (final.text, final.start_s, final.start_s + final.duration_s, 0.0, 0.0)
-        units = units_of(final.words) or [Segment(*whole)]
+        """Labels a final's words; blocks for about 2 ms."""
+        whole = Segment(
+            text=final.text,
+            start=final.start_s,
+            end=final.start_s + final.duration_s,
+            avg_logprob=0.0,
+            no_speech_prob=0.0,
+        )
+        units = units_of(final.words) or [whole]
         windows = np.array(voices.windows).reshape(-1, 2) / STT_SAMPLE_RATE
         embeddings = np.array([voices.embeddings[window] for window in voices.windows])
-        heard = WindowEmbeddings(windows, embeddings.reshape(-1, EMBEDDING_SIZE))
-        labels = self._labels.label(units, heard)
+        voiced = WindowEmbeddings(windows, embeddings.reshape(-1, EMBEDDING_SIZE))
+        labels = self._labels.label(units, voiced)
         return utterances_of(labels, units, separator_of(final.language))

@@ -1,4 +1,4 @@
-"""Paid transcription and verification of files: the charge and the webhook events around them."""
+"""Paid transcription and verification of files, with charge and webhook events."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -24,7 +24,7 @@ from pipelines.webhooks.events import WebhookEvents, failure_event
 T = TypeVar("T")
 
 _FAILED: FailureEvent = partial(failure_event, "stt.failed")
-LEAST_MS = 10_000  # of audio: the price that a file needs before it is decoded, or may fail for
+LEAST_MS = 10_000  # audio whose price an account must afford before a file is decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +42,23 @@ class PaidTranscription:
         path: Path,
         asked: FileRequest,
     ) -> DecodedRecording:
-        """As `TranscriptionPipeline.open`, as far as the credit pays for the audio.
+        """Opens a file as `TranscriptionPipeline.open` does, as far as the credit pays for the
+        audio.
 
-        Sends `stt.failed` when the service fails. Raises InsufficientCredit too.
+        Sends `stt.failed` when the service fails. Also raises InsufficientCredit.
         """
         await self.check_credit(workspace_id, operation)
         channels = 1 + asked.multichannel
         async with self.events.recording(workspace_id, "stt.failed"):
-            asked = await self.pipeline.resolve(asked)  # which an unknown language fails, free
+            asked = await self.pipeline.resolve(asked)  # an unknown language fails, free of charge
             async with self._decoding(workspace_id, operation, channels) as most_s:
                 return await self.pipeline.open(path, asked, workspace_id, most_s / channels)
 
     async def check_credit(self, workspace_id: int, operation: Operation) -> None:
-        """Before a file is decoded. Raises InsufficientCredit or DatabaseUnavailable."""
+        """Checks the credit before a file is decoded.
+
+        Raises InsufficientCredit or DatabaseUnavailable.
+        """
         await self.billing.check_credit(workspace_id, "stt", LEAST_MS, operation)
 
     async def transcribe(
@@ -65,7 +69,7 @@ class PaidTranscription:
         asked: FileRequest,
         to_answer: Callable[[FileTranscript], T],
     ) -> T:
-        """The answer that `to_answer` makes from the transcript of a file.
+        """Transcribes a file; returns the answer that `to_answer` makes of the transcript.
 
         Charges for the length of the decoded audio, since headers may be wrong. Raises as
         `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
@@ -74,7 +78,7 @@ class PaidTranscription:
         charging = self._charge(workspace_id, operation, recording.transcribed_s, _FAILED)
         async with await charging as charge:
             transcript = await self.pipeline.transcribe(recording)
-            answer = to_answer(transcript)  # before the charge: its failure is not charged
+            answer = to_answer(transcript)  # its failure is not charged
             await charge.capture(
                 _milliseconds(recording.transcribed_s), _completed(charge, transcript)
             )
@@ -86,11 +90,13 @@ class PaidTranscription:
         operation: Operation,
         recording: DecodedRecording,
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
-        """As `TranscriptionPipeline.stream`; closing it early charges for the audio so far."""
+        """Streams as `TranscriptionPipeline.stream`; closing it early charges for the audio so
+        far.
+        """
         charging = self._charge(workspace_id, operation, recording.duration_s, _FAILED)
         async with await charging as charge:
-            async with aclosing(self.pipeline.stream(recording)) as heard:
-                async for item in heard:
+            async with aclosing(self.pipeline.stream(recording)) as items:
+                async for item in items:
                     if isinstance(item, HeardText):
                         charge.progress(_milliseconds(item.end_s))
                     else:
@@ -105,7 +111,7 @@ class PaidTranscription:
         decoder: AudioDecoder,
         watermarks: Watermarker,
     ) -> WatermarkDetection:
-        """What `watermarks` detects in a file, at the price of its transcription.
+        """Detects the watermark in a file, at the price of its transcription.
 
         Raises NotFound when watermarking is off, InsufficientCredit, DatabaseUnavailable, and as
         AudioDecoder.decode.
@@ -115,9 +121,9 @@ class PaidTranscription:
         async with self._decoding(workspace_id, operation) as most_s:
             audio = await decoder.decode(path, owner=workspace_id, max_duration_s=most_s)
         async with await self._charge(workspace_id, operation, audio.duration_s) as charge:
-            found = await watermarks.detect(audio, str(workspace_id))
+            detection = await watermarks.detect(audio, str(workspace_id))
             await charge.capture(charge.units)
-        return found
+        return detection
 
     def _decoding(
         self, workspace_id: int, operation: Operation, channels: int = 1
@@ -131,7 +137,7 @@ class PaidTranscription:
         duration_s: float,
         failed: FailureEvent | None = None,
     ) -> Charge:
-        # Without the credit it was decoded for nothing.
+        # Without credit the file was decoded in vain.
         async with self.billing.counted_failure(workspace_id, "stt", LEAST_MS, operation):
             charge = await self.billing.hold(
                 workspace_id,
@@ -140,7 +146,7 @@ class PaidTranscription:
                 operation,
                 failed=failed,
             )
-        # It is decoded, and worked on for some seconds.
+        # The file is decoded, and recognition takes seconds: it counts as begun.
         charge.progress(charge.units, is_sent=False)
         return charge
 

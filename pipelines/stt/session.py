@@ -1,4 +1,4 @@
-"""Live speech to text: endpointing of a stream, and the transcript of each utterance at its end.
+"""Live speech to text: splits a stream into utterances, and transcribes each at its end.
 
 Decoding is speculative: it begins when speech has probably ended, before that is certain. If
 no more speech follows, the text is ready at the moment when the utterance ends.
@@ -54,14 +54,14 @@ from telemetry import metrics, tracing
 logger = logging.getLogger(__name__)
 
 BATCH_FRAMES = 32  # about 1 s; longer audio is processed in steps, so that other sessions run
-INLINE_FRAMES = 12  # at 0.06 to 0.09 ms each under 1 ms: a thread would cost more
+INLINE_FRAMES = 12  # under 1 ms at 0.06 to 0.09 ms each; a thread would cost more
 
 
 Emit: TypeAlias = Callable[[LiveEvent], Awaitable[None]]
 
 
 class LiveSession:
-    """One session. `accept_pcm` and `finish` are never concurrent; `run` runs beside them."""
+    """A live session. `accept_pcm` and `finish` are never concurrent; `run` runs beside them."""
 
     def __init__(
         self, pipeline: "LiveTranscriptionPipeline", options: SessionOptions, emit: Emit
@@ -83,7 +83,7 @@ class LiveSession:
         )
         self._position = 0
         self._sentences = 0
-        self._closed = 0  # utterances
+        self._closed = 0  # number of ended utterances
         self._utterance: LiveUtterance | None = None
         self._ended: asyncio.Queue[EndedUtterance] = asyncio.Queue()
         self._backlog_s = 0.0  # audio of ended utterances without a transcript
@@ -97,13 +97,13 @@ class LiveSession:
         )
 
     def unheard_s(self, accepted_s: float) -> float:
-        """Of so many seconds of audio, those whose text has not been emitted."""
+        """Seconds of the accepted audio whose text has not been emitted."""
         done = self._position if self._utterance is None else self._utterance.speech_start
         return max(accepted_s - done / STT_SAMPLE_RATE, 0.0) + self._backlog_s
 
     @property
     def silent_to_s(self) -> float:
-        """Without an open utterance: before here no other can begin."""
+        """Position before which no utterance can begin any more, while none is open."""
         return self._endpointer.silent_to / STT_SAMPLE_RATE
 
     @property
@@ -112,14 +112,14 @@ class LiveSession:
         return self._frames.leveller.is_quiet
 
     def change_languages(self, languages: tuple[str, ...]) -> None:
-        """Codes of the engine for utterances that end from now on; empty detects the language."""
+        """Sets the engine's codes for utterances that end from now on; empty detects."""
         self._decoder.change_languages(languages)
-        if self._utterance is not None:  # the decoding in progress is for other languages
+        if self._utterance is not None:  # decodings in progress are for other languages
             self._utterance.cancel_interim()
             self._utterance.cancel_decoding()
 
     def change(self, options: SessionOptions) -> None:
-        """Other key terms, form, interims, or wait of semantic turns, for what follows."""
+        """Changes key terms, style, interims, or the wait of semantic turns from now on."""
         self._options = options
         self._decoder.change(options)
         if isinstance(options.turns, SemanticTurns):
@@ -134,17 +134,20 @@ class LiveSession:
             await self._accept_step(pcm[start : start + step])
 
     async def commit(self) -> int:
-        """Ends the utterance now; without speech its text is empty. Its sentence_id."""
+        """Ends the utterance now and returns its sentence_id; without speech its text is empty."""
         before = self._closed
         await self._end_now()
         if self._closed == before:
             self._open_utterance(self._position)
             at = self._position
-            await self._handle(UtteranceEnded(at, at, at, at, speech_frames=0))
+            nothing = UtteranceEnded(
+                start=at, speech_start=at, speech_end=at, end=at, speech_frames=0
+            )
+            await self._handle(nothing)
         return self._sentences
 
     def clear(self) -> None:
-        """Forgets an open utterance."""
+        """Discards an open utterance."""
         self._endpointer.reset()
         if self._utterance is not None:
             self._utterance.cancel_interim()
@@ -203,7 +206,8 @@ class LiveSession:
         self._begin_interim()
         if (utterance := self._utterance) is not None:
             utterance.is_quiet &= self.is_quiet
-            first, ended = self._endpointer.keep_from, utterance.likely_end is not None
+            first = self._endpointer.keep_from
+            ended = utterance.likely_end is not None
             self._speakers.listen(utterance.voices, first, self._position, ended=ended)
         self._frames.forget_before(self._endpointer.keep_from)
 
@@ -252,7 +256,7 @@ class LiveSession:
         return self._hallucinations.is_too_short(speech_frames * self._frame_s)
 
     def _resume(self, utterance: LiveUtterance) -> None:
-        """Speech goes on: the text up to here is an interim one."""
+        """Continues an utterance: the text decoded at its likely end becomes an interim."""
         event, decoding = utterance.likely_end, utterance.task
         if event is None or decoding is None or self._options.interim_ms is None:
             utterance.resume()
@@ -295,7 +299,7 @@ class LiveSession:
         event: LikelyEnd,
         judged: asyncio.Task[float | None] | None,
     ) -> None:
-        """The speculative text, if it is ready while the end is still uncertain."""
+        """Emits the speculative text, if it is ready while the end is still uncertain."""
         try:
             transcript = await asyncio.shield(task)
         except EngineError:
@@ -305,12 +309,12 @@ class LiveSession:
         if self._hallucinations.is_hallucination(transcript, speech_s):
             return
         confidence = confidence_of(transcript.segments)
-        shown = await self._written(transcript, SPECULATIVE)
+        styled = await self._styled(transcript, SPECULATIVE)
         if utterance.likely_end is event:
-            await self._emit(EagerTranscript(text_of(shown), confidence, speech_s, completeness))
+            await self._emit(EagerTranscript(text_of(styled), confidence, speech_s, completeness))
 
     async def _emit_final(self, ended: EndedUtterance) -> None:
-        """Emits the final transcript of one utterance, or that its decoding failed."""
+        """Emits the final transcript of an utterance, or the failure of its decoding."""
         try:
             transcript = await self._decoder.final(ended)
         except EngineError as error:
@@ -326,8 +330,8 @@ class LiveSession:
         ):
             self._decoder.note_language(transcript, len(ended.pcm))
             start_s = event.start / STT_SAMPLE_RATE
-            shown = await self._written(transcript, FINAL)
-            segments = [segment.shifted(start_s) for segment in shown.segments]
+            styled = await self._styled(transcript, FINAL)
+            segments = [segment.shifted(start_s) for segment in styled.segments]
         latency_s = time.monotonic() - ended.known_at
         language = transcript.language if transcript else self._decoder.language
         final = live_transcript(
@@ -344,26 +348,30 @@ class LiveSession:
         )
         await self._emit_revised(ended.utterance, final)
 
-    async def _emit_revised(self, utterance: LiveUtterance, heard: LiveTranscript) -> None:
-        """An agent waits for the text of its turns, so that none is committed before."""
-        if self._options.turns is None:
-            heard = utterance.committed.revise(heard)
-        if heard.final:
-            heard = await self._speakers.label(utterance.voices, heard)
-            metrics.stt_final_seconds.observe(heard.latency_s)
-            metrics.stt_utterances.labels("text" if heard.text else "empty").inc()
-        await self._emit(heard)
+    async def _emit_revised(self, utterance: LiveUtterance, transcript: LiveTranscript) -> None:
+        """Emits a transcript with its committed text and speakers.
 
-    async def _written(self, transcript: Transcript, urgency: int) -> Transcript:
-        """The transcript as it is shown."""
+        An agent waits for the whole text of its turns, so none is committed before.
+        """
+        if self._options.turns is None:
+            transcript = utterance.committed.revise(transcript)
+        if transcript.final:
+            transcript = await self._speakers.label(utterance.voices, transcript)
+            metrics.stt_final_seconds.observe(transcript.latency_s)
+            metrics.stt_utterances.labels("text" if transcript.text else "empty").inc()
+        await self._emit(transcript)
+
+    async def _styled(self, transcript: Transcript, urgency: int) -> Transcript:
+        """Formats and redacts a transcript."""
         form = self._options.form
         if self._redactor is None and form == TranscriptStyle():
             return transcript
         return await asyncio.to_thread(formatted, transcript, form, self._redactor, urgency)
 
     def _begin_interim(self) -> None:
-        """At most one in flight, and none while an earlier text or a likely end is decoded."""
-        utterance, interim_ms = self._utterance, self._options.interim_ms
+        """Begins an interim if it is due and nothing else of the utterance is being decoded."""
+        utterance = self._utterance
+        interim_ms = self._options.interim_ms
         if utterance is None or interim_ms is None or utterance.task is not None:
             return
         if utterance.interim is not None or self._backlog_s > 0 or not self._endpointer.speaking:
@@ -379,17 +387,18 @@ class LiveSession:
     async def _emit_interim(
         self, utterance: LiveUtterance, decoding: asyncio.Task[Transcript]
     ) -> None:
-        samples, since = utterance.interim_at - utterance.speech_start, time.monotonic()
+        samples = utterance.interim_at - utterance.speech_start
+        since = time.monotonic()
         try:
             transcript = await decoding
             speech_s = samples / STT_SAMPLE_RATE
             if not self._hallucinations.is_hallucination(transcript, speech_s):
-                shown = await self._written(transcript, INTERIM)
-                if not shown.segments:
+                styled = await self._styled(transcript, INTERIM)
+                if not styled.segments:
                     return
                 interim = live_transcript(
                     utterance.sentence_id,
-                    shown.segments,
+                    styled.segments,
                     transcript.language,
                     final=False,
                     start=utterance.speech_start,
@@ -399,19 +408,19 @@ class LiveSession:
                 await self._emit_revised(utterance, interim)
         except EngineError as error:  # the final follows, or reports the failure
             logger.debug("interim_failed", extra={"code": error.code})
-        finally:  # after it was emitted: no other begins while the client does not read
+        finally:  # only once emitted, so that none begins while the client does not read
             if utterance.interim is asyncio.current_task():
                 utterance.interim = None
 
 
 @dataclass(eq=False, repr=False)
 class LiveTranscriptionPipeline:
-    """The parts that all live sessions of a gateway share: recogniser, detector and limits."""
+    """Parts that all live sessions of a gateway share, such as recogniser, detector and limits."""
 
     transcriber: STTModel
     vad: VADEngine
     config: ListeningConfig
-    # For semantic turns; it is called in threads, and may load it at the first.
+    # Returns the detector of semantic turns; called in threads, and may load it at first.
     turn_detector: Callable[[], TurnDetectionEngine] | None = None
     usual_languages: UsualLanguages = field(default_factory=UsualLanguages)
 
@@ -420,6 +429,9 @@ class LiveTranscriptionPipeline:
         self.hallucinations = HallucinationFilter(self.config.rejection)
 
     async def engine_languages(self, codes: tuple[str, ...]) -> tuple[str, ...]:
-        """The engine's codes of languages, each once. Raises InvalidRequest or EngineLost."""
-        known = (await self.transcriber.describe()).languages
-        return tuple(dict.fromkeys(known_language(code, known, "languages") for code in codes))
+        """Returns the engine's codes of languages, without repetitions.
+
+        Raises InvalidRequest or EngineLost.
+        """
+        supported = (await self.transcriber.describe()).languages
+        return tuple(dict.fromkeys(known_language(code, supported, "languages") for code in codes))

@@ -1,4 +1,4 @@
-"""Subtitles (SubRip and WebVTT) of words with times."""
+"""Writes subtitles (SubRip and WebVTT) of words with times."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ SENTENCE_ENDS = (".", "!", "?", "。", "！", "？", "।", "؟")
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """A subtitle: the text on the screen at one time."""
+    """A subtitle: text that is on the screen together."""
 
     start: float  # seconds
     end: float
@@ -23,11 +23,11 @@ class Cue:
 
 
 Turns = Iterable[tuple[str | None, Sequence[Word]]]
-"""The words of each speaker's turn; the speaker is None where speakers are not known."""
+"""Words of each speaker's turn; the speaker is None where speakers are not known."""
 
 
 def to_srt(turns: Turns, separator: str = " ") -> str:
-    """SubRip. `separator` stands between words: nothing in languages without spaces."""
+    """Writes SubRip. `separator` stands between words; it is empty in languages without spaces."""
     return "".join(
         f"{number}\n{clock_time(cue.start, ',')} --> {clock_time(cue.end, ',')}\n"
         f"{f'{cue.speaker}: ' if cue.speaker else ''}{cue.text}\n\n"
@@ -36,7 +36,7 @@ def to_srt(turns: Turns, separator: str = " ") -> str:
 
 
 def to_vtt(turns: Turns, separator: str = " ") -> str:
-    """WebVTT, with the speakers as voices."""
+    """Writes WebVTT, with the speakers as voices."""
     cues = (
         f"{clock_time(cue.start, '.')} --> {clock_time(cue.end, '.')}\n"
         f"{f'<v {escape(cue.speaker)}>' if cue.speaker else ''}{escape(cue.text, quote=False)}\n\n"
@@ -60,14 +60,14 @@ def _cues(turns: Turns, separator: str) -> Iterable[Cue]:
 def _full(line: list[Word], word: Word, separator: str) -> bool:
     return (
         word.end - line[0].start > MAX_CUE_S
-        or len(separator.join(one.word for one in [*line, word])) > MAX_CUE_CHARACTERS
+        or len(separator.join(part.word for part in [*line, word])) > MAX_CUE_CHARACTERS
         or word.start - line[-1].end > MAX_PAUSE_S
         or line[-1].word.endswith(SENTENCE_ENDS)
     )
 
 
 def clock_time(seconds: float, mark: str) -> str:
-    """As in 01:02:03.456, with the mark of the format."""
+    """Formats a time as 01:02:03.456, with the decimal mark of the format."""
     milliseconds = round(seconds * 1000)
     minutes, rest = divmod(milliseconds, 60_000)
     return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02}{mark}{rest % 1000:03}"

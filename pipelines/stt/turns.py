@@ -1,4 +1,4 @@
-"""How a live session finds the ends of turns."""
+"""Finds the ends of turns in a live session."""
 
 import asyncio
 import logging
@@ -25,20 +25,20 @@ from pipelines.text.unfinished import is_unfinished
 
 logger = logging.getLogger(__name__)
 
-# Of silence, after which the text is decoded on suspicion: the answer begins as much sooner as it
-# is less, and its word error rate is that of longer ones (`configs/listening.yaml`).
+# Silence after which the text is decoded speculatively. The answer begins the sooner, the less this
+# is, and the word error rate is that of longer silences (`configs/listening.yaml`).
 LIKELY_END_MS = 96
-# Of silence, after which the turn detector is asked: its 30 ms are over when the recogniser begins,
-# and what it hears is as telling as at the likely end. Both at once would slow each other.
+# Silence after which the turn detector runs: its 30 ms are over when the recogniser begins, and the
+# audio tells as much as at the likely end. Running both at once would slow each other.
 PAUSE_MS = 64
-INCOMPLETE = 0.01  # at which a turn is waited for as long as it may
-UNFINISHED = 0.02  # at most, of a text that looks unfinished
+INCOMPLETE = 0.01  # completeness at which a turn gets the longest wait
+UNFINISHED = 0.02  # cap of the completeness of a text that looks unfinished
 
 
 def end_ms(completeness: float, turns: SemanticTurns, *, unfinished: bool = False) -> float:
-    """The silence that ends a turn, by the probability that it is complete, and by its text.
+    """Returns the silence that ends a turn, from its completeness and its text.
 
-    It grows geometrically with the odds that the user goes on.
+    It grows geometrically with the odds that the user continues.
     """
     if unfinished:
         completeness = min(completeness, UNFINISHED)
@@ -57,14 +57,16 @@ def _log_odds(probability: float) -> float:
 
 @dataclass(eq=False, repr=False)
 class TurnJudge:
-    """Judges the likely ends of one session's turns. The turn detector is called in threads, and
-    may be loaded at the first."""
+    """Judge of the likely ends of one session's turns.
+
+    The turn detector is called in threads, and may be loaded by the first call.
+    """
 
     _turn_detector: Callable[[], TurnDetectionEngine] | None
     _endpointer: Endpointer
     _tasks: TaskSet
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)  # one question at a time
-    _question: asyncio.Task[float | None] | None = None  # of the last pause
+    _question: asyncio.Task[float | None] | None = None  # judges the last pause
 
     def ask(self, pcm: Pcm) -> None:
         """Begins to judge a turn that pauses, float32 [n] at 16 kHz."""
@@ -73,10 +75,13 @@ class TurnJudge:
     async def judge(
         self, utterance: LiveUtterance, event: LikelyEnd, turns: SemanticTurns
     ) -> float | None:
-        """Ends the utterance the sooner, the more it sounds complete, but when its text is known:
-        nothing could be answered before, so that waiting costs no time. The probability that it is
-        complete, if there is one."""
-        question, unfinished = self._question, False
+        """Ends the utterance the sooner, the more complete it sounds, but not before its text.
+
+        Without the text nothing could be answered, so waiting for it costs no time. Returns the
+        probability that the turn is complete, if it was judged.
+        """
+        question = self._question
+        unfinished = False
         if question is None:
             return None
         if (decoding := utterance.task) is not None:
@@ -92,8 +97,11 @@ class TurnJudge:
         return min(completeness, UNFINISHED) if unfinished else completeness
 
     async def _ask(self, pcm: Pcm) -> float | None:
-        """The probability that the turn is complete; None when it went on meanwhile, or the turn
-        detector failed: then only silence ends the turn."""
+        """Returns the probability that the turn is complete.
+
+        None when the turn continued meanwhile, or the turn detector failed: then only silence ends
+        the turn.
+        """
         detector = self._turn_detector
         assert detector is not None, "semantic turns need a turn detector"
         async with self._asking:
@@ -109,7 +117,10 @@ class TurnJudge:
 def open_endpointer(
     config: EndpointingConfig, frame_samples: int, turns: TurnPolicy | None, utterance_end_ms: float
 ) -> Endpointer:
-    """The endpointer of a session; without turns, utterances end after `utterance_end_ms`."""
+    """Opens the endpointer of a session.
+
+    Without turns, utterances end after `utterance_end_ms`.
+    """
     pause_ms = math.inf
     match turns:
         case SilenceTurns():
@@ -122,7 +133,8 @@ def open_endpointer(
             }
             config = config.model_copy(update=changed)
         case SemanticTurns():
-            utterance_end_ms, pause_ms = turns.longest_wait_ms, PAUSE_MS
+            utterance_end_ms = turns.longest_wait_ms
+            pause_ms = PAUSE_MS
             config = config.model_copy(update={"likely_end_ms": LIKELY_END_MS})
         case ManualTurns():
             utterance_end_ms = math.inf

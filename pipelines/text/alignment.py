@@ -30,26 +30,26 @@ class SourceWord:
 
 
 def align(units: Sequence[Unit], spoken: str, language: str) -> tuple[SourceWord, ...]:
-    """The words of `units` with their spans in `spoken`, in order.
+    """Finds the words of `units` with their spans in `spoken`, in order.
 
-    A unit that is not spoken (a lone dash, an emoji) is left out. Units that are spoken as one word
-    share its span in proportion to their length.
+    A unit that is not spoken (a lone dash, an emoji) is left out. Units that are spoken as a single
+    word share its span in proportion to their length.
     """
-    heard = [unit for unit in units if _is_spoken(unit.clean_text, language)]
+    audible = [unit for unit in units if _is_spoken(unit.clean_text, language)]
     tokens = [(start, end) for start, end in spans(spoken) if is_speakable(spoken[start:end])]
-    if not heard or not tokens:
+    if not audible or not tokens:
         return ()
     bounds: list[tuple[int, int]] = []
-    for group in _groups(heard, [_key(spoken[start:end]) for start, end in tokens], language):
-        weights = [_weight(heard[unit].clean_text) for unit in group.units]
+    for group in _groups(audible, [_key(spoken[start:end]) for start, end in tokens], language):
+        weights = [_weight(audible[unit].clean_text) for unit in group.units]
         bounds += _share(weights, [tokens[token] for token in group.tokens])
     words: list[SourceWord] = []
     next_start = len(spoken)
     for unit in reversed(units):
         if unit.mark:
             start, end = next_start, min(next_start + 1, len(spoken))
-        elif heard and unit is heard[-1]:
-            heard.pop()
+        elif audible and unit is audible[-1]:
+            audible.pop()
             start, end = bounds.pop()
             next_start = start
         else:
@@ -64,7 +64,7 @@ def _is_spoken(text: str, language: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _alone(text: str, language: str) -> str:
-    """One unit normalised without its context."""
+    """Normalises a unit without its context."""
     return normalise(text, language)
 
 
@@ -78,45 +78,46 @@ def _weight(text: str) -> int:
 
 @dataclass(slots=True)
 class _Group:
-    """Units and the spoken tokens that stand for them together; indexes, in order."""
+    """Units and the spoken tokens that stand for them together, as indexes in order."""
 
     units: list[int]
     tokens: list[int]
 
 
-def _groups(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[_Group]:
-    """Every unit with its own tokens, and with a share of the unmatched ones next to them.
+def _groups(audible: Sequence[Unit], keys: Sequence[str], language: str) -> list[_Group]:
+    """Assigns tokens to units; unmatched tokens are shared by the units next to them.
 
     Each unit, normalised without its context, is compared with the tokens.
     """
     present = set(keys)
     alone: list[str] = []
     unit_of: list[int] = []
-    as_written: set[int] = set()  # units that are spoken as they are, and as nothing more
-    for index, unit in enumerate(heard):
+    as_written: set[int] = set()  # units that are spoken exactly as written
+    for index, unit in enumerate(audible):
         key = _key(unit.clean_text)
-        said = [key]
+        unit_keys = [key]
         is_word = key in present and key.isalpha() and unit.clean_text[0] not in "#@"
-        # With a full stop it may be an abbreviation, whose letters are a word elsewhere.
+        # With a full stop it may be an abbreviation, whose letters may be another word.
         if not is_word or unit.clean_text.endswith("."):
             words = _alone(unit.clean_text[:LONGEST_RUN], language)
-            said = [_key(words[start:end]) for start, end in spans(words)]
-        if is_word and said == [key]:
+            unit_keys = [_key(words[start:end]) for start, end in spans(words)]
+        if is_word and unit_keys == [key]:
             as_written.add(index)
-        alone += said
-        unit_of += [index] * len(said)
-    owners: list[int | None] = [None] * len(keys)  # the unit that each token belongs to; in order
+        alone += unit_keys
+        unit_of += [index] * len(unit_keys)
+    owners: list[int | None] = [None] * len(keys)  # unit of each token, in order
     for block in _anchors(alone, keys):
         owners[block.b : block.b + block.size] = unit_of[block.a : block.a + block.size]
-    as_written.add(len(heard))  # the end
+    as_written.add(len(audible))  # the end
     groups: list[_Group] = []
     next_unit = 0
     loose: list[int] = []
-    for token, owner in enumerate([*owners, len(heard)]):
+    for token, owner in enumerate([*owners, len(audible)]):
         if owner is None:
             loose.append(token)
             continue
-        between, loose = _Group(list(range(next_unit, owner)), loose), []
+        between = _Group(list(range(next_unit, owner)), loose)
+        loose = []
         next_unit = owner + 1
         if between.units and between.tokens:
             groups.append(between)
@@ -128,14 +129,17 @@ def _groups(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[_
             between = _Group([], [])
         if groups and groups[-1].units[-1] == owner:
             groups[-1].tokens.append(token)
-        elif owner < len(heard):
+        elif owner < len(audible):
             groups.append(_Group([*between.units, owner], [*between.tokens, token]))
     return groups
 
 
 def _anchors(alone: Sequence[str], keys: Sequence[str]) -> Iterator[Match]:
-    """What is the same in both, less a single word that belongs elsewhere: one that leaves
-    FAR_WORDS more of one on its one side, and of the other on its other side."""
+    """Yields matching blocks, except single words that match by chance.
+
+    Such a word leaves at least FAR_WORDS more words of one text on one side, and of the other text
+    on the other side.
+    """
     blocks = SequenceMatcher(None, alone, keys, autojunk=False).get_matching_blocks()
     around = zip([Match(0, 0, 0), *blocks[:-1]], blocks, [*blocks[1:], blocks[-1]], strict=True)
     for before, block, after in around:
@@ -146,18 +150,18 @@ def _anchors(alone: Sequence[str], keys: Sequence[str]) -> Iterator[Match]:
             yield block
 
 
-def _share(weights: Sequence[int], said: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _share(weights: Sequence[int], tokens: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Cuts consecutive tokens into one span per weight, between tokens where there are enough."""
     if len(weights) == 1:
-        return [(said[0][0], said[-1][1])]
+        return [(tokens[0][0], tokens[-1][1])]
     total = sum(weights)
     passed = [0, *accumulate(weights)]
-    if len(said) >= len(weights):
+    if len(tokens) >= len(weights):
         cuts = [0]
         for index in range(1, len(passed)):
-            ideal = round(passed[index] / total * len(said))
+            ideal = round(passed[index] / total * len(tokens))
             left = len(weights) - index
-            cuts.append(min(max(ideal, cuts[-1] + 1), len(said) - left))
-        return [(said[first][0], said[last - 1][1]) for first, last in pairwise(cuts)]
-    start, length = said[0][0], said[-1][1] - said[0][0]
+            cuts.append(min(max(ideal, cuts[-1] + 1), len(tokens) - left))
+        return [(tokens[first][0], tokens[last - 1][1]) for first, last in pairwise(cuts)]
+    start, length = tokens[0][0], tokens[-1][1] - tokens[0][0]
     return list(pairwise(start + length * part // total for part in passed))

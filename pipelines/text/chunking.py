@@ -1,9 +1,9 @@
-"""Chunking: cuts a text lazily into chunks, one for each call of an engine, with their languages.
+"""Chunking: cuts a text lazily into chunks with their languages, each for one call of an engine.
 
 A text is read in blocks, so that the first chunk of a long text is ready as soon as that of a short
-one. A sentence that is too long is cut where the cut is inaudible: at clauses, else between words
-that may be separated. A cut comes before a conjunction or preposition, never between an article,
-number or name and the word that belongs to it.
+one. A sentence that is too long is cut where that is inaudible: at clauses, else between words that
+may be separated. A cut comes before a conjunction or preposition, never between an article, number
+or name and the word that belongs to it.
 """
 
 import re
@@ -29,23 +29,22 @@ from pipelines.text.segmentation import (
 from pipelines.text.spoken_length import DIGIT, WIDE_LETTER, spoken_length
 
 MAX_CHUNK_LENGTH = 300  # by `spoken_length`; quality and latency of engines are best below
-FULL = 160  # from here on a chunk may be a whole sentence
+FULL = 160  # target length from which a chunk may be a whole sentence
 MIN_FIRST_LENGTH = 8
 _LONG = 120  # a shorter sentence of an unknown language is not cut between arbitrary words
-_NUMBER_SLACK = 2.0  # how much longer than its target a short chunk with numbers may be when spoken
-
-LONG_FIGURE = 5 * DIGIT  # long enough for a breath before it
+_NUMBER_SLACK = 2.0  # factor by which the speech of a chunk with numbers may exceed its target
+LONG_FIGURE = 5 * DIGIT  # long enough to deserve a breath before it
 LEAST_TAIL = 12  # letters that the second part keeps at least
 _LOOK_BACK = 32  # characters searched for the start of a letter
 
-_CLOSING_SIGNS = frozenset("$€£¥₹%")  # written after a figure as a word would be
+_CLOSING_SIGNS = frozenset("$€£¥₹%")  # stand after a figure like a word
 _GAP = re.compile(r"\s+|[，、；：。！？](?=[^\s”’」』）》\d])")
 _TOKEN = re.compile(r"\S{1,40}")
 _CLAUSE_MARKS = frozenset(",;:،؛，；：、–—…।॥؟۔。！？!?")
 _PHRASE_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # a space ends a clause
 _CLOSERS = "\"'”’»)]}」』）》"
 _OPENERS = "\"'“‘„«([{「『（《¿¡"
-# Hindi, Marathi and Urdu words that belong to the one before: postpositions and auxiliaries.
+# Hindi, Marathi and Urdu postpositions and auxiliaries, which belong to the word before.
 _POSTPOSITIONS = frozenset(
     "है हैं था थी थे हूँ हूं हो में से को का की के पर ने तक भी ही रहा रही रहे गया गई गए लिए साथ आहे आहेत ला".split()
 )
@@ -59,15 +58,16 @@ class TextChunk:
     ends_sentence: bool = True
     ends_paragraph: bool = False
     language: str = "en"  # ISO 639-1 code of `text`
-    words: tuple[SourceWord, ...] = ()  # of the caller, when requested
-    # Characters of the caller's text up to its end; a little less where cleaning removed some.
+    words: tuple[SourceWord, ...] = ()  # words of the caller, when requested
+    # Characters of the caller's text up to the chunk's end; a little less where cleaning removed
+    # some.
     text_end: int = field(default=0, compare=False)
-    phonemes: Phonemes = ()  # those that are given, of spans of `text`
-    passage: int = 0  # its number
+    phonemes: Phonemes = ()  # given phonemes of spans of `text`
+    passage: int = 0  # number of its passage
 
 
 class Rank(IntEnum):
-    """How inaudible a cut is; the value is its cost in letters off the ideal length."""
+    """Quality of a cut; the value is its cost in letters off the ideal length."""
 
     CLAUSE = 0
     CONJUNCTION = 8
@@ -77,7 +77,7 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How long a part should be, by `spoken_length`."""
+    """Desired length of a part, by `spoken_length`."""
 
     least: int
     ideal: int
@@ -90,21 +90,24 @@ _WHOLE = Length(least=MAX_CHUNK_LENGTH // 3, ideal=250, most=MAX_CHUNK_LENGTH)
 class Break(NamedTuple):
     """A place to cut."""
 
-    position: int  # where the second part begins
+    position: int  # start of the second part
     rank: Rank
-    length: int  # of the first part
+    length: int  # length of the first part
 
 
 @dataclass(frozen=True)
 class FirstChunkPolicy:
-    """A stream begins with short chunks, so that its audio starts soon; they ramp up in length, so
-    that each next chunk is ready before the last has been played. Lengths are in letters."""
+    """Lengths of a stream's first chunks, in letters.
 
-    max_length: int = 40  # of the first chunk
-    # The most letters of the next chunk, from those of the last; called when it is asked for, since
-    # the streams that share the engine change.
+    They begin short, so that audio starts soon, and ramp up, so that each chunk is ready before the
+    last has been played.
+    """
+
+    max_length: int = 40  # longest first chunk
+    # Longest next chunk, from the length of the last; called for each chunk, since the streams that
+    # share the engine change.
     longest: Callable[[int], float] = lambda last: 3.0 * last
-    # How much longer than that the rest of a sentence may be before it is cut between words.
+    # Factor by which the rest of a sentence may be longer before it is cut between words.
     sentence_slack: float = 2.0
 
 
@@ -117,12 +120,12 @@ def read_chunks(
     chunker: "Chunker | None" = None,
     read: ReadText | None = None,
 ) -> Iterator[TextChunk]:
-    """The chunks of `text`, each computed when it is requested; blocking.
+    """Yields the chunks of `text`, each computed when it is requested; blocking.
 
-    `language` is that of the voice: a paragraph that is clearly in another one of `languages` is
-    spoken in that. `words` aligns every chunk with the caller's words. Yields nothing for a text
-    without anything to speak. Passages of one text share a `chunker`, whose policy makes the first
-    chunks short; what is `read` of one knows the places of its words.
+    `language` is that of the voice; a paragraph that is clearly in another of `languages` is spoken
+    in that. `words` aligns every chunk with the caller's words. Yields nothing for a text without
+    anything to speak. Passages of one text share a `chunker`, whose policy makes the first chunks
+    short; `read` has the places of a passage's words.
     """
     chunker = chunker or Chunker()
     for paragraph in paragraphs(text, words=words, read=read):
@@ -131,17 +134,17 @@ def read_chunks(
 
 
 class Chunker:
-    """Cuts paragraphs into chunks, short ones first under a policy."""
+    """Cutter of paragraphs into chunks, short ones first under a policy."""
 
     def __init__(self, policy: FirstChunkPolicy | None = None) -> None:
         self._policy = policy  # None once chunks may be whole sentences
-        self._last_length = 0  # of the last chunk under the policy
+        self._last_length = 0  # length of the last chunk under the policy
 
     def chunks(self, paragraph: Paragraph, language: str) -> Iterator[TextChunk]:
         while True:
-            found = sentence_spans(paragraph.text, language)
+            sentences = sentence_spans(paragraph.text, language)
             # The last sentence may continue in the next block.
-            complete = found if paragraph.is_whole else found[:-1]
+            complete = sentences if paragraph.is_whole else sentences[:-1]
             taken = 0
             for start, end in complete:
                 paragraph.take(start - taken)
@@ -157,8 +160,10 @@ class Chunker:
     def _sentence(
         self, paragraph: Paragraph, rest: int, language: str, keep: int = 0
     ) -> Iterator[TextChunk]:
-        """Takes the chunks of a sentence of `rest` characters, except its last `keep`, each when it
-        is asked for: its length depends on the streams of that moment."""
+        """Takes the chunks of a sentence of `rest` characters, except its last `keep`.
+
+        Each is cut when it is requested, since its length depends on the streams of that moment.
+        """
         while rest > keep:
             count, chunks = self._next(paragraph, rest, language)
             rest -= count
@@ -170,7 +175,9 @@ class Chunker:
     def _next(
         self, paragraph: Paragraph, length: int, language: str
     ) -> tuple[int, list[TextChunk]]:
-        """Takes the next part of a sentence of `length` characters: its length, and its chunks."""
+        """Takes the next part of a sentence of `length` characters; returns its length and
+        chunks.
+        """
         window = paragraph.text[: min(length, 2 * MAX_CHUNK_LENGTH)]
         is_rest = len(window) == length
         target = self._target_length()
@@ -203,7 +210,7 @@ class Chunker:
         return count, chunks
 
     def _target_length(self) -> Length | None:
-        """The length of the next chunk under the policy; None once it may be a whole sentence."""
+        """Length of the next chunk under the policy; None once it may be a whole sentence."""
         if self._policy is None:
             return None
         grown = int(self._policy.longest(self._last_length)) if self._last_length else 0
@@ -214,12 +221,12 @@ class Chunker:
         return Length(max(MIN_FIRST_LENGTH, most // 4), most * 7 // 10, most)
 
     def _count(self, window: str, language: str, target: Length | None, *, is_rest: bool) -> int:
-        """The number of characters of the next chunk, from the sentence that begins `window`."""
+        """Number of characters of the next chunk, from the sentence that begins `window`."""
         length = spoken_length(window)
         if self._policy and target:
             if is_rest and length <= target.most:
                 return len(window)
-            # Up to here a sentence is only cut at clauses.
+            # Up to this limit a sentence is only cut at clauses.
             slack = self._policy.sentence_slack if self._last_length else 1.5
             limit = int(slack * target.most)
             careful = is_rest and length <= limit
@@ -243,9 +250,9 @@ class Chunker:
 
 
 def _shorter(part: str, length: Length, language: str, *, anywhere: bool) -> int | None:
-    """Where to cut a part that is too long when spoken; None where there is no good place.
+    """Finds where to cut a part that is too long when spoken; None without a good place.
 
-    `anywhere` takes any space, and gives None only where the part is one word.
+    `anywhere` takes any space, and gives None only where the part is a single word.
     """
     cut = best_cut(part, length, language)
     if cut is None and anywhere:
@@ -254,12 +261,12 @@ def _shorter(part: str, length: Length, language: str, *, anywhere: bool) -> int
 
 
 def _space_cut(text: str, most: int) -> int:
-    """After the last space within the length `most`; 0 without one."""
+    """Returns the position after the last space within the length `most`; 0 without a space."""
     return text.rfind(" ", 0, hard_cut(text, most)) + 1
 
 
 def _parts(spoken: str) -> Iterator[str]:
-    """`spoken`, in more than one part only where a single word was that long."""
+    """Yields `spoken`, in several parts only where a single word is too long."""
     rest = spoken.strip()
     while rest and spoken_length(rest) > MAX_CHUNK_LENGTH:
         cut = _space_cut(rest, MAX_CHUNK_LENGTH) or hard_cut(rest, MAX_CHUNK_LENGTH)
@@ -270,7 +277,7 @@ def _parts(spoken: str) -> Iterator[str]:
 
 
 def best_cut(text: str, length: Length, language: str, worst: Rank = Rank.WORD) -> int | None:
-    """Where to cut the first part off `text`; None where no place is good enough.
+    """Finds where to cut the first part off `text`; None where no place is good enough.
 
     The second part keeps at least LEAST_TAIL letters where there is a choice.
     """
@@ -291,7 +298,7 @@ def best_cut(text: str, length: Length, language: str, worst: Rank = Rank.WORD) 
 
 
 def hard_cut(text: str, most: int) -> int:
-    """A cut in a text without good places: after at most `most` letters, each with its marks."""
+    """Cuts a text without good places after at most `most` letters, each with its marks."""
     total = position = 0
     while position < len(text):
         total += spoken_length(text[position])
@@ -305,7 +312,7 @@ def hard_cut(text: str, most: int) -> int:
 
 
 def _breaks(text: str, language: str) -> Iterator[Break]:
-    """Every place in `text` where it may be cut, from left to right."""
+    """Yields every place in `text` where it may be cut, from left to right."""
     words = language_words(language)
     bound = words.bound | words.prepositions | words.conjunctions | words.ties
     begin = passed = counted = 0
@@ -326,8 +333,9 @@ def _breaks(text: str, language: str) -> Iterator[Break]:
 
 
 def _rank(before: str, after: str, words: LanguageWords, bound: frozenset[str]) -> Rank | None:
-    """How good it is to cut between two words; None: never."""
-    last, first = before.rstrip(_CLOSERS), after.lstrip(_OPENERS)
+    """Rates a cut between two words; None where they may not be separated."""
+    last = before.rstrip(_CLOSERS)
+    first = after.lstrip(_OPENERS)
     following = first.lower().rstrip(".,;:!?" + _CLOSERS)
     if _is_long_figure(first):
         if last[-1:].isdigit() or last[:1].isupper():
@@ -365,7 +373,7 @@ def _rank(before: str, after: str, words: LanguageWords, bound: frozenset[str]) 
 
 
 def _is_long_figure(token: str) -> bool:
-    """Whether it is a number that takes long to speak: an amount, an order or telephone number."""
+    """Whether a token is a number that takes long to speak, such as a telephone number."""
     is_figure = token[-1:].isdigit() and not any(map(str.isalpha, token))
     return is_figure and spoken_length(token) >= LONG_FIGURE
 

@@ -1,8 +1,8 @@
-"""Language detection: by the script where it settles the language, else by common words, and by
-n-grams (lingua) where these leave it open.
+"""Language detection by script, then by common words, then by n-grams (lingua).
 
-Names, brands and loan words are no evidence: a word counts only if it is common in a language, and
-a capitalised one only at the start of a sentence.
+Each is used where the one before does not settle the language. Names, brands and loan words are no
+evidence: a word counts only if it is common in a language, and a capitalised one only at the start
+of a sentence.
 
 Source: https://github.com/pemistahl/lingua-rs.
 
@@ -38,13 +38,13 @@ _WORD = re.compile(rf"{_LETTERS}(?:(?:'|-(?={_LETTERS}))(?:{_LETTERS})?)*+(?!/)"
 _OPENERS = " \t\"'“‘«„([¿¡*_#>-–—"
 _SENTENCE_ENDS = ("", *".!?:;…\n")
 _NAME = re.compile(r"(?<=[\w&][ ,;'’-])[A-ZÀ-ÖØ-ÞĀ-Ž]\w*")  # within a sentence
-_PARTICLES = frozenset(  # of names, between two of their words
+_PARTICLES = frozenset(  # small words inside names
     "af al am and at av by da das de del della den der des di do dos du e el en for from i la las"
     " le les lo los nad of on pod sur ter the van vom von y zu zum zur".split()
 )
 _MOST = 0.75  # share of common words that settles a text among languages without tables
 _WORDS = 3  # fewer in lower case may be loan words
-# Words that a language must have more than the fallback, and more than that of a conversation.
+# Lead in words that a language needs over the fallback, and over the language of a conversation.
 _LEAD, _CERTAIN_LEAD = 0.5, 1.5
 _GREETING, _PART_OF_NAME = 0.5, 0.25  # weights of "Thanks" and "Los" before a name
 
@@ -56,14 +56,16 @@ _KANA = 3  # fewer are ornamental
 _CLEARLY = 0.9  # share for which the small models' answer replaces the expected language
 
 _ENOUGH = 60  # letters; with fewer the small models are sure of "Your code is" in German
-_LEAST = 0.25  # under this share no language is likelier than the usual one
-_MARGIN = 3.0  # how much likelier a language must be than that
+_LEAST = 0.25  # share that a language needs to replace the usual one
+_MARGIN = 3.0  # how many times likelier than the usual one it must be
 _NO_EVIDENCE = re.compile(r"(?<!\S)\S*(?:\d|://|www\.|@)\S*|\b[A-Z]{2,}\b")
 
 
 def detect_language(text: str, offered: Set[str], usual: str | None = None) -> str:
-    """The ISO 639-1 code of `text`, one of `offered`; `usual` when undecided, else English (or the
-    first code offered, where English is not). Blocking: 0.1 ms a call once the models are loaded.
+    """Detects the language of `text`, as an ISO 639-1 code of `offered`.
+
+    When undecided it is `usual`, else English (or the first code offered, where English is not).
+    Blocking: 0.1 ms a call once the models are loaded.
     """
     lead = _CERTAIN_LEAD if usual in offered else _LEAD
     fallback = FALLBACK if FALLBACK in offered or not offered else min(offered)
@@ -87,11 +89,11 @@ def detect_language(text: str, offered: Set[str], usual: str | None = None) -> s
 
 
 def paragraph_language(text: str, offered: Set[str], expected: str) -> str:
-    """The language that one paragraph is spoken in.
+    """Decides in which language a paragraph is spoken.
 
-    `expected` is that of the voice: it stands unless the paragraph is clearly in another one of
-    `offered`, by its script or by enough letters that leave no doubt. A word in another script
-    than the Latin one settles it: its own language reads Latin words too, English not those.
+    `expected`, the language of the voice, stands unless the paragraph is clearly in another of
+    `offered`, by its script or by enough letters. A word in a script other than Latin settles it:
+    its language reads Latin words too, but English does not read its words.
     """
     sample = text[:PARAGRAPH_SAMPLE]
     script = _script_languages(sample)
@@ -122,15 +124,17 @@ def shares_script(language: str, other: str) -> bool:
 
 @lru_cache(maxsize=256)
 def runs_outside(languages: frozenset[str]) -> re.Pattern[str]:
-    """Matches a run of such letters, with the marks after it, the digits that touch it and, at an
-    end of the line, all that is there."""
+    """Matches a run of letters that `languages` do not read.
+
+    The run includes marks after it, digits that touch it and, at an end of the line, all the rest.
+    """
     letter, between = letters_outside(languages).pattern, r"[\W\d_]*+"
     edges = rf"(?:^{between}|(?<!\d)\d*+)", rf"(?:{between}$|[^\w\s]*+)"
     return re.compile(rf"{edges[0]}{letter}(?:{between}{letter})*+{edges[1]}")
 
 
 def _chinese_or_japanese(text: str, offered: Set[str], usual: str) -> str:
-    """By the kana: Chinese has almost none, and every longer Japanese text has some."""
+    """Decides by the kana: Chinese has almost none, every longer Japanese text has some."""
     kana = _kana(text)
     if usual == "zh":
         return "ja" if kana >= _KANA and "ja" in offered else usual
@@ -139,7 +143,7 @@ def _chinese_or_japanese(text: str, offered: Set[str], usual: str) -> str:
 
 
 def _clear_latin(text: str, offered: Set[str], usual: str) -> str:
-    """`usual`, unless the text without its names is clearly in another language."""
+    """Returns `usual`, unless the text without its names is clearly in another language."""
     plain = _NAME.sub("", text)
     if len(offered) < 2 or sum(map(str.isalpha, plain)) < _LEAST_LETTERS:
         return usual
@@ -147,12 +151,12 @@ def _clear_latin(text: str, offered: Set[str], usual: str) -> str:
     counts, has_words = _evidence(text), _COMMON_WORDS.keys() >= set(candidates)
     if has_words and counts[usual] == max(counts.values()):
         return usual
-    found, share, _ = _likeliest(text, candidates, usual, small=True)
-    if found == usual or found not in offered or share < _CLEARLY:
+    likeliest, share, _ = _likeliest(text, candidates, usual, small=True)
+    if likeliest == usual or likeliest not in offered or share < _CLEARLY:
         return usual
     if has_words:
-        return found if counts[found] > counts[usual] else usual
-    return found if _likeliest(plain, candidates, usual, small=True)[0] == found else usual
+        return likeliest if counts[likeliest] > counts[usual] else usual
+    return likeliest if _likeliest(plain, candidates, usual, small=True)[0] == likeliest else usual
 
 
 @lru_cache(maxsize=64)
@@ -161,9 +165,10 @@ def _expected_script(language: str) -> tuple[str, ...]:
 
 
 def _script_languages(text: str) -> tuple[str, ...] | None:
-    """The languages of the script with most letters; `_LATIN`, or None where there is none.
+    """Languages of the script with most letters; None without letters.
 
-    Latin words among those of another script are names and terms, unless more are common ones.
+    Latin words among those of another script count as names and terms, unless more are common
+    words.
     """
     counts = Counter(script_languages(character) for character in text if character.isalpha())
     scripts = [script for script, _ in counts.most_common(2)]
@@ -177,7 +182,7 @@ def _script_languages(text: str) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=4096)
 def script_languages(letter: str) -> tuple[str, ...]:
-    """The languages of the script of a letter."""
+    """Languages of the script of a letter."""
     for first, last, languages in SCRIPTS:
         if first <= ord(letter) <= last:
             return languages
@@ -195,7 +200,7 @@ def _latin_codes(offered: frozenset[str]) -> tuple[str, ...]:
 
 
 def _evidence(text: str) -> defaultdict[str, float]:
-    """How many common words of each language the text has; parts of names weigh little."""
+    """Counts the common words of each language in a text; parts of names weigh little."""
     counts = defaultdict[str, float](float)
     text = (text if text.isupper() else _NO_EVIDENCE.sub(" ", text)).replace("’", "'")
     words = list(_WORD.finditer(text.lower() if text.isupper() else text))
@@ -223,7 +228,7 @@ def _evidence(text: str) -> defaultdict[str, float]:
 
 
 def _by_words(text: str, candidates: tuple[str, ...], usual: str, lead: float) -> str:
-    """The candidate with most common words in the text; n-grams decide where several have as many.
+    """Chooses the candidate with most common words; n-grams decide between equal ones.
 
     `usual` stands unless another one has `lead` more.
     """
@@ -242,7 +247,7 @@ def _by_words(text: str, candidates: tuple[str, ...], usual: str, lead: float) -
 
 
 def _by_ngrams(text: str, candidates: tuple[str, ...], usual: str) -> str:
-    """The likeliest of `candidates`; `usual` where the evidence is thin."""
+    """Chooses the likeliest of `candidates`; `usual` where the evidence is thin."""
     if len(candidates) < 2:
         return candidates[0] if candidates else usual
     text = text if text.isupper() else _NO_EVIDENCE.sub(" ", text)
@@ -257,7 +262,7 @@ def _by_ngrams(text: str, candidates: tuple[str, ...], usual: str) -> str:
 def _likeliest(
     text: str, candidates: tuple[str, ...], usual: str, *, small: bool
 ) -> tuple[str, float, float]:
-    """The likeliest code, its share of the evidence, and that of the usual language."""
+    """Returns the likeliest code, its share of the evidence, and that of the usual language."""
     shares = {
         value.language.iso_code_639_1.name.lower(): value.value
         for value in _detector(candidates, small).compute_language_confidence_values(text)
@@ -271,7 +276,7 @@ def _likeliest(
 
 @lru_cache(maxsize=256)
 def _detector(candidates: tuple[str, ...], small: bool) -> LanguageDetector:
-    known = {language.iso_code_639_1.name.lower(): language for language in Language.all()}
-    languages = [known[code] for code in candidates if code in known]
+    by_code = {language.iso_code_639_1.name.lower(): language for language in Language.all()}
+    languages = [by_code[code] for code in candidates if code in by_code]
     builder = LanguageDetectorBuilder.from_languages(*languages)
     return (builder.with_low_accuracy_mode() if small else builder).build()

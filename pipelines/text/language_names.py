@@ -24,7 +24,7 @@ class LanguageNames:
 
 
 def name_language(code: str) -> LanguageNames:
-    """The names of a language; the code itself where the CLDR has none."""
+    """Returns the names of a language; the code itself where the CLDR has none."""
     cldr = _CLDR_CODES.get(code, code)
     name = Locale("en").languages.get(code) or Locale("en").languages.get(cldr) or code
     native = language_words(code).native_name
@@ -37,22 +37,22 @@ def name_language(code: str) -> LanguageNames:
 
 
 def iso_code(code: str) -> str:
-    """The ISO code that callers get for the code of an engine."""
+    """Returns the ISO code that callers get for an engine's code."""
     return _ISO_CODES.get(code, code)
 
 
 def engine_codes(code: str) -> tuple[str, ...]:
-    """The engine codes of the language that a caller names, such as en for en-US and eng."""
+    """Lists engines' codes of the language that a caller names, such as en for en-US and eng."""
     code = code.strip().lower().replace("_", "-")
     language = code.partition("-")[0]
     # Codes of three letters that have a shorter one, and codes that ISO 639 replaced.
     short = get_global("language_aliases").get(language, language).partition("_")[0]
-    found = (code, language, _ENGINE_CODES.get(language), short, _ENGINE_CODES.get(short))
-    return tuple(dict.fromkeys(one for one in found if one is not None))
+    candidates = (code, language, _ENGINE_CODES.get(language), short, _ENGINE_CODES.get(short))
+    return tuple(dict.fromkeys(name for name in candidates if name is not None))
 
 
 def accent_of(code: str) -> Accent | None:
-    """The accent that the region of a code names; None without one."""
+    """Returns the accent that the region of a code names; None without a region."""
     language, _, region = code.strip().lower().replace("_", "-").partition("-")
     if "en" not in engine_codes(language):
         return None
@@ -60,6 +60,6 @@ def accent_of(code: str) -> Accent | None:
 
 
 def is_language(code: str) -> bool:
-    """Whether it is a code of a language, of any of the known kinds."""
+    """Whether `code` is a language code of any known kind."""
     names = Locale("en").languages
-    return any(one in names for one in engine_codes(code))
+    return any(candidate in names for candidate in engine_codes(code))

@@ -1,4 +1,4 @@
-"""Pronunciations of words: where they are in a text, and dictionaries of them as documents.
+"""Pronunciations of words: finds them in texts, and reads and writes dictionaries.
 
 X-SAMPA: J. C. Wells, "Computer-coding the IPA" (1995). PLS: Pronunciation Lexicon Specification
 1.0, https://www.w3.org/TR/pronunciation-lexicon/.
@@ -16,7 +16,7 @@ from configs.load import load_yaml
 from pipelines.errors import InvalidRequest
 from pipelines.text.markup import tokens_of
 
-# Words, and each other sign by itself: also each letter of a script without spaces.
+# A word, or a single other sign, such as a letter of a script without spaces.
 _TOKEN = re.compile(
     "(?:[^\\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
     "|[\u0300-\u036f\u0900-\u0dff])+|\\S"
@@ -30,12 +30,11 @@ _SIGNS = {
     name: re.compile("|".join(map(re.escape, sorted(signs, key=len, reverse=True))))
     for name, signs in _ALPHABETS.items()
 }
-_STRESS = re.compile(r"([A-Z]+)([012])")  # of ARPABET, behind its vowel
+_STRESS = re.compile(r"([A-Z]+)([012])")  # ARPABET marks stress behind the vowel
 
 
 def to_ipa(phonemes: str, alphabet: str) -> str:
-    """Raises ValueError for another alphabet than `ipa` and those of the table, or without a
-    sound."""
+    """Converts phonemes to IPA. Raises ValueError for an unknown alphabet, or without a sound."""
     if alphabet not in _ALPHABETS:
         raise ValueError(f"alphabet: {', '.join(_ALPHABETS)}")
     if alphabet == "cmu-arpabet":
@@ -75,17 +74,17 @@ class Pronunciation(BaseModel):
 
 @dataclass(slots=True)
 class _Node:
-    """What may follow some words, and the entries of just these, by language."""
+    """Node of a trie: the words that may follow, and the entries that end here, by language."""
 
     following: "dict[str, _Node]" = field(default_factory=dict)
     entries: dict[str | None, tuple[int, Pronunciation]] = field(default_factory=dict)
 
 
 class Lexicon:
-    """Finds the entries of dictionaries in texts: whole words, the longest first."""
+    """Dictionary entries that are found in texts: whole words, the longest first."""
 
     def __init__(self, entries: Iterable[Pronunciation]) -> None:
-        """An entry comes before others of the same words that follow."""
+        """The first of several entries for the same words wins."""
         # Tries: a search reads each word at most as often as the longest entry has words, 100.
         self._exact = _Node()
         self._folded = _Node()
@@ -97,22 +96,22 @@ class Lexicon:
             node.entries.setdefault(entry.language, (number, entry))
 
     def find(self, text: str, language: str) -> Iterator[tuple[int, int, Pronunciation]]:
-        """The start and end of each word that has an entry in that language, and the entry."""
+        """Yields start and end of each word that has an entry in that language, and the entry."""
         tokens = list(_TOKEN.finditer(text))
         words = [token[0] for token in tokens]
         folded = [word.casefold() for word in words]
         index = 0
         while index < len(tokens):
             end = index + 1
-            if (found := self._longest(words, folded, index, language)) is not None:
-                end, entry = found
+            if (longest := self._longest(words, folded, index, language)) is not None:
+                end, entry = longest
                 yield tokens[index].start(), tokens[end - 1].end(), entry
             index = end
 
     def _longest(
         self, words: Sequence[str], folded: Sequence[str], start: int, language: str
     ) -> tuple[int, Pronunciation] | None:
-        """The longest entry that begins at the word `start`, and the word behind it."""
+        """Returns the longest entry that begins at the word `start`, and the index after it."""
         longest = None
         exact: _Node | None = self._exact
         any_case: _Node | None = self._folded
@@ -122,17 +121,17 @@ class Lexicon:
             nodes = [node for node in (exact, any_case) if node is not None]
             if not nodes:
                 break
-            entries = [node.entries.get(one) for node in nodes for one in (language, None)]
-            if found := [numbered for numbered in entries if numbered is not None]:
-                _, entry = min(found, key=lambda numbered: numbered[0])
+            entries = [node.entries.get(code) for node in nodes for code in (language, None)]
+            if matches := [numbered for numbered in entries if numbered is not None]:
+                _, entry = min(matches, key=lambda numbered: numbered[0])
                 longest = index + 1, entry
         return longest
 
 
 def read_pls(text: str) -> list[Pronunciation]:
-    """The entries of a document, one for each grapheme. Raises InvalidRequest."""
+    """Reads the entries of a document, one for each grapheme. Raises InvalidRequest."""
     entries = list[Pronunciation]()
-    for _ in tokens_of(text, "pls"):  # well-formed, and without a DTD
+    for _ in tokens_of(text, "pls"):  # checks that it is well-formed and has no DTD
         pass
     root = ElementTree.fromstring(text.strip())
     for lexeme in root.iterfind("{*}lexeme"):
@@ -157,18 +156,18 @@ def read_pls(text: str) -> list[Pronunciation]:
 
 
 def write_pls(entries: Iterable[Pronunciation]) -> str:
-    """A document. What PLS has no attribute for is in attributes of another namespace."""
+    """Writes a document; attributes that PLS lacks are in another namespace."""
     namespace = "http://www.w3.org/2005/01/pronunciation-lexicon"
     root = ElementTree.Element("lexicon", {"version": "1.0", "alphabet": "ipa", _LANG: ""})
     root.set("xmlns", namespace)
-    for one in entries:
-        lexeme = ElementTree.SubElement(root, "lexeme", {_LANGUAGE: one.language or ""})
-        lexeme.set(_CASE, str(one.case_sensitive).lower())
-        ElementTree.SubElement(lexeme, "grapheme").text = one.grapheme
-        if one.phoneme:
-            phoneme = ElementTree.SubElement(lexeme, "phoneme", alphabet=one.alphabet)
-            phoneme.text = one.phoneme
-        if one.alias:
-            ElementTree.SubElement(lexeme, "alias").text = one.alias
+    for entry in entries:
+        lexeme = ElementTree.SubElement(root, "lexeme", {_LANGUAGE: entry.language or ""})
+        lexeme.set(_CASE, str(entry.case_sensitive).lower())
+        ElementTree.SubElement(lexeme, "grapheme").text = entry.grapheme
+        if entry.phoneme:
+            phoneme = ElementTree.SubElement(lexeme, "phoneme", alphabet=entry.alphabet)
+            phoneme.text = entry.phoneme
+        if entry.alias:
+            ElementTree.SubElement(lexeme, "alias").text = entry.alias
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode")

@@ -1,5 +1,8 @@
-"""XML that strangers wrote, as tokens with their places: without a DTD, so without entities of its
-own, and not deep. Expat checks that it is well-formed."""
+"""Parses untrusted XML to tokens with their places.
+
+It has no DTD, thus no entities of its own, and a bounded depth. Expat checks that it is
+well-formed.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,7 +16,7 @@ MAX_DEPTH = 64
 
 _TOKEN = re.compile(
     r"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[(?P<data>.*?)]]>|(?P<text>[^<]+)"
-    # Possessive: else each character takes 190 bytes, and 8 KB of an archive 2 GB.
+    # Possessive, because otherwise each character takes 190 bytes.
     r"""|<(?P<close>/?)(?P<name>[^\s/>]+)(?P<rest>(?:[^>"'/]++|"[^"]*+"|'[^']*+'|/(?!>))*+)"""
     r"""(?P<empty>/?)>""",
     re.DOTALL,
@@ -26,7 +29,7 @@ class Token:
     """A tag, or text as it is written."""
 
     start: int  # code points into the document
-    name: str = ""  # of a tag
+    name: str = ""  # empty for text
     attributes: Mapping[str, str] = field(default_factory=dict)
     closes: bool = False
     text: str = ""
@@ -34,14 +37,17 @@ class Token:
 
 
 def fault(name: str, text: str, at: int, message: object) -> InvalidRequest:
-    """The error of a document in the field `name` at that place."""
-    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    """Makes the error of a document in the field `name` at that place."""
+    line = text.count("\n", 0, at) + 1
+    column = at - text.rfind("\n", 0, at)
     return InvalidRequest(f"{name}: line {line}, column {column}: {message}")
 
 
 def tokens_of(text: str, name: str) -> Iterator[Token]:
-    """The tokens of a document; an empty element has two. Raises InvalidRequest with the field
-    `name`, line and column."""
+    """Yields the tokens of a document; an empty element has two.
+
+    Raises InvalidRequest with the field `name`, line and column.
+    """
     lead = len(text) - len(text.lstrip())
     data = text[lead:].encode(errors="replace")
     parser = expat.ParserCreate("utf-8")
@@ -57,16 +63,18 @@ def tokens_of(text: str, name: str) -> Iterator[Token]:
         code = error.code if isinstance(error, expat.ExpatError) else 0
         raise fault(name, text, at, expat.ErrorString(code) or error) from None
     depth = 0
-    for found in _TOKEN.finditer(text):
-        start, tag = found.start(), found["name"]
-        if tag and not found["close"]:
+    for match in _TOKEN.finditer(text):
+        start, tag = match.start(), match["name"]
+        if tag and not match["close"]:
             if (depth := depth + 1) > MAX_DEPTH:
                 raise fault(name, text, start, f"elements are at most {MAX_DEPTH} deep")
-            values = _ATTRIBUTE.finditer(found["rest"])
-            yield Token(start, tag, {one[1]: unescape(one[2] or one[3] or "") for one in values})
-        if tag and (found["close"] or found["empty"]):
+            values = _ATTRIBUTE.finditer(match["rest"])
+            yield Token(
+                start, tag, {value[1]: unescape(value[2] or value[3] or "") for value in values}
+            )
+        if tag and (match["close"] or match["empty"]):
             depth -= 1
             yield Token(start, tag, closes=True)
-        elif found["data"] or found["text"]:
-            kind = "data" if found["data"] else "text"
-            yield Token(found.start(kind), text=found[kind], has_entities=kind == "text")
+        elif match["data"] or match["text"]:
+            kind = "data" if match["data"] else "text"
+            yield Token(match.start(kind), text=match[kind], has_entities=kind == "text")

@@ -1,4 +1,4 @@
-"""Redaction: finds personal data in texts, as it is written and as it is spoken, and masks it.
+"""Redaction: finds personal data in texts, written or spoken, and masks it.
 
 Everything is searched for in a copy of the text in which number words, digits of other scripts and
 invisible characters are ASCII digits or nothing. Cards are checked by Luhn (ISO/IEC 7812-1), IBANs
@@ -22,18 +22,18 @@ from telemetry import metrics
 
 CONTEXT = 160  # characters before a text that may announce what is in it
 HELD = 240  # characters at most that a growing text holds back; hardly an entity is longer
-COUNTED = [*range(1000, 9001, 1000), *range(100, 901, 100), *range(100)]  # said for digits
-JOINT, MERGED = "\x1f", "\x1e"  # between the parts of a text; in a mask, for each that it spans
-
-_GIVEN, _SURNAMES, _WORDS = (PATTERNS.names[one] for one in ("given", "surnames", "words"))
+COUNTED = [*range(1000, 9001, 1000), *range(100, 901, 100), *range(100)]  # spoken for digits
+JOINT = "\x1f"  # separates the parts of a text
+MERGED = "\x1e"  # stands in a mask for each JOINT that it spans
+_GIVEN, _SURNAMES, _WORDS = (PATTERNS.names[name] for name in ("given", "surnames", "words"))
 _NAMES = {"given": _GIVEN - _WORDS, "surnames": _SURNAMES, "words": _WORDS}
 _NAMES |= {"known": _GIVEN | _SURNAMES, "sure": (_GIVEN | _SURNAMES) - _WORDS}
 
 
 def _any_of(words: Collection[str]) -> str:
-    """By their first letters: a list of 1,700 names would be tried name by name."""
+    """Groups words by their first letters: 1,700 names would be tried one by one."""
     groups = groupby(sorted(words), lambda word: word[0])
-    few = (f"{first}(?:{'|'.join(one[1:] for one in group)})" for first, group in groups)
+    few = (f"{first}(?:{'|'.join(word[1:] for word in group)})" for first, group in groups)
     return f"(?:{'|'.join(few)})"
 
 
@@ -55,76 +55,96 @@ class Entity:
     kind: Kind
     start: int
     end: int
-    start_time: float | None = None  # seconds, of a transcript whose words have times
+    start_time: float | None = None  # seconds, where words of a transcript have times
     end_time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """What is to be redacted."""
+    """Options of redaction."""
 
     kinds: frozenset[Kind]
-    language: str = ""  # ISO 639-1, of the numbers in words; detected by default
+    language: str = ""  # ISO 639-1 code of number words; detected if empty
 
 
 @dataclass(eq=False, repr=False)
 class Redactor:
-    """Masks texts of which each continues the one before: a number may be announced there."""
+    """Redactor of consecutive texts, of which each may announce a number in the next."""
 
     redaction: Redaction
-    _before: str = ""  # the end of the texts so far
+    _before: str = ""  # end of the texts so far
     _held: str = ""
 
     def take(
         self, text: str, separator: str = "", *, grows: bool = False, keeps: bool = True
     ) -> tuple[str, list[Entity]]:
-        """The next text, which is separated so from the one before, and its entities; of one that
-        `grows` the beginning that is certain. What it `keeps` is before the next."""
-        end, before = len(text), self._before and self._before + separator
+        """Finds the entities of the next text, which `separator` separates from the last.
+
+        Returns the text and its entities; if the text `grows`, only the beginning that is certain.
+        `keeps` makes it the context of the next text.
+        """
+        end = len(text)
+        before = self._before and self._before + separator
         if grows:
             growing = _number_words(self.redaction.language)[2].finditer(text[-HELD:])
             end = max(end - HELD, 0) + next(growing).start()
-        made, at = find_entities(before + text, self.redaction) if end else [], len(before)
-        found = [Entity(one.kind, max(one.start - at, 0), one.end - at) for one in made]
-        # One that goes on is held as a whole, unless it has no end.
-        whole = (one.start for one in found if one.start < end < min(one.end, one.start + HELD))
-        end = min([end, *whole])
-        found = [replace(one, end=min(one.end, end)) for one in found if one.end > 0]
-        found = [one for one in found if one.start < end]
+        at = len(before)
+        entities = [
+            Entity(entity.kind, max(entity.start - at, 0), entity.end - at)
+            for entity in (find_entities(before + text, self.redaction) if end else [])
+        ]
+        # An entity that may continue is held as a whole, unless it has no end.
+        held = (
+            entity.start
+            for entity in entities
+            if entity.start < end < min(entity.end, entity.start + HELD)
+        )
+        end = min([end, *held])
+        entities = [
+            replace(entity, end=min(entity.end, end))
+            for entity in entities
+            if entity.end > 0 and entity.start < end
+        ]
         if keeps:
             self._before = (before + text[:end])[-CONTEXT:]
-            for one in found:
-                metrics.redacted_entities.labels(one.kind).inc()
-        return text[:end], found
+            for entity in entities:
+                metrics.redacted_entities.labels(entity.kind).inc()
+        return text[:end], entities
 
     def push(self, piece: str, *, ends: bool = False) -> str:
-        """The next of a text that comes in pieces, masked, as far as it is certain: what may be
-        part of an entity waits for what follows, unless the text `ends`."""
+        """Masks the next piece of a text, as far as it is certain.
+
+        What may be part of an entity waits for the next piece, unless the text `ends`.
+        """
         text = self._held + piece
         is_due = text and (ends or len(text) > HELD or re.search(r"\s", piece))
-        certain, found = self.take(text, grows=not ends) if is_due else ("", [])
+        certain, entities = self.take(text, grows=not ends) if is_due else ("", [])
         self._held = text[len(certain) :]
-        return masked(certain, found)
+        return masked(certain, entities)
 
 
 def masked(text: str, entities: Sequence[Entity]) -> str:
-    """The text with a mask in place of each entity, with MERGED for each JOINT in it."""
-    parts, at = [], 0
-    for one in entities:
-        mask = f"[{one.kind.upper()}]" + MERGED * text.count(JOINT, one.start, one.end)
-        parts += [text[at : one.start], mask]
-        at = one.end
+    """Replaces each entity by a mask, with MERGED for each JOINT in it."""
+    parts = []
+    at = 0
+    for entity in entities:
+        mask = f"[{entity.kind.upper()}]" + MERGED * text.count(JOINT, entity.start, entity.end)
+        parts += [text[at : entity.start], mask]
+        at = entity.end
     return "".join([*parts, text[at:]])
 
 
 def find_entities(text: str, redaction: Redaction) -> list[Entity]:
-    """The entities of a text, in order; those that overlap are one, of the most specific kind.
-    Takes some 3 µs a character, for any text."""
+    """Finds the entities of a text, in order; overlapping ones are merged to the most specific
+    kind.
+
+    Takes some 3 µs a character, for any text.
+    """
     padded = _padded(text, redaction.language or detect_language(text, LANGUAGES.keys()))
-    places = [*(at for at, one in enumerate(padded) if one != "\0"), len(text)]
+    places = [*(at for at, char in enumerate(padded) if char != "\0"), len(text)]
     plain = padded.replace("\0", "")
     has_digits = re.search(r"\d", plain) is not None
-    found = (
+    matches = (
         (start, end, rank)
         for rank, kind in enumerate(_KINDS)
         if kind in redaction.kinds and (kind in ("email", "name") or has_digits)
@@ -132,7 +152,7 @@ def find_entities(text: str, redaction: Redaction) -> list[Entity]:
         for start, end in _spans(pattern, plain)
     )
     merged: list[list[int]] = []
-    for start, end, rank in sorted(found):
+    for start, end, rank in sorted(matches):
         if not merged or start >= merged[-1][1]:
             merged.append([start, end, rank])
         merged[-1][1:] = max(end, merged[-1][1]), min(rank, merged[-1][2])
@@ -141,42 +161,47 @@ def find_entities(text: str, redaction: Redaction) -> list[Entity]:
 
 
 def timed_entities(text: str, redaction: Redaction, words: Sequence[Word]) -> list[Entity]:
-    """The entities of a transcript, with their times if its words have some and spaces between."""
-    found, spaces = find_entities(text, redaction), partial(text.count, " ", 0)
+    """Finds the entities of a transcript, with times if its words have times and spaces."""
+    entities = find_entities(text, redaction)
+    spaces = partial(text.count, " ", 0)
     if len(words) != text.count(" ") + 1:
-        return found
+        return entities
     return [
-        replace(one, start_time=words[spaces(one.start)].start, end_time=words[spaces(one.end)].end)
-        for one in found
+        replace(
+            entity,
+            start_time=words[spaces(entity.start)].start,
+            end_time=words[spaces(entity.end)].end,
+        )
+        for entity in entities
     ]
 
 
 def _spans(pattern: re.Pattern[str], plain: str) -> Iterator[tuple[int, int]]:
-    for found in pattern.finditer(plain):
-        group = found.lastgroup
-        start, end = found.span(group or 0)
+    for match in pattern.finditer(plain):
+        group = match.lastgroup
+        start, end = match.span(group or 0)
         if group == "email":
             local = _BEFORE_AT.search(plain, max(0, start - CONTEXT), start)
             start = local.start() if local else end
         check = {"luhn": _is_card, "iban": _is_iban}.get(group or "", bool)
-        if start < end and (group or not pattern.groups) and check(found[group or 0]):
+        if start < end and (group or not pattern.groups) and check(match[group or 0]):
             yield start, end
 
 
 def _is_card(text: str) -> bool:
-    digits = [int(one) for one in text if one.isdecimal()][::-1]
+    digits = [int(char) for char in text if char.isdecimal()][::-1]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
     return (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
 def _is_iban(text: str) -> bool:
-    digits = [str(int(one, 36)) for one in text if one.isascii() and one.isalnum()]
+    digits = [str(int(char, 36)) for char in text if char.isascii() and char.isalnum()]
     return int("".join(digits[4:] + digits[:4])) % 97 == 1
 
 
 @cache
 def _alike(character: str) -> str:
-    """A compatible character or digit in ASCII, or U+0000 for an invisible one."""
+    """Returns a compatible character or ASCII digit, or U+0000 for an invisible one."""
     if unicodedata.category(character) in ("Cf", "Me") or "\ufe00" <= character <= "\ufe0f":
         return "\0"
     alike = str(unicodedata.decimal(character, "")) or unicodedata.normalize("NFKC", character)
@@ -184,27 +209,30 @@ def _alike(character: str) -> str:
 
 
 def _padded(text: str, language: str) -> str:
-    """The copy that is searched; as long as the text, with U+0000 where a character has none."""
+    """Makes the copy that is searched, as long as the text, padded with U+0000."""
     numbers, spoken, _ = _number_words(language)
 
     def digits(found: re.Match[str]) -> str:
-        said = numbers.get((found["number"] or "").casefold().replace("-", " "), "")
+        digit_text = numbers.get((found["number"] or "").casefold().replace("-", " "), "")
         times = PATTERNS.repeats.get((found["repeat"] or "").casefold(), 1)
-        return (said * times).ljust(len(found[0]), "\0")
+        return (digit_text * times).ljust(len(found[0]), "\0")
 
     return spoken.sub(digits, re.sub(r"[^\x00-\x7f]", lambda one: _alike(one[0]), text))
 
 
 @cache
 def _number_words(language: str) -> tuple[dict[str, str], re.Pattern[str], re.Pattern[str]]:
-    """The digits of the numbers that are said one by one, as in a telephone number; where their
-    words are in a text; and where the end of a text begins that may grow to an entity."""
+    """Returns tables of number words.
+
+    These are the digits of numbers as spoken in telephone numbers, an expression that finds their
+    words, and one that finds the end of a text that may grow to an entity.
+    """
     words = words_for(language)
-    said = [(words.integer(str(number)), number) for number in COUNTED]
-    said += [(words.ordinal(number), number) for number in range(1, 32)] if words.spells else []
-    said += PATTERNS.digits.get(language, {}).items()
-    numbers = {name.casefold().replace("-", " "): str(one) for name, one in reversed(said)}
-    longest = sorted((one for one in numbers if len(one) >= len(numbers[one])), key=len)[::-1]
+    spoken = [(words.integer(str(number)), number) for number in COUNTED]
+    spoken += [(words.ordinal(number), number) for number in range(1, 32)] if words.spells else []
+    spoken += PATTERNS.digits.get(language, {}).items()
+    numbers = {name.casefold().replace("-", " "): str(number) for name, number in reversed(spoken)}
+    longest = sorted((name for name in numbers if len(name) >= len(numbers[name])), key=len)[::-1]
     names = "|".join(longest).replace(" ", "[ -]") or "(?!)"
     begins, ends = ("", "") if words.joined else (r"(?<![^\W\d_])", r"(?![^\W\d_])")
     repeats = "|".join(PATTERNS.repeats)

@@ -1,4 +1,4 @@
-"""SSML's `say-as`: how the content of one is read."""
+"""Reads the content of SSML's `say-as`."""
 
 import re
 from datetime import date
@@ -9,15 +9,16 @@ from pipelines.text.normalisation.number_words import words_for
 
 
 def say_as(written: str, kind: str, form: str, language: str) -> str:
-    """`written` as a word of that kind; what cannot be read in that way stays.
+    """Reads `written` as the given kind; returns it unchanged if it cannot be read so.
 
-    `form` is the order of a date, as `mdy`. Dates, times, amounts and units in a usual notation are
-    recognised by normalisation, as everywhere.
+    `form` is the order of a date, such as `mdy`. Dates, times, amounts and units in a usual
+    notation are recognised by normalisation, as everywhere.
     """
     words, numbers = words_for(language), re.findall(r"\d+", written)
     if kind in ("characters", "spell-out", "verbatim"):
-        letters = (words.mark(one) or one.upper() for one in written if not one.isspace())
-        return "\u202f" + ", ".join(letters)  # after that space "Chapter" has no Roman numeral
+        letters = (words.mark(char) or char.upper() for char in written if not char.isspace())
+        # The narrow space keeps "Chapter" from making a Roman numeral of the letters.
+        return "\u202f" + ", ".join(letters)
     if kind in ("digits", "telephone"):
         return words.telephone(written)
     if kind in ("cardinal", "number", "ordinal") and re.fullmatch("[IVXLCDM]+", written):

@@ -1,4 +1,4 @@
-"""Segmentation of a text: cleaned paragraphs, read block by block, their sentences and words.
+"""Segments a text into cleaned paragraphs, read block by block, with sentences and words.
 
 Sentence boundaries are those of sentencex (https://github.com/wikimedia/sentencex), corrected by
 rules for abbreviations and marks in the languages of the voices.
@@ -21,7 +21,7 @@ FIRST_BLOCK = 500  # characters cleaned and split before the first chunk
 BLOCK = 2000
 
 LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\u0085\u2028\u2029]")
-# Also of a text that was escaped more than once.
+# Matches entities that were escaped more than once.
 _ENTITY = re.compile(r"&(?:amp;|#38;)*(#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-zA-Z][a-zA-Z\d]{1,30});")
 _TOKEN = re.compile(r"\S+")
 _UNSPACED = re.compile(  # scripts that write no spaces between words
@@ -130,17 +130,17 @@ class Unit:
 def spans(text: str) -> list[tuple[int, int]]:
     """Where the units of `text` are: its words between spaces, cut further in scripts that
     write none."""
-    found: list[tuple[int, int]] = []
+    parts: list[tuple[int, int]] = []
     for match in _TOKEN.finditer(text):
         start, end = match.span()
         if _UNSPACED.search(text, start, min(end, start + LONGEST_RUN)) is None:
-            found.append((start, end))
+            parts.append((start, end))
             continue
         while start < end:
             after = _unit_end(text, start, end)
-            found.append((start, after))
+            parts.append((start, after))
             start = after
-    return found
+    return parts
 
 
 def _unit_end(text: str, start: int, end: int) -> int:
@@ -188,9 +188,9 @@ class Paragraph:
     def read(self, block: int = BLOCK) -> None:
         """Cleans one more block."""
         source, start = self._source, self.end
-        found = LINE_BREAK.search(source, start, start + block)
-        if found:
-            end, self.end, self.is_whole = found.start(), found.end(), True
+        line_break = LINE_BREAK.search(source, start, start + block)
+        if line_break:
+            end, self.end, self.is_whole = line_break.start(), line_break.end(), True
         elif start + block >= len(source):
             end = self.end = len(source)
             self.is_whole = True
@@ -207,25 +207,25 @@ class Paragraph:
 
     @property
     def source_end(self) -> int:
-        """About where the taken text ends in the caller's."""
+        """Approximate end of the taken text in the caller's text."""
         end = min(self._start + self.taken, self.end)
         return end if self._read is None else self._read.place(max(0, end - 1), end)[2]
 
     def take_phonemes(self, text: str) -> tuple[str, Phonemes]:
-        """As `ReadText.take_phonemes`."""
+        """Takes phonemes like `ReadText.take_phonemes`."""
         return (text, ()) if self._read is None else self._read.take_phonemes(text)
 
     def units_before(self, position: int) -> list[Unit]:
         """Takes the units that begin before `position` of the cleaned paragraph."""
-        found: list[Unit] = []
+        units: list[Unit] = []
         while self.units and self.units[0].clean_start < position:
-            found.append(self.units.popleft())
-        return found
+            units.append(self.units.popleft())
+        return units
 
     def _add_units(self, block: str, start: int, clean_start: int) -> None:
         position, read = 0, self._read
-        found = spans(block)
-        for first, last in found if read is None else read.joined(found, start):
+        words = spans(block)
+        for first, last in words if read is None else read.joined(words, start):
             clean_start += len(self._clean(block[position:first]))
             cleaned = self._clean(block[first:last])
             unit = Unit(block[first:last], start + first, start + last, cleaned, clean_start)
@@ -240,7 +240,7 @@ class Paragraph:
             self._add_marks(read, start + len(block), max(0, clean_start - 1))
 
     def _add_marks(self, read: ReadText, position: int, clean_start: int) -> None:
-        """Those up to a position in what is read."""
+        """Adds the marks up to a position in the read text."""
         while read.marks and read.marks[0][0] <= position:
             _, name, place = read.marks.popleft()
             self.units.append(Unit("", place, place, "", clean_start, name))
@@ -257,14 +257,14 @@ def paragraphs(text: str, *, words: bool, read: ReadText | None = None) -> Itera
     while position < len(text):
         paragraph = Paragraph(text, position, block, words=words, read=read)
         yield paragraph
-        while not paragraph.is_whole:  # not read to its end: it has nothing to speak
+        while not paragraph.is_whole:  # the rest has nothing to speak
             paragraph.take(len(paragraph.text))
             paragraph.read()
         position, block = paragraph.end, BLOCK
 
 
 def _block_end(source: str, start: int, end: int) -> int:
-    """The position after the last space of a block; without one, between two letters."""
+    """Returns the position after the last space of a block; without spaces, between two letters."""
     for position in range(end, start + (end - start) // 2, -1):
         if source[position - 1].isspace():
             return position
@@ -300,7 +300,7 @@ def sentence_spans(paragraph: str, language: str) -> list[tuple[int, int]]:
 
 
 def finished(text: str, language: str, *, sure: bool = True) -> int:
-    """How many characters of a text that still grows are whole sentences and lines.
+    """Counts the characters of a growing text that are whole sentences and lines.
 
     A sentence at the end counts when no following text could continue it; when not `sure`, also
     without the space or full-width stop that shows that its last mark is its last.
@@ -319,8 +319,8 @@ def _cuts(paragraph: str, language: str) -> Iterator[int]:
     """Ends of sentences by sentencex, and those that it misses, in order."""
     position = 0
     for sentence in segment(language, paragraph):
-        for found in _missed_ends(sentence, language):
-            yield position + found
+        for end in _missed_ends(sentence, language):
+            yield position + end
         position += len(sentence)
         yield position
 
@@ -331,7 +331,7 @@ def _missed_ends(sentence: str, language: str) -> list[int]:
         patterns.append(_MAY_END)
     if language in ("en", "es", "it"):
         patterns.append(_ANSWER)
-    found = {match.end() for pattern in patterns for match in pattern.finditer(sentence)}
+    ends = {match.end() for pattern in patterns for match in pattern.finditer(sentence)}
     if "。" in sentence or "！" in sentence or "？" in sentence:
         depth = counted = 0
         for match in _WIDE_END.finditer(sentence):
@@ -339,8 +339,8 @@ def _missed_ends(sentence: str, language: str) -> list[int]:
                 depth += (character in _WIDE_OPEN) - (character in _WIDE_CLOSE)
             counted = match.end()
             if depth <= 0:
-                found.add(match.end())
-    return sorted(found)
+                ends.add(match.end())
+    return sorted(ends)
 
 
 def _trimmed(paragraph: str, cuts: Iterator[int]) -> Iterator[tuple[int, int]]:
@@ -373,15 +373,15 @@ def _is_one_sentence(
         return False
     word = match[1]
     key = word.lower()
-    known = language_words(language)
-    if key in (known.goes_on or language_words("en").goes_on):
+    words = language_words(language)
+    if key in (words.goes_on or language_words("en").goes_on):
         return True
-    if word[-1].isdecimal() and known.before_ordinal:
+    if word[-1].isdecimal() and words.before_ordinal:
         preceding = paragraph[max(start, end - 40) : end].lower().split()[-2:][0]
         next_word = re.split(r"\W", paragraph[after[0] : after[0] + 20].lower(), maxsplit=1)[0]
-        return preceding in known.before_ordinal or next_word in known.after_ordinal
+        return preceding in words.before_ordinal or next_word in words.after_ordinal
     if following.isdigit():
-        return key in known.goes_on_before_number or (
+        return key in words.goes_on_before_number or (
             word[0].isupper() and key in _NO_END_BEFORE_SMALL
         )
     if following.islower():

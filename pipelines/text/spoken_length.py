@@ -1,4 +1,4 @@
-"""How long a text takes to speak, in letters of an alphabet: as a quick bound, and exactly."""
+"""Estimates how long a text takes to speak, in letters: as a quick bound, or exactly."""
 
 import re
 from collections.abc import Generator
@@ -6,11 +6,11 @@ from collections.abc import Generator
 from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.segmentation import clean, is_speakable
 
-LETTERS_PER_S = 18  # that voices speak
+LETTERS_PER_S = 18  # rate of the voices
 WIDE_LETTER = 3  # a Chinese, Japanese or Korean letter takes as long to speak as three others
 DIGIT = 6  # about as many letters as a digit is spoken with
 SIGN = 5  # "dollars", "percent", "slash", "at"
-MOST_LETTERS = 32  # that one digit or sign and the unit after it are spoken with: measured 29
+MOST_LETTERS = 32  # most letters of a digit or sign with the unit after it; 29 measured
 DOT = 16  # in addresses and abbreviations
 NAMED = 24  # a sign that espeak-ng reads by its name or its code: measured 22 with its pause
 SPELLED_W = 9  # "double-u" in English, "double vé" in French
@@ -22,7 +22,7 @@ SENTENCE_PAUSE = 5
 
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _NAMED = "ʽ-˿ᴀ-ᶿ⁰-₟℀-ℕ℘-⅏∀-⋿\u0d58-\u0d5e\u0d70-\u0d78"
-_WS = ("ww", "WW", "Ww", "wW")  # in a row; in a word it is a sound, and alone a word of Polish
+_WS = ("ww", "WW", "Ww", "wW")  # doubled; a single one is a sound in a word, or a word of Polish
 _SPELLED = re.compile("[Ww]{2,}")
 _SAID_LONGER = re.compile(rf"(\d)|([{_NAMED}])|[$€£¥₹%&@/=#+]|{_WIDE.pattern}")
 _MAY_BE_LONG = re.compile(rf"[\d$€£¥₹₩₽৳₺₴₪₱₫¢%٪&@/=+_#<>×÷±§°²³ºª¼-¾⅐-⅞Ⅰ-ↈ①-⓿{_NAMED}]")
@@ -32,20 +32,21 @@ _SENTENCE_END = re.compile(rf"""[.{_ENDS}]+["'”’»」』)\]]*\s|[。！？]+
 
 
 def spoken_length(text: str) -> int:
-    """The time to speak `text`, without its pauses."""
-    return _with_spelled(text) + sum(_letters(one) - 1 for one in _SAID_LONGER.finditer(text))
+    """Returns the time to speak a normalised text, in letters, without its pauses."""
+    return _with_spelled(text) + sum(_letters(sign) - 1 for sign in _SAID_LONGER.finditer(text))
 
 
 def _with_spelled(text: str) -> int:
-    """The characters of `text`, more for each that is spelled."""
+    """Counts the characters of `text`, with more for each that is spelled."""
     if not any(row in text for row in _WS):  # a tenth of the time of the expression
         return len(text)
     return len(text) + (SPELLED_W - 1) * sum(map(len, _SPELLED.findall(text)))
 
 
 def most_spoken(text: str) -> int:
-    """An upper bound of the spoken length, with its pauses, of a text that is not normalised,
-    without reading its numbers: 10 µs for 1,000 characters, 0.2 ms where lines have one letter.
+    """Returns an upper bound of the spoken length, with pauses, of a text that is not normalised.
+
+    It does not read numbers: 10 µs for 1,000 characters, 0.2 ms where lines have one letter.
 
     Only forms of letters exceed it, such as the French "Dr" and castling in chess, "O-O", up to
     3.5 times.
@@ -58,21 +59,22 @@ def most_spoken(text: str) -> int:
 
 
 def spoken_lengths(text: str, language: str) -> Generator[int, None, None]:
-    """The spoken length, with its pauses, of each COUNTED characters of a text that is not
-    normalised.
+    """Yields the spoken length, with pauses, of each COUNTED characters of a text.
 
-    Blocking: 8 ms a block, 0.25 s for one of numbers, which have to be written as words.
+    The text is not normalised. Blocking: 8 ms a block, 0.25 s for one of numbers, which have to be
+    written as words.
     """
     for start in range(0, len(text), COUNTED):
         spoken = normalise(clean(text[start : start + COUNTED]), language)
-        # The end of the text has no pause, and one at the end of a line is that of the line.
+        # The text ends without a pause, and a sentence at the end of a line has the line's pause.
         sentences = sum(len(_SENTENCE_END.findall(line.strip())) for line in spoken.splitlines())
         yield spoken_length(spoken) + SENTENCE_PAUSE * sentences + _line_pauses(spoken)
 
 
 def _line_pauses(text: str) -> int:
-    """The letters that could be spoken in the pauses between the lines of `text`, and in what the
-    shortest of them take longer."""
+    """Letters that could be spoken in the pauses between lines, and in the extra time of short
+    ones.
+    """
     return sum(
         LINE_PAUSE + max(0, SHORTEST_LINE - len(line))
         for line in text.splitlines()[:-1]

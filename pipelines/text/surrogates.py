@@ -1,4 +1,4 @@
-"""Characters that a client cut in two between messages: halves of UTF-16 at the ends of texts.
+"""Restores characters that a client cut in two between messages: halves of UTF-16 pairs.
 
 JSON can hold a half, but UTF-8 and pydantic cannot: a private-use character stands for it until
 the next text completes it.
@@ -11,7 +11,7 @@ _MARK = re.compile("[\U0010f800-\U0010ffff]")
 
 
 def mark_halves(text: str) -> str:
-    """The text with marks for a second half at its beginning and a first half at its end."""
+    """Marks a second half at the beginning of a text and a first half at its end."""
     begin = 1 if "\udc00" <= text[:1] <= "\udfff" else 0
     end = len(text) - 1 if "\ud800" <= text[-1:] <= "\udbff" else len(text)
     return _moved(text[:begin]) + text[begin:end] + _moved(text[end:])
@@ -22,8 +22,10 @@ def _moved(half: str) -> str:
 
 
 def join_halves(text: str) -> tuple[str, str]:
-    """The complete characters of a text with marks, and the mark that waits for the next text. A
-    half without its other becomes U+FFFD."""
+    """Joins the halves of a text with marks; returns it and the mark that waits for the next text.
+
+    A half without its other becomes U+FFFD.
+    """
     if text.isascii():
         return text, ""
     text = _MARK.sub(lambda mark: chr(ord(mark[0]) - _OFFSET), text)

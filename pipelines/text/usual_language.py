@@ -1,21 +1,22 @@
-"""The usual languages of workspaces, which decide what a short text or utterance leaves open."""
+"""Usual languages of workspaces, which decide what a short text or utterance leaves open."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-AGREEING = 3  # the last certain texts, or utterances, that show it
+AGREEING = 3  # last certain texts or utterances that must agree
 MOST_WORKSPACES = 10_000
 
 
 @dataclass(slots=True)
 class UsualLanguages:
-    """The languages of the last texts and utterances of each workspace, oldest first."""
+    """Languages of the last texts and utterances of each workspace, oldest first."""
 
     _lately: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def of(self, workspace: int | str | None, among: Sequence[str] = ()) -> str | None:
-        """The language in which the last ones agree; the first of `among`, if it is none of these
-        but not empty."""
+        """Returns the language on which the last texts agree, limited to `among`, else the first of
+        these.
+        """
         lately = self._lately.get(str(workspace), ())
         usual = lately[0] if lately and lately == lately[:1] * AGREEING else None
         return among[0] if among and usual not in among else usual

@@ -19,10 +19,11 @@ from telemetry import metrics
 AMPLE_LEAD_S = 20.0  # audio that was sent and is not played yet
 # Playing streams with more than this left to play wait for the first audio of a new stream.
 FIRST_DEADLINE_S = 2.0
-# A new stream waits so long while older ones need all of the engine: better late than with gaps.
+# A new stream waits at most this long while older ones need all of the engine, to begin without
+# gaps.
 LONGEST_WAIT_S = 5.0
 FILE_DEADLINE_S = 10.0  # a file is not played during its synthesis
-STALLED_S = 0.5  # a client that has not taken the last audio for so long is not reading
+STALLED_S = 0.5  # a client that has left audio untaken for this long is not reading
 AUDIBLE_S = 0.01  # a shorter gap is not heard
 _POLL_S = 0.1
 _START_POLL_S = 0.02
@@ -31,12 +32,12 @@ _START_POLL_S = 0.02
 # than the short ones by which it is estimated.
 MOST_LOAD = 1.2
 SAFETY = 0.8  # the share of its turn that a chunk takes
-SLOW = 0.1  # an engine is slow from so many seconds of work for a second of speech
-USUAL_S = 5.0  # the weight of the usual work beside the measured work, in seconds of speech
-REMEMBERED_S = 60.0  # speech or work by which the work is measured
+SLOW = 0.1  # seconds of work per second of speech from which an engine is slow
+USUAL_S = 5.0  # weight of the usual work against the measured work, in seconds of speech
+REMEMBERED_S = 60.0  # speech or work over which the work is measured
 
 IN_FLIGHT = 2  # chunks of one text; replicas do not limit the chunks of a text
-_TOGETHER_S = 0.5  # arrived audio is returned together, up to about so much
+_TOGETHER_S = 0.5  # arrived audio that is returned together, at most about this
 # An engine may return a whole chunk at once, in several parts. The deadline of the next chunk is
 # later when all parts have arrived than when only the first has.
 _SETTLES_S = 0.03
@@ -54,7 +55,7 @@ class PlaybackClock:
 
     _scheduler: "StreamScheduler"
     _: KW_ONLY
-    is_played: bool = True  # else the speech is for a file: it has no lead, and never starves
+    is_played: bool = True  # False for files, whose speech has no lead and never starves
     asked_at: float | None = None  # the time by `clock` at which the text arrived
     before_s: float = 0.0  # speech that is left to play before this text
     clock: Callable[[], float] = time.monotonic
@@ -163,8 +164,11 @@ class StreamScheduler:
         return sum(stream.is_behind for stream in list(self.streams))
 
     def longest_s(self, usual: float) -> float:
-        """The longest speech that can be made for every stream, by earliest deadline, before one of
-        them runs dry; infinite where one will in any case: long chunks take less work."""
+        """Longest speech that can be made for every stream, by earliest deadline, before any runs
+        dry.
+
+        Infinite where a stream will run dry in any case: long chunks take less work.
+        """
         deadlines = sorted(stream.deadline_s for stream in list(self.streams) if stream.is_behind)
         if (cost := self.cost(usual)) * len(deadlines) > MOST_LOAD:
             return math.inf
@@ -191,8 +195,10 @@ class StreamScheduler:
         return partial(self._ended, stream.clock, release)
 
     def cost(self, usual: float) -> float:
-        """The work of the engine for a second of speech, in seconds: measured over the last minute,
-        since processors and their other work differ; the `usual` work of a fast engine."""
+        """Seconds of work per second of speech; `usual` for a fast engine.
+
+        Measured over the last minute, since processors and their other work differ.
+        """
         if usual < SLOW:
             return usual
         return (usual * USUAL_S + self._worked_s) / (USUAL_S + self.made_s)

@@ -1,4 +1,4 @@
-"""Synthesis with its charge, its webhook events, and the stored audio that these link to."""
+"""Paid synthesis: its charge, its webhook events, and the stored audio that they link to."""
 
 import asyncio
 import logging

@@ -66,10 +66,11 @@ BEYOND_LONGEST = 1.5  # times the longest speech: speech longer than counted end
 # each second: many streams with short chunks could never get longer ones.
 MOST_GROWTH = 3.0
 LEAST_GROWTH = 1.2
-# A first chunk may be so much longer, where its sentence ends then; not beside other streams.
+# Factor by which a first chunk may be longer if its sentence then ends, except beside other
+# streams.
 SLOW_SENTENCE_SLACK = 4 / 3
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
-SWAPS = 3  # a request survives so many swaps of its model
+SWAPS = 3  # swaps of its model that a request survives
 
 T = TypeVar("T")
 
@@ -255,8 +256,10 @@ class SpeechPipeline:
     async def _replan_after_swap(
         self, plan: SpeechPlan, speak: Callable[[SpeechPlan], Awaitable[T]]
     ) -> T:
-        """Speaks with a voice that the model has, where a swap since its description was cached has
-        taken the voice of the plan: more than once, as replicas are swapped one after another."""
+        """Plans again when a swap of the model has removed the voice of the plan.
+
+        This may happen more than once, because replicas are swapped one after another.
+        """
         for _ in range(SWAPS):
             try:
                 return await speak(plan)

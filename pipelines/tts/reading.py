@@ -223,7 +223,7 @@ class PassageReader:
     _voices: Mapping[str, AvailableVoice]  # the voices that tokens name
     _default: Callable[[str], AvailableVoice]  # the voice of a language
     _lexicon: Lexicon | None = None
-    _scripts: Callable[[str, SpokenPassage], Runs] | None = None  # None: a voice gets all letters
+    _scripts: Callable[[str, SpokenPassage], Runs] | None = None  # None: no check
     unread: list[str] = field(default_factory=list)  # parts that no voice reads
     _open: list[SpokenPassage] = field(default_factory=list)  # the styles around open elements
     _inside: Token | None = None  # the element that has only text
@@ -308,7 +308,7 @@ class PassageReader:
         return replace(style, voice=voice, language=language)
 
     def _write(self, token: Token) -> None:
-        """Adds a text as it is written, with what dictionaries say of its words."""
+        """Adds a text as it is written, with the pronunciations of dictionaries."""
         text = token.text
         at = token.start
         places = [(place, place + 1) for place in range(at, at + len(text))]
@@ -368,7 +368,7 @@ class PassageReader:
             self._style = style
 
     def _cut(self, gap_s: float = 0.0, pause_s: float | None = None) -> None:
-        """Ends a passage; pauses one after another add up."""
+        """Ends a passage; consecutive pauses add up."""
         words = self._words
         if written := words.text.rstrip():
             passage = replace(

@@ -32,8 +32,8 @@ REMEMBERED_IDS = 100  # ids of closed contexts, so that errors can name them
 BUFFER_CHARACTERS = 50_000
 WAITING_FLUSHES = 4  # flushes that may wait behind the one that is spoken
 BOOST_LUFS = -14.0
-MESSAGE_S = 1.0  # audio a message: more may exceed the message limit of clients (often 1 MiB)
-INLINE_S = 0.25  # audio; for more a thread costs less than the delay of other sessions
+MESSAGE_S = 1.0  # audio per message: more may exceed the message limit of clients (often 1 MiB)
+INLINE_S = 0.25  # longer audio is encoded in a thread, which costs less than delaying sessions
 
 
 class ContextFault(Exception):
@@ -198,7 +198,7 @@ class ContextWire(Protocol):
         """A chunk of speech, in one message or several."""
 
     def rest(self, spoken_s: float) -> Frame | None:
-        """The words held back until the end of a flush, which may have failed.
+        """Returns the words held back until the end of a flush, which may have failed.
 
         `spoken_s` is the length of all audio of the context's stream.
         """

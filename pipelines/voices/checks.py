@@ -22,10 +22,10 @@ from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, InvalidRe
 
 MEDIA_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav", "flac": "audio/flac"}
 LENGTH_SLACK_S = 0.05  # padding or trimming by encoders
-PIECES = 3  # of each file, whose embeddings are compared
+PIECES = 3  # pieces of each file whose embeddings are compared
 PIECE_S = 6.0
-EXCERPT_S = 20.0  # of speech, for language detection
-PITCH_S = 30.0  # of each file
+EXCERPT_S = 20.0  # speech for language detection
+PITCH_S = 30.0  # speech of each file for the pitch
 OPENING_S = 30.0
 
 
@@ -46,7 +46,7 @@ class Sample:
     duration_s: float
     speech_share: float
     snr_db: float
-    level_dbfs: float  # of its speech
+    level_dbfs: float  # level of the speech
     clipped_share: float
 
 
@@ -63,7 +63,7 @@ class CheckedSamples:
 
 @dataclass(frozen=True, slots=True)
 class _Analysed:
-    """One file after it was decoded and measured."""
+    """A decoded and measured file."""
 
     sample: Sample
     speech: Pcm  # an excerpt, for the speaker embedding and the pitch
@@ -84,16 +84,16 @@ class SampleChecker:
 
         Raises InvalidRequest, InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
         formats = await asyncio.to_thread(_formats, files)
-        heard = []
+        checked = []
         for file, media_type in zip(files, formats, strict=True):
-            heard.append(await self._analyse(file, media_type, owner))
-        total_s = sum(one.sample.duration_s for one in heard)
+            checked.append(await self._analyse(file, media_type, owner))
+        total_s = sum(sample.sample.duration_s for sample in checked)
         if total_s < self.rules.min_total_seconds - LENGTH_SLACK_S:
             raise InvalidRequest(
                 f"files: {total_s:.1f} seconds in all; at least "
                 f"{self.rules.min_total_seconds:g} are needed"
             )
-        return await asyncio.to_thread(self._compare, heard)
+        return await asyncio.to_thread(self._compare, checked)
 
     async def check_speaker(
         self, pcm: Pcm, checked: CheckedSamples, place: int, min_similarity: float
@@ -104,8 +104,8 @@ class SampleChecker:
         """
         others = np.delete(checked.speakers, place, axis=0)
         others = mean_embedding(others if len(others) else checked.speakers)
-        heard = await asyncio.to_thread(lambda: self.encoder().embed(pcm))
-        if float(heard @ others) < min_similarity:
+        embedding = await asyncio.to_thread(lambda: self.encoder().embed(pcm))
+        if float(embedding @ others) < min_similarity:
             name = checked.samples[place].file.name
             raise InvalidRequest(
                 f"files: the first speaker of {name!r} is not the speaker of the other files"
@@ -124,10 +124,10 @@ class SampleChecker:
         return await asyncio.to_thread(self._measure, file, media_type, audio.duration_s, audio.pcm)
 
     def _wrong_length(self, file: SampleFile, seconds: float | None = None) -> str:
-        found = "too long" if seconds is None else f"{seconds:.1f} seconds long"
+        actual = "too long" if seconds is None else f"{seconds:.1f} seconds long"
         rules = self.rules
         return (
-            f"files: {file.name!r} is {found}; each file must last {rules.min_seconds:g} to "
+            f"files: {file.name!r} is {actual}; each file must last {rules.min_seconds:g} to "
             f"{rules.max_seconds:g} seconds"
         )
 
@@ -162,18 +162,20 @@ class SampleChecker:
         opening = pcm[: int(OPENING_S * VAD_SAMPLE_RATE)].copy()  # a copy frees the whole signal
         return _Analysed(sample, _excerpt(speech, PITCH_S), opening)
 
-    def _compare(self, heard: Sequence[_Analysed]) -> CheckedSamples:
+    def _compare(self, checked: Sequence[_Analysed]) -> CheckedSamples:
         """Checks that one person speaks in all files; blocking, about a second."""
         encoder = self.encoder()
-        pieces = [encoder.embed_pieces(one.speech, _windows(one.speech)) for one in heard]
-        names = [one.sample.file.name for one in heard]
+        pieces = [encoder.embed_pieces(part.speech, _windows(part.speech)) for part in checked]
+        names = [sample.sample.file.name for sample in checked]
         check_speakers(names, pieces, self.rules)
-        speech = np.concatenate([one.speech for one in heard])
+        speech = np.concatenate([sample.speech for sample in checked])
         return CheckedSamples(
-            samples=tuple(one.sample for one in heard),
+            samples=tuple(sample.sample for sample in checked),
             pitch_hz=pitch_hz(speech),
-            excerpt=max((one.speech for one in heard), key=len)[: int(EXCERPT_S * VAD_SAMPLE_RATE)],
-            openings=tuple(one.opening for one in heard),
+            excerpt=max((sample.speech for sample in checked), key=len)[
+                : int(EXCERPT_S * VAD_SAMPLE_RATE)
+            ],
+            openings=tuple(sample.opening for sample in checked),
             speakers=np.stack([mean_embedding(of_file) for of_file in pieces]),
         )
 
@@ -202,7 +204,7 @@ def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: Sa
 def _formats(files: Sequence[SampleFile]) -> list[str]:
     """Media types by content. Blocking. Raises InvalidAudio or InvalidRequest."""
     seen: dict[bytes, str] = {}
-    found = []
+    formats = []
     for file in files:
         with file.path.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").digest()
@@ -215,12 +217,12 @@ def _formats(files: Sequence[SampleFile]) -> list[str]:
         if digest in seen:
             raise InvalidRequest(f"files: {file.name!r} is the same as {seen[digest]!r}")
         seen[digest] = file.name
-        found.append(media_type)
-    return found
+        formats.append(media_type)
+    return formats
 
 
 def _windows(speech: Pcm) -> list[tuple[int, int]]:
-    """Up to PIECES of PIECE_S, spread over the speech, without overlap where there is enough."""
+    """Chooses up to PIECES of PIECE_S, spread over the speech, without overlap if possible."""
     size = int(PIECE_S * VAD_SAMPLE_RATE)
     if len(speech) <= size:
         return [(0, len(speech))]
@@ -230,7 +232,7 @@ def _windows(speech: Pcm) -> list[tuple[int, int]]:
 
 
 def _excerpt(speech: Pcm, seconds: float) -> Pcm:
-    """The speech, or `seconds` of its beginning, middle and end, joined."""
+    """Joins `seconds` of the beginning, middle and end of the speech, or takes all of it."""
     limit = int(seconds * VAD_SAMPLE_RATE)
     if len(speech) <= limit:
         return speech

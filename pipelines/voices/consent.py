@@ -29,7 +29,7 @@ from pipelines.voices.checks import CheckedSamples, SampleChecker
 ConsentPurpose = Literal["voice", "speaker"]
 """A custom voice, or an enrolled speaker; a sentence serves one of them."""
 
-MIN_LENGTH = 0.7  # of the transcript, as a share of the sentence's letters
+MIN_LENGTH = 0.7  # length of the transcript, as a share of the sentence's letters
 MAX_TOKEN = 2000  # characters
 WRONG = "consent_token: it is wrong or has expired; POST /consent-sentences issues another"
 
@@ -57,16 +57,16 @@ class Consent:
         self, workspace_id: int, language: str = "en", purpose: ConsentPurpose = "voice"
     ) -> tuple[ConsentSentence, str]:
         """A new sentence and its token. Raises InvalidRequest for a language without sentences."""
-        known = self._config.sentences
-        code = next((c for c in map(iso_code, engine_codes(language)) if c in known), None)
+        offered = self._config.sentences
+        code = next((c for c in map(iso_code, engine_codes(language)) if c in offered), None)
         if code is None:
-            names = ", ".join(known)
+            names = ", ".join(offered)
             raise InvalidRequest(
                 f"language: {language[:40]!r} has no consent sentence; available: {names}"
             )
         random = secrets.SystemRandom()
-        words = tuple(random.sample(known[code].words, self._config.drawn_words))
-        sentences = {"voice": known[code].sentence, "speaker": known[code].speaker_sentence}
+        words = tuple(random.sample(offered[code].words, self._config.drawn_words))
+        sentences = {"voice": offered[code].sentence, "speaker": offered[code].speaker_sentence}
         text = sentences[purpose].format(words=", ".join(words))
         issued = ConsentSentence(
             code, text, words, int(utc_now().timestamp() + self._config.lasts_s)
@@ -100,7 +100,7 @@ class Consent:
     def open(
         self, workspace_id: int, token: str, purpose: ConsentPurpose = "voice"
     ) -> ConsentSentence:
-        """The sentence of a token. Raises InvalidRequest."""
+        """Opens the sentence of a token. Raises InvalidRequest."""
         if not token.isascii() or len(token) > MAX_TOKEN:
             raise InvalidRequest(WRONG)
         try:
@@ -121,17 +121,18 @@ class Consent:
         workspace_id: int,
         first: int = 0,
     ) -> None:
-        """That a file from index `first` on begins with it, read by the speaker of the others.
+        """Checks that a file from index `first` on begins with it, read by the speaker of the
+        others.
 
         Raises InvalidRequest or EngineError.
         """
-        place, said = await self.find(sentence, checked.openings[first:], str(workspace_id))
-        await checker.check_speaker(said, checked, first + place, self._config.min_similarity)
+        place, pcm = await self.find(sentence, checked.openings[first:], str(workspace_id))
+        await checker.check_speaker(pcm, checked, first + place, self._config.min_similarity)
 
     async def find(
         self, sentence: ConsentSentence, openings: Sequence[Pcm], owner: str = ""
     ) -> tuple[int, Pcm]:
-        """The index of the file that begins with it, and its audio.
+        """Finds the index of the file that begins with the sentence, and its audio.
 
         `openings` are 16 kHz signals; `owner` is the tenant.
 
@@ -147,8 +148,8 @@ class Consent:
                 owner=owner,
             )
             transcript = await self._stt.transcribe(request)
-            heard = " ".join(segment.text for segment in transcript.segments)
-            if self.is_said(sentence, heard):
+            text = " ".join(segment.text for segment in transcript.segments)
+            if self.is_said(sentence, text):
                 words = [word for segment in transcript.segments for word in segment.words]
                 start, end = self._span_of(sentence, words) or (0.0, self._config.heard_seconds)
                 return place, pcm[int(start * STT_SAMPLE_RATE) : int(end * STT_SAMPLE_RATE)]
@@ -166,8 +167,10 @@ class Consent:
             return False
         tokens = got.split()
         tokens += [first + second for first, second in zip(tokens, tokens[1:], strict=False)]
-        known = sum(any(self._is_word(word, one) for one in tokens) for word in sentence.words)
-        return known >= self._config.heard_words
+        matched = sum(
+            any(self._is_word(word, token) for token in tokens) for word in sentence.words
+        )
+        return matched >= self._config.heard_words
 
     def _span_of(
         self, sentence: ConsentSentence, words: Sequence[Word]
@@ -176,13 +179,15 @@ class Consent:
 
         Other speech may come before and after. None when no random word was recognised.
         """
-        heard = [plain(word.word) for word in words]
-        is_drawn = [any(self._is_word(drawn, one) for drawn in sentence.words) for one in heard]
+        tokens = [plain(word.word) for word in words]
+        is_drawn = [
+            any(self._is_word(drawn, token) for drawn in sentence.words) for token in tokens
+        ]
         size = len(plain(sentence.text).split())
         ends = [end for end, drawn in enumerate(is_drawn, start=1) if drawn]
         if not ends:
             return None
-        end = max(ends, key=lambda one: sum(is_drawn[max(0, one - size) : one]))
+        end = max(ends, key=lambda stop: sum(is_drawn[max(0, stop - size) : stop]))
         return words[max(0, end - size)].start, words[end - 1].end
 
     def _is_word(self, word: str, heard: str) -> bool:
@@ -191,9 +196,9 @@ class Consent:
 
 def plain(text: str) -> str:
     """Letters and digits without case or accents, words separated by one space."""
-    letters = unicodedata.normalize("NFKD", text.casefold())
+    chars = unicodedata.normalize("NFKD", text.casefold())
     kept = "".join(
-        one if one.isalnum() else " " for one in letters if not unicodedata.combining(one)
+        char if char.isalnum() else " " for char in chars if not unicodedata.combining(char)
     )
     return " ".join(kept.split())
 

@@ -130,15 +130,16 @@ class VoiceLibrary:
                 same = rows.where(VoiceShare.workspace_id == workspace_id, is_valid_share())
                 if (share := session.execute(same).first()) is not None:
                     return share
-            made = VoiceShare(voice_id=voice.id, workspace_id=workspace_id)
+            offered = VoiceShare(voice_id=voice.id, workspace_id=workspace_id)
             if code is not None:
-                made.code_digest, made.expires_at = code_digest(code), utc_now() + CODE_LIFETIME
-            session.add(made)
+                offered.code_digest = code_digest(code)
+                offered.expires_at = utc_now() + CODE_LIFETIME
+            session.add(offered)
             session.flush()
             actor = principal.actor
-            details = {"share": str(made.id), "speaker_allows_sharing": True}
+            details = {"share": str(offered.id), "speaker_allows_sharing": True}
             audit(session, voice.workspace_id, "voice.shared", actor, str(voice.id), details)
-            return session.execute(rows.where(VoiceShare.id == made.id)).one()
+            return session.execute(rows.where(VoiceShare.id == offered.id)).one()
 
         return await self._custom.database.run(offer), code
 
@@ -225,7 +226,9 @@ class VoiceLibrary:
         voice_id, parts = new_id(operation), [file.pack]
         if file.report is not None:
             parts.append(file.report.model_dump_json().encode())
-        ids = [await custom.files.put(workspace_id, "voice", "", one, UNCLAIMED_S) for one in parts]
+        ids = [
+            await custom.files.put(workspace_id, "voice", "", part, UNCLAIMED_S) for part in parts
+        ]
         row = file.model_dump(exclude=ORIGIN | {"pack", "report"}) | {"name_key": key_of(file.name)}
         row |= {"id": voice_id, "workspace_id": workspace_id, "operation": f"voice-{voice_id}"}
         row |= {"status": "ready", "progress": 1.0, "estimated_completion": now, "finished_at": now}
@@ -235,8 +238,8 @@ class VoiceLibrary:
 
         def add(session: Session) -> Voice:
             workspace = lock_workspace(session, workspace_id)
-            if (made := voice_of(session, workspace_id, voice_id)) is not None:
-                return made  # by the same request
+            if (existing := voice_of(session, workspace_id, voice_id)) is not None:
+                return existing  # by the same request
             custom.check_plan(session, workspace)
             keep_files(session, workspace_id, ids)
             session.add(voice)
@@ -271,7 +274,10 @@ class VoiceLibrary:
     def _sealing(
         self, workspace_id: int, passphrase: str | None, salt: bytes
     ) -> tuple[Encryption, str]:
-        """With the associated data. Blocking: for a passphrase a tenth of a second and 32 MiB."""
+        """Returns the encryption of a file and its associated data.
+
+        Blocks; a passphrase takes a tenth of a second and 32 MiB.
+        """
         if not passphrase:
             return self._encryption, f"{ABOUT}{salt.hex()} of {workspace_id}"
         key = Scrypt(salt, length=32, n=2**15, r=8, p=3).derive(passphrase.encode())
@@ -293,20 +299,20 @@ def _change(session: Session, principal: Principal, share_id: UUID | None, *, ac
     """Accepts or ends a share; the row of `shares_of`. Raises NotFound."""
     mine = principal.workspace_id
     query = shares_of(mine).where(VoiceShare.id == share_id)
-    found = session.execute(query).first()
-    if found is None or (accept and found.workspace_id != mine):
+    row = session.execute(query).first()
+    if row is None or (accept and row.workspace_id != mine):
         raise NotFound("no voice is shared under that id; GET /voice-shares lists them")
     statement: Any = delete(VoiceShare).where(col(VoiceShare.id) == share_id)
     if accept:
         statement = update(VoiceShare).where(col(VoiceShare.id) == share_id)
-        statement = statement.values(accepted_at=found.accepted_at or utc_now(), expires_at=None)
+        statement = statement.values(accepted_at=row.accepted_at or utc_now(), expires_at=None)
         # A workspace has one share of a voice, so that its end is the end.
-        others = delete(VoiceShare).where(col(VoiceShare.voice_id) == found.voice_id)
+        others = delete(VoiceShare).where(col(VoiceShare.voice_id) == row.voice_id)
         others = others.where(col(VoiceShare.workspace_id) == mine)
         change_rows(session, others.where(col(VoiceShare.id) != share_id))
     change_rows(session, statement)
     action = "voice.share_accepted" if accept else "voice.share_ended"
-    for workspace_id in sorted({found.owner_id, found.workspace_id or found.owner_id}):
+    for workspace_id in sorted({row.owner_id, row.workspace_id or row.owner_id}):
         actor = principal.actor if workspace_id == mine else SERVICE
-        audit(session, workspace_id, action, actor, str(found.voice_id), {"share": str(share_id)})
-    return session.execute(query).first() or found
+        audit(session, workspace_id, action, actor, str(row.voice_id), {"share": str(share_id)})
+    return session.execute(query).first() or row

@@ -52,7 +52,7 @@ class VoiceQueue(LeasedQueue[Voice]):
         return cls(database, Files(settings, database, encryption), billing, work)
 
     async def claim(self) -> Voice | None:
-        """As before, with an estimated completion."""
+        """Claims the next voice, with an estimated completion."""
         lease = secrets.token_hex(16)
         return await self._database.run(claim_voice, lease, utc_now(), self._work)
 
@@ -65,7 +65,7 @@ class VoiceQueue(LeasedQueue[Voice]):
         samples = await self._database.read(recordings_of, claimed)
         if not samples:
             raise NotFound("the voice was deleted")
-        return [await self._files.read(claimed.workspace_id, one.file_id) for one in samples]
+        return [await self._files.read(claimed.workspace_id, sample.file_id) for sample in samples]
 
     async def checkpoint(self, claimed: Voice) -> bytes | None:
         """The checkpoint of the last attempt. Raises NotFound when the voice was deleted."""
@@ -113,25 +113,28 @@ class VoiceQueue(LeasedQueue[Voice]):
         """
 
         def publish(session: Session, voice: Voice, stored: dict[str, str]) -> None:
-            found = voice_of(session, voice.workspace_id, voice.version_of or voice.id, lock=True)
-            assert found is not None, "a voice is deleted with its versions"
-            before = replaced_similarity or found.similarity or 0.0
-            if found is not voice and similarity <= before:
+            first = voice_of(session, voice.workspace_id, voice.version_of or voice.id, lock=True)
+            assert first is not None, "a voice is deleted with its versions"
+            before = replaced_similarity or first.similarity or 0.0
+            if first is not voice and similarity <= before:
                 voice.report_file = stored.get("report")
                 expire_these_files(session, [stored["voice"]], utc_now())
                 reason = (
                     f"{similarity:.3f} like the recordings, and the voice {before:.3f}: it stays"
                 )
                 return self._fail(session, voice, "not_better", reason)
-            expire_these_files(session, [found.pack_file or ""], utc_now() + STILL_SPOKEN)
-            expire_these_files(session, [found.report_file or ""], utc_now())
-            voice.status, voice.similarity = "ready", similarity
-            # Of a version: what it replaces, which is deleted with the voice if that is sooner.
-            voice.pack_file, voice.pack_digest = found.pack_file, found.pack_digest
-            found.engine, found.similarity, found.pitch_hz = engine, similarity, voice.pitch_hz
-            found.pack_file, found.pack_digest = stored["voice"], pack_digest(pack)
-            found.report_file = stored.get("report")
-            session.add(found)
+            expire_these_files(session, [first.pack_file or ""], utc_now() + STILL_SPOKEN)
+            expire_these_files(session, [first.report_file or ""], utc_now())
+            voice.status = "ready"
+            voice.similarity = similarity
+            # A version keeps what it replaces, which is deleted with it.
+            voice.pack_file, voice.pack_digest = first.pack_file, first.pack_digest
+            first.engine = engine
+            first.similarity = similarity
+            first.pitch_hz = voice.pitch_hz
+            first.pack_file, first.pack_digest = stored["voice"], pack_digest(pack)
+            first.report_file = stored.get("report")
+            session.add(first)
             self._finish(session, voice)
             cost = self._billing.cost("voice", 1)
             charged = ledger.capture(

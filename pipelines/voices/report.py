@@ -200,9 +200,9 @@ def samples_of(sentence: str, source: Pcm, clone: NDArray[np.int16] | None) -> S
     """Some seconds of both at one level; None where the clone has no speech."""
     if clone is None:
         return None
-    shown = source[: int(SHOWN_S * SPEAKER_SAMPLE_RATE)]
-    said = pcm16_to_float(clone.tobytes())
-    first, second = (base64.b64encode(ogg_opus(one)).decode() for one in (shown, said))
+    original = source[: int(SHOWN_S * SPEAKER_SAMPLE_RATE)]
+    cloned = pcm16_to_float(clone.tobytes())
+    first, second = (base64.b64encode(ogg_opus(excerpt)).decode() for excerpt in (original, cloned))
     return Samples(sentence=sentence, source=first, clone=second)
 
 

@@ -102,8 +102,8 @@ class CustomVoices:
         it created before. Raises InvalidRequest and the like for the samples, PlanRequired,
         InsufficientCredit, EngineLost or StorageUnavailable.
         """
-        if (made := await self._made_before(principal, operation)) is not None:
-            return made  # even if its consent token has expired since
+        if (existing := await self._made_before(principal, operation)) is not None:
+            return existing  # even if its consent token has expired since
         sentence = self.consent.required(principal.workspace_id, new.consent, new.consent_token)
         await self.database.read(self._check_room, principal.workspace_id, new.earlier)
         language = None if new.language is None else await self._known_language(new.language)
@@ -150,18 +150,18 @@ class CustomVoices:
     async def _recordings(self, mine: int, voice: Voice | None) -> AsyncIterator[list[SampleFile]]:
         """The recordings of a voice, until the end of the block."""
         async with temporary_directory_in_thread(RECORDINGS) as folder:
-            found: list[SampleFile] = []
+            recordings: list[SampleFile] = []
             for row in await self.database.read(voices.recordings_of, voice) if voice else ():
                 path = folder / row.file_id
                 data = await self.files.read(mine, row.file_id)
                 await asyncio.to_thread(path.write_bytes, data)
-                found.append(SampleFile(f"recording {len(found) + 1} of the voice", path))
-            yield found
+                recordings.append(SampleFile(f"recording {len(recordings) + 1} of the voice", path))
+            yield recordings
 
     async def check_room(
         self, principal: Principal, operation: Operation, earlier: Voice | None = None
     ) -> None:
-        """To be called before the recordings are received; `create` checks again.
+        """Checks room and credit before the recordings are received; `create` checks again.
 
         Raises PlanRequired or InsufficientCredit, unless this request created its voice before.
         """
@@ -193,19 +193,19 @@ class CustomVoices:
     async def get(self, principal: Principal, voice_id: str) -> Voice:
         """Raises VoiceNotFound."""
         identity = parse_voice_id(voice_id)
-        found = await self.database.read(voices.voice_of, principal.workspace_id, identity)
-        if found is None:
+        voice = await self.database.read(voices.voice_of, principal.workspace_id, identity)
+        if voice is None:
             raise VoiceNotFound(NOT_FOUND)
-        return found
+        return voice
 
     async def ready(self, principal: Principal, voice_id: str) -> Voice:
         """One that is ready, and no version. Raises VoiceNotFound or VoiceNotReady."""
-        found = await self.get(principal, voice_id)
-        if found.version_of is not None:
+        voice = await self.get(principal, voice_id)
+        if voice.version_of is not None:
             raise VoiceNotFound(NOT_FOUND)
-        if found.status != "ready":
-            raise VoiceNotReady(found.reason or STILL_MADE.format(found.id))
-        return found
+        if voice.status != "ready":
+            raise VoiceNotReady(voice.reason or STILL_MADE.format(voice.id))
+        return voice
 
     async def report(self, principal: Principal, voice_id: str) -> StoredReport:
         """Raises VoiceNotFound, VoiceNotReady, NotFound or StorageUnavailable."""
@@ -271,7 +271,9 @@ class CustomVoices:
         if earlier is None:
             self.check_plan(session, workspace)
         failed = recent_details(session, workspace_id, "voice.failed", utc_now() - FAILED_IN)
-        count = sum(one.get("error", "internal_error") not in SERVICE_FAULTS for one in failed)
+        count = sum(
+            attempt.get("error", "internal_error") not in SERVICE_FAULTS for attempt in failed
+        )
         plan = "" if workspace is None else workspace.plan
         if count >= max(LEAST_FAILURES, self._plans.limits_of(plan).custom_voices):
             message = f"{count} voices failed within a day, which is the limit of the plan"
@@ -295,25 +297,25 @@ class CustomVoices:
 
     async def _known_language(self, language: str) -> str:
         """The code of a language that voices support. Raises InvalidRequest or EngineLost."""
-        known = await self._languages()
+        codes = await self._languages()
         for code in map(iso_code, engine_codes(language)):
-            if code in known:
+            if code in codes:
                 return code
         raise InvalidRequest(
-            f"language: {language[:40]!r} is not among those of custom voices: {', '.join(known)}"
+            f"language: {language[:40]!r} is not among those of custom voices: {', '.join(codes)}"
         )
 
     async def _detect_language(self, checked: CheckedSamples, owner: str) -> str:
         """The language of the samples if custom voices support it; else English."""
-        known = await self._languages()
+        supported = await self._languages()
         request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE, owner=owner)
         try:
             transcript = await with_language(self._stt.transcribe(request), expected=None)
         except EngineError:  # no reason to refuse the voice
             logger.warning("language_of_samples_not_heard", exc_info=True)
             return FALLBACK_LANGUAGE
-        heard = iso_code(transcript.language)
-        return heard if heard in known else FALLBACK_LANGUAGE
+        detected = iso_code(transcript.language)
+        return detected if detected in supported else FALLBACK_LANGUAGE
 
     async def _keep(self, principal: Principal, voice: Voice, checked: CheckedSamples) -> Voice:
         """Stores files that expire unless the following transaction keeps them.
@@ -355,13 +357,13 @@ class CustomVoices:
     ) -> Voice:
         workspace_id = voice.workspace_id
         workspace = lock_workspace(session, workspace_id)
-        if (made := voices.voice_of(session, workspace_id, voice.id)) is not None:
-            return made  # by the same request, whose lease had expired
+        if (existing := voices.voice_of(session, workspace_id, voice.id)) is not None:
+            return existing  # by the same request, whose lease had expired
         if voice.version_of is None:
             self.check_plan(session, workspace)
-        elif not (found := voices.lock_with_versions(session, workspace_id, voice.version_of)):
+        elif not (versions := voices.lock_with_versions(session, workspace_id, voice.version_of)):
             raise VoiceNotFound(NOT_FOUND)
-        elif making := [one for one in found if one.status == "processing"]:
+        elif making := [version for version in versions if version.status == "processing"]:
             raise VoiceNotReady(STILL_MADE.format(making[0].id))
         keep_files(session, workspace_id, (sample.file_id for sample in samples))
         now = utc_now()
@@ -410,12 +412,12 @@ def _delete(
     workspace_id = principal.workspace_id
     # Locked before its voices, as in the erasure: no deadlocks.
     lock_workspace(session, workspace_id, shared=True)
-    found = voices.lock_with_versions(session, workspace_id, voice_id)
-    if not found:
+    versions = voices.lock_with_versions(session, workspace_id, voice_id)
+    if not versions:
         raise VoiceNotFound(NOT_FOUND)
-    files = [file for one in found for file in voices.files_of(session, one)]
+    files = [file for version in versions for file in voices.files_of(session, version)]
     expire_these_files(session, files, utc_now())
-    for voice in found:
+    for voice in versions:
         session.delete(voice)
         if voice.status == "processing" and (voice.attempt or voice.progress):
             cost = round(price * max(voice.progress, LEAST_SHARE))
@@ -433,6 +435,6 @@ def _delete(
                 session, workspace_id=workspace_id, operation=voice.operation, service="voice"
             )
     session.flush()
-    details = {"status": found[-1].status}
+    details = {"status": versions[-1].status}
     audit(session, workspace_id, "voice.deleted", principal.actor, str(voice_id), details)
-    return {one.pack_digest for one in found}, files
+    return {version.pack_digest for version in versions}, files

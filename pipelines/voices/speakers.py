@@ -96,14 +96,17 @@ class Speakers:
         if isinstance(wanted, list):
             if not set(wanted) <= set(chosen):
                 raise NotFound(f"known_speakers: {NO_SPEAKER}")
-            chosen = {one: chosen[one] for one in wanted}
+            chosen = {name: chosen[name] for name in wanted}
         return tuple(self._voice(row) for row in chosen.values())
 
     async def named(
         self, principal: Principal, wanted: bool | list[str], granted: bool | list[str] = False
     ) -> tuple[SpeakerVoice, ...]:
-        """As `known`, for who asks. Raises InsufficientScope for a browser token or client secret,
-        which would identify people, unless its maker `granted` just that."""
+        """Returns the speakers of `known` for a principal.
+
+        Raises InsufficientScope for a browser token or client secret, which would identify people,
+        unless its maker `granted` just that.
+        """
         if wanted and wanted != granted and principal.secret is not None:
             raise InsufficientScope("known_speakers: an API key alone names the enrolled")
         return await self.known(principal.workspace_id, wanted)
@@ -111,7 +114,7 @@ class Speakers:
     async def options(
         self, principal: Principal, wanted: bool | list[str], granted: bool | list[str] = False
     ) -> SpeakerOptions:
-        """For a session that labels speakers. Raises EngineError, or as `named`."""
+        """Returns options that label speakers. Raises EngineError, or as `named`."""
         speakers = await self.named(principal, wanted, granted)
         return SpeakerOptions(await asyncio.to_thread(self._checker.encoder), speakers)
 
@@ -138,10 +141,10 @@ def _add(session: Session, principal: Principal, speaker: EnrolledSpeaker) -> En
     if lock_workspace(session, workspace_id) is None:
         raise Unauthorized(UNAUTHORIZED)
     there = session.exec(speakers_of(workspace_id)).all()
-    for one in there:
-        if one.id == speaker.id:
-            return one  # by an earlier run of the same request
-        if one.name.casefold() == speaker.name.casefold():
+    for existing in there:
+        if existing.id == speaker.id:
+            return existing  # added by an earlier run of the same request
+        if existing.name.casefold() == speaker.name.casefold():
             raise InvalidRequest("name: another speaker has this name")
     if len(there) >= MAX_SPEAKERS:
         raise InvalidRequest(f"a workspace has at most {MAX_SPEAKERS} speakers")

@@ -99,8 +99,8 @@ class WebhookDispatcher:
     async def start_due(self) -> int:
         """Starts due attempts within the limits; returns how many. Raises DatabaseError."""
         now = self.now()
-        self._slow = {one: until for one, until in self._slow.items() if until > now}
-        places = _Places((one.webhook for one in self._running.values()), self._slow)
+        self._slow = {webhook: until for webhook, until in self._slow.items() if until > now}
+        places = _Places((delivery.webhook for delivery in self._running.values()), self._slow)
         if not places.free:
             return 0
         due = await self._database.read(deliveries.due, now)

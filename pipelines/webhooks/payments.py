@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class PaymentSystem:
-    """It is the operator's own, so its address is not restricted as those of webhooks are."""
+    """Payment system of the operator; its address is not restricted as those of webhooks are."""
 
     def __init__(self, webhook: PlanWebhook) -> None:
         self._url = webhook.url

@@ -162,11 +162,11 @@ class Webhooks:
 
         def redeliver(session: Session) -> ListedDelivery:
             webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
-            found = deliveries.delivery_of(session, webhook_id, delivery_id)
-            if found is None:
+            delivery_and_event = deliveries.delivery_of(session, webhook_id, delivery_id)
+            if delivery_and_event is None:
                 raise NotFound("the webhook has no delivery of that id")
             _require_active(webhook)
-            delivery, event = found
+            delivery, event = delivery_and_event
             if event.body is None:
                 raise InvalidRequest("the content of the event is no longer stored")
             deliveries.send_again(session, delivery, utc_now())
@@ -186,7 +186,7 @@ class Webhooks:
         def send_sample(session: Session) -> ListedDelivery:
             webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
             _require_active(webhook)
-            wanted = [known for known in EVENT_KINDS if known in webhook.events]
+            wanted = [kind for kind in EVENT_KINDS if kind in webhook.events]
             chosen = wanted[0] if kind is None else kind
             event = NewEvent(chosen, {**_SAMPLES[chosen], "test": True})
             encrypt = self._encryption.encrypt_text

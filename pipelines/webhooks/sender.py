@@ -72,7 +72,7 @@ class OwnThreads(AbstractResolver):
         look_up = partial(
             socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG
         )
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, look_up)
+        addresses = await asyncio.get_running_loop().run_in_executor(self._threads, look_up)
         return [
             ResolveResult(
                 hostname=host,
@@ -82,7 +82,7 @@ class OwnThreads(AbstractResolver):
                 proto=protocol,
                 flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
             )
-            for of_family, _, protocol, _, address in found
+            for of_family, _, protocol, _, address in addresses
         ]
 
     async def close(self) -> None:
@@ -193,10 +193,10 @@ class Sender:
                         raise FileTooLarge(f"url: the file is larger than {most_bytes >> 20} MB")
                     yield piece
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            shown = _error_class(error)
-            again = shown not in LASTING or getattr(error, "errno", None) == socket.EAI_AGAIN
+            error_class = _error_class(error)
+            again = error_class not in LASTING or getattr(error, "errno", None) == socket.EAI_AGAIN
             kind = FetchFailed if again else InvalidUrl
-            raise kind(f"url: cannot be fetched: {shown}") from error
+            raise kind(f"url: cannot be fetched: {error_class}") from error
 
     def _guarded_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, address = info

@@ -51,7 +51,7 @@ def is_signed(headers: Mapping[str, str], body: bytes, keys: Sequence[bytes], no
     signed = f"{headers.get('webhook-id', '')}.{sent_at}.".encode() + body
     given = headers.get("webhook-signature", "").split()
     right = [_signature(key, signed).encode() for key in keys]
-    return any(hmac.compare_digest(one.encode(), key) for one in given for key in right)
+    return any(hmac.compare_digest(signature.encode(), key) for signature in given for key in right)
 
 
 def _signature(key: bytes, signed: bytes) -> str:

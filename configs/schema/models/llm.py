@@ -17,19 +17,19 @@ class LanguageModelConfig(ModelConfig):
 
 
 class LocalChatConfig(LanguageModelConfig):
-    """What models of this machine have in common."""
+    """The common fields of models on this machine."""
 
-    # Of requests that give none.
+    # Defaults of requests.
     temperature: float = Field(default=0.7, ge=0, le=2)
     top_p: float = Field(default=0.8, gt=0, le=1)
-    ends_loops: bool = False  # an answer that repeats itself ends; small models would never end it
+    ends_loops: bool = False  # ends an answer that repeats itself, as small models do endlessly
 
 
 class GgufConfig(StrictModel):
     """The file of a model for llama.cpp."""
 
     weights: str  # artefact of the catalogue, whose file is model.gguf; or the path of a GGUF
-    unverified: bool = False  # the file of that path is read as it is, compared with no digest
+    unverified: bool = False  # the file at that path is read without comparing a digest
 
     @field_validator("weights")
     @classmethod
@@ -44,11 +44,13 @@ class GgufConfig(StrictModel):
 
 
 class DraftConfig(GgufConfig):
-    """The draft model of speculative decoding: a small one with the vocabulary of the large one,
-    which checks all of its tokens at once and keeps those that it would have chosen itself."""
+    """Draft model of speculative decoding, with the vocabulary of the large model.
+
+    The large model checks all drafted tokens at once, and keeps those that it would have chosen.
+    """
 
     most_tokens: int = Field(default=3, ge=1, le=64)  # drafted at once; llama.cpp's own default
-    least_probability: float = Field(default=0.0, ge=0, le=1)  # of a token; it stops before others
+    least_probability: float = Field(default=0.0, ge=0, le=1)  # a less likely token ends the draft
 
 
 class LlamaCppConfig(LocalChatConfig, GgufConfig):
@@ -56,14 +58,14 @@ class LlamaCppConfig(LocalChatConfig, GgufConfig):
 
     engine: Literal["llama_cpp"]
     draft: DraftConfig | None = None
-    # Per stream; the memory is allocated at the start. 0: as much as fits in free memory.
+    # Tokens per stream, allocated at the start. 0: as many as fit in free memory.
     context_tokens: Literal[0] | Annotated[int, Field(ge=256)] = 0
     parallel: int = Field(default=0, ge=0)  # streams generated together; more wait. 0: as above
     threads: int = Field(default=0, ge=0)  # 0: as many as cores
     batch_tokens: int = Field(default=256, ge=32)  # prompt tokens between checks for cancellation
-    # Of keys and values; q8_0 takes half the memory, and 1.6 times as long for a prompt.
+    # Type of keys and values; q8_0 halves the memory, and takes 1.6 times as long for a prompt.
     cache_type: Literal["f16", "q8_0"] = "f16"
-    # Memory for the prompts of chats that lost their slot, at most a quarter of what is free.
+    # Memory for prompts of chats that lost their slot, at most a quarter of free memory.
     kept_chats_mb: int = Field(default=512, ge=0)
     # A file in this folder with support for tools. Without it the template of the GGUF is used,
     # and tools only if it writes their calls as Hermes models do.
@@ -87,15 +89,15 @@ class TransformersChatConfig(LocalChatConfig):
     cache_tokens: int = Field(ge=128)  # KV cache of all streams together, allocated at the start
     page_tokens: int = Field(default=256, ge=4)  # allocation unit of the cache
     parallel: int = Field(default=64, ge=1)  # streams generated together; more streams wait
-    batch_tokens: int = Field(default=1024, ge=16)  # of prompts and streams in one step
+    batch_tokens: int = Field(default=1024, ge=16)  # tokens of prompts and streams per step
     share_prefixes: bool = True  # prefix caching: pages of an earlier prompt are reused
     quantization: Literal["nf4", "none"] = "nf4"  # by bitsandbytes
-    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # of the rest, and of the cache
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # unquantised parts and the cache
     device: str = "auto"  # in accelerate's notation; "auto" is the GPU if there is one
     # Flash attention needs packages that are not in the lock file.
     attention: Literal["sdpa", "flash_attention_2", "flash_attention_3"] = "sdpa"
     tools: Literal["hermes", "none"] = "none"  # notation of tool calls; hermes: JSON between tags
-    tools_argument: str = "tools"  # their name in the chat template
+    tools_argument: str = "tools"  # name of the tools in the chat template
 
     @model_validator(mode="after")
     def _a_whole_context_fits_the_cache(self) -> Self:
@@ -104,7 +106,7 @@ class TransformersChatConfig(LocalChatConfig):
         return self
 
 
-# What of a request a service may read beside the messages: OpenAI's, and others.
+# Fields of a request that a service may read beside the messages: OpenAI's, and others.
 OPENAI_FIELDS = tuple(
     "temperature top_p max_tokens stop seed presence_penalty frequency_penalty tools"
     " parallel_tool_calls response_format stream_options".split()
@@ -117,11 +119,11 @@ class UpstreamConfig(LanguageModelConfig, UpstreamModelConfig):
 
     engine: Literal["openai_upstream"]
     context_tokens: int = Field(ge=64)  # per stream
-    fields: tuple[str, ...] = OPENAI_FIELDS  # those that it reads; the rest is not sent
-    # Whether answers are begun before it is certain that they are wanted; an API charges them.
+    fields: tuple[str, ...] = OPENAI_FIELDS  # fields that it reads; others are not sent
+    # Whether answers are begun speculatively; an API charges for them.
     drafts: bool = False
-    first_token_s: float = Field(default=60.0, gt=0)  # from a request to the first of its answer
-    idle_s: float = Field(default=30.0, gt=0)  # between two pieces of it
+    first_token_s: float = Field(default=60.0, gt=0)  # timeout of the first piece of an answer
+    idle_s: float = Field(default=30.0, gt=0)  # timeout of each later piece
 
     @field_validator("fields")
     @classmethod

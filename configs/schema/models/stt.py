@@ -12,15 +12,15 @@ class WhisperGuards(ModelConfig):
     """Decoding of Whisper and its guards against hallucinations."""
 
     artefact: str  # name in the catalogue of weights
-    translates: bool = True  # whether a multilingual model was trained to, into English
-    languages: tuple[str, ...] = ()  # that it was trained for; empty: all that its tokens name
-    retry_padding_s: float = Field(default=12.0, ge=0.2, le=30.0)  # silence, for a doubtful text
-    # Requests decoded together. Measured on one thread: four take 0.87 of the time of one by one.
+    translates: bool = True  # whether a multilingual model was trained to translate into English
+    languages: tuple[str, ...] = ()  # trained languages; empty: all that its tokens name
+    retry_padding_s: float = Field(default=12.0, ge=0.2, le=30.0)  # silence after doubtful speech
+    # Requests decoded together. On one thread four take 0.87 of the time of one by one.
     batch_size: int = Field(default=4, ge=1, le=64)
     retry_logprob: float = Field(default=-1.0, le=0)  # less likely texts are decoded again
     compression_ratio_threshold: float = Field(default=2.4, gt=1)  # above it a text is repetitive
-    retry_temperature: float = Field(default=0.0, ge=0)  # of the second decoding
-    # Percent of the characters of plain sentences, by language: `benchmarks.stt.languages.scripts`.
+    retry_temperature: float = Field(default=0.0, ge=0)  # temperature of the second decoding
+    # Errors in percent of characters, by language, from `benchmarks.stt.languages.scripts`.
     character_errors: dict[str, float] = {}
 
 
@@ -30,9 +30,9 @@ class WhisperConfig(WhisperGuards):
     engine: Literal["whisper"]
     device: Literal["cpu", "cuda"] = "cpu"
     compute_type: str = "int8"  # CTranslate2's name of a quantisation
-    # Measured on two cores: one thread decodes a sentence as fast as two, so the second core is
-    # used better by another worker.
-    threads: int = Field(default=1, ge=1, le=64)  # of one call
+    # On two cores one thread decodes a sentence as fast as two, so a second worker uses the other
+    # core better.
+    threads: int = Field(default=1, ge=1, le=64)  # threads per call
     # Calls in parallel: each worker is a process with its own copy of the weights, which starts
     # when it is first needed.
     workers: int = Field(default=2, ge=1, le=16)
@@ -56,15 +56,15 @@ class OnnxAsrConfig(ModelConfig):
 
     engine: Literal["onnx_asr"]
     artefact: str  # name in the catalogue of weights
-    # NeMo's by the names of onnx-asr: TDT and RNN-T transducers, and CTC.
+    # NeMo's decoders have onnx-asr's names: TDT and RNN-T transducers, and CTC.
     architecture: Literal[
         "moonshine", "nemo-conformer-tdt", "nemo-conformer-rnnt", "nemo-conformer-ctc"
     ]
-    quantization: Literal["int8"] | None = None  # of the files of NeMo's networks, in their names
+    quantization: Literal["int8"] | None = None  # suffix in the names of NeMo's files
     languages: tuple[str, ...] = Field(min_length=1)  # ISO 639-1 codes; it does not say which
-    threads: int = Field(default=1, ge=1, le=64)  # of one call
+    threads: int = Field(default=1, ge=1, le=64)  # threads per call
     workers: int = Field(default=2, ge=1, le=16)  # calls in parallel
-    # Of Moonshine. English has up to 6; scripts other than the Latin one have twice as many.
+    # Limit for Moonshine. English has up to 6; scripts other than Latin have twice as many.
     max_tokens_per_s: float = Field(default=13.0, gt=0)
 
 
@@ -74,12 +74,12 @@ class UpstreamSTTConfig(UpstreamModelConfig):
     engine: Literal["openai_transcriptions"]
     languages: tuple[str, ...] = Field(min_length=1)  # ISO 639-1 codes that it transcribes
     translates: bool = False  # whether it has /audio/translations, into English
-    # The most that it has: verbose_json has its languages and confidences, and with `words` times.
+    # verbose_json has languages and confidences and, with `words`, word times.
     response_format: Literal["verbose_json", "json"] = "verbose_json"
-    words: bool = True  # of verbose_json; else their times are estimated
+    words: bool = True  # requests word times; otherwise they are estimated
     # Whether live speech is sent before it ends, for interims; an API charges each.
     interims: bool = False
-    answer_s: float = Field(default=20.0, gt=0)  # from a request to the end of its answer
+    answer_s: float = Field(default=20.0, gt=0)  # timeout of a whole answer
 
 
 STTConfig = Annotated[

@@ -33,7 +33,7 @@ class SpeechModelConfig(ModelConfig):
     """The common fields of text-to-speech configurations."""
 
     tier: Literal["fast", "quality"]  # the tier in `GET /default-voices`
-    # Seconds of work for a second of speech. The slower, the shorter the first chunks of a stream.
+    # Seconds of work per second of speech. Slower engines get shorter first chunks of a stream.
     real_time_factor: float = Field(default=0.0, ge=0.0)
     voices: tuple[VoiceConfig, ...] = Field(min_length=1)
 
@@ -64,7 +64,7 @@ class KokoroConfig(SpeechModelConfig):
 class EspeakVoiceConfig(VoiceConfig):
     """A voice of espeak-ng."""
 
-    espeak: str  # espeak-ng's name of it, with a variant after a plus, such as "ta+f3"
+    espeak: str  # espeak-ng's name of the voice, with a variant after a plus, such as "ta+f3"
 
 
 class EspeakConfig(SpeechModelConfig):
@@ -102,14 +102,16 @@ class CsmConfig(SpeechModelConfig):
 
 
 class PocketConfig(SpeechModelConfig):
-    """Pocket TTS on the transformers library, of one language. On a CPU, too; the GPU profile has
-    its libraries."""
+    """Pocket TTS on the transformers library, in one language.
+
+    It also runs on a CPU; the GPU profile has its libraries.
+    """
 
     engine: Literal["pocket"]
     weights: str  # artefact with Kyutai's model.safetensors and tokenizer.model
     voice_weights: str  # artefact with a file KEY.safetensors of each voice
     device: str = "auto"  # as torch names them; "auto" is the GPU where there is one
-    threads: int = Field(default=2, ge=1)  # on a CPU, of the whole process
+    threads: int = Field(default=2, ge=1)  # threads of the whole process, on a CPU
     temperature: float = Field(default=0.7, ge=0.0)  # at a stability of 1
 
 
@@ -135,13 +137,13 @@ class UpstreamTTSConfig(UpstreamModelConfig, SpeechModelConfig):
 
     engine: Literal["openai_speech"]
     voices: tuple[UpstreamVoiceConfig, ...] = Field(min_length=1)
-    response_format: Literal["pcm", "wav"] = "pcm"  # of 16 bits, mono
-    sample_rate: int = Field(default=24_000, ge=8_000, le=48_000)  # Hz, of what it sends
+    response_format: Literal["pcm", "wav"] = "pcm"  # 16 bits, mono
+    sample_rate: int = Field(default=24_000, ge=8_000, le=48_000)  # Hz
     speed: bool = False  # whether it changes the tempo itself
     crosses_languages: bool = False  # whether each voice speaks the languages of all
-    fields: dict[str, JsonValue] = {}  # further ones of each request's body
-    first_audio_s: float = Field(default=20.0, gt=0)  # from a request to its first audio
-    idle_s: float = Field(default=10.0, gt=0)  # from one piece to the next
+    fields: dict[str, JsonValue] = {}  # further fields of each request's body
+    first_audio_s: float = Field(default=20.0, gt=0)  # timeout of the first audio
+    idle_s: float = Field(default=10.0, gt=0)  # timeout of each later piece
 
 
 TTSConfig = Annotated[

@@ -1,4 +1,4 @@
-"""What configurations of models of other services have in common."""
+"""Common fields of configurations for models of other services."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from configs.schema.base import ModelConfig
 class UpstreamModelConfig(ModelConfig):
     """A model behind an OpenAI-compatible address."""
 
-    # Up to the path of the operation, such as /chat/completions, without a password or a query.
+    # Base URL before the path of the operation, such as /chat/completions; no password or query.
     url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")]
     model: str  # its name there
     key_env: str | None = None  # the environment variable with the API key

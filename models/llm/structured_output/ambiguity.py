@@ -1,4 +1,4 @@
-"""The ambiguity of a schema's alternatives, and its bound.
+"""Bounds the ambiguity of a schema's alternatives.
 
 An engine follows all parses of an answer at once. Alternatives that begin alike double their
 number, without bound inside a recursive schema.
@@ -33,7 +33,7 @@ _ALL = TYPES - {"integer"}
 
 
 class Values(NamedTuple):
-    """The values that a schema may allow."""
+    """Values that a schema may allow."""
 
     types: frozenset[str]  # integers are numbers here
     listed: frozenset[str] | None = None  # as JSON; None when they are not listed
@@ -59,10 +59,10 @@ class Values(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """The properties by which a resolved schema is compared with others."""
+    """Properties by which a resolved schema is compared with others."""
 
     values: Values
-    generated: frozenset[str]  # the types of its answers, which are fewer
+    generated: frozenset[str]  # types of generated answers, a subset of `values.types`
     properties: dict[str, Values]
     required: frozenset[str]
     is_closed: bool
@@ -93,7 +93,7 @@ class Alternative:
         return mine == theirs and not self.properties[mine].excludes(other.properties[theirs])
 
     def keeps_out_of(self, other: "Alternative") -> bool:
-        """Whether no answer that is generated for this one is valid for the other too."""
+        """Whether no answer generated for this alternative is also valid for the other."""
         shared = self.generated & other.values.types
         if not shared or self.values.excludes(other.values):
             return True
@@ -106,17 +106,17 @@ class Alternative:
         if other.is_closed and self.required - other.properties.keys():
             return True
         shared_names = self.required & self.properties.keys() & other.properties.keys()
-        return any(self.properties[one].excludes(other.properties[one]) for one in shared_names)
+        return any(self.properties[name].excludes(other.properties[name]) for name in shared_names)
 
     def to_omit(self, other: "Alternative") -> str | None:
-        """The name of an optional property without which no answer is valid for the other too."""
+        """Name of an optional property without which no answer is also valid for the other."""
         if self.generated & other.values.types != {"object"} or not self.properties:
             return None
         names = other.required & self.properties.keys() - self.required
         return min(names, default=None)
 
     def _first(self) -> str | None:
-        """The name of the property that every answer begins with."""
+        """Name of the property that every answer begins with."""
         first = next(iter(self.properties), None)
         return first if first in self.required else None
 
@@ -124,8 +124,9 @@ class Alternative:
 def overlaps(
     parts: list[list[Alternative]], budget: WorkBudget
 ) -> Iterator[tuple[int, Alternative, Alternative]]:
-    """Alternatives with an answer that may be valid for one of another part too: the number of its
-    part, the alternative, and the other one.
+    """Finds alternatives with an answer that may also be valid for an alternative of another part.
+
+    Yields the number of the part, the alternative, and the other alternative.
 
     Listed values are compared as a set, and only the other alternatives in pairs.
     """
@@ -148,11 +149,11 @@ def overlaps(
 
 
 class AmbiguityCheck:
-    """How many parses of an answer an engine may have to follow at once."""
+    """Check of how many parses of an answer an engine may have to follow at once."""
 
     def __init__(self, budget: WorkBudget) -> None:
         self._budget = budget
-        self._groups: dict[Node, list[set[Node]]] = {}  # a choice's alternatives that begin alike
+        self._groups: dict[Node, list[set[Node]]] = {}  # alternatives of a choice that begin alike
         self._comparisons = 0
 
     def compare(self, alternatives: int) -> None:
@@ -167,7 +168,7 @@ class AmbiguityCheck:
         for node, leaves in parts:
             self._budget.spend(len(groups))
             for nodes, others in groups:
-                if any(one.begins_like(other) for one in leaves for other in others):
+                if any(leaf.begins_like(other) for leaf in leaves for other in others):
                     nodes.add(node)
                     others += leaves
                     break
@@ -188,7 +189,7 @@ class AmbiguityCheck:
                     "anyOf: alternatives that begin alike are not supported in a schema that "
                     "contains itself; tell them apart by a first required property with a const"
                 )
-        # Recursive nodes do not multiply the number of parses, as was just checked.
+        # Recursive nodes do not multiply the number of parses: the loop above has checked it.
         parses: dict[Node, int] = {}
         for node in post_order(root):
             groups = self._groups.get(node) or [{part} for part in node.parts]

@@ -1,4 +1,4 @@
-"""Structured output: the grammar of a whole answer, which is free text, JSON, or tool calls."""
+"""Structured output: builds the grammar of an answer, which is free text, JSON, or tool calls."""
 
 import json
 import math
@@ -26,7 +26,7 @@ from models.llm.structured_output.notations import MAX_REMEMBERED
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 
 MAX_CALLS = 8  # in one answer
-REFUSED_S = 60.0  # in which a schema that spent its CPU time is not compiled again
+REFUSED_S = 60.0  # how long a schema that spent its CPU time is refused
 SCHEMA = "response_format.json_schema.schema"
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -34,33 +34,34 @@ NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": Fals
 def answer_grammar(
     request: GenerationRequest, bounds: Bounds = NARROW, budget: WorkBudget | None = None
 ) -> Grammar | None:
-    """The grammar of the answer; None when it is not constrained. Cached by a digest.
+    """Compiles the grammar of the answer; None when it is not constrained. Cached by a digest.
 
     Raises SchemaError for a schema that is not supported, SchemaTooLarge beyond a bound, or
-    SchemaTooSlow beyond the budget. Such a refusal is cached as SchemaTooLarge, and for REFUSED_S
-    only: on a busy machine the same work takes longer.
+    SchemaTooSlow beyond the budget. The latter refusal is cached as SchemaTooLarge, only for
+    REFUSED_S: on a busy machine the same work takes longer.
     """
     if not may_call_tools(request) and request.response_format is None:
         return None
-    place = _place_of(request, bounds)
-    if (known := place.known()) is not None:
-        return known
+    entry = _entry_of(request, bounds)
+    if (cached := entry.cached()) is not None:
+        return cached
     budget = budget or WorkBudget()
     try:
-        place.found = grammar = _compile(request, bounds, GrammarBuilder(budget))
+        entry.outcome = grammar = _compile(request, bounds, GrammarBuilder(budget))
     except SchemaTooSlow as error:
         if not budget.cancelled:
-            place.found, place.until = SchemaTooLarge(str(error)), monotonic() + REFUSED_S
+            entry.outcome = SchemaTooLarge(str(error))
+            entry.until = monotonic() + REFUSED_S
         raise
     except SchemaError as error:
-        place.found = type(error)(str(error))  # without its traceback, which holds the nodes
+        entry.outcome = type(error)(str(error))  # its traceback would keep the nodes
         raise
     return grammar
 
 
 def cached_grammar(request: GenerationRequest) -> Grammar | None:
-    """The grammar if it was compiled before, else None. Raises SchemaError if it was refused."""
-    return _place_of(request, NARROW).known()
+    """Returns the grammar if it was compiled before. Raises SchemaError if it was refused."""
+    return _entry_of(request, NARROW).cached()
 
 
 def may_call_tools(request: GenerationRequest) -> bool:
@@ -74,45 +75,46 @@ def is_json_or_calls(request: GenerationRequest) -> bool:
 
 
 def is_constrained_throughout(request: GenerationRequest) -> bool:
-    """Whether the answer has no reasoning before it and no stop texts."""
+    """Whether the whole answer obeys a grammar, without reasoning or stop texts."""
     must_call = may_call_tools(request) and request.tool_choice == "required"
     return must_call or request.response_format is not None
 
 
 def schema_of(response_format: dict[str, Any]) -> Any:
-    """The JSON schema that a `response_format` asks for."""
+    """Returns the JSON schema that a `response_format` asks for."""
     if response_format["type"] == "json_object":
         return {"type": "object"}
     return response_format["json_schema"].get("schema", {"type": "object"})
 
 
 @dataclass(slots=True)
-class _Place:
-    """What is known of a digest."""
+class _CacheEntry:
+    """Cached outcome of compiling the grammar of a digest."""
 
-    found: Grammar | SchemaError | None = None
-    until: float = math.inf  # monotonic seconds
+    outcome: Grammar | SchemaError | None = None
+    until: float = math.inf  # expiry of the outcome, monotonic seconds
 
-    def known(self) -> Grammar | None:
-        """Raises SchemaError if it was refused."""
+    def cached(self) -> Grammar | None:
+        """Returns the grammar, if any. Raises SchemaError if it was refused."""
         if self.until <= monotonic():
-            self.found, self.until = None, math.inf
-        if isinstance(self.found, SchemaError):
-            raise type(self.found)(str(self.found))
-        return self.found
+            self.outcome = None
+            self.until = math.inf
+        if isinstance(self.outcome, SchemaError):
+            raise type(self.outcome)(str(self.outcome))
+        return self.outcome
 
 
-def _place_of(request: GenerationRequest, bounds: Bounds) -> _Place:
+def _entry_of(request: GenerationRequest, bounds: Bounds) -> _CacheEntry:
     called = (request.called_tool, request.first_tool)
     choice = (request.tool_choice, called, request.parallel_tool_calls)
     asked = json.dumps((request.tools, choice, request.response_format, repr(bounds)))
-    return _place(sha256(asked.encode()).digest())
+    return _entry(sha256(asked.encode()).digest())
 
 
 @lru_cache(maxsize=MAX_REMEMBERED)
-def _place(digest: bytes) -> _Place:
+def _entry(digest: bytes) -> _CacheEntry:
     del digest
-    return _Place()
+    return _CacheEntry()
 
 
 def _compile(request: GenerationRequest, bounds: Bounds, build: GrammarBuilder) -> Grammar:
@@ -126,20 +128,20 @@ def _compile(request: GenerationRequest, bounds: Bounds, build: GrammarBuilder) 
     called = request.called_tool
     most = MAX_CALLS if request.parallel_tool_calls and not called else 1
     named = {
-        one["name"]: build.sequence(
-            build.text(BEFORE_NAME + one["name"] + AFTER_NAME),
-            _arguments(one, build, bounds),
+        function["name"]: build.sequence(
+            build.text(BEFORE_NAME + function["name"] + AFTER_NAME),
+            _arguments(function, build, bounds),
             build.text(END),
         )
-        for one in functions
-        if called is None or one["name"] == called
+        for function in functions
+        if called is None or function["name"] == called
     }
     mark, newline = build.text(MARK), build.text("\n")
-    # The marker of the first call is derived before this node.
+    # The marker of the first call precedes this node.
     call = build.choice(*named.values())
     first = named.get(request.first_tool or "", call)
     more = build.sequence(newline, mark, call)
-    # Named twice it is a rule, by whose name llama.cpp repeats it: it bounds what else it repeats.
+    # Used twice, it becomes a rule, which llama.cpp repeats by name: it bounds other repetitions.
     others = build.sequence(more, build.repeat(more, 0, max(most - 2, 0)))
     several = build.sequence(first, build.repeat(others, 0, min(most - 1, 1)))
     root = build.sequence(mark, several)
@@ -160,7 +162,7 @@ def _arguments(function: dict[str, Any], builder: GrammarBuilder, bounds: Bounds
 
 
 def schema_of_arguments(function: dict[str, Any]) -> dict[str, Any]:
-    """The schema of the arguments of a call, which are always an object. Raises SchemaError."""
+    """Returns the schema of a call's arguments, always an object. Raises SchemaError."""
     schema = function.get("parameters") or NO_ARGUMENTS
     kind = schema.get("type", "object")
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
@@ -169,9 +171,10 @@ def schema_of_arguments(function: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text_or(calls: Node, build: GrammarBuilder) -> Node:
-    """Text of any length without the marker, then perhaps a marker and calls; unambiguous.
+    """Derives text of any length without the marker, then perhaps a marker and calls; unambiguous.
 
-    One state per matched character of the marker; `<` is only its first, so a mismatch restarts.
+    It has a state per matched character of the marker. `<` is only the first, so a mismatch
+    restarts.
     """
     states = [build.nonterminal() for _ in MARK]
     following = [*states[1:], calls]

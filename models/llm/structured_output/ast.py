@@ -15,36 +15,36 @@ from typing import Any, TypeVar
 
 from models.errors import InvalidEngineRequest
 
-MAX_GRAMMAR_CHARS = 200_000  # of GBNF, estimated from the number of parts of productions
-# Of compiling one grammar: usual ones take 1 to 10 ms, 5,000 values 0.1 to 0.7 s by machine.
+MAX_GRAMMAR_CHARS = 200_000  # size as GBNF, estimated from the number of parts of productions
+# CPU time to compile a grammar: usual ones take 1 to 10 ms, 5,000 values 0.1 to 0.7 s.
 MAX_CPU_S = 1.5
-MAX_PLACE = 80  # characters of a message
-MAX_REPEATS = 20_000  # of all repetitions together: llama.cpp expands each one
+MAX_PLACE = 80  # characters of a place in messages
+MAX_REPEATS = 20_000  # sum over all repetitions, because llama.cpp expands them
 
 Ranges = list[tuple[int, int]]
 """Code points, ends included."""
 
 LAST_CODE_POINT = 0x10FFFF
-_PART = 5  # characters
-_STEPS_PER_LOOK = 32
-_WORK_S = 0.001  # before a rest
+_PART = 5  # estimated characters per part of a production
+_STEPS_PER_CHECK = 32
+_WORK_S = 0.001  # work between two rests
 _SURROGATES = (0xD800, 0xDFFF)
-# The sample of a set of characters is the first of these that it contains.
+# A set of characters is represented by the first of these that it contains.
 _USUAL = "a0A-_.x1 9zZ:/"
 
 N = TypeVar("N", bound="Node")
 
 
 class SchemaError(InvalidEngineRequest):
-    """A JSON schema that is not supported; the message has the place and the reason."""
+    """A JSON schema is not supported; the message has the place and the reason."""
 
 
 class SchemaTooLarge(SchemaError):
-    """A JSON schema beyond a bound of its size, or the budget of its compilation."""
+    """A JSON schema exceeds a bound of its size, or the budget of its compilation."""
 
 
 class SchemaTooSlow(SchemaTooLarge):
-    """A JSON schema whose compilation has taken the CPU time of its budget."""
+    """The compilation of a JSON schema has spent the CPU time of its budget."""
 
 
 @contextmanager
@@ -57,10 +57,10 @@ def at_place(place: str) -> Iterator[None]:
 
 
 class WorkBudget:
-    """The CPU time of the thread that compiles a grammar, since its schemas are a caller's.
+    """Budget of CPU time for compiling a grammar, whose schemas are untrusted.
 
     Every loop over a schema spends steps. Any thread may set `cancelled`. With `rests` the
-    thread sleeps as long as it works, a millisecond at a time: it has the GIL, for which the
+    thread sleeps as long as it works, a millisecond at a time: it holds the GIL, for which the
     streams wait.
     """
 
@@ -70,16 +70,18 @@ class WorkBudget:
         self._rests = rests
         self._rested_at = 0.0  # CPU time of the thread
         self._until: float | None = None
-        self._steps = 0  # since the clock was read, which takes as long as some steps
+        self._steps = 0  # steps since the clock was read, which costs as much as some steps
 
     def spend(self, steps: int = 1) -> None:
         """Raises SchemaTooSlow when the time is spent, or the work is cancelled."""
         self._steps += steps
-        if self._steps < _STEPS_PER_LOOK and self._until is not None:
+        if self._steps < _STEPS_PER_CHECK and self._until is not None:
             return
-        self._steps, now = 0, time.thread_time()
+        self._steps = 0
+        now = time.thread_time()
         if self._until is None:
-            self._until, self._rested_at = now + self._cpu_s, now
+            self._until = now + self._cpu_s
+            self._rested_at = now
         if self.cancelled or now > self._until:
             raise SchemaTooSlow("it takes too long to compile; make it smaller")
         if self._rests and now - self._rested_at > _WORK_S:
@@ -88,8 +90,11 @@ class WorkBudget:
 
 
 class Node:
-    """A part of a production. `min_bytes`, set by Grammar, is the length of the shortest text that
-    it derives, in bytes of UTF-8."""
+    """A part of a production.
+
+    `min_bytes`, set by Grammar, is the length of the shortest text that it derives, in bytes of
+    UTF-8.
+    """
 
     __slots__ = ("min_bytes", "parts")
 
@@ -105,7 +110,8 @@ class Text(Node):
 
     def __init__(self, text: str, at: int = 0) -> None:
         super().__init__()
-        self._text, self._at = text, at
+        self._text = text
+        self._at = at
         self._after: Text | None = None
 
     @property
@@ -117,7 +123,7 @@ class Text(Node):
         return self._text[self._at :]
 
     def after(self) -> "Text | None":
-        """The rest after the first character; None at the end."""
+        """Returns the rest after the first character; None at the end."""
         if self._after is None and self._at + 1 < len(self._text):
             self._after = Text(self._text, self._at + 1)
             self._after.min_bytes = self.min_bytes - len(self.char.encode())
@@ -139,30 +145,34 @@ class CharSet(Node):
 
 
 class Sequence(Node):
-    """Derives its parts, one after the other."""
+    """A concatenation: derives its parts in order."""
 
     __slots__ = ()
 
 
 class Alternation(Node):
-    """Derives one of its parts. A nonterminal is a choice whose parts are defined later, so that
-    they can refer to it."""
+    """A choice: derives one of its parts.
+
+    The parts of a nonterminal are defined later, so that they can refer to it.
+    """
 
     __slots__ = ()
 
 
 class Repeat(Node):
-    """`item` between `least` and `most` times; `most` may be infinite."""
+    """A repetition of `item`, `least` to `most` times; `most` may be infinite."""
 
     __slots__ = ("_after", "item", "least", "most")
 
     def __init__(self, item: Node, least: int, most: float) -> None:
         super().__init__(item)
-        self.item, self.least, self.most = item, least, most
+        self.item = item
+        self.least = least
+        self.most = most
         self._after: Repeat | None = None
 
     def after(self) -> "Repeat":
-        """The remaining repetitions after the item was derived once."""
+        """Returns the remaining repetitions after the item was derived once."""
         if not self.least and math.isinf(self.most):
             return self
         if self._after is None:
@@ -179,20 +189,20 @@ EMPTY: Node = Sequence()
 
 
 class GrammarBuilder:
-    """Builds nodes; equal ones are the same object. Raises SchemaTooLarge for too many."""
+    """Builder of nodes; equal nodes are the same object. Raises SchemaTooLarge for too many."""
 
     def __init__(self, budget: WorkBudget) -> None:
         self.budget = budget
         self._nodes: dict[tuple[Any, ...], Node] = {}
-        self._known: dict[tuple[Any, ...], Node] = {}
+        self._built: dict[tuple[Any, ...], Node] = {}
         self._size = 0
         self._repeats = 0
 
     def once(self, key: tuple[Any, ...], build: Callable[[], Node]) -> Node:
-        """What `build` returned for the same key before."""
-        if key not in self._known:
-            self._known[key] = build()
-        return self._known[key]
+        """Returns what `build` returned for the same key before, or calls it."""
+        if key not in self._built:
+            self._built[key] = build()
+        return self._built[key]
 
     def text(self, text: str) -> Node:
         return self._unique(len(text), Text, text) if text else EMPTY
@@ -201,7 +211,7 @@ class GrammarBuilder:
         return self._unique(_PART * len(ranges), CharSet, *ranges)
 
     def all_but(self, characters: str) -> Node:
-        """Any character except these."""
+        """Builds a set of all characters except these."""
         return self.char_set(
             without([(0, LAST_CODE_POINT)], [(ord(c), ord(c)) for c in characters])
         )
@@ -219,7 +229,7 @@ class GrammarBuilder:
         )
 
     def nonterminal(self) -> Alternation:
-        """A choice that is unequal to all others; `define` sets its parts later."""
+        """Builds a choice that is unequal to all others; `define` sets its parts later."""
         return Alternation()
 
     def define(self, nonterminal: Alternation, body: Node) -> None:
@@ -241,8 +251,10 @@ class GrammarBuilder:
         return self.repeat(item, 0, 1)
 
     def one_of(self, texts: list[str]) -> Node:
-        """One of these texts, as a tree of their common prefixes (a trie): one parse of each text,
-        so that the engine never follows many at once."""
+        """Builds a choice of texts as a trie of their common prefixes.
+
+        It has a single parse of each text, so that the engine never follows many at once.
+        """
         if len(texts) == 1:
             return self.text(texts[0])
         prefix = os.path.commonprefix(texts)
@@ -266,10 +278,10 @@ class GrammarBuilder:
 
 
 class Grammar:
-    """The valid answers: all texts that `root` derives."""
+    """Grammar of valid answers: all texts that `root` derives."""
 
     def __init__(self, root: Node, budget: WorkBudget, calls: Node | None = None) -> None:
-        """`calls` is what follows the marker of tool calls, if the rest is free text.
+        """`calls` derives what follows the marker of tool calls, if the rest is free text.
 
         Raises SchemaError if some answer could not be completed.
         """
@@ -278,12 +290,12 @@ class Grammar:
         self.nodes = post_order(root)
         _measure(self.nodes, budget)
         if any(math.isinf(node.min_bytes) for node in self.nodes):
-            # llguidance would begin it, so it is refused as those that it does not get.
+            # SchemaTooLarge keeps it from llguidance, which would begin the endless answer.
             raise SchemaTooLarge("$ref: a value that must contain itself has no end")
 
 
 def without(ranges: Ranges, holes: Iterable[tuple[int, int]]) -> Ranges:
-    """The code points of `ranges` without `holes`, and without surrogates, which no text has."""
+    """Removes `holes` from code points, and surrogates, which no text has."""
     kept = ranges
     for low, high in (*holes, _SURROGATES):
         cut = [[(a, min(b, low - 1)), (max(a, high + 1), b)] for a, b in kept]
@@ -292,7 +304,7 @@ def without(ranges: Ranges, holes: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def post_order(*roots: Node) -> list[Node]:
-    """All nodes below the roots, each after its parts except in recursion."""
+    """Lists all nodes below the roots, each after its parts except in recursion."""
     order: list[Node] = []
     opened: set[Node] = set()
     waiting = [(root, False) for root in roots]

@@ -1,5 +1,7 @@
-"""Compiles grammars in a thread of an engine, beside its streams: a bounded queue, a budget of CPU
-time for each, and an end with the caller."""
+"""Compiles grammars in a thread of an engine, beside its streams.
+
+The queue is bounded, each grammar has a budget of CPU time, and work ends with its caller.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -11,26 +13,29 @@ from models.fairness.shares import Share
 from models.fairness.slots import FairSlots
 from models.llm.structured_output.ast import WorkBudget
 
-MAX_WAITING = 64  # with the one that is compiled
-MAX_OF_OWNER = 8  # of them, so that no tenant fills the queue
+MAX_WAITING = 64  # includes the grammar that is being compiled
+MAX_OF_OWNER = 8  # so that no tenant fills the queue
 _SHARE = Share(ceiling=MAX_OF_OWNER)
 
 T = TypeVar("T")
 
 
 class GrammarCompiler:
-    """The thread and its queue, in which owners take turns: a tenant's schemas delay those of
-    another by one. A single thread, since under the GIL a second one would delay the streams."""
+    """Thread with a queue in which owners take turns.
+
+    A tenant's schemas thus delay those of another by at most one. There is a single thread, because
+    under the GIL a second one would delay the streams.
+    """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
-        self._owners: list[str] = []  # of the requests that wait
+        self._owners: list[str] = []  # owners of the waiting requests
         self._slots = FairSlots(1)
 
     async def run(self, owner: str, compile_: Callable[[WorkBudget], T]) -> T:
-        """What `compile_` returns, in the thread; cancelling the caller cancels the work.
+        """Runs `compile_` in the thread; cancelling the caller cancels the work.
 
-        Raises what it raises, or EngineOverloaded when the queue is full, or that of the owner.
+        Raises what it raises, or EngineOverloaded when the queue or the owner's share is full.
         """
         if not _SHARE.allows(self._owners.count(owner), MAX_WAITING - len(self._owners)):
             raise EngineOverloaded("too many schemas and tools wait to be compiled")
@@ -41,5 +46,5 @@ class GrammarCompiler:
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(self._thread, compile_, budget)
         finally:
-            budget.cancelled = True  # no effect once it has returned
+            budget.cancelled = True  # without effect once the work has ended
             self._owners.remove(owner)

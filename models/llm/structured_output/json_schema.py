@@ -1,4 +1,4 @@
-"""JSON schemas (draft 2020-12) as grammars for JSON in one line.
+"""Compiles JSON schemas (draft 2020-12) to grammars for JSON in one line.
 
 The grammar derives what the schema allows or less: properties in their order, and strings, lists
 and depths up to bounds that depend on the engine. Keywords that are not supported are refused by
@@ -36,20 +36,20 @@ from models.llm.structured_output.patterns import FORMATS, compile_pattern
 MAX_SCHEMA_CHARS = 100_000
 MAX_SCHEMAS = 2_000  # subschemas included
 MAX_DEPTH = 40
-MAX_PROPERTIES = 200  # of one object
+MAX_PROPERTIES = 200  # per object
 MAX_STRING = 1_000  # the largest minLength
-MAX_LENGTH = 4_000  # of a string with a maxLength
+MAX_LENGTH = 4_000  # cap of maxLength, in characters
 MAX_ITEMS = 100  # the largest minItems
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds of what the schema does not bound itself."""
+    """Bounds of what a schema does not bound itself."""
 
     string: float = 1_000  # characters
     items: float = 100
-    free: float = 16  # members of an object that names no properties, items of a list of anything
-    depth: int = 3  # of a value without a schema
+    free: float = 16  # members of an object without named properties, items of an untyped list
+    depth: int = 3  # nesting of a value without a schema
 
 
 NARROW = Bounds()  # small models need them to end an answer, and llama.cpp to be fast
@@ -57,7 +57,7 @@ WIDE = Bounds(math.inf, math.inf, math.inf, 8)
 
 
 class SchemaCompiler:
-    """Compiles one schema to nodes in `builder`."""
+    """Compiler of a schema to nodes in `builder`."""
 
     def __init__(self, root: Any, builder: GrammarBuilder, bounds: Bounds = NARROW) -> None:
         self._bounds = bounds
@@ -68,7 +68,7 @@ class SchemaCompiler:
         self._depth = self._count = 0
 
     def compile(self) -> Node:
-        """Raises SchemaError."""
+        """Compiles the schema. Raises SchemaError."""
         try:
             size = len(json.dumps(self._tree.root, allow_nan=False))
         except ValueError:
@@ -109,11 +109,11 @@ class SchemaCompiler:
         if not types:
             return self._anything(self._bounds.depth)
         if len(types) > 1:
-            return self._build.choice(*(self._schema({**schema, "type": one}) for one in types))
+            return self._build.choice(*(self._schema({**schema, "type": name}) for name in types))
         return self._typed(types[0], schema)
 
     def _listed(self, schema: Schema) -> list[str]:
-        """The listed values, as JSON, of which the other keywords allow what their grammar does."""
+        """Listed values, as JSON, that the grammar of the other keywords allows."""
         texts = listed(schema)
         rest = {key: part for key, part in schema.items() if key not in ("enum", "const")}
         if rest.keys() & SHAPES.keys() - {"type"}:
@@ -162,7 +162,7 @@ class SchemaCompiler:
         return choice
 
     def _with_leaves(self, parts: list[Schema], key: str) -> list[tuple[Schema, list[Alternative]]]:
-        """The parts of a union that allow a value, each with its alternatives."""
+        """Selects the parts of a union that allow a value, each with its alternatives."""
         kept: list[tuple[Schema, list[Alternative]]] = []
         number = 0
         for part in parts:
@@ -190,9 +190,10 @@ class SchemaCompiler:
                     named.append((name, value, name in required))
         if len(named) > MAX_PROPERTIES:
             raise SchemaTooLarge(f"properties: at most {MAX_PROPERTIES} are supported")
-        least, most = schema.get("minProperties", 0), schema.get("maxProperties")
+        least = schema.get("minProperties", 0)
+        most = schema.get("maxProperties")
         if not named:
-            # An empty `properties` allows no property, and one of a map could be a forbidden one.
+            # An empty `properties` allows no property, and a free name could be a forbidden one.
             closed = properties or ("properties" in schema and "additionalProperties" not in schema)
             return self._map(False if closed else others, least, most)
         if least > len(required) or (most is not None and most < len(named)):
@@ -200,10 +201,10 @@ class SchemaCompiler:
         return self._between("{", self._members(named), "}")
 
     def _members(self, named: list[tuple[str, Any, bool]]) -> Node:
-        """The properties in their order; optional ones can be omitted."""
+        """Derives the properties in their order; optional ones can be omitted."""
         build = self._build
-        first: list[Node] = [EMPTY]  # the rest of the members when none was written yet
-        later = EMPTY  # the rest after another member
+        first: list[Node] = [EMPTY]  # the remaining members when none was written yet
+        later = EMPTY  # the remaining members after another
         for name, value, needed in reversed(named):
             key = build.text(json.dumps(name, ensure_ascii=False) + ": ")
             with at_place(f"properties.{name}"):
@@ -215,7 +216,7 @@ class SchemaCompiler:
 
     def _map(self, others: Any, least: int, most: float | None) -> Node:
         most = self._bounds.free if most is None else _whole_number(min(most, self._bounds.free))
-        # Names can repeat, and then only one of them counts.
+        # Names can repeat, but count once.
         empty = not most or not self._tree.alternatives(others)
         if least > (0 if empty else 1):
             raise SchemaError("minProperties: it is not supported without named properties")
@@ -225,9 +226,11 @@ class SchemaCompiler:
         return self._pairs(value, least, most)
 
     def _array(self, schema: Schema) -> Node:
-        first, rest = schema.get("prefixItems", []), schema.get("items", True)
+        first = schema.get("prefixItems", [])
+        rest = schema.get("items", True)
         if isinstance(rest, list):  # the form of drafts before prefixItems
-            first, rest = rest, schema.get("additionalItems", True)
+            first = rest
+            rest = schema.get("additionalItems", True)
         if rest is not True and not self._tree.alternatives(rest):
             rest = False
         least = int(schema.get("minItems", 0))
@@ -259,14 +262,14 @@ class SchemaCompiler:
         return self._between("[", body, "]")
 
     def _list(self, item: Node, least: int, most: float) -> Node:
-        """`item` repeated, separated by commas."""
+        """Derives repetitions of `item`, separated by commas."""
         build = self._build
         more = build.sequence(build.text(", "), item)
         items = build.sequence(item, build.repeat(more, max(0, least - 1), most - 1))
         return items if least else build.optional(items)
 
     def _pairs(self, value: Node, least: int, most: float) -> Node:
-        """An object with any names."""
+        """Derives an object with any names."""
         pair = self._build.sequence(self._text(1, 100), self._build.text(": "), value)
         return self._between("{", self._list(pair, least, most), "}")
 
@@ -274,7 +277,8 @@ class SchemaCompiler:
         return self._build.sequence(self._build.text(opening), node, self._build.text(closing))
 
     def _string(self, schema: Schema) -> Node:
-        least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
+        least = int(schema.get("minLength", 0))
+        most = schema.get("maxLength")
         if most is not None and least > most:
             raise SchemaError("minLength: it is more than maxLength")
         if schema.get("format") == "regex":
@@ -291,7 +295,7 @@ class SchemaCompiler:
         )
 
     def _text(self, least: int, most: float) -> Node:
-        """Any string of `least` to `most` characters."""
+        """Derives any string of `least` to `most` characters."""
         if least > MAX_STRING:
             raise SchemaTooLarge(f"minLength: at most {MAX_STRING} is supported")
         most = _whole_number(max(least, min(most, self._bounds.string)))
@@ -307,7 +311,7 @@ class SchemaCompiler:
         return self._between('"', build.repeat(char, least, most), '"')
 
     def _anything(self, depth: int) -> Node:
-        """Any value; lists and objects are `depth` deep at most."""
+        """Derives any value; lists and objects are nested at most `depth` deep."""
         return self._build.once(("anything", depth), lambda: self._any_value(depth))
 
     def _any_value(self, depth: int) -> Node:

@@ -1,4 +1,4 @@
-"""Single keywords of a JSON schema: the supported ones, their shapes and their meaning."""
+"""Keywords of JSON schemas: which are supported, their shapes and their meaning."""
 
 import json
 from collections.abc import Callable
@@ -60,7 +60,7 @@ _DEPENDENCIES = (
     ),
     "an object of schemas or of lists of strings",
 )
-# Of each supported keyword, except `const`, which takes any value.
+# Validator and description of each supported keyword, except `const`, which takes any value.
 SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
@@ -81,7 +81,7 @@ SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def as_schema(value: Any) -> Schema:
-    """A schema as an object, without annotations. Raises SchemaError."""
+    """Converts a schema to an object without annotations. Raises SchemaError."""
     if value is True:
         return {}
     if value is False:
@@ -103,25 +103,25 @@ def refuse_unsupported(schema: Schema) -> None:
 
 
 def listed(schema: Schema) -> list[str]:
-    """The values of `enum` or `const`, as JSON. Raises SchemaError."""
+    """Values of `enum` or `const`, as JSON. Raises SchemaError."""
     values = listed_values(schema)
     if "const" in schema and "enum" in schema:
         kept = set(map(canonical, schema["enum"]))
         values = [value for value in values if canonical(value) in kept]
     kinds = types_of(schema) if "type" in schema else []
-    shown = [json.dumps(v, ensure_ascii=False) for v in values if not kinds or _is_any(v, kinds)]
-    if not shown:
+    texts = [json.dumps(v, ensure_ascii=False) for v in values if not kinds or _is_any(v, kinds)]
+    if not texts:
         raise SchemaError("no value is allowed")
-    return list(dict.fromkeys(shown))
+    return list(dict.fromkeys(texts))
 
 
 def listed_values(schema: Schema) -> list[Any]:
-    """The values of `const`, or else of `enum`."""
+    """Values of `const`, or else of `enum`."""
     return [schema["const"]] if "const" in schema else list(schema["enum"])
 
 
 def canonical(value: Any) -> str:
-    """A text that is equal for equal JSON values, such as 1 and 1.0, but not 1 and true."""
+    """Returns a text that is equal for equal JSON values, such as 1 and 1.0, but not 1 and true."""
     return json.dumps(_with_whole_numbers(value), sort_keys=True)
 
 
@@ -140,7 +140,7 @@ def _is_any(value: Any, kinds: list[str]) -> bool:
 
 
 def types_of(schema: Schema) -> list[str]:
-    """The types that are named, or implied by other keywords; an empty list means all."""
+    """Types that are named, or implied by other keywords; an empty list means all."""
     given = schema.get("type")
     if given is None:
         return [kind for kind, words in IMPLIED.items() if any(word in schema for word in words)]
@@ -154,7 +154,7 @@ def types_of(schema: Schema) -> list[str]:
 
 
 def type_of(value: Any) -> str:
-    """The JSON type of a value."""
+    """Returns the JSON type of a value."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Resolves references and `allOf` of JSON schemas: merges them into one schema."""
+"""Resolves references and `allOf` of JSON schemas by merging them into one schema."""
 
 from typing import Any
 from urllib.parse import unquote
@@ -18,7 +18,7 @@ _MOST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"
 
 
 class SchemaTree:
-    """One schema, in which references are looked up."""
+    """A schema in which references are looked up."""
 
     def __init__(self, root: Any, budget: WorkBudget) -> None:
         self._budget = budget
@@ -26,22 +26,22 @@ class SchemaTree:
         self._steps = 0
 
     def referred(self, reference: str) -> Schema:
-        """The target of a reference within the schema. Raises SchemaError."""
+        """Resolves a reference within the schema. Raises SchemaError."""
         if reference != "#" and not reference.startswith("#/"):
             raise SchemaError("$ref: only references within the schema (#/...) are supported")
-        found: Any = self.root
+        target: Any = self.root
         for part in reference[1:].split("/")[1:]:
             name = unquote(part).replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-                found = found[int(name)]
-            elif isinstance(found, dict) and name in found:
-                found = found[name]
+            if isinstance(target, list) and name.isdecimal() and int(name) < len(target):
+                target = target[int(name)]
+            elif isinstance(target, dict) and name in target:
+                target = target[name]
             else:
                 raise SchemaError("$ref: it refers to nothing in the schema")
-        return as_schema(found)
+        return as_schema(target)
 
     def resolved(self, value: Any, depth: int = 0) -> Schema:
-        """A schema with its reference and `allOf` merged into it. Raises SchemaError."""
+        """Merges a schema's reference and `allOf` into it. Raises SchemaError."""
         self._steps += 1
         self._budget.spend(4)
         if depth > MAX_REFERENCES or self._steps > MAX_STEPS:
@@ -57,12 +57,12 @@ class SchemaTree:
         return whole
 
     def alternatives(self, value: Any, path: tuple[str | None, ...] = ()) -> list[Schema]:
-        """The resolved alternatives of a schema, nested ones flattened.
+        """Lists the resolved alternatives of a schema, with nested ones flattened.
 
         Alternatives that allow no value are omitted. Raises SchemaError.
         """
         reference = value.get("$ref") if isinstance(value, dict) else None
-        # A reference within `allOf` leads to itself unseen.
+        # A reference within `allOf` may lead to itself without being in `path`.
         if (reference is not None and reference in path) or len(path) > MAX_REFERENCES:
             raise SchemaError("$ref: a schema cannot be an alternative to itself")
         schema = self.resolved(value)
@@ -82,7 +82,7 @@ class SchemaTree:
 
 
 def merged(one: Schema, other: Schema) -> Schema:
-    """The intersection of two schemas. Raises SchemaError if one schema cannot express it."""
+    """Intersects two schemas. Raises SchemaError if one schema cannot express the result."""
     if not one or not other:
         return one or other
     result = {**one, **other}
@@ -121,7 +121,7 @@ def _merged_values(key: str, one: Any, other: Any) -> Any:
 
 
 def _conditions(schema: Schema) -> list[Schema]:
-    """What `not` and dependencies say, as schemas without them. Raises SchemaError."""
+    """Expresses `not` and dependencies as schemas without them. Raises SchemaError."""
     parts: list[Schema] = []
     if "not" in schema:
         refused = as_schema(schema["not"])
@@ -149,7 +149,9 @@ def _types(one: list[Any], other: list[Any]) -> list[Any]:
 
 
 def _properties(one: Schema, other: Schema) -> Schema:
-    """A property that only one of them names must also obey the other's additionalProperties."""
+    """Merges properties; one that a single schema names must obey the other's
+    additionalProperties.
+    """
     result: Schema = {}
     for mine, theirs in ((one, other), (other, one)):
         for name, schema in mine.get("properties", {}).items():

@@ -1,8 +1,8 @@
-"""Prints grammars in the notations of the engines: GBNF, llama.cpp's dialect of Backus-Naur form,
-and llguidance's dialect of Lark.
+"""Prints grammars in the notations of the engines.
 
+These are GBNF, llama.cpp's dialect of Backus-Naur form, and llguidance's dialect of Lark.
 llguidance's lexer takes the longest match, so it allows what the grammar allows or, in rare unions,
-less: each of its answers is valid for ParserState too.
+less: each of its answers is also valid for ParserState.
 """
 
 import json
@@ -25,12 +25,12 @@ from models.llm.structured_output.ast import (
 )
 from models.llm.tool_calls import MARK
 
-MAX_REMEMBERED = 16  # grammars, which may take some megabytes each
-MAX_NESTING = 16  # levels of brackets in a production; llguidance takes somewhat over 20
+MAX_REMEMBERED = 16  # grammars, each of which may take some megabytes
+MAX_NESTING = 16  # levels of brackets in a production; llguidance takes a little over 20
 MAX_REGEX = 10_000  # characters of a regular expression; a longer one is split
 MAX_REGEX_DEPTH = 40
-# The beginnings of objects, lists and their members are never inside a regular expression: the
-# longest match of another one that begins alike would hide the alternatives.
+# Beginnings of objects, lists and members are never inside a regular expression: the longest match
+# of another expression that begins alike would hide the alternatives.
 _BEGINNINGS = ("{", "[", ", ")
 _END_OF_NAME = ": "
 # Text up to the first marker of tool calls.
@@ -38,7 +38,7 @@ _BEFORE_MARK = "before[lazy]: /(.|\\n)*/ {}\n"
 
 
 class _RuleWriter(ABC):
-    """Writes productions; nodes that are used twice or lie deep get names of their own."""
+    """Writer of productions; nodes that are used twice or nested deeply get names of their own."""
 
     def __init__(self, grammar: Grammar) -> None:
         self._uses = Counter(part for node in grammar.nodes for part in node.parts)
@@ -46,7 +46,7 @@ class _RuleWriter(ABC):
         self._names: dict[Node, str] = {}  # in the order of their first use
 
     def write(self, node: Node, depth: int = 0) -> str:
-        """The node as a part of a production."""
+        """Writes a node as part of a production."""
         if (terminal := self.terminal(node)) is not None:
             return terminal
         if self._uses[node] < 2 and depth < MAX_NESTING:
@@ -56,10 +56,10 @@ class _RuleWriter(ABC):
 
     @abstractmethod
     def terminal(self, node: Node) -> str | None:
-        """The node written without a production of its own; None if it needs one."""
+        """Writes a node without a production of its own; None if it needs one."""
 
     def productions(self) -> Iterator[tuple[str, str]]:
-        """The productions whose names occur in the text written so far, by name."""
+        """Yields the productions whose names occur in the text so far, with their names."""
         done = 0
         while done < len(self._names):
             for node, name in list(self._names.items())[done:]:
@@ -74,7 +74,7 @@ class _RuleWriter(ABC):
 
 
 def _times(node: Repeat) -> str:
-    """The quantifier of a repetition, which all notations share."""
+    """Returns the quantifier of a repetition, which all notations share."""
     return f"{{{node.least},{'' if math.isinf(node.most) else int(node.most)}}}"
 
 
@@ -97,7 +97,10 @@ class _GbnfWriter(_RuleWriter):
 
 @lru_cache(maxsize=2 * MAX_REMEMBERED)
 def to_lark(grammar: Grammar, *, mark_is_token: bool) -> str:
-    """`mark_is_token`: the marker of tool calls is one special token, which text never contains."""
+    """Prints a grammar in Lark.
+
+    `mark_is_token`: the marker of tool calls is a special token, which text never contains.
+    """
     writer = _LarkWriter(grammar, mark_is_token)
     if grammar.calls is None or grammar.root.min_bytes:
         start = f"start: {writer.write(grammar.root)}\n"
@@ -109,7 +112,7 @@ def to_lark(grammar: Grammar, *, mark_is_token: bool) -> str:
 
 
 def free_text_before(calls: str, *, mark_is_token: bool) -> str:
-    """The productions of text without a marker, or with one and what follows it."""
+    """Returns productions of text without a marker, or with a marker and calls after it."""
     before = f"before: TEXT {MARK}\n" if mark_is_token else _BEFORE_MARK.format(json.dumps(MARK))
     return f"start: TEXT | before {calls}\nTEXT: /(.|\\n)*/\n{before}"
 
@@ -132,7 +135,7 @@ class _LarkWriter(_RuleWriter):
         return '""' if node is EMPTY else None
 
     def _size(self, node: Node) -> "_Size":
-        """The size of a node's regular expression; infinite if it must not have one."""
+        """Size of a node's regular expression; infinite if it must not have one."""
         if isinstance(node, CharSet):
             return _Size(len(node.token), 1)
         if isinstance(node, Text):

@@ -1,22 +1,25 @@
-"""Numbers between two bounds as a grammar, digit by digit."""
+"""Derives numbers between two bounds, digit by digit."""
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 from models.llm.structured_output.ast import EMPTY, GrammarBuilder, Node, SchemaError
 
-MAX_DIGITS = 15  # before the point: what a double holds exactly
+MAX_DIGITS = 15  # integer digits that a double holds exactly
 LARGEST = 10**MAX_DIGITS  # larger bounds are ignored
 MAX_DECIMALS = 6
 
 
 def bounded(schema: dict[str, Any], builder: GrammarBuilder, *, whole: bool) -> Node:
-    """Numbers within the bounds of the schema. Raises SchemaError."""
-    least, above = _bound(schema, "minimum"), _bound(schema, "exclusiveMinimum")
-    most, below = _bound(schema, "maximum"), _bound(schema, "exclusiveMaximum")
+    """Derives numbers within the bounds of the schema. Raises SchemaError."""
+    least = _bound(schema, "minimum")
+    above = _bound(schema, "exclusiveMinimum")
+    most = _bound(schema, "maximum")
+    below = _bound(schema, "exclusiveMaximum")
     open_low = above is not None and (least is None or above >= least)
     open_high = below is not None and (most is None or below <= most)
-    low, high = above if open_low else least, below if open_high else most
+    low = above if open_low else least
+    high = below if open_high else most
     if not whole:
         return _NumberCompiler(builder).decimals(low, high, (open_low, open_high))
     if low is not None and open_low:
@@ -34,13 +37,13 @@ def _bound(schema: dict[str, Any], key: str) -> Decimal | None:
 
 
 class _NumberCompiler:
-    """Compiles ranges of numbers to nodes in `builder`."""
+    """Compiler of ranges of numbers to nodes in `builder`."""
 
     def __init__(self, builder: GrammarBuilder) -> None:
         self._builder = builder
 
     def integers(self, least: Decimal | None, most: Decimal | None) -> Node:
-        """Integers from `least` to `most`, both included. Raises SchemaError if there are none."""
+        """Derives integers from `least` to `most`, both included. Raises SchemaError if none."""
         if least is not None or most is not None:
             return self._scaled(least, most, 0)
         build = self._builder
@@ -51,7 +54,7 @@ class _NumberCompiler:
     def decimals(
         self, least: Decimal | None, most: Decimal | None, open_ends: tuple[bool, bool]
     ) -> Node:
-        """Decimals between the bounds; an open end is excluded. Raises SchemaError."""
+        """Derives decimals between the bounds; an open end is excluded. Raises SchemaError."""
         if least is None and most is None:
             build = self._builder
             fraction = build.repeat(self._digit(0, 9), 1, MAX_DECIMALS)
@@ -66,7 +69,7 @@ class _NumberCompiler:
         return self._scaled(least, most, decimals)
 
     def _scaled(self, least: Decimal | None, most: Decimal | None, decimals: int) -> Node:
-        """All numbers with at most this many decimals, as integers with a point inserted."""
+        """Derives numbers with at most this many decimals, as integers with a point inserted."""
         limit = 10 ** (MAX_DIGITS + decimals) - 1
         low = -limit if least is None else int(_ceil(least, decimals).scaleb(decimals))
         high = limit if most is None else int(_floor(most, decimals).scaleb(decimals))
@@ -92,8 +95,10 @@ class _NumberCompiler:
         return self._builder.choice(*ways)
 
     def _between(self, low: str, high: str, decimals: int) -> Node:
-        """Digit strings of one width; the point is before the last `decimals` digits, of which
-        zeros at the end can be omitted."""
+        """Derives digit strings of one width, with the point before the last `decimals` digits.
+
+        Trailing zeros after the point can be omitted.
+        """
         build, width = self._builder, len(low)
         if not width:
             return EMPTY
@@ -107,7 +112,7 @@ class _NumberCompiler:
         return self._digits(low, high, decimals)
 
     def _digits(self, low: str, high: str, decimals: int) -> Node:
-        """As `_between`, with the first digit."""
+        """Derives the first digit and, by `_between`, the rest."""
         build, width = self._builder, len(low)
         if width > decimals and set(low) == {"0"} and set(high) == {"9"}:
             whole = width - decimals

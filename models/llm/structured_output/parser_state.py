@@ -1,4 +1,4 @@
-"""The parser state of an answer in its grammar, and the shortest text that completes it.
+"""Parser state of an answer in its grammar, with the shortest text that completes it.
 
 A pushdown automaton that follows all parses at once; stacks share their tails, as in a
 graph-structured stack (Tomita, 1985).
@@ -18,7 +18,7 @@ from models.llm.structured_output.ast import (
 
 
 class _Stack:
-    """A node that is yet to be derived, and the stack after it. Equal ones are one object."""
+    """A node that is yet to be derived, and the stack after it. Equal stacks are one object."""
 
     __slots__ = ("_above", "_terminals", "min_bytes", "node", "rest")
 
@@ -37,9 +37,9 @@ class _Stack:
         return stack
 
     def terminals(self) -> list["_Stack"]:
-        """The possible next steps: stacks with a terminal on top, or the end."""
+        """Lists the possible next steps: stacks with a terminal on top, or the end."""
         if self._terminals is None:
-            found: dict[_Stack, None] = {}
+            tops: dict[_Stack, None] = {}
             seen: set[_Stack] = set()
             waiting = [self]
             while waiting:
@@ -47,10 +47,10 @@ class _Stack:
                 if stack not in seen:
                     seen.add(stack)
                     if stack.rest is None or isinstance(stack.node, Text | CharSet):
-                        found[stack] = None
+                        tops[stack] = None
                     else:
                         waiting += stack._expanded(stack.rest)
-            self._terminals = list(found)
+            self._terminals = list(tops)
         return self._terminals
 
     def _expanded(self, rest: "_Stack") -> list["_Stack"]:
@@ -68,7 +68,7 @@ class _Stack:
         return [rest]
 
     def advance(self, char: str) -> "_Stack | None":
-        """The stack after this character; None when the character is not allowed here."""
+        """Returns the stack after a character; None when it is not allowed here."""
         node, rest = self.node, self.rest
         if rest is None:
             return None
@@ -81,7 +81,7 @@ class _Stack:
 
 
 class ParserState:
-    """The position of an answer in all its parses."""
+    """Position of an answer in all its parses."""
 
     def __init__(self, stacks: list[_Stack]) -> None:
         self._terminals = (
@@ -90,16 +90,16 @@ class ParserState:
             else list(dict.fromkeys(top for stack in stacks for top in stack.terminals()))
         )
         self.min_bytes = min((top.min_bytes for top in self._terminals), default=math.inf)
-        """The length of the shortest completion, for which that many tokens are enough; infinite
-        when the answer has left its grammar."""
+        """Bytes of the shortest completion, for which as many tokens suffice; infinite when the
+        answer has left its grammar."""
 
     @classmethod
     def start(cls, grammar: Grammar) -> "ParserState":
-        """The state before the first character."""
+        """Returns the state before the first character."""
         return cls([_Stack(None, None).push(grammar.root)])
 
     def advance(self, text: str) -> "ParserState":
-        """The state after this text too."""
+        """Returns the state after more text."""
         state = self
         for char in text:
             stacks = (top.advance(char) for top in state._terminals)
@@ -107,7 +107,7 @@ class ParserState:
         return state
 
     def completion(self) -> str:
-        """The shortest text that completes the answer."""
+        """Returns the shortest text that completes the answer."""
         out: list[str] = []
         stack: _Stack | None = min(self._terminals, key=lambda top: top.min_bytes)
         while stack is not None and stack.node is not None:

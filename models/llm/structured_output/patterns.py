@@ -1,7 +1,7 @@
-"""Regular expressions (ECMA 262, as far as Python's `re` parses it) as grammars of the content of
-JSON strings.
+"""Compiles regular expressions to grammars of the content of JSON strings.
 
-A pattern is searched for, as JSON Schema says: unless anchored, any text may precede and follow it.
+The syntax is ECMA 262 as far as Python's `re` parses it. A pattern is searched for, as JSON Schema
+says: unless anchored, any text may precede and follow it.
 Expressions are only parsed, never run.
 """
 
@@ -22,8 +22,8 @@ from models.llm.structured_output.ast import (
 )
 
 MAX_PATTERN_CHARS = 500
-MAX_POSITIONS = 400  # of an expanded expression: the engine may follow as many at once
-UNBOUNDED = (64, 16, 8, 4, 2, 1)  # the maximum of `*`: the first of these that fits
+MAX_POSITIONS = 400  # size of an expanded expression: the engine may follow as many at once
+UNBOUNDED = (64, 16, 8, 4, 2, 1)  # maxima of `*`; the first that fits is used
 
 _DAY = (
     r"([12]\d{3}-(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])"
@@ -68,15 +68,15 @@ FORMATS = {
     **dict.fromkeys(("uri", "iri"), f"^{_URI}$"),
     **dict.fromkeys(("uri-reference", "iri-reference", "uri-template"), f"^({_URI}|{_PATH})$"),
 }
-"""The patterns of the formats of JSON Schema, or of a part of each; others are annotations."""
+"""Patterns of JSON Schema's formats, which may allow less; other formats are annotations."""
 
 _ANY: Ranges = [(0, LAST_CODE_POINT)]
-# Of ECMA's dot:
+# Characters that ECMA's dot matches.
 _ANY_OF_LINE: Ranges = [(0, 0x09), (0x0B, 0x0C), (0x0E, 0x2027), (0x202A, LAST_CODE_POINT)]
 # Characters that a JSON string must escape: controls, the quote and the backslash.
 _ESCAPED: Ranges = [(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x9F)]
 _ESCAPES = {0x22: '\\"', 0x5C: "\\\\", 0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
-# Categories such as \w are those of ASCII: beyond it, their meaning differs between dialects.
+# Categories such as \w are limited to ASCII: beyond it, dialects differ.
 _PRINTABLE: Ranges = [(0x20, 0x7E)]
 _WORD: Ranges = [(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)]
 _CATEGORIES: dict[Any, Ranges] = {
@@ -87,7 +87,7 @@ _CATEGORIES: dict[Any, Ranges] = {
     ops.CATEGORY_NOT_WORD: [(0x20, 0x2F), (0x3A, 0x40), (0x5B, 0x5E), (0x60, 0x60), (0x7B, 0x7E)],
     ops.CATEGORY_NOT_SPACE: [(0x21, 0x7E)],
 }
-# `{,3}`, an empty set and one of all characters, and names of characters.
+# Matches `{,3}`, empty sets, sets of all characters, and names of characters.
 _ONLY_PYTHON = re.compile(r"(?<!\\)(\{,|\[\^?\]|\\N)")
 _REPEATS = (ops.MAX_REPEAT, ops.MIN_REPEAT)
 _UNSUPPORTED = {  # Python's parser has names of its own
@@ -99,7 +99,7 @@ _UNSUPPORTED = {  # Python's parser has names of its own
 
 
 def compile_pattern(pattern: str, least: int, most: int | None, builder: GrammarBuilder) -> Node:
-    """Strings of `least` to `most` characters that match the expression. Raises SchemaError."""
+    """Derives strings of `least` to `most` characters that match. Raises SchemaError."""
     if _ONLY_PYTHON.search(pattern):
         raise SchemaError("pattern: it means something else in JavaScript than in Python")
     if len(pattern) > MAX_PATTERN_CHARS:
@@ -110,7 +110,7 @@ def compile_pattern(pattern: str, least: int, most: int | None, builder: Grammar
         raise SchemaError(f"pattern: it cannot be read: {error}") from None
     if parsed.state.flags & ~ops.SRE_FLAG_UNICODE:
         raise SchemaError("pattern: flags are not supported")
-    # Of the formats the engine never follows more than a few.
+    # The engine never follows more than a few positions of our own formats.
     limit = 2 * MAX_POSITIONS if pattern in FORMATS.values() else MAX_POSITIONS
     for unbounded in UNBOUNDED:
         compiler = _PatternCompiler(builder, unbounded)
@@ -127,11 +127,11 @@ def compile_pattern(pattern: str, least: int, most: int | None, builder: Grammar
 
 
 Part = tuple[Node, int, int]
-"""A node, and the minimum and maximum number of characters that it derives."""
+"""A node, with the minimum and maximum number of characters that it derives."""
 
 
 class _PatternCompiler:
-    """Compiles the tree of Python's parser to nodes; counts the positions of the expansion."""
+    """Compiler of the tree of Python's parser to nodes; counts the expanded positions."""
 
     def __init__(self, builder: GrammarBuilder, unbounded: int) -> None:
         self._builder = builder
@@ -140,10 +140,14 @@ class _PatternCompiler:
         self.positions = 0
 
     def sequence(self, items: list[Any], *, first: bool, last: bool) -> Part:
-        """`first` and `last`: whether the whole expression begins and ends with these items."""
+        """Compiles items.
+
+        `first` and `last`: whether the whole expression begins and ends with these items.
+        """
         parts: list[Part] = []
         for index, (op, value) in enumerate(items):
-            begins, ends = first and index == 0, last and index == len(items) - 1
+            begins = first and index == 0
+            ends = last and index == len(items) - 1
             if op is ops.AT:
                 if value is ops.AT_BEGINNING and begins or value is ops.AT_END and ends:
                     continue
@@ -189,7 +193,7 @@ class _PatternCompiler:
         return self._builder.repeat(item, least, most), shortest * least, longest * most
 
     def _padding(self) -> Part:
-        """Any text before or after an unanchored match."""
+        """Derives any text before or after an unanchored match."""
         self.positions += self._unbounded
         return self._builder.repeat(self._set(_ANY), 0, self._unbounded), 0, self._unbounded
 
@@ -205,7 +209,7 @@ class _PatternCompiler:
         raise SchemaError(f"pattern: {_UNSUPPORTED.get(op, str(op).lower())} is not supported")
 
     def _class(self, items: list[Any]) -> Node:
-        """A set in brackets, or a category such as `\\d`."""
+        """Compiles a set in brackets, or a category such as `\\d`."""
         negated = items[0][0] is ops.NEGATE
         ranges: Ranges = []
         universe = _ANY
@@ -222,7 +226,7 @@ class _PatternCompiler:
         return self._set(without(universe, ranges) if negated else ranges)
 
     def _set(self, ranges: Ranges) -> Node:
-        """A character of `ranges`, escaped where JSON needs it."""
+        """Derives a character of `ranges`, escaped where JSON needs it."""
         plain = without(ranges, _ESCAPED)
         ways = [self._builder.char_set(plain)] if plain else []
         ways += (self._literal(code) for code in _ESCAPES if _has(ranges, code))

@@ -1,4 +1,4 @@
-"""A language model of the transformers library with its continuous batching."""
+"""Language model of the transformers library with its continuous batching."""
 
 import asyncio
 import hashlib
@@ -33,7 +33,7 @@ _SALT_MASK = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The tokens since the last step."""
+    """Tokens since the last step."""
 
     tokens: tuple[int, ...]
     ended: bool
@@ -41,7 +41,7 @@ class Step:
 
 @dataclass(eq=False, repr=False)
 class TokenStream:
-    """The tokens of one answer, from the library's thread to the event loop of the request."""
+    """Tokens of one answer, from the library's thread to the event loop of the request."""
 
     owner: str
     _batch: "StreamBatch"
@@ -53,7 +53,7 @@ class TokenStream:
     _ended: bool = False
 
     def push(self, output: Any) -> None:
-        """Called in the library's thread."""
+        """Passes output to the event loop; called in the library's thread."""
         try:
             self._loop.call_soon_threadsafe(self._ready.put_nowait, output)
         except RuntimeError:
@@ -86,7 +86,7 @@ class TokenStream:
 
 
 class StreamBatch:
-    """Weights on a device. Calls after `close` raise EngineLost."""
+    """Model on a device with its batched streams. Calls after `close` raise EngineLost."""
 
     def __init__(self, folder: Path, config: TransformersChatConfig, tokenizer: Any) -> None:
         """Raises EngineError."""
@@ -97,7 +97,7 @@ class StreamBatch:
         longest = network.max_position_embeddings
         if config.context_tokens > longest:
             raise EngineError(f"the context of {config.id!r} holds {longest} tokens at most")
-        self.size: int = network.vocab_size  # the number of logits
+        self.size: int = network.vocab_size  # number of logits
         self.ends = _end_tokens(self._model, tokenizer)  # tokens that end an answer
         rows = min(config.parallel, config.batch_tokens)
         samplers = BatchSampler(rows, self.size, self.ends, self._model.device)
@@ -148,8 +148,8 @@ class StreamBatch:
         give_back()  # the library's modules refer to each other
 
     def _begin(self, config: TransformersChatConfig, samplers: BatchSampler, rows: int) -> Any:
-        # Measured with a model of 3 B in NF4 on an H100 (benchmarks/gpu.md): 1, 8 and 64 streams
-        # get 52, 352 and 1,355 tokens/s by CUDA graphs of padded steps, and else 23, 81 and 502.
+        # With a model of 3 B in NF4 on an H100 (benchmarks/gpu.md), 1, 8 and 64 streams get 52, 352
+        # and 1,355 tokens/s by CUDA graphs of padded steps, and 23, 81 and 502 without.
         devices = set(getattr(self._model, "hf_device_map", {}).values())
         manager = self._model.init_continuous_batching(
             # Greedy, since the sampler leaves one token likelier than all others.
@@ -175,7 +175,7 @@ class StreamBatch:
         return manager
 
     def _running(self) -> Any:
-        """The manager; restarted when an error, such as a lack of memory, has ended its loop."""
+        """Returns the manager; restarts it when an error, such as no memory, has ended its loop."""
         with self._starting:
             if self._model is None:
                 raise EngineLost("the model was unloaded")
@@ -188,7 +188,7 @@ class StreamBatch:
 
 
 def load_model(folder: Path, config: TransformersChatConfig) -> Any:
-    """The network on the devices that accelerate chooses. Raises EngineError."""
+    """Loads the network on the devices that accelerate chooses. Raises EngineError."""
     dtype = getattr(torch, config.dtype)
     quantization = None
     if config.quantization == "nf4":
@@ -214,14 +214,14 @@ def load_model(folder: Path, config: TransformersChatConfig) -> Any:
 
 
 class _Router(OutputRouter):  # type: ignore[misc]  # it has no types
-    """Routes each output to its stream; the library's own router keeps those without a consumer."""
+    """Router of outputs to streams; the library's own keeps outputs without a consumer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.streams: dict[str, TokenStream] = {}
 
     def owner(self, request_id: str) -> str:
-        """The owner of a stream; a cancelled stream owns itself."""
+        """Returns the owner of a stream; a cancelled stream owns itself."""
         stream = self.streams.get(request_id)
         return request_id if stream is None else stream.owner
 
@@ -235,7 +235,7 @@ class _Router(OutputRouter):  # type: ignore[misc]  # it has no types
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """The tokens that end an answer, by the settings of the model and of the tokenizer."""
+    """Tokens that end an answer, by the settings of the model and of the tokenizer."""
     named = model.generation_config.eos_token_id
     ends = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])}
     return tuple(sorted(token for token in ends if token is not None))
@@ -249,19 +249,19 @@ def _start(manager: Any) -> None:
 
 
 def salt_cache_keys(cache: Any, owner_of: Callable[[str], str]) -> None:
-    """Cache salt: pages of the prefix cache are reused only for requests of the same owner.
+    """Salts the prefix cache: its pages are reused only for requests of the same owner.
 
     The library's key of a page is a hash of its tokens and of the page before it, so a client could
     find out by the time to the first token whether another tenant has sent the same prompt (a
     timing side channel; vLLM has `cache_salt` against it). Here the first hashed tokens include a
-    hash of the owner, and so does the key of each later page. `owner_of` maps the id of a request
-    to its owner.
+    hash of the owner, and thus the keys of all pages do. `owner_of` maps the id of a request to its
+    owner.
     """
     search = cache.search_prefix_match
 
     def search_salted(request_id: str, prompt_ids: list[int]) -> int:
-        found: int = search(request_id, salted(prompt_ids, owner_of(request_id)))
-        return found
+        length: int = search(request_id, salted(prompt_ids, owner_of(request_id)))
+        return length
 
     cache.search_prefix_match = search_salted
     for allocator in cache.cache_allocators.values():
@@ -269,7 +269,7 @@ def salt_cache_keys(cache: Any, owner_of: Callable[[str], str]) -> None:
 
 
 def salted(tokens: list[int], owner: str) -> list[int]:
-    """The tokens with the owner's salt, as they are hashed."""
+    """Returns tokens with the owner's salt, as they are hashed."""
     digest = hashlib.sha256(owner.encode()).digest()
     salts = [int.from_bytes(digest[4 * at : 4 * at + 4]) & _SALT_MASK for at in range(SALTED)]
     return [

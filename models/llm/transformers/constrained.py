@@ -21,12 +21,11 @@ Matcher: TypeAlias = Any  # llguidance.LLMatcher; the CPU profile does not insta
 @dataclass(frozen=True, slots=True)
 class ConstrainedAnswer:
     matcher: Matcher  # computes the token mask
-    grammar: Grammar | None  # for budgeted completion; None where llguidance compiles the schema
-    # by itself
+    grammar: Grammar | None  # for budgeted completion; None if only llguidance has the schema
 
 
 class ConstrainedAnswers:
-    """Constrains the answers of one model; thread-safe."""
+    """Constraints of the answers of one model; thread-safe."""
 
     def __init__(self, tokenizer: Any, size: int, ends: Sequence[int]) -> None:
         """`size` is the number of logits of the model."""
@@ -37,14 +36,14 @@ class ConstrainedAnswers:
     def constrain(
         self, request: GenerationRequest, budget: WorkBudget | None = None
     ) -> ConstrainedAnswer | None:
-        """None when the answer is not constrained. Raises SchemaError.
+        """Compiles a request's constraint; None when the answer is free. Raises SchemaError.
 
-        The grammar is our own, so that it and ParserState agree. Schemas that our compiler does not
-        support (such as with `patternProperties`) llguidance may compile by itself: such an answer
-        obeys its schema, but is cut off when its tokens are spent. Those that are too large it does
-        not get: nothing can cancel it, nor bound its CPU time.
+        The grammar is our own, so that it agrees with ParserState. llguidance compiles schemas that
+        our compiler does not support (such as with `patternProperties`): such an answer obeys its
+        schema, but is cut off when its tokens are spent. It does not get schemas that are too
+        large, because its work can neither be cancelled nor bounded.
 
-        Takes some milliseconds, and up to a second for a large schema.
+        Takes some milliseconds, up to a second for a large schema.
         """
         mark_is_token = self._mark_is_special
         try:

@@ -1,5 +1,7 @@
-"""Language models on the transformers library with continuous batching, and their prompts, from
-the chat template of the tokenizer. GPU profile."""
+"""Language models on the transformers library with continuous batching. GPU profile.
+
+The tokenizer's chat template writes their prompts.
+"""
 
 import asyncio
 import json
@@ -37,17 +39,17 @@ from models.llm.transformers.constrained import ConstrainedAnswers
 from models.llm.transformers.sampler import TokenSampler
 from models.weights.store import WeightStore
 
-_SEEDS = 2**63  # of torch's generators
+_SEEDS = 2**63  # number of seeds of torch's generators
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
     tokens: tuple[int, ...]
-    thinking: bool  # the prompt has opened the reasoning
+    thinking: bool  # whether the prompt has opened the reasoning
 
 
 class PromptWriter:
-    """The tokenizer of a model and its chat template."""
+    """Tokenizer of a model with its chat template."""
 
     def __init__(self, folder: Path, config: TransformersChatConfig) -> None:
         """Raises EngineError."""
@@ -68,9 +70,10 @@ class PromptWriter:
         self._tools_argument = config.tools_argument
 
     def write(self, request: GenerationRequest, *, no_thinking: bool = False) -> Prompt:
-        """`no_thinking` when the answer is constrained, so that it cannot begin with reasoning.
+        """Writes the prompt of a request.
 
-        Raises InvalidEngineRequest, or UnsupportedFeature when the model has no tools.
+        `no_thinking` when the answer is constrained, so that it cannot begin with reasoning. Raises
+        InvalidEngineRequest, or UnsupportedFeature when the model has no tools.
         """
         thinking = request.enable_thinking and not no_thinking
         options = {**request.template_kwargs, "enable_thinking": thinking}
@@ -79,7 +82,7 @@ class PromptWriter:
                 raise UnsupportedFeature("this model does not support tools")
             options[self._tools_argument] = list(request.tools)
         options |= {"tokenize": False, "add_generation_prompt": True}
-        options.pop("conversation", None)  # the name of our own argument
+        options.pop("conversation", None)  # apply_chat_template's own argument
         try:
             messages = [self._to_message(message) for message in request.messages]
             text: str = self.tokenizer.apply_chat_template(messages, **options)
@@ -89,7 +92,7 @@ class PromptWriter:
         return Prompt(tuple(tokens), text.rstrip().endswith(THINK))
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text with special tokens, which AnswerReader parses."""
+        """Decodes tokens with special tokens, which AnswerReader parses."""
         text: str = self.tokenizer.decode(
             list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
@@ -112,13 +115,13 @@ def _with_parsed_arguments(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_notation(call: dict[str, Any]) -> str:
-    """A tool call in the notation of the model."""
+    """Writes a tool call in the notation of the model."""
     function = call["function"]
     return f"{MARK}{BEFORE_NAME}{function['name']}{AFTER_NAME}{function['arguments']}{END}"
 
 
 class TransformersEngine(ChatEngine):
-    """One model and its streams."""
+    """Chat engine of one model with its streams."""
 
     def __init__(self, config: TransformersChatConfig, weights: WeightStore) -> None:
         folder = weights.folder(config.weights)
@@ -128,7 +131,8 @@ class TransformersEngine(ChatEngine):
             tools=config.tools != "none",
             max_concurrency=config.parallel,
         )
-        self._defaults = config.temperature, config.top_p
+        self._temperature = config.temperature
+        self._top_p = config.top_p
         self._ends_loops = config.ends_loops
         self._writer = PromptWriter(folder, config)
         self._batch = StreamBatch(folder, config, self._writer.tokenizer)
@@ -153,14 +157,14 @@ class TransformersEngine(ChatEngine):
             answer = await self._grammars.run(request.owner, compile_)
         no_thinking = is_constrained_throughout(request)
         prompt = await asyncio.to_thread(self._writer.write, request, no_thinking=no_thinking)
-        read = len(prompt.tokens)
+        prompt_tokens = len(prompt.tokens)
         context_tokens = self.capabilities.context_tokens
-        room = context_tokens - read
+        room = context_tokens - prompt_tokens
         if room <= 0:
             raise ContextLengthExceeded(
-                f"the messages take {read} tokens; the context holds {context_tokens}"
+                f"the messages take {prompt_tokens} tokens; the context holds {context_tokens}"
             )
-        sampling = request.sampling.over(*self._defaults)
+        sampling = request.sampling.with_defaults(self._temperature, self._top_p)
         most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         seed = secrets.randbelow(_SEEDS) if sampling.seed is None else sampling.seed % _SEEDS
         stop = () if is_constrained_throughout(request) else sampling.stop
@@ -173,7 +177,7 @@ class TransformersEngine(ChatEngine):
             ends_loops=self._ends_loops,
         )
         text = TokenText(self._writer.decode)
-        made = 0
+        generated = 0
         sampler = TokenSampler(sampling, seed, answer and answer.matcher)
         stream = self._batch.submit(prompt.tokens, most, sampler, request.owner)
         try:
@@ -181,10 +185,12 @@ class TransformersEngine(ChatEngine):
                 step = await stream.take()
                 ending = bool(step.tokens) and step.tokens[-1] in self._batch.ends
                 piece = GenerationDelta()
-                for at, token in enumerate(step.tokens[:-1] if ending else step.tokens, made + 1):
-                    piece += reader.feed(text.add(token), TokenUsage(read, at))
-                made += len(step.tokens)
-                usage = TokenUsage(read, made)
+                for at, token in enumerate(
+                    step.tokens[:-1] if ending else step.tokens, generated + 1
+                ):
+                    piece += reader.feed(text.add(token), TokenUsage(prompt_tokens, at))
+                generated += len(step.tokens)
+                usage = TokenUsage(prompt_tokens, generated)
                 enough = bool(reader.calls) and not request.parallel_tool_calls
                 if step.ended or reader.stopped or enough or reader.repeats_itself:
                     break

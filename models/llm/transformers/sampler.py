@@ -1,8 +1,8 @@
 """Samples the next token of each stream of a batch, by the Gumbel-max trick (exponential form).
 
-The library's continuous batching has a temperature, a top-k and a top-p for each request, and one
-random number generator for all. Here one logits processor applies all sampling options and leaves
-a single token likelier than the rest, which the library then takes: each request has its own
+The library's continuous batching has a temperature, a top-k and a top-p for each request, but a
+single random number generator for all. Here one logits processor applies all sampling options and
+leaves a single token likelier than the rest, which the library then takes: each request has its own
 generator, so that a seeded answer does not depend on the other requests of the batch.
 """
 
@@ -29,7 +29,7 @@ SMALLEST_NOISE = 1e-20  # a noise of 0 would select the unlikeliest token
 
 
 class TokenSampler:
-    """The sampling options and state of one stream. Used by the library's thread alone."""
+    """Sampling options and state of one stream. Used by the library's thread alone."""
 
     def __init__(self, sampling: SamplingOptions, seed: int, matcher: Matcher | None) -> None:
         self.sampling = sampling
@@ -41,31 +41,33 @@ class TokenSampler:
         self._counts: Counter[int] = Counter()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TokenSampler":
-        """Not copied: the library copies its arguments when it restarts a stream."""
+        """Returns itself: the library copies its arguments when it restarts a stream."""
         return self
 
     def random(self, device: Any) -> Any:
-        """The random number generator of the stream."""
+        """Returns the random number generator of the stream."""
         if self._random is None:
             self._random = torch.Generator(device).manual_seed(self._seed)
         return self._random
 
     def follow(self, generated: list[int]) -> None:
         """Consumes the tokens that were generated since the last call."""
-        new, self._seen = generated[self._seen :], len(generated)
+        new = generated[self._seen :]
+        self._seen = len(generated)
         self._counts.update(new)
         if self._matcher is not None and new and not self._matcher.consume_tokens(new):
             self.failed = self._matcher.get_error() or "the answer left its grammar"
 
     def penalties(self) -> dict[int, float]:
-        """What to subtract from the logit of each token that was generated before."""
-        presence, frequency = self.sampling.presence_penalty, self.sampling.frequency_penalty
+        """Amounts to subtract from the logits of tokens that were generated before."""
+        presence = self.sampling.presence_penalty
+        frequency = self.sampling.frequency_penalty
         if not (presence or frequency):
             return {}
         return {token: presence + frequency * count for token, count in self._counts.items()}
 
     def allowed(self, size: int) -> Any | None:
-        """bool [size]: the tokens that are allowed next; None when all are."""
+        """Mask of the tokens that are allowed next, bool [size]; None when all are."""
         if self._matcher is None:
             return None
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
@@ -78,13 +80,13 @@ class TokenSampler:
 
 
 class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # it has no types
-    """Chooses the next token of every stream of a batch, each by its own TokenSampler."""
+    """Logits processor that chooses the next token of each stream by its own TokenSampler."""
 
     supported_kwargs = {"sampler": TokenSampler}
     ignored_kwargs = ()
 
     def __init__(self, rows: int, size: int, ends: tuple[int, ...], device: Any) -> None:
-        """For `rows` streams and `size` tokens, of which `ends` end an answer."""
+        """Allocates rows for `rows` streams and `size` tokens, of which `ends` end an answer."""
         self._ends = list(ends)
         # A CUDA graph reads tensors at fixed addresses. temperature, top-k, top-p, min-p:
         self._settings = torch.ones(rows, 4, device=device)
@@ -97,7 +99,7 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         int32_tensor.zero_()
 
     def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> Tensor:
-        """Before each step: fills the rows. An exception here would end every stream."""
+        """Fills the rows before each step. An exception here would end every stream."""
         for row, request in enumerate(requests_with_new_token):
             sampler = request.state.logit_processor_kwargs.get("sampler")
             if sampler is not None:  # None while the library warms up
@@ -105,7 +107,7 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         return torch.zeros(len(requests_with_new_token), dtype=torch.int32)
 
     def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
-        """float32 [n, size] -> the same with 1 at the token that was sampled, and else 0"""
+        """Samples from scores, float32 [n, size]; returns 1 at the sampled tokens, and else 0."""
         rows = len(scores)
         temperature, top_k, top_p, min_p = self._settings[:rows].unsqueeze(2).unbind(1)
         likely, tokens = ((scores + self._bias[:rows]) / temperature).sort(dim=-1, descending=True)
@@ -117,14 +119,14 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         drawn = torch.where(kept, shares / noise, -1.0).argmax(dim=-1, keepdim=True)
         return torch.zeros_like(scores).scatter_(1, tokens.gather(1, drawn), 1.0)
 
-    def _fill(self, row: int, sampler: TokenSampler, made: list[int]) -> None:
+    def _fill(self, row: int, sampler: TokenSampler, tokens: list[int]) -> None:
         if self._biased[row]:
             self._bias[row].zero_()
             self._biased[row] = False
         try:
-            sampler.follow(made)
+            sampler.follow(tokens)
             self._mask(row, sampler)
-        except Exception as error:  # any error: it must end only this stream
+        except Exception as error:  # an error must end only this stream
             logger.exception("draw_failed")
             sampler.failed = f"{type(error).__name__}: {error}"
         if sampler.failed is not None:
@@ -166,15 +168,15 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
 
 
 def to_processor_list(processor: BatchSampler) -> Any:
-    """The sampler in the library's own type of list."""
+    """Wraps the sampler in the library's own type of list."""
     processors = ContinuousBatchingLogitsProcessorList(LogitsProcessorList([processor]))
     processors.tensors_required = 1
     return processors
 
 
 def _generated(state: Any) -> list[int]:
-    """The tokens of the answer; after a restart the library has some of them in the prompt."""
-    made: list[int] = state.generated_tokens
+    """Tokens of the answer; after a restart the library has some of them in the prompt."""
+    tokens: list[int] = state.generated_tokens
     if state._true_initial_tokens:
-        return [*state.initial_tokens[state._true_initial_tokens :], *made]
-    return made
+        return [*state.initial_tokens[state._true_initial_tokens :], *tokens]
+    return tokens

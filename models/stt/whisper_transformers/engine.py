@@ -18,7 +18,7 @@ States: TypeAlias = Any  # torch.Tensor [1500, width] on the model's device
 
 
 class TransformersWhisperEngine(WhisperEngine):
-    """The same guards as with CTranslate2; the window is always 30 s, which is fast on a GPU."""
+    """Whisper on transformers, with the guards of WhisperEngine and a window of always 30 s."""
 
     def __init__(self, config: TransformersWhisperConfig, weights: WeightStore) -> None:
         folder = weights.folder(config.artefact)
@@ -50,13 +50,13 @@ class TransformersWhisperEngine(WhisperEngine):
 
 
 class _WholeWindow(EncoderWindow):
-    """Always encodes 30 s, so there is nothing to fill."""
+    """Encoder window of always 30 s, so there is nothing to fill."""
 
     def __init__(self, network: TorchWhisper) -> None:
         self._network = network
 
     def encode(self, pcm: Pcm, padding_s: float | None = None) -> States:
-        """[1500, width]"""
+        """Encodes a signal to [1500, width]."""
         return self._network.encode([pcm])[0]
 
     def fill(self, states: States, length: int = WINDOW_STATES) -> States:

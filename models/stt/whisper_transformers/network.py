@@ -1,6 +1,6 @@
-"""Whisper of the transformers library, with the interface of CTranslate2's that the engine calls.
+"""Whisper of the transformers library, with the interface of CTranslate2's Whisper.
 
-So both have one engine, one set of guards and one implementation of word times. `LogMel` computes
+So both share the engine, the guards and the implementation of word times. `LogMel` computes
 Whisper's input features; `CrossAttention` records the decoder's attention for word times.
 """
 
@@ -40,7 +40,7 @@ RANGE = 8.0  # powers of ten below the maximum; lower values are clipped
 
 
 class LogMel:
-    """float32 [n] of each signal to float32 [batch, mels, 3000], padded with silence."""
+    """Converter of signals, float32 [n], to features, float32 [batch, mels, 3000], padded."""
 
     def __init__(self, mels: int, device: Any) -> None:
         self._device = device
@@ -64,14 +64,14 @@ class LogMel:
 
 
 class CrossAttention:
-    """Inside `with`, records the attention weights of the heads that align text with speech.
+    """Recorder, inside `with`, of the attention weights of the heads that align text with speech.
 
     The library returns weights only with its slowest attention, so they are recomputed from the
     inputs of a layer for the few heads that matter.
     """
 
     def __init__(self, decoder: Any, heads: Sequence[Sequence[int]] | None) -> None:
-        """`heads` are pairs of a layer and a head; by default those of the upper half."""
+        """`heads` are pairs (layer, head); by default all heads of the upper half."""
         layers = decoder.layers
         if not heads:
             count = layers[0].encoder_attn.num_heads
@@ -96,7 +96,7 @@ class CrossAttention:
         self._seen.clear()
 
     def taken(self, states: int) -> Tensor:
-        """Weights over the first `states` states, float32 [heads, tokens, states]"""
+        """Returns weights over the first `states` states, float32 [heads, tokens, states]."""
         return torch.stack([self._seen[layer][head, :, :states] for layer, head in self._heads])
 
     def _remember(self, layer: int) -> Any:
@@ -104,16 +104,16 @@ class CrossAttention:
 
         def look(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             hidden = args[0] if args else kwargs["hidden_states"]
-            heard = args[1] if len(args) > 1 else kwargs["key_value_states"]
+            encoded = args[1] if len(args) > 1 else kwargs["key_value_states"]
             queries = _by_head(module, module.q_proj(hidden[0]) * module.scaling)
-            keys = _by_head(module, module.k_proj(heard[0]))
+            keys = _by_head(module, module.k_proj(encoded[0]))
             self._seen[layer] = (queries @ keys.transpose(1, 2)).float()
 
         return look
 
 
 def align(scores: Tensor, filter_width: int) -> list[tuple[int, int]]:
-    """Pairs (token, state) on the likeliest path through [heads, tokens, states]."""
+    """Finds pairs (token, state) on the likeliest path through [heads, tokens, states]."""
     weights = scores.softmax(dim=-1)
     deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
     smooth = _median_filter((weights - mean) / deviation.clamp(min=1e-12), filter_width)
@@ -121,11 +121,11 @@ def align(scores: Tensor, filter_width: int) -> list[tuple[int, int]]:
 
 
 def likeliest_path(costs: NDArray[np.float64]) -> list[tuple[int, int]]:
-    """Pairs (row, column) of the cheapest way through `costs` by steps to the next row, column or
-    both: dynamic time warping, by whole diagonals, whose cells do not depend on each other.
+    """Finds the cheapest path through `costs`, as pairs (row, column): dynamic time warping.
 
-    The library's, which this equals, goes from cell to cell. Measured: 0.13 s for 100 tokens in
-    30 s, and this 0.02 s.
+    Steps go to the next row, column or both. It computes whole diagonals, whose cells do not depend
+    on each other: 100 tokens in 30 s take 0.02 s, and 0.13 s with the library's function, which
+    goes from cell to cell with the same result.
     """
     rows, columns = costs.shape
     width = columns + 1
@@ -157,17 +157,17 @@ def likeliest_path(costs: NDArray[np.float64]) -> list[tuple[int, int]]:
 
 
 def _by_head(module: Any, values: Tensor) -> Tensor:
-    """[n, width] -> [heads, n, width of a head]"""
+    """Reshapes [n, width] to [heads, n, width of a head]."""
     return values.view(len(values), module.num_heads, module.head_dim).transpose(0, 1)
 
 
-BOTH, UP, LEFT = 0, 1, 2  # where the cheapest way to a cell comes from
+BOTH, UP, LEFT = 0, 1, 2  # direction from which the cheapest path reaches a cell
 SOT, NO_TIMESTAMPS, END = "<|startoftranscript|>", "<|notimestamps|>", "<|endoftext|>"
 NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")  # the names since large-v3, and before
 
 
 class TorchWhisper:
-    """Weights on one device. Calls block and run one at a time."""
+    """Whisper network on one device. Calls block and run one at a time."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, device: str, dtype: str) -> None:
         """`device` in accelerate's notation. Raises EngineError."""
@@ -178,9 +178,9 @@ class TorchWhisper:
         except (OSError, ValueError, RuntimeError) as error:
             raise EngineError(f"the model in {folder.name} cannot be loaded: {error}") from error
         self.device: str = self._network.device.type
-        # cuDNN's attention prepares each length that it has not seen, and each token makes one.
-        # Measured on an H100 with Whisper base: the first four windows take 1.5 s without it, 8.0 s
-        # with it, and a longer text than before 1.0 s and 3.7 s.
+        # cuDNN's attention prepares each new length, and each token makes one. On an H100 with
+        # Whisper base the first four windows take 1.5 s without it and 8.0 s with it, and a longer
+        # text than before 1.0 s and 3.7 s.
         torch.backends.cuda.enable_cudnn_sdp(False)
         self._features = LogMel(self._network.config.num_mel_bins, self._network.device)
         marks = tokenizer.get_vocab()
@@ -202,14 +202,14 @@ class TorchWhisper:
         give_back()  # the library's modules refer to each other
 
     def encode(self, sounds: Sequence[Pcm]) -> list[Tensor]:
-        """float32 [n] of at most 30 s each to [1500, width] each, for the window of 30 s."""
+        """Encodes signals, float32 [n] of at most 30 s, to [1500, width] each."""
         network = self._loaded_network()
         with torch.inference_mode():
-            heard = self._features(sounds).to(network.dtype)
-            return list(network.model.encoder(heard).last_hidden_state)
+            features = self._features(sounds).to(network.dtype)
+            return list(network.model.encoder(features).last_hidden_state)
 
     def detect_language(self, states: Tensor) -> list[list[tuple[str, float]]]:
-        """For each of [n, 1500, width]: language tokens and probabilities, likeliest first."""
+        """Detects languages of [n, 1500, width]: tokens with probabilities, likeliest first."""
         with torch.inference_mode():
             network = self._loaded_network()
             start = torch.tensor([[self._sot]] * len(states), device=states.device)
@@ -218,7 +218,7 @@ class TorchWhisper:
             names, tokens = zip(*self._languages.items(), strict=True)
             shares = scores[:, list(tokens)].softmax(dim=-1).tolist()
         return [
-            sorted(zip(names, row, strict=True), key=lambda one: one[1], reverse=True)
+            sorted(zip(names, row, strict=True), key=lambda pair: pair[1], reverse=True)
             for row in shares
         ]
 
@@ -234,9 +234,9 @@ class TorchWhisper:
         sampling_temperature: float = 0.0,
         **_always: object,
     ) -> list[Generated]:
-        """Texts of [n, 1500, width] after prompts of one length; `max_length` includes prompts, and
-        a text has at most a half of it, as with CTranslate2.
+        """Generates texts of [n, 1500, width] after prompts of the same length.
 
+        `max_length` includes the prompt; a text has at most half of it, as with CTranslate2.
         Raises CallAbandoned at the first token after `is_wanted` is false.
         """
         network = self._loaded_network()
@@ -255,7 +255,7 @@ class TorchWhisper:
             begin_suppress_tokens=self._no_beginnings,
             eos_token_id=self._end,
             pad_token_id=self._end,
-            decoder_start_token_id=prompts[0][0],  # else the library would prepend its own
+            decoder_start_token_id=prompts[0][0],  # keeps the library from prepending its own
             no_timestamps_token_id=self._first_time - 1,
         )
 
@@ -266,7 +266,7 @@ class TorchWhisper:
 
         rules = [] if plain else [WhisperTimeStampLogitsProcessor(settings, begin_index=given)]
         with torch.inference_mode():
-            made = GenerationMixin.generate(  # Whisper's own splits audio and decodes it again
+            generated = GenerationMixin.generate(  # Whisper's own method splits audio
                 network,
                 encoder_outputs=BaseModelOutput(last_hidden_state=states),
                 decoder_input_ids=torch.tensor(prompts, device=states.device),
@@ -274,7 +274,7 @@ class TorchWhisper:
                 logits_processor=LogitsProcessorList(rules),
                 stopping_criteria=StoppingCriteriaList([stop_abandoned]),
             )[:, given:].tolist()
-            texts = [row[: row.index(self._end)] if self._end in row else row for row in made]
+            texts = [row[: row.index(self._end)] if self._end in row else row for row in generated]
             return self._scored(states, prompts, texts, forbidden, longest=longest)
 
     def _scored(
@@ -286,10 +286,10 @@ class TorchWhisper:
         *,
         longest: int,
     ) -> list[Generated]:
-        """The probabilities of the texts, by one pass of the decoder over each.
+        """Computes the probabilities of texts in one pass of the decoder.
 
-        From the generation itself the library returns them only with all logits of all steps, a
-        gigabyte per batch.
+        During generation the library returns them only with all logits of all steps, a gigabyte per
+        batch.
         """
         network = self._loaded_network()
         size = max(map(len, texts)) + 1
@@ -303,11 +303,11 @@ class TorchWhisper:
         given, begin = len(prompts[0]), list(prompts[0]).index(self._sot)
         judged = []
         for row, text in zip(hidden, texts, strict=True):
-            said = [*text, self._end] if len(text) < longest else text
-            scores = network.proj_out(row[given - 1 : given - 1 + len(said)]).float()
+            scored = [*text, self._end] if len(text) < longest else text
+            scores = network.proj_out(row[given - 1 : given - 1 + len(scored)]).float()
             scores[:, forbidden] = -torch.inf
             scores[0, self._no_beginnings] = -torch.inf
-            places = torch.tensor(said, device=states.device)[:, None]
+            places = torch.tensor(scored, device=states.device)[:, None]
             total = float(scores.log_softmax(dim=-1).gather(1, places).sum())
             silent = network.proj_out(row[begin]).float().softmax(dim=-1)[self._no_speech]
             judged.append(Generated([text], [total / max(1, len(text))], float(silent)))
@@ -322,7 +322,7 @@ class TorchWhisper:
         *,
         median_filter_width: int,
     ) -> list[Aligned]:
-        """The times of the tokens of one text, from the decoder's attention."""
+        """Finds the times of the tokens of a text from the decoder's attention."""
         [text] = texts
         before = [*sot_sequence, self._first_time - 1]
         tokens = torch.tensor([[*before, *text, self._end]], device=states.device)
@@ -332,7 +332,7 @@ class TorchWhisper:
                 encoder_outputs=BaseModelOutput(last_hidden_state=states), decoder_input_ids=tokens
             ).logits[0, len(before) - 1 : -2, : self._end]
             shares = scores.float().softmax(dim=-1).gather(1, tokens[0, len(before) : -1, None])
-            # The rows that give the beginning of each token and the end of the last one.
+            # These rows give the beginning of each token and the end of the last one.
             places = align(
                 weights.taken(num_frames // 2)[:, len(sot_sequence) : -1], median_filter_width
             )

@@ -3,10 +3,10 @@
 The model is Sesame's (https://github.com/SesameAILabs/csm), over the codec Mimi (Défossez et al.,
 "Moshi", 2024).
 
-Chosen among the large cloning models of the transformers library: it takes a recording with its
-transcript and any text, its codec is causal, so that speech can be streamed, and its weights are
-Apache-2.0. Of the others there, Dia's codec is not causal, Higgs Audio is several times as large
-and has a licence of its own, and VibeVoice takes no transcript.
+It is the one large cloning model of the transformers library that takes a recording with its
+transcript and any text, has a causal codec, so that speech can be streamed, and weights under
+Apache-2.0. Dia's codec is not causal, Higgs Audio is several times as large and has a licence of
+its own, and VibeVoice takes no transcript.
 """
 
 import math
@@ -20,11 +20,12 @@ from models.tts.prompted import PromptedEngine, in_chunks
 from models.weights.store import WeightStore
 
 # Slow speech has ten letters a second; a longer synthesis has run away and is cut off.
-SLOWEST_S, LONGEST_PAUSE_S = 0.15, 2.0
+SLOWEST_S = 0.15  # per letter
+LONGEST_PAUSE_S = 2.0
 
 
 class CsmEngine(PromptedEngine):
-    """Has no voices of its own."""
+    """CSM-1B, which has no voices of its own: each request brings a voice pack."""
 
     def __init__(self, config: CsmConfig, weights: WeightStore) -> None:
         self._model = CsmModel(weights.folder(config.weights), config.device, config.dtype)

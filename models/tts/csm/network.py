@@ -1,10 +1,11 @@
 """The networks of CSM-1B, one step at a time.
 
-A backbone generates the first of 32 codes of each 80 ms from all frames before, a small decoder the
-others from the backbone's state, and the codec Mimi decodes them to audio. `generate` of the
-library does the same in one blocking call, takes no stopping criteria for this model and samples
-with the generator of the process. Here each request has its own generator, so that its result does
-not depend on other requests, and can stop after any frame. On a GPU a frame is one CUDA graph.
+A backbone generates the first of 32 codes of each 80 ms from all earlier frames, a small decoder
+generates the others from the backbone's state, and the codec Mimi decodes them to audio. `generate`
+of the library does the same in one blocking call, takes no stopping criteria for this model and
+samples with the generator of the process. Here each request has its own generator, so that its
+result does not depend on other requests, and can stop after any frame. On a GPU a frame is one CUDA
+graph.
 """
 
 import math
@@ -69,8 +70,8 @@ class CsmModel:
             codes = model.codec_model.encode(sound, num_quantizers=self._codebooks).audio_codes
             frames = codes.transpose(1, 2)  # int64 [1, frames, codebooks]
             end = torch.full_like(frames[:, :1], self._end)
-            heard = model.backbone_model.embed_tokens(torch.cat([frames, end], dim=1))
-            return torch.cat([self._text(prompt.transcript), heard], dim=1)
+            recording = model.backbone_model.embed_tokens(torch.cat([frames, end], dim=1))
+            return torch.cat([self._text(prompt.transcript), recording], dim=1)
 
     def speak(
         self,
@@ -82,7 +83,7 @@ class CsmModel:
         top_k: int,
         seed: int,
     ) -> Iterator[Tensor]:
-        """The codes of each frame of 80 ms, int64 [1, 1, codebooks], until the model ends.
+        """Yields the codes of each frame of 80 ms, int64 [1, 1, codebooks], until the model ends.
 
         Raises ContextLengthExceeded before the first frame.
         """
@@ -102,7 +103,7 @@ class CsmModel:
             yield frame
 
     def sound(self, frames: list[Tensor], first: int) -> Pcm:
-        """The audio of the frames from `first` on.
+        """Decodes the audio of the frames from `first` on.
 
         The codec is causal with a bounded window, so that decoding in pieces has the same result as
         decoding at once.
@@ -121,16 +122,16 @@ class CsmModel:
         return self._model
 
     def _text(self, text: str) -> Tensor:
-        """[1, n, hidden]"""
+        """Embeds a text for the backbone, [1, n, hidden]."""
         model, tokenizer = self._loaded(), self._tokenizer
-        said = tokenizer.encode(  # text that spells a special token is not encoded as one
+        text_ids = tokenizer.encode(  # text cannot spell a special token
             f"{SPEAKER}{text}", add_special_tokens=False, split_special_tokens=True
         )
-        ids = [tokenizer.bos_token_id, *said, tokenizer.eos_token_id]
+        ids = [tokenizer.bos_token_id, *text_ids, tokenizer.eos_token_id]
         return model.embed_text_tokens(torch.tensor([ids], device=model.device))
 
     def _noise_shape(self) -> tuple[int, int]:
-        """The codec's codebooks, and their codes: those of the model are larger."""
+        """Numbers of the codec's codebooks and of codes in each; the model's own are larger."""
         return self._codebooks, self._loaded().config.codec_config.codebook_size
 
     def _frame(self, speech: "_Speech", noise: Tensor) -> Tensor:
@@ -138,17 +139,17 @@ class CsmModel:
             return (self._graph or self._step)(speech, noise)
 
     def _step(self, speech: "_Speech", noise: Tensor) -> Tensor:
-        """The next frame, which the backbone also reads; `noise` is that of `gumbel`.
+        """Generates the next frame, which the backbone then reads; `noise` comes from `gumbel`.
 
-        A CUDA graph can hold it: it takes no value of a tensor to the CPU, and all shapes are
-        the same each time.
+        Fit for a CUDA graph: no value of a tensor moves to the CPU, and all shapes are constant.
         """
         model = self._loaded()
         # Called without `depth_decoder.forward`, which looks at positions on the CPU.
-        depth, heads = model.depth_decoder.model, model.depth_decoder.codebooks_head.weight
+        depth = model.depth_decoder.model
+        heads = model.depth_decoder.codebooks_head.weight
         cache = DynamicCache(config=depth.config)
         codes = [_chosen(model.lm_head(speech.state), noise[0])]
-        # The backbone's state is in the place of a code before the first.
+        # The backbone's state stands in place of a code before the first.
         given = torch.cat([speech.state.unsqueeze(1), depth.embed_tokens(codes[0])], dim=1)
         for number, (head, row) in enumerate(zip(heads, noise[1:], strict=True), 1):
             read = depth(inputs_embeds=given, past_key_values=cache, use_cache=True)
@@ -160,12 +161,12 @@ class CsmModel:
 
 
 class _Speech:
-    """The backbone's tensors of one request, of the same shapes for all; steps change them."""
+    """Backbone state of one request, with the same shapes for all requests; steps modify it."""
 
     def __init__(self, backbone: Any, given: Tensor, context: int) -> None:
         """`given` is the prompt and the text, [1, n, hidden]."""
         self._cache = StaticCache(config=backbone.config, max_cache_len=context)
-        self.state = torch.zeros_like(given[:, -1])  # after what was read, [1, hidden]
+        self.state = torch.zeros_like(given[:, -1])  # after the last input, [1, hidden]
         self.read(backbone, inputs_embeds=given)
         self.tensors = [self.state]
         for layer in self._cache.layers:
@@ -177,9 +178,9 @@ class _Speech:
 
 
 class _CapturedStep:
-    """A step as a CUDA graph: to launch its thousands of kernels takes longer than they run.
+    """A step as a CUDA graph: launching its thousands of kernels takes longer than running them.
 
-    The graph has tensors of its own, into and out of which each call copies those of its request
+    The graph has tensors of its own; each call copies those of its request into and out of them
     (67 MB for CSM-1B, a tenth of a millisecond on a GPU of 3 TB/s).
     """
 
@@ -207,10 +208,11 @@ class _CapturedStep:
 
 
 def gumbel(shape: tuple[int, int], temperature: float, top_k: int, random: Any) -> Tensor:
-    """Noise by which the largest of a row is a sample, float32 [rows, codes].
+    """Draws the noise of the Gumbel-max trick, float32 [rows, codes].
 
-    It is added to logits in falling order: the Gumbel-max trick (Maddison et al., "A* Sampling",
-    2014), with the temperature times the noise in place of the logits divided by it.
+    Added to the logits of a row in falling order, it makes the largest one a sample (Maddison et
+    al., "A* Sampling", 2014). The noise is multiplied by the temperature instead of dividing
+    logits.
     """
     noise = torch.empty(shape, device=random.device).exponential_(generator=random)
     noise.log_().mul_(-temperature)
@@ -219,6 +221,6 @@ def gumbel(shape: tuple[int, int], temperature: float, top_k: int, random: Any) 
 
 
 def _chosen(logits: Tensor, noise: Tensor) -> Tensor:
-    """[1, n] -> int64 [1, 1]"""
+    """Samples a code from logits [1, n]; returns int64 [1, 1]."""
     likely, codes = logits[:, : len(noise)].float().sort(descending=True)
     return codes.gather(1, (likely + noise).argmax(1, keepdim=True))

@@ -40,10 +40,11 @@ MAX_SYMBOLS = 120  # about 7 s; the model takes 510, but memory grows with the l
 SAMPLE_RATE = 24_000  # Hz
 WARM_UP = "Ready."
 TIMBRE, PROSODY = slice(0, 128), slice(128, 256)  # the halves of a style row
-FRAME_S = 0.025  # of the durations
+FRAME_S = 0.025  # unit of the durations
 DURATIONS_LAG_S = 0.1  # measured in the audio: a symbol begins that much before its frames
 KEPT_SILENCE = 8  # frames
-MOST_FRAMES, MORE_FRAMES = 12, 80  # of a symbol on average, and of the pauses at both ends
+MOST_FRAMES = 12  # frames per symbol, on average
+MORE_FRAMES = 80  # frames of the pauses at both ends
 # Each new input length of the vocoder costs 0.1 s once, and 14 MB of memory permanently.
 STEP = 16
 LENGTHS: tuple[int, ...] = (*range(24, 96, 8), *range(96, 289, STEP))  # frames
@@ -51,7 +52,7 @@ STEPS_A_FRAME = 120  # steps of the excitation source per frame
 
 
 class KokoroEngine(TTSEngine):
-    """One graph and a style pack for each voice."""
+    """Kokoro-82M: one graph, and a style pack for each voice."""
 
     def __init__(self, config: KokoroConfig, weights: WeightStore) -> None:
         packs = weights.folder(config.voice_weights) / "voices"
@@ -112,7 +113,7 @@ class KokoroEngine(TTSEngine):
         self._packs.forget(digest)
 
     def _pack_of(self, request: SynthesisRequest) -> VoicePack:
-        """The voice pack of the request, or that of the voice."""
+        """Returns the voice pack of the request, or that of its voice."""
         if request.pack is not None:
             return self._packs.take(request.pack)
         british = self._voices[request.voice].accent == "British"
@@ -121,7 +122,7 @@ class KokoroEngine(TTSEngine):
     def warm_up(self) -> Generator[AudioChunk, None, None]:
         """Synthesises silence of each usual length, so that the compiler caches its kernels.
 
-        As `synthesize`, it yields empty chunks for progress; one with audio ends each length.
+        Yields empty chunks for progress, and one with audio after each length.
         """
         for frames in LENGTHS:
             yield from self._vocode(
@@ -174,7 +175,7 @@ class KokoroEngine(TTSEngine):
         yield AudioChunk(np.clip(pcm[start:end], -1.0, 1.0), SAMPLE_RATE, tuple(times))
 
     def _vocode(self, values: Values) -> Generator[AudioChunk, None, Pcm]:
-        """The audio, float32 [n], of the values of `sounding_part` and a style."""
+        """Computes audio, float32 [n], from the values of `sounding_part` and a style."""
         empty = AudioChunk(np.zeros(0, np.float32), SAMPLE_RATE)
         for index, part in enumerate(self._parts):
             run = part.run(values)
@@ -196,15 +197,15 @@ class KokoroEngine(TTSEngine):
 def sounding_part(
     durations: NDArray[np.int64], features: NDArray[np.float32], source: NDArray[np.float32]
 ) -> tuple[Values, int]:
-    """The vocoder's input, and how many frames of silence before the speech are cut off.
+    """Cuts the silence before the speech; returns the vocoder's input and the frames cut off.
 
-    The first symbol is a pad that lasts a third of a second. The norms of the vocoder include the
+    The first symbol is a pad of a third of a second. The norms of the vocoder still include the
     frames that are cut off, so that the loudness of a short word does not change.
     """
     frames = features.shape[2]
     lead = max(0, int(durations.flat[0]) - KEPT_SILENCE)
     spare = _usual_length(frames - lead) - (frames - lead)
-    lead, spare = max(0, lead - spare), max(0, spare - lead)
+    lead, spare = max(0, lead - spare), max(0, spare - lead)  # spare frames shorten the cut first
     share = lead / (frames + spare)  # the spare frames repeat the last one, which is silent
     return {
         "features": tensor(_lengthened(features[:, :, lead:], spare)),
@@ -220,14 +221,14 @@ def _usual_length(frames: int) -> int:
 
 
 def _lengthened(values: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
-    """[1, channels, n] to [1, channels, 1, n + steps]; repeats the last step."""
+    """Pads [1, channels, n] to [1, channels, 1, n + steps] by repeating the last step."""
     return np.pad(values, ((0, 0), (0, 0), (0, steps)), "edge")[:, :, None]
 
 
 def read_voice_pack(path: Path) -> NDArray[np.float32]:
-    """The style rows of a pack, float32 [510, 256]. Raises UnknownVoice or WeightsCorrupt.
+    """Reads the style rows of a pack, float32 [510, 256]. Raises UnknownVoice or WeightsCorrupt.
 
-    Memory-mapped: those of all voices are 40 MB, and a request reads one row.
+    Memory-mapped: the rows of all voices are 40 MB, and a request reads a single row.
     """
     try:
         style = np.fromfile(path, dtype="<f4")
@@ -239,7 +240,7 @@ def read_voice_pack(path: Path) -> NDArray[np.float32]:
 
 
 def split_phonemes(phonemes: str, limit: int) -> Iterator[str]:
-    """Pieces of at most `limit` symbols, cut after a clause if possible, else after a word."""
+    """Splits into pieces of at most `limit` symbols, after a clause if possible, else a word."""
     rest = phonemes.strip()
     while len(rest) > limit:
         head = rest[: limit + 1]
@@ -255,7 +256,7 @@ def split_phonemes(phonemes: str, limit: int) -> Iterator[str]:
 
 
 def _style_row(style: NDArray[np.float32], symbols: int, stability: float) -> NDArray[np.float32]:
-    """The row for that many symbols, float32 [1, 256].
+    """Returns the style row for that many symbols, float32 [1, 256].
 
     Rows differ in intonation; `stability` moves a row towards their mean, or away from it below 1.
     """

@@ -37,7 +37,7 @@ SYMBOL_IDS = _TABLES.symbols
 """Row of the embedding by symbol; 0 is the pad at both ends."""
 
 ESPEAK_VOICES = {"pt": "pt-br"}
-"""The espeak-ng voices that are not named as their language: that which Kokoro was trained with."""
+"""espeak-ng voices whose name is not their language: Kokoro was trained with them."""
 
 WITHOUT_ESPEAK = frozenset({"ar", "en", "ja", "zh"})
 """Languages whose phonemes come from permissively licensed libraries."""
@@ -46,7 +46,7 @@ _NEAREST = str.maketrans(_TABLES.nearest)
 
 
 def phonemizer_for(language: str, *, british: bool = False) -> Phonemizer:
-    """The function that turns text of `language` (ISO 639-1) into phonemes.
+    """Returns the function that turns text of `language` (ISO 639-1) into phonemes.
 
     Raises UnsupportedLanguage, or UnsupportedFeature when it needs the extra `espeak`.
     """
@@ -63,11 +63,11 @@ def phonemizer_for(language: str, *, british: bool = False) -> Phonemizer:
 
 
 def from_ipa(ipa: str, language: str, *, british: bool = False) -> str:
-    """IPA as a dictionary writes it in the symbols of `phonemizer_for`."""
+    """Converts IPA as dictionaries write it to the symbols of `phonemizer_for`."""
     ipa = stress_before_vowels(ipa)
     for old, new in _TABLES.espeak.items():
         ipa = ipa.replace(old, new)
-        if old[-1] not in "sz":  # "ts" is two sounds as often as one
+        if old[-1] not in "sz":  # "ts" is often two sounds
             ipa = ipa.replace(old.replace("\u0361", ""), new)
     if language == "en":
         ipa = ipa.replace("r", "ɹ") if british else ipa.replace("r", "ɹ").replace("ː", "")
@@ -75,7 +75,7 @@ def from_ipa(ipa: str, language: str, *, british: bool = False) -> str:
 
 
 def known(phonemes: str) -> str:
-    """`phonemes` without those that Kokoro has no symbol for."""
+    """Drops phonemes for which Kokoro has no symbol."""
     return "".join(symbol for symbol in phonemes if symbol in SYMBOL_IDS)
 
 
@@ -94,12 +94,12 @@ def _espeak(voice: str, text: str) -> str:
 
 
 def _arabic(text: str, foreign: Phonemizer) -> str:
-    """IPA without glottal stops, of which Kokoro makes a "t" (`ʔan` is heard as "tan")."""
+    """Returns IPA without glottal stops, which Kokoro speaks as "t" (`ʔan` sounds like "tan")."""
     return arabic_phonemes(text, foreign).replace("ʔ", "")
 
 
 _HAN = re.compile(r"([\u3400-\u9fff]+)")
-# With the lone Greek letters of mathematics.
+# Includes the lone Greek letters of mathematics.
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f\u0370-\u03ff][A-Za-z\u00c0-\u024f\u0370-\u03ff' -]*")
 _MORA = re.compile("|".join(sorted(map(re.escape, _TABLES.morae), key=len, reverse=True)))
 _CHINESE_PUNCTUATION = str.maketrans(_TABLES.chinese_punctuation)
@@ -157,7 +157,7 @@ def japanese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
 
 
 def _reading(word: Any) -> str:
-    """The pronunciation that the dictionary gives, or the word itself in katakana."""
+    """Returns the pronunciation in the dictionary, or the word itself in katakana."""
     if len(word.feature) > 8 and word.feature[8] not in ("", "*"):
         return str(word.feature[8])
     return "".join(

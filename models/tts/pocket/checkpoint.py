@@ -28,17 +28,17 @@ from models.errors import WeightsCorrupt
 
 Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
 Voice: TypeAlias = tuple[tuple[Tensor, Tensor], ...]
-"""Of each layer the keys and values of a voice, [1, heads, frames, HEAD]."""
+"""Keys and values of a voice in each layer, [1, heads, frames, HEAD]."""
 
-HEAD = 64  # size of a head of attention, in all of Kyutai's checkpoints
+HEAD = 64  # size of an attention head in all of Kyutai's checkpoints
 NO_TEXT = (2, 3)  # the types of pieces such as "<unk>" and "</s>"
-PLACES = 4  # tokens after those of text: a voice's frame, speech's, and what begins both
+PLACES = 4  # special tokens after those of text: a frame of a voice, of speech, and their starts
 
 _NAMES = load_yaml(dict[str, dict[str, str]], str(Path(__file__).with_name("names.yaml")))
 
 
 def read_networks(file: Path) -> tuple[Any, Any]:
-    """The language model of latents, and the codec, in float32. Raises WeightsCorrupt."""
+    """Reads the language model of latents and the codec, in float32. Raises WeightsCorrupt."""
     tensors = _tensors(file)
     try:
         speech, codec = _part(tensors, "flow_lm."), _part(tensors, "mimi.")
@@ -57,7 +57,7 @@ def read_networks(file: Path) -> tuple[Any, Any]:
 
 
 def read_voice(file: Path) -> Voice:
-    """A voice that Kyutai has prepared. Raises WeightsCorrupt."""
+    """Reads a voice that Kyutai has prepared. Raises WeightsCorrupt."""
     tensors = _tensors(file)
     layers = []
     for number in range(_count(tensors, r"transformer\.layers\.(\d+)\.self_attn/cache")):
@@ -72,16 +72,16 @@ def read_voice(file: Path) -> Voice:
 
 
 def read_tokenizer(file: Path) -> Any:
-    """The tokenizer of a SentencePiece model. Raises WeightsCorrupt."""
+    """Reads the tokenizer of a SentencePiece model. Raises WeightsCorrupt."""
     try:
         model = import_protobuf().ModelProto.FromString(file.read_bytes())
-        # Under other names no text contains them.
-        names = ["\0" * (one.type in NO_TEXT) + one.piece for one in model.pieces]
-        vocabulary = [(name, one.score) for name, one in zip(names, model.pieces, strict=True)]
+        # Renamed pieces occur in no text.
+        names = ["\0" * (piece.type in NO_TEXT) + piece.piece for piece in model.pieces]
+        vocabulary = [(name, piece.score) for name, piece in zip(names, model.pieces, strict=True)]
         if not vocabulary:
             raise ValueError("it has no pieces")
         return SpmConverter.build_tokenizer_from_spm_proto(model, vocabulary)
-    except Exception as error:  # of protobuf or the tokenizers' library, which raises Exception
+    except Exception as error:  # the tokenizers' library raises plain Exception
         raise WeightsCorrupt(f"{file.name!r} is no tokenizer: {error}") from error
 
 
@@ -102,7 +102,8 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _renamed(tensors: Mapping[str, Tensor], network: str) -> dict[str, Tensor]:
-    renamed, names = dict[str, Tensor](), _NAMES["layer"] | _NAMES[network]
+    renamed: dict[str, Tensor] = {}
+    names = _NAMES["layer"] | _NAMES[network]
     for name, tensor in tensors.items():
         for pattern, replacement in names.items():
             name = re.sub(pattern, replacement, name)
@@ -157,13 +158,13 @@ def _codec_config(codec: Mapping[str, Tensor]) -> PocketTTSAudioTokenizerConfig:
 
 
 def _count(tensors: Mapping[str, Tensor], pattern: str) -> int:
-    return len({found[1] for name in tensors if (found := re.match(pattern, name))})
+    return len({match[1] for name in tensors if (match := re.match(pattern, name))})
 
 
 def _loaded(network: Any, config: Any, weights: dict[str, Tensor]) -> Any:
-    made, report = network.from_pretrained(
+    model, report = network.from_pretrained(
         None, config=config, state_dict=weights, dtype=torch.float32, output_loading_info=True
     )
     if wrong := [name for kind in report.values() for name in kind]:
         raise ValueError(f"{wrong[0]!r} does not fit")
-    return made.eval()
+    return model.eval()

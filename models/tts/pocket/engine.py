@@ -1,5 +1,7 @@
-"""Pocket TTS: 100 million parameters, which speak faster than real time on two cores, in a voice of
-its own or that of a recording without a transcript. Its libraries are those of the GPU profile.
+"""Pocket TTS: 100 million parameters, faster than real time on two cores.
+
+It speaks in a voice of its own or that of a recording, without a transcript. Its libraries are
+those of the GPU profile.
 
 The model is Kyutai's (https://kyutai.org/blog/2026-01-13-pocket-tts). Its languages are separate
 models of the same form.
@@ -17,7 +19,7 @@ from models.weights.store import WeightStore
 
 
 class PocketEngine(PromptedEngine):
-    """One language."""
+    """Pocket TTS in one language, with voices of its own and those of packs."""
 
     def __init__(self, config: PocketConfig, weights: WeightStore) -> None:
         self._model = PocketModel(weights.folder(config.weights), config.device, config.threads)

@@ -1,6 +1,6 @@
 """The networks of Pocket TTS, one frame of 80 ms at a time.
 
-A transformer reads a voice, the text and the frames before; a flow in one step draws the next
+A transformer reads a voice, the text and earlier frames; a one-step flow samples the next
 latent from its state, and a codec decodes latents to audio (Rouard et al., "Continuous Audio
 Language Models", 2025). `generate` of the library does the same in one blocking call, and draws
 with the generator of the process. Here each request has its own generator, so that its result does
@@ -21,10 +21,14 @@ from models.memory import give_back
 from models.tts.pocket.checkpoint import Tensor, Voice, read_networks, read_tokenizer, read_voice
 from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt
 
-# Kyutai's rules for the end of speech, and the longest that a text can take.
-END_LOGIT, SURELY_FRAMES = -4.0, 6
-FEW_WORDS, FRAMES_AFTER, FRAMES_AFTER_FEW = 4, 2, 4
-TOKENS_PER_S, SPARE_S = 3.0, 2.0
+# Kyutai's rules for the end of speech, and for the longest speech of a text.
+END_LOGIT = -4.0
+SURELY_FRAMES = 6
+FEW_WORDS = 4
+FRAMES_AFTER = 2
+FRAMES_AFTER_FEW = 4
+TOKENS_PER_S = 3.0
+SPARE_S = 2.0
 FADE_S = 0.005  # at the start, where the codec's empty state would click
 
 
@@ -32,7 +36,7 @@ class PocketModel:
     """Weights on one device, in float32. Calls block; thread-safe."""
 
     def __init__(self, folder: Path, device: str, threads: int) -> None:
-        """`device` "auto" is the GPU if there is one; `threads` is of the whole process."""
+        """`device` "auto" is the GPU if there is one; `threads` applies to the whole process."""
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         speech, codec = read_networks(folder / "model.safetensors")
@@ -53,12 +57,12 @@ class PocketModel:
         give_back()  # the library's modules refer to each other
 
     def prepare(self, prompt: VoicePrompt) -> Voice:
-        """Reads a recording; its words are not needed."""
+        """Encodes a recording as a voice; its transcript is not needed."""
         speech, codec = self._loaded()
         config = speech.config
-        heard = self._features(prompt.pcm, sampling_rate=PROMPT_SAMPLE_RATE)["input_values"]
+        samples = self._features(prompt.pcm, sampling_rate=PROMPT_SAMPLE_RATE)["input_values"]
         with torch.inference_mode():
-            latents = codec.encode(heard.to(codec.device)).latents
+            latents = codec.encode(samples.to(codec.device)).latents
             frames = [config.audio_prompt_token_id] * latents.shape[1]
             ids = self._ids([config.audio_prompt_bos_token_id, *frames])
             cache = DynamicCache()
@@ -66,21 +70,23 @@ class PocketModel:
         return tuple((layer.keys, layer.values) for layer in cache.layers)
 
     def prepared(self, file: Path) -> Voice:
-        """One of Kyutai's voices. Raises WeightsCorrupt."""
-        return tuple(tuple(one.to(self.device) for one in layer) for layer in read_voice(file))
+        """Reads one of Kyutai's voices. Raises WeightsCorrupt."""
+        return tuple(tuple(part.to(self.device) for part in layer) for layer in read_voice(file))
 
     def speak(self, voice: Voice, text: str, *, temperature: float, seed: int) -> Iterator[Tensor]:
-        """The latent of each frame, [1, 1, latents], until the model ends.
+        """Yields the latent of each frame, [1, 1, latents], until the model ends.
 
-        `temperature` is the variance of the noise. Raises ContextLengthExceeded before the first.
+        `temperature` is the variance of the noise. Raises ContextLengthExceeded before the first
+        frame.
         """
         speech, _ = self._loaded()
-        config, said = speech.config, written(text)
-        tokens = self._tokenizer.encode(f" {said}").ids
+        config = speech.config
+        sentence = as_sentence(text)
+        tokens = self._tokenizer.encode(f" {sentence}").ids
         most = math.ceil((len(tokens) / TOKENS_PER_S + SPARE_S) * self.frame_rate)
         if voice[0][0].shape[2] + len(tokens) + most > config.max_position_embeddings:
             raise ContextLengthExceeded("the sentence is too long for the model")
-        after = FRAMES_AFTER_FEW if len(said.split()) <= FEW_WORDS else FRAMES_AFTER
+        after = FRAMES_AFTER_FEW if len(sentence.split()) <= FEW_WORDS else FRAMES_AFTER
         cache = DynamicCache(voice)  # copied as it grows
         random = torch.Generator(speech.device).manual_seed(seed)
         given: dict[str, Any] = {"input_ids": self._ids([*tokens, config.audio_bos_token_id])}
@@ -93,8 +99,8 @@ class PocketModel:
                 latent = speech.sample_latent(
                     read.last_hidden_state[:, -1], noise * math.sqrt(temperature), 1
                 )[:, None]
-                made = speech.denormalize_latents(latent)
-            yield made
+                frame = speech.denormalize_latents(latent)
+            yield frame
             if number >= SURELY_FRAMES and read.logits[0, -1, 0] > END_LOGIT:
                 last = min(last, number + after)
             if number == last:
@@ -124,14 +130,14 @@ class SpeechDecoder:
         self._codec = codec
         config = codec.config
         self._step: int = config.latent_stride  # steps of the transformer in a frame
-        self._samples: int = config.frame_size // config.latent_stride  # of a step
+        self._samples: int = config.frame_size // config.latent_stride  # per step
         self._cache = DynamicCache(config=codec.decoder.config)
         self._latents = torch.zeros(1, 0, config.latent_dim, device=codec.device)
         self._states = torch.zeros(1, config.hidden_size, 0, device=codec.device)
         self._fade = torch.linspace(0, 1, round(FADE_S * config.sampling_rate))
 
     def sound(self, frames: list[Tensor], first: int) -> Pcm:
-        """The audio of the frames from `first` on, after those of the call before."""
+        """Decodes the frames from `first` on, which follow those of the previous call."""
         codec, before = self._codec, self._states.shape[2]
         with torch.inference_mode():
             latents = torch.cat([self._latents, *frames[first:]], dim=1)
@@ -150,9 +156,8 @@ class SpeechDecoder:
         return pcm
 
 
-def written(text: str) -> str:
-    """A text as those that the model was trained on: it begins with a capital letter, and ends with
-    a mark."""
-    said = " ".join(text.split()).replace("’", "'").replace("‘", "'")
-    said = said[:1].upper() + said[1:]
-    return f"{said}." if said[-1:].isalnum() else said
+def as_sentence(text: str) -> str:
+    """Adds a capital letter and a final mark, as in the texts that the model was trained on."""
+    sentence = " ".join(text.split()).replace("’", "'").replace("‘", "'")
+    sentence = sentence[:1].upper() + sentence[1:]
+    return f"{sentence}." if sentence[-1:].isalnum() else sentence

@@ -40,17 +40,17 @@ logger = logging.getLogger(__name__)
 
 WORKER_MODULE = "pipelines.audio.decode.worker"
 MAX_DURATION_S = 600.0
-JOB_TIMEOUT_S = 30.0  # of MAX_DURATION_S
-MOST_LIVE = 64  # streams that are decoded while they come, each by a process of its own
+JOB_TIMEOUT_S = 30.0  # timeout for audio of MAX_DURATION_S
+MOST_LIVE = 64  # live streams in containers or Opus, each decoded by a process of its own
 KILL_TIMEOUT_S = 5.0
-MAX_WAITING = 32  # uploads; of more, owners with the longest queues get Overloaded
+MAX_WAITING = 32  # waiting uploads; beyond it, owners with the longest queues get Overloaded
 MOST_WORKERS = 4
 ANSWER_BYTES = 2**16
 
 AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm", "aac"]
 
-HEAD_BYTES = 64  # what `sniff` looks at, behind a tag
-MOST_TAG_BYTES = 1 << 16  # what is behind a longer one, with pictures, is taken for MP3
+HEAD_BYTES = 64  # bytes that `sniff` needs, behind a tag
+MOST_TAG_BYTES = 1 << 16  # a file with a longer tag, such as pictures, is taken for MP3
 
 # Major brands of MP4 files that may hold audio only; pictures (heic, avif) have their own.
 _MP4_BRANDS = frozenset(
@@ -63,7 +63,7 @@ _TOO_MANY_LIVE = "too many streams are in containers or Opus now: send PCM, or t
 
 @dataclass(frozen=True, slots=True)
 class DecodedAudio:
-    """The audio of an upload."""
+    """Decoded audio of an upload."""
 
     pcm: Pcm
     sample_rate: int  # Hz
@@ -79,7 +79,7 @@ class WorkerDied(Exception):
 
 
 class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
-    """Decodes some files at a time, by a process that the first upload starts."""
+    """Decoder of several files at a time, in a process that the first upload starts."""
 
     def __init__(
         self,
@@ -87,9 +87,9 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         max_waiting: int = MAX_WAITING,
         timeout_s: float = JOB_TIMEOUT_S,
     ) -> None:
-        """`workers` files at a time, by default one for each core, 2 to MOST_WORKERS.
+        """`workers` is the number of files at a time, by default one per core, 2 to MOST_WORKERS.
 
-        `timeout_s` is for one file and the start of the process; CPU time has its own limit.
+        `timeout_s` includes the start of the process; CPU time has its own limit.
         """
         self._process = DecoderProcess(timeout_s)
         self.live_places = FairSlots(
@@ -112,7 +112,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         await self._process.stop()
 
     async def run_live(self, job: dict[str, Any], wire: socket.socket) -> None:
-        """Decodes a stream, which `wire` brings as `worker.LiveWire` has it, until its end.
+        """Decodes a stream that comes over `wire`, in the protocol of `worker.LiveWire`.
 
         Raises InvalidAudio, AudioTooLong, FileTooLarge or Overloaded. Cancelling ends the work.
         """
@@ -137,11 +137,11 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         max_duration_s: float = MAX_DURATION_S,
         channel: int | None = None,
     ) -> DecodedAudio:
-        """Mono pcm of a file of a temporary directory, which lies in an unnamed file there: one
-        channel, by default the mean of all.
+        """Decodes a file of a temporary directory to mono pcm, mapped from an unnamed file there.
 
-        Owners (workspaces) take turns, and a file that fails uses up a turn as any other. Raises
-        InvalidAudio, AudioTooLong, FileTooLarge or Overloaded. Cancelling ends the work.
+        `channel` selects a channel; by default all are averaged. Owners (workspaces) take turns,
+        and a file that fails uses up a turn as any other. Raises InvalidAudio, AudioTooLong,
+        FileTooLarge or Overloaded. Cancelling ends the work.
         """
         try:
             with metrics.decode_seconds.time():
@@ -167,7 +167,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
                 try:
                     try:
                         answer = await self._process.run(job, source, target)
-                    except WorkerDied:  # not by a file, which only a child reads: once more
+                    except WorkerDied:  # not caused by a file, as only children read files
                         source.seek(0)
                         target.seek(0)
                         target.truncate()
@@ -182,8 +182,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
 
 
 class DecoderProcess:
-    """The process that forks a sandboxed child for each file; after its death the next job starts
-    another."""
+    """Process that forks a sandboxed child for each file; if it dies, the next job restarts it."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -192,7 +191,7 @@ class DecoderProcess:
         self._starting = asyncio.Lock()  # an early start and the first jobs may coincide
 
     async def start(self) -> asyncio.subprocess.Process:
-        """The running process. Raises WorkerDied."""
+        """Starts the process unless it runs. Raises WorkerDied."""
         async with self._starting:
             if self._process is None or self._process.returncode is not None:
                 await self.stop()
@@ -222,20 +221,21 @@ class DecoderProcess:
             return self._process
 
     async def run(self, job: dict[str, Any], source: OpenFile, target: OpenFile) -> bytes:
-        """The answer of the child that decodes `source`, as `pipelines.audio.decode.worker` has it.
+        """Runs a job in a child; returns its answer, as `pipelines.audio.decode.worker` defines it.
 
-        The child has ended then. Raises WorkerDied, or TimeoutError for a file.
+        The child has then ended. Raises WorkerDied, or TimeoutError for a file.
         """
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        process, answer = None, b""
+        process = None
+        answer = b""
         try:
             longer = max(1.0, job["max_seconds"] / MAX_DURATION_S)
             async with asyncio.timeout(None if "channels" in job else self._timeout_s * longer):
                 with theirs:
                     process = await self.start()
-                    files = [one.fileno() for one in (theirs, source, target)]
+                    files = [file.fileno() for file in (theirs, source, target)]
                     assert self._control is not None
                     socket.send_fds(self._control, [json.dumps(job).encode()], files)
                 # A child that sends more is ended: reading on would keep the event loop busy.
@@ -267,7 +267,7 @@ class DecoderProcess:
     async def _end_child(
         self, reply: socket.socket, process: asyncio.subprocess.Process | None, answered: bool
     ) -> None:
-        """Has the child of a job killed. If the process does not do it, it is killed itself."""
+        """Lets the process kill the child of a job; kills the process itself if it does not."""
         loop = asyncio.get_running_loop()
         with reply:
             try:
@@ -282,7 +282,7 @@ class DecoderProcess:
 
 
 def sniff(head: bytes) -> AudioFormat:
-    """The format of a file that starts with `head`, of `head_bytes`.
+    """Determines the format of a file that starts with `head`, of `head_bytes`.
 
     Raises InvalidAudio for every other format.
     """
@@ -294,11 +294,11 @@ def sniff(head: bytes) -> AudioFormat:
         return "ogg"
     if head[4:8] == b"ftyp" and head[8:12].decode("latin-1") in _MP4_BRANDS:
         return "m4a"
-    if head[:4] == _EBML and b"\x42\x82\x84webm" in head:  # what browsers record
+    if head[:4] == _EBML and b"\x42\x82\x84webm" in head:  # recordings of browsers
         return "webm"
     audio = head[id3_length(head) :]
     if len(audio) > 2 and audio[0] == 0xFF and audio[1] & 0xF6 == 0xF0 and audio[2] >> 2 & 15 < 13:
-        return "aac"  # in ADTS
+        return "aac"  # ADTS
     if audio != head or _is_mp3_frame(head):
         return "mp3"
     raise InvalidAudio(_REFUSAL if head else "the file is empty")
@@ -314,33 +314,33 @@ def _is_mp3_frame(head: bytes) -> bool:
 
 
 def head_bytes(start: bytes) -> int:
-    """How many bytes `sniff` needs of a file that starts with at least ten of them."""
+    """Number of bytes that `sniff` needs of a file, from its first ten or more."""
     return HEAD_BYTES + min(id3_length(start), MOST_TAG_BYTES)
 
 
 def head_of(path: Path) -> bytes:
-    """What `sniff` needs of a file."""
+    """Reads the bytes of a file that `sniff` needs."""
     with path.open("rb") as file:
         start = file.read(HEAD_BYTES)
         return start + file.read(head_bytes(start) - HEAD_BYTES)
 
 
 def _open_files(path: Path) -> tuple[BinaryIO, BinaryIO]:
-    """The upload, and an unnamed file beside it."""
+    """Opens the upload, and an unnamed file beside it."""
     return path.open("rb", buffering=0), tempfile.TemporaryFile(buffering=0, dir=path.parent)
 
 
 def _map(pcm: BinaryIO) -> Pcm:
-    """The samples in a file: mapped, so that those of ten minutes are not 38 MB of memory."""
+    """Maps the samples of a file, so that ten minutes do not take 38 MB of memory."""
     if not os.fstat(pcm.fileno()).st_size:
         return np.zeros(0, np.float32)
     return np.asarray(np.memmap(pcm, np.float32, "c"))
 
 
 def _duration_s(answer: bytes, max_s: float) -> float:
-    """Raises what the child names, and InvalidAudio for what no honest child answers."""
-    known = (AudioTooLong, FileTooLarge, StorageUnavailable)
-    refusals: dict[str, type[PipelineError]] = {error.__name__: error for error in known}
+    """Reads the duration. Raises the child's error, or InvalidAudio for an implausible answer."""
+    expected = (AudioTooLong, FileTooLarge, StorageUnavailable)
+    refusals: dict[str, type[PipelineError]] = {error.__name__: error for error in expected}
     try:
         content = json.loads(answer)
         if "error" in content:
@@ -359,11 +359,13 @@ def _report(held: dict[Measure, bool]) -> None:
         metrics.decoder_sandbox.labels(measure).set(holds)
     missing = [measure for measure, holds in held.items() if not holds]
     log = logger.warning if missing else logger.info
-    log("decoder_sandbox", extra={"held": [one for one in held if held[one]], "missing": missing})
+    log(
+        "decoder_sandbox", extra={"held": [name for name in held if held[name]], "missing": missing}
+    )
 
 
 def _environment() -> dict[str, str]:
-    """The environment of the process: where Python finds its modules, and no secrets."""
-    known = ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-    kept = {name: os.environ[name] for name in known if name in os.environ}
+    """Environment of the process, with Python's paths and without secrets."""
+    passed_on = ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+    kept = {name: os.environ[name] for name in passed_on if name in os.environ}
     return {**kept, "PYTHONPATH": str(PROJECT_DIR), "OPENBLAS_NUM_THREADS": "1"}

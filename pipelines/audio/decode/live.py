@@ -1,5 +1,7 @@
-"""Decodes a live client's containers or packets of Opus as they come, in a sandboxed process of
-its own, which ends with the stream (`worker.LiveWire` is its side of the socket)."""
+"""Decodes a live client's containers or packets of Opus as they come.
+
+A sandboxed process of its own decodes each stream (`worker.LiveWire` is its side of the socket).
+"""
 
 import asyncio
 import socket
@@ -11,12 +13,12 @@ from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.decoder import AudioDecoder, head_bytes, sniff
 from pipelines.errors import InvalidAudio
 
-MESSAGE_BYTES = 2**14  # to the process; from it a channel's number and as many samples
-# The demuxer of MP4 looks back some bytes within its header, beyond which it cannot.
+MESSAGE_BYTES = 2**14  # message to the process; a reply has a channel number and as many samples
+# The demuxer of MP4 looks back only within this much of the header.
 MP4_HEAD_BYTES = 2048
-ANSWER_S = 10.0  # for a message, which takes milliseconds
-MOST_SILENT_BYTES = 2**20  # in a row without a sample: pictures in headers, but no other file
-MAX_LIVE_S = 72_000.0  # of audio: the longest session at the highest speed
+ANSWER_S = 10.0  # timeout of a message, which usually takes milliseconds
+MOST_SILENT_BYTES = 2**20  # consecutive bytes without a sample, such as pictures in headers
+MAX_LIVE_S = 72_000.0  # audio of the longest session at the highest speed
 
 Samples = tuple[int, bytes]
 """A channel, and its linear 16-bit samples at STT_SAMPLE_RATE."""
@@ -24,13 +26,13 @@ Samples = tuple[int, bytes]
 
 @dataclass(eq=False, repr=False)
 class LiveDecoder:
-    """One stream. After an error there is no more of it."""
+    """Decoder of one live stream, which is unusable after an error."""
 
     _decoder: AudioDecoder
     _owner: Owner
-    _channels: int = 1  # one is the mean of all
-    packets: bool = False  # of Opus without a container, one in each call
-    _head: bytes = b""  # by which the format is determined otherwise
+    _channels: int = 1  # 1 averages all channels
+    packets: bool = False  # Opus without a container, one packet per call
+    _head: bytes = b""  # first bytes, which determine the format
     _silent_bytes: int = 0
     _leave: Callable[[], None] | None = None
     _wire: socket.socket | None = None
@@ -41,9 +43,10 @@ class LiveDecoder:
         self._leave = await self._decoder.live_places.take(self._owner)
 
     async def decode(self, data: bytes) -> AsyncIterator[Samples]:
-        """What these bytes complete. Raises InvalidAudio, AudioTooLong, FileTooLarge, Overloaded.
+        """Yields the samples that these bytes complete.
 
-        A frame of the codec may be held back, and ten of FLAC.
+        A frame of the codec may be held back, and ten of FLAC. Raises InvalidAudio, AudioTooLong,
+        FileTooLarge or Overloaded.
         """
         if self.packets and len(data) > MESSAGE_BYTES:
             raise InvalidAudio("a message is longer than a packet of Opus; send one in each")
@@ -65,7 +68,7 @@ class LiveDecoder:
                 yield samples
 
     async def finish(self) -> AsyncIterator[Samples]:
-        """The rest, at the end of the stream. Raises as `decode`; not for an empty stream."""
+        """Yields the rest at the end of the stream. Raises as `decode`; not for an empty stream."""
         if self._work is None and self._head:
             await self._begin()
             await self._send(self._head)
@@ -79,7 +82,7 @@ class LiveDecoder:
             await self._work
 
     async def close(self) -> None:
-        """Ends the process and gives the place back. More than once without effect."""
+        """Ends the process and releases the place; may be called again."""
         if self._work is not None:
             self._work.cancel()
             await asyncio.wait([self._work])
@@ -106,7 +109,9 @@ class LiveDecoder:
             pass
 
     async def _until_asked(self) -> AsyncIterator[Samples]:
-        """Raises as `decode`, also for a process that ends while bytes follow."""
+        """Yields samples until the process asks for bytes. Raises as `decode`, also if it ends
+        early.
+        """
         while (message := await self._receive()) is not None:
             if len(message) == 1:
                 return
@@ -126,10 +131,10 @@ class LiveDecoder:
             async with asyncio.timeout(ANSWER_S):
                 await asyncio.get_running_loop().sock_sendall(self._wire, message)
         except OSError:
-            pass  # the process has ended, and what follows tells why
+            pass  # the process has ended; its answer tells why
 
     async def _receive(self) -> bytes | None:
-        """The next message of the process; None after the last. Raises InvalidAudio."""
+        """Receives the next message of the process; None after the last. Raises InvalidAudio."""
         assert self._wire is not None
         loop = asyncio.get_running_loop()
         try:

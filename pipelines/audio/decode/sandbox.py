@@ -1,4 +1,4 @@
-"""The sandbox of the decoder: what the kernel refuses to the processes that read hostile files.
+"""Sandbox of the decoder: the kernel's restrictions on processes that read hostile files.
 
 `enter` confines the process that forks (no network, no files, no rights of root), and `confine`
 each child that reads a file (a list of system calls, little memory and CPU time). A kernel or
@@ -17,13 +17,13 @@ from typing import Literal
 Measure = Literal["landlock", "seccomp", "namespaces"]
 
 OVERFLOW_ID = 65534  # the user and group without rights
-OPEN_FILES = 256  # of the process that forks: three a file in progress
+OPEN_FILES = 256  # open files of the process that forks: three per file in progress
 MOST_KILLABLE = "800"  # oom_score_adj: before the service itself
 
 _CREATE_RULESET, _RESTRICT_SELF = 444, 446  # landlock_*; the same numbers on all architectures
 _LANDLOCK_VERSION = 1
-# What the rules of each version of Landlock handle: (files, network, signals and abstract sockets).
-# All that is handled and not allowed is refused, and nothing is allowed.
+# Rights that each version of Landlock handles: (files, network, signals and abstract sockets). It
+# refuses what is handled and not allowed, and nothing is allowed.
 _FILES, _BOTH = 1 << 13, 0b11
 _HANDLED: tuple[tuple[int, ...], ...] = (
     (_FILES - 1,),
@@ -123,9 +123,9 @@ def _refuse_files() -> bool:
 
 def _filter_calls() -> bool:
     """Whether seccomp refuses from now on each system call that is not in the list."""
-    if (known := _CALLS.get(os.uname().machine)) is None:
+    if (calls := _CALLS.get(os.uname().machine)) is None:
         return False
-    audit_arch, numbers = known
+    audit_arch, numbers = calls
     steps = [(_LOAD, 0, 0, 4), (_JUMP_IF_EQUAL, 1, 0, audit_arch), (_RETURN, 0, 0, _KILL)]
     steps.append((_LOAD, 0, 0, 0))
     for place, number in enumerate(numbers):

@@ -31,13 +31,13 @@ def decode_base64(text: str) -> bytes:
 
 
 class LiveAudio:
-    """One session's audio. The format may change at any call."""
+    """Audio of one session. The format may change at any call."""
 
     def __init__(self) -> None:
         self._format: tuple[LiveEncoding, int, int, int] | None = None
         self._resampler: StreamResampler | Upsampler2x | None = None
         self._mixdown = Mixdown()
-        self._odd = b""  # the first bytes of samples whose last have not arrived
+        self._odd = b""  # bytes of an incomplete sample
         self.received_s = Fraction(0)  # exact, since money is counted by it
 
     def accept_bytes(
@@ -48,7 +48,7 @@ class LiveAudio:
         width: int = 2,
         channels: int = 1,
     ) -> Pcm:
-        """float32 [n] at STT_SAMPLE_RATE: the samples that these bytes complete, perhaps none.
+        """Decodes the samples that these bytes complete, if any, to float32 [n] at STT_SAMPLE_RATE.
 
         Linear samples are integers of `width` bytes, of which those of all `channels` are mixed.
         """
@@ -60,7 +60,7 @@ class LiveAudio:
             self._resampler = (
                 Upsampler2x()
                 if sample_rate == 8000
-                # The quality LQ passes speech whole and holds back the least of those that do.
+                # LQ passes all of speech, and holds back least of the qualities that do.
                 else StreamResampler(sample_rate, STT_SAMPLE_RATE, quality="LQ")
             )
         if encoding == "linear":
@@ -72,7 +72,7 @@ class LiveAudio:
         return np.concatenate([held, out]) if len(held) else out
 
     def flush(self) -> Pcm:
-        """The samples that the resampler held back; the next bytes begin a new stream."""
+        """Returns samples that the resampler held back; the next bytes begin a new stream."""
         rest = _EMPTY if self._resampler is None else self._resampler.flush()
         self._format, self._resampler, self._odd = None, None, b""
         self._mixdown = Mixdown()
@@ -86,15 +86,15 @@ class LiveAudio:
 
 
 class ChannelSplitter:
-    """Separates interleaved channels of bytes that are cut anywhere."""
+    """Splitter of interleaved channels, in bytes that are cut anywhere."""
 
     def __init__(self, channels: int, encoding: LiveEncoding) -> None:
         self._channels = channels
         self._sample = 2 if encoding == "linear" else 1  # bytes
-        self._rest = b""  # of a sample of all channels that has not arrived
+        self._rest = b""  # bytes of an incomplete sample of all channels
 
     def split(self, data: bytes) -> list[bytes]:
-        """The samples that are complete, of each channel."""
+        """Returns the complete samples of each channel."""
         data = self._rest + data
         step = self._channels * self._sample
         whole = len(data) // step * step
@@ -104,7 +104,9 @@ class ChannelSplitter:
 
 
 class Upsampler2x:
-    """8 to 16 kHz by a half-band filter: 2 ms late, where soxr works in blocks of 60 ms."""
+    """Upsampler from 8 to 16 kHz by a half-band filter: 2 ms late, while soxr's blocks are 60
+    ms.
+    """
 
     def __init__(self) -> None:
         self._history: Pcm = np.zeros(HALF_BAND_TAPS - 1, np.float32)
@@ -116,7 +118,7 @@ class Upsampler2x:
         signal = np.concatenate([self._history, pcm])
         self._history = signal[-(HALF_BAND_TAPS - 1) :]
         out = np.empty(2 * len(pcm), np.float32)
-        middle = HALF_BAND_TAPS // 2 - 1  # the sample before the interpolated one
+        middle = HALF_BAND_TAPS // 2 - 1  # index of the sample before the interpolated one
         out[0::2] = signal[middle : middle + len(pcm)]
         out[1::2] = np.convolve(signal, _half_band(), "valid")
         dropped = min(self._delay, len(out))
@@ -128,14 +130,14 @@ class Upsampler2x:
 
 
 def decode_bytes(data: bytes, encoding: LiveEncoding, sample_rate: int) -> Pcm:
-    """float32 [n] at STT_SAMPLE_RATE: audio that is there as a whole."""
+    """Decodes complete audio to float32 [n] at STT_SAMPLE_RATE."""
     audio = LiveAudio()
     pcm = audio.accept_bytes(data, encoding, sample_rate)
     return np.concatenate([pcm, audio.flush()])
 
 
 def as_wav(data: bytes, encoding: LiveEncoding, sample_rate: int) -> bytes:
-    """Raw audio as a WAV file of int16 samples."""
+    """Makes a WAV file of int16 samples from raw audio."""
     if encoding != "linear":
         data = float_to_pcm16(decode_g711(data, encoding))
     return wav_header(sample_rate, len(data)) + data
@@ -143,7 +145,7 @@ def as_wav(data: bytes, encoding: LiveEncoding, sample_rate: int) -> bytes:
 
 @lru_cache(maxsize=1)
 def _half_band() -> NDArray[np.float32]:
-    """A Kaiser-windowed sinc at half a sample, which interpolates between two samples."""
+    """Kaiser-windowed sinc at half a sample, which interpolates between two samples."""
     at = np.arange(HALF_BAND_TAPS) - (HALF_BAND_TAPS - 1) / 2
     taps = np.sinc(at) * np.kaiser(HALF_BAND_TAPS, 8.0)
     return np.asarray(taps / taps.sum(), np.float32)

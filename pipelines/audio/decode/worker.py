@@ -1,4 +1,4 @@
-"""The process that decodes uploads by FFmpeg (PyAV): each in a sandboxed child, which it forks.
+"""Decodes uploads by FFmpeg (PyAV), each in a sandboxed child that this process forks.
 
 `python -m pipelines.audio.decode.worker` gets jobs over the socket that is its standard input, each
 a message `{"format", "sample_rate", "max_seconds"}`, with `channel` where one is asked for, with
@@ -38,25 +38,26 @@ from pipelines.audio.decode import sandbox
 from pipelines.audio.levels import Mixdown
 from pipelines.errors import NO_SPACE, AudioTooLong, FileTooLarge, InvalidAudio, PipelineError
 
-MAX_MEMORY_BYTES = 320 * 2**20  # of address space, beside the 200 MiB of the libraries
-USUAL_S = 600.0  # of audio, for which the next two are
-MAX_CPU_S = 10  # a file; ten minutes of an ordinary one take under one
-MAX_PCM_BYTES = 256 * 2**20  # of one upload, as float32 of all channels
-# Of packets and frames together, each some 5 to 10 us. Ordinary files have under 200 a second, Opus
-# in frames of 2.5 ms 800, FLAC in blocks of 16 samples 2,000 and more.
+MAX_MEMORY_BYTES = 320 * 2**20  # address space, in addition to the libraries' 200 MiB
+USUAL_S = 600.0  # length of audio to which the next two limits apply
+MAX_CPU_S = 10  # per file; ten minutes of an ordinary file take under 1 s
+MAX_PCM_BYTES = 256 * 2**20  # per upload, as float32 of all channels
+# Packets and frames together, each of which takes 5 to 10 us. Ordinary files have under 200 a
+# second, Opus in frames of 2.5 ms 800, FLAC in blocks of 16 samples 2,000 and more.
 MAX_STEPS_PER_S = 1000
 FREE_STEPS = 20_000
 MIN_RATE_HZ, MAX_RATE_HZ = 4_000, 192_000
 MAX_CHANNELS = 8
 MAX_NON_FINITE = 0.01  # share of the samples
 CODEC_SLACK_S = 0.5  # encoders pad the end; not the caller's fault
-BLOCK_SAMPLES = 8_192  # of one channel, converted and resampled at a time
-MESSAGE_BYTES = 4096  # of a job or an answer
-LIVE_BYTES = 2**14  # of a message of a live stream, and samples of one to the service
-FREE_CPU_S, MAX_CPU_SHARE = 2.0, 0.1  # of a live stream: of its seconds; Opus takes 0.006
+BLOCK_SAMPLES = 8_192  # samples per channel that are converted and resampled at a time
+MESSAGE_BYTES = 4096  # size of a job or an answer
+LIVE_BYTES = 2**14  # bytes of a message of a live stream, and samples of a reply
+# CPU time of a live stream: a base, and a share of its seconds; Opus takes 0.006.
+FREE_CPU_S = 2.0
+MAX_CPU_SHARE = 0.1
 
-# The demuxer of each format, and the decoders of what such files hold; FFmpeg gets no others, also
-# while it probes a file.
+# Demuxer and decoders of each format; FFmpeg gets no others, even while it probes a file.
 ACCEPTED = {
     "mp3": ("mp3", "mp3float"),
     "wav": (
@@ -74,7 +75,7 @@ ACCEPTED = {
     "webm": ("matroska,webm", "opus,vorbis"),
     "aac": ("aac", "aac"),
 }
-PACKETS = "opus"  # no container: one packet a message
+PACKETS = "opus"  # without a container: one packet per message
 # Without these FFmpeg reads on for more than a second; `nobuffer` would lose the first frames.
 _AT_ONCE = {"probesize": "32", "analyzeduration": "1"}
 
@@ -84,7 +85,7 @@ _EMPTY: Pcm = np.zeros(0, np.float32)
 
 @dataclass(eq=False, repr=False)
 class PcmWriter:
-    """Writes mono samples at one rate, from blocks whose rate may change on the way.
+    """Writer of mono samples at one rate, from blocks whose rate may change.
 
     It counts the decoded samples, regardless of headers, and refuses too many.
     """
@@ -92,12 +93,12 @@ class PcmWriter:
     _write_samples: Callable[[Pcm], object]
     _rate: int
     _max_seconds: float
-    _channel: int | None = None  # None: all, mixed
-    _quality: str = "HQ"  # of StreamResampler
+    _channel: int | None = None  # None averages all channels
+    _quality: str = "HQ"  # quality of StreamResampler
     _mixdown: Mixdown = field(default_factory=Mixdown)
     _resampler: StreamResampler | None = None
     _seconds: float = 0.0
-    _samples: int = 0  # of all channels
+    _samples: int = 0  # samples of all channels
     _non_finite: int = 0
 
     def add(self, samples: NDArray[np.float32], rate: int) -> None:
@@ -122,7 +123,7 @@ class PcmWriter:
         self._write(self._mixdown.mix(np.clip(chosen, -1.0, 1.0)))
 
     def finish(self) -> float:
-        """Writes the rest, and gives the seconds of all. Raises InvalidAudio."""
+        """Writes the rest, and returns the seconds of all audio. Raises InvalidAudio."""
         self._write(_EMPTY, last=True)
         if not self._samples:
             raise InvalidAudio("the file holds no audio")
@@ -131,14 +132,14 @@ class PcmWriter:
         return round(self._seconds, 6)
 
     def _write(self, block: NDArray[np.float32], last: bool = False) -> None:
-        """Resamples and writes a block; with `last` also what the resampler holds back."""
+        """Resamples and writes a block; `last` also flushes the resampler."""
         if self._resampler is not None:
             block = self._resampler.process(block, last=last)
         self._write_samples(np.clip(block, -1.0, 1.0))
 
 
 def _scale(max_seconds: float) -> float:
-    """How much more of everything a long recording may take."""
+    """Factor by which a long recording may take more of each limit."""
     return max(1.0, max_seconds / USUAL_S)
 
 
@@ -157,21 +158,21 @@ def decode(job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> dict[str,
 
 
 class LiveWire:
-    """The bytes of a live client as a file that cannot seek, and the way of its samples.
+    """A live client's bytes as a file without seeking, and the way back for samples.
 
     The child asks by a message of one byte, and gets the next bytes in one message, or the end of
-    the stream. Before it asks again, which is when it has used all that it got, come the samples:
-    messages of a channel's number and its int16.
+    the stream. Before it asks again, when it has used them all, it sends the samples: messages of a
+    channel number and its int16 samples.
     """
 
     def __init__(self, file: int, rate: int) -> None:
         self._file = file
         self._rate = rate
         self._rest = b""
-        self._samples = 0  # of channel 0
+        self._samples = 0  # samples of channel 0
 
     def read(self, size: int) -> bytes:
-        """Raises InvalidAudio for what takes too much time."""
+        """Reads the next bytes. Raises InvalidAudio if decoding takes too much time."""
         if not self._rest:
             if time.process_time() > FREE_CPU_S + MAX_CPU_SHARE * self._samples / self._rate:
                 raise InvalidAudio("the stream takes too long to decode for so little audio")
@@ -187,7 +188,7 @@ class LiveWire:
 
 
 def _decode_live(job: dict[str, Any], wire: LiveWire) -> dict[str, Any]:
-    """Decodes a stream as it comes; of several `channels` each by itself. Raises PipelineError."""
+    """Decodes a stream as it comes, several `channels` separately. Raises PipelineError."""
     channels: int = job["channels"]
     writers = [
         PcmWriter(
@@ -195,7 +196,7 @@ def _decode_live(job: dict[str, Any], wire: LiveWire) -> dict[str, Any]:
             job["sample_rate"],
             job["max_seconds"],
             channel if channels > 1 else None,
-            "LQ",  # as of all live audio
+            "LQ",  # same as for other live audio
         )
         for channel in range(channels)
     ]
@@ -204,14 +205,16 @@ def _decode_live(job: dict[str, Any], wire: LiveWire) -> dict[str, Any]:
     else:
         frames = _frames(wire, *ACCEPTED[job["format"]], _AT_ONCE)
     for samples, rate in _blocks(frames, 1):
-        for one in writers:
-            one.add(samples, rate)
-    return {"duration_s": [one.finish() for one in writers][0]}
+        for writer in writers:
+            writer.add(samples, rate)
+    return {"duration_s": [writer.finish() for writer in writers][0]}
 
 
 def _frames_of_packets(wire: LiveWire) -> Iterator[Any]:
-    """Those of Opus, always at 48 kHz; mono is twice the same. Raises InvalidAudio where the first
-    packet is none: later ones may be damaged."""
+    """Yields frames of Opus, always stereo at 48 kHz.
+
+    Raises InvalidAudio where the first packet is invalid: later ones may be damaged.
+    """
     codec: Any = av.CodecContext.create("opus", "r")
     codec.sample_rate, codec.layout = 48_000, "stereo"
     is_first = True
@@ -225,17 +228,19 @@ def _frames_of_packets(wire: LiveWire) -> Iterator[Any]:
 
 
 def _blocks(frames: Iterable[Any], least_samples: int) -> Iterator[tuple[NDArray[np.float32], int]]:
-    """The decoded audio, float32 [channels, n] and its rate, in blocks.
+    """Yields decoded audio in blocks, float32 [channels, n], with its rate.
 
-    Frames are gathered before they are converted: an array for each takes 100 us, a queue 10.
+    Frames are gathered before they are converted: an array for each takes 100 us, a queue 10 us.
     """
-    gathered, shape = av.AudioFifo(), None
+    gathered = av.AudioFifo()
+    shape = None
     for frame in frames:
-        found = frame.format.name, frame.sample_rate, frame.layout.nb_channels
-        if found != shape:
+        frame_shape = frame.format.name, frame.sample_rate, frame.layout.nb_channels
+        if frame_shape != shape:
             yield from _drained(gathered)
             _check_shape(frame.sample_rate, frame.layout.nb_channels)
-            gathered, shape = av.AudioFifo(), found
+            gathered = av.AudioFifo()
+            shape = frame_shape
         frame.pts = None  # gaps are not filled
         gathered.write(frame)
         if gathered.samples >= least_samples:
@@ -251,7 +256,7 @@ def _drained(gathered: av.AudioFifo) -> Iterator[tuple[NDArray[np.float32], int]
 def _frames(
     source: BinaryIO | LiveWire, demuxer: str, decoders: str, more: dict[str, str] | None = None
 ) -> Iterator[Any]:
-    """The decoded frames; stops at the first broken place. Raises InvalidAudio.
+    """Yields decoded frames; stops at the first broken place. Raises InvalidAudio.
 
     The demuxer is named and no protocol is allowed, so no file can make the library open another.
     """
@@ -295,7 +300,7 @@ def _frames(
 
 
 def _audio_stream(container: Any, decoders: list[str]) -> Any:
-    """The first audio stream, with one thread. Raises InvalidAudio where there is none."""
+    """Opens the first audio stream, with one thread. Raises InvalidAudio without one."""
     if not container.streams.audio:
         raise InvalidAudio("the file has no audio stream")
     for video in container.streams.video:
@@ -319,7 +324,7 @@ def _check_shape(rate: int, channels: int) -> None:
 
 
 def _to_float(frame: Any) -> NDArray[np.float32]:
-    """Any sample format to float32 [channels, n]."""
+    """Converts any sample format to float32 [channels, n]."""
     samples = frame.to_ndarray()
     if not frame.format.is_planar:
         samples = samples.reshape(-1, len(frame.layout.channels)).T
@@ -333,17 +338,17 @@ def _to_float(frame: Any) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    """A child at work, as the process that forked it knows it."""
+    """A child at work, as its parent sees it."""
 
     pid: int
     life: int  # a pipe that ends with the child
-    reply: socket.socket  # of its answer
+    reply: socket.socket  # socket of its answer
 
 
 def main() -> None:
     """Serves jobs until the service has ended."""
-    # No Ctrl-C of the terminal. A session of its own would have as much of the cores as all of the
-    # service, where Linux groups tasks by session (autogroups).
+    # Keeps Ctrl-C of the terminal away. A session of its own would get as much of the cores as the
+    # whole service, where Linux groups tasks by session (autogroups).
     os.setpgrp()
     control = socket.socket(fileno=0)
     av.logging.set_level(None)
@@ -351,16 +356,16 @@ def main() -> None:
     held = sandbox.enter(MAX_MEMORY_BYTES)
     control.send(json.dumps(held).encode())
     gc.collect()
-    gc.freeze()  # so that a child shares the memory of what is here
+    gc.freeze()  # lets children share this memory
     events = selectors.PollSelector()
     events.register(control, selectors.EVENT_READ)
     while True:
-        for key, _ in events.select()[:1]:  # one, since it may make the others void
+        for key, _ in events.select()[:1]:  # a single one, since it may invalidate the others
             child: _Child | None = key.data
             if child is None:
                 message, files, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 3)
                 if not message:
-                    return  # its children end with it
+                    return  # children end with this process
                 child = _fork(json.loads(message), *files)
                 events.register(child.life, selectors.EVENT_READ, child)
                 events.register(child.reply, selectors.EVENT_READ, child)
@@ -375,7 +380,7 @@ def main() -> None:
 
 
 def _warm_up() -> None:
-    """Loads what Python and the libraries load at their first use: a child can open no file."""
+    """Loads what Python and the libraries load at first use, since children can open no file."""
     head = "52494646 24080000 57415645 666d7420 10000000 01000100 401f0000 803e0000 02001000"
     wav = bytes.fromhex(head) + b"data" + (2048).to_bytes(4, "little") + bytes(2048)
     job = {"format": "wav", "sample_rate": 16_000, "max_seconds": 1}
@@ -398,7 +403,7 @@ def _fork(job: dict[str, Any], reply: int, source: int, target: int) -> _Child:
 
 def _decode_in_child(job: dict[str, Any], reply: int, source: int, target: int, end: int) -> None:
     """Decodes with no other open file than these, and ends the process."""
-    os.dup2(1, 0)  # which standard output has led to nowhere
+    os.dup2(1, 0)  # standard output leads nowhere
     for first, last in pairwise((2, *sorted((reply, source, target, end)), sandbox.OPEN_FILES)):
         os.closerange(first + 1, last)
     if "channels" not in job:  # a whole file, and not live audio
@@ -422,7 +427,7 @@ def _decode_in_child(job: dict[str, Any], reply: int, source: int, target: int, 
 
 
 def _reap(child: _Child) -> None:
-    """Answers for a child that died without doing so."""
+    """Reaps a child, and answers for one that died without an answer."""
     os.kill(child.pid, signal.SIGKILL)  # it may only have closed its end
     _, status = os.waitpid(child.pid, 0)
     if status:

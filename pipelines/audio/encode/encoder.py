@@ -47,9 +47,9 @@ _OPUS_RATES = (8000, 12000, 16000, 24000, 48000)
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How one output format is written."""
+    """Codec of one output format."""
 
-    encoding: str  # its name in responses
+    encoding: str  # name in responses
     codec: str  # PyAV's name
     sample_format: str
     media_type: str
@@ -81,7 +81,7 @@ class EncodedAudio:
     encoding: str
     output_format: OutputFormat
     sample_rate: int  # Hz that a decoder gives
-    duration_s: float  # of what a decoder gives
+    duration_s: float  # length of the decoded audio
 
     @property
     def data(self) -> bytes:
@@ -101,7 +101,7 @@ class AudioEncoder(ABC):
         self._resampler: StreamResampler | None = None
 
     def encode(self, chunk: AudioChunk) -> list[bytes]:
-        """The messages that are ready after this chunk; may be none."""
+        """Encodes a chunk; returns the messages that are ready, perhaps none."""
         before: list[bytes] = []
         if self._resampler is None or chunk.sample_rate != self._resampler.from_hz:
             before = self.flush()  # another voice, which begins where the one before ended
@@ -109,7 +109,7 @@ class AudioEncoder(ABC):
         return before + self._write(self._resampler.process(chunk.pcm), last=False)
 
     def flush(self) -> list[bytes]:
-        """The messages still held back; the encoder may continue after it."""
+        """Returns the messages still held back; the encoder may continue afterwards."""
         if self._resampler is None:
             return []
         rest = self._resampler.flush()
@@ -148,7 +148,7 @@ class SampleEncoder(AudioEncoder):
 
 
 def wav_header(sample_rate: int, data_bytes: int = _UNKNOWN_BYTES) -> bytes:
-    """The 44 bytes before mono int16 samples, which some clients cut off by their number."""
+    """Makes the 44 bytes before mono int16 samples; some clients rely on their number."""
     samples = struct.pack("<HHIIHH", 1, 1, sample_rate, 2 * sample_rate, 2, 16)  # plain, mono
     parts = b"RIFF", 36 + data_bytes, b"WAVEfmt ", len(samples), samples, b"data", data_bytes
     return struct.pack("<4sI8sI16s4sI", *parts)
@@ -291,7 +291,7 @@ def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
     """
     older = sample_rate < 32_000  # MPEG-2 and 2.5
     length = (72 if older else 144) * bit_rate // sample_rate
-    # Without a padding byte, and with no other flag than mono: else FFmpeg takes it for audio.
+    # Has no padding byte and no flag but mono, since FFmpeg would take others for audio.
     header = bytes([first[0], first[1], first[2] & ~0x02, first[3] & 0xC0])
     side = bytes(9 if older else 17)
     # The tag states none of the optional fields (the length is not known), then its writer.
@@ -300,7 +300,7 @@ def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
 
 
 class _Sink(io.BytesIO):
-    """Where a stream's container writes; it cannot seek, so no header is rewritten."""
+    """Target of a stream's container, without seeking, so that no header is rewritten."""
 
     def seekable(self) -> bool:
         return False
@@ -313,7 +313,7 @@ class _Sink(io.BytesIO):
 
 
 def vorbis_comments() -> bytes:
-    """The list of comments as Opus and FLAC have it, with its count."""
+    """Serialises a list of comments with its count, as in Opus and FLAC."""
     comments = [f"{name}={value}".encode() for name, value in TAGS.items()]
-    parts = [len(one).to_bytes(4, "little") + one for one in comments]
+    parts = [len(comment).to_bytes(4, "little") + comment for comment in comments]
     return len(parts).to_bytes(4, "little") + b"".join(parts)

@@ -16,8 +16,8 @@ import numpy as np
 from models.audio import Pcm
 from pipelines.audio.encode.encoder import AudioEncoder, vorbis_comments
 
-_FILE_S = 0.2  # of audio in a file, except the first and the last
-_DROPPED_PACKETS = 4  # of the audio before, so that the codec has settled (RFC 7845, 4.6)
+_FILE_S = 0.2  # audio in a file, except the first and the last
+_DROPPED_PACKETS = 4  # packets of earlier audio, for the codec to settle (RFC 7845, 4.6)
 _BIT_RATE = 48_000
 _ENCODER_DELAY = 312  # samples at 48 kHz
 _OGG_RATE = 48_000  # Hz that Ogg Opus counts in
@@ -52,7 +52,7 @@ class OpusMessageEncoder(AudioEncoder):
             return []
         whole = np.concatenate(self._waiting)
         self._waiting.clear()
-        # After a flush a listener waits for the next file, as for the first.
+        # A listener waits for the file after a flush, as for the first.
         self._shortest = 1 if last else round(_FILE_S * self._rate)
         return [self._file(whole)]
 
@@ -62,10 +62,10 @@ class OpusMessageEncoder(AudioEncoder):
         packet = _PACKET_SAMPLES // self._scale
         total = len(before) + len(pcm) + _ENCODER_DELAY // self._scale
         spare = -(-total // packet) * packet - len(before) - len(pcm)
-        known = np.concatenate([before, pcm])[-2 : -spare - 2 : -1]
+        recent = np.concatenate([before, pcm])[-2 : -spare - 2 : -1]
         # The audio is extended by its own mirror image, without a step or a kink, which the codec
         # would smear over the last samples.
-        after = np.clip(2.0 * pcm[-1] - known, -1.0, 1.0)
+        after = np.clip(2.0 * pcm[-1] - recent, -1.0, 1.0)
         whole = np.concatenate([before, pcm, after])
         self._settling = np.concatenate([before, pcm])[-len(before) :]
         return _write_file(
@@ -89,7 +89,7 @@ def _opus_packets(pcm: Pcm, sample_rate: int, packet: int) -> list[bytes]:
         frame = av.AudioFrame.from_ndarray(part, "flt", "mono")
         frame.sample_rate = sample_rate
         frame.pts = start
-        packets += [bytes(one) for one in encoder.encode(frame)]
+        packets += [bytes(encoded) for encoded in encoder.encode(frame)]
     return packets
 
 
@@ -119,7 +119,9 @@ def _write_file(packets: list[bytes], *, sample_rate: int, dropped: int, samples
 
 
 def _page(packets: list[bytes], position: int, number: int, flags: int) -> bytes:
-    lacing = b"".join(b"\xff" * (len(one) // 255) + bytes([len(one) % 255]) for one in packets)
+    lacing = b"".join(
+        b"\xff" * (len(packet) // 255) + bytes([len(packet) % 255]) for packet in packets
+    )
     head = _HEADER.pack(b"OggS", 0, flags, position, _SERIAL, number, 0, len(lacing))
     page = head + lacing + b"".join(packets)
     checked = struct.pack("<I", _checksum(page))

@@ -17,7 +17,7 @@ from pipelines.text.normalisation.number_words import (
 )
 from pipelines.text.normalisation.rewriting import rewriter
 
-# By symbol; those of the CLDR, and others that are written.
+# Currency codes by symbol: those of the CLDR, and other usual ones.
 _CURRENCIES: dict[str, str] = {
     symbol: code
     for code, symbol in Locale("en").currency_symbols.items()
@@ -29,10 +29,10 @@ _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SE
 _CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES|AOA|MZN|CVE|HKD|SGD|TWD|THB|IDR"
 _CODES += "|MYR|PHP|VND|ZAR|EGP|MAD|NGN|ILS|TRY|CZK|HUF|RON|BGN|ISK|UAH|KZT|PKR|BDT|LKR|JMD|XAF|XOF"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
-_LONGER = "|".join(re.escape(one) for one in _CURRENCIES if len(one) > 1 and not one.isalpha())
+_LONGER = "|".join(re.escape(mark) for mark in _CURRENCIES if len(mark) > 1 and not mark.isalpha())
 _SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
 
-# The last part of names of hosts and files.
+# Last parts of names of hosts and files.
 _LAST_PARTS = (
     r"(?:com?|org|net|edu|gov|ac|nic)\.[a-z]{2}|com|org|net|edu|gov|mil|biz|io|ai|dev|app|info|xyz|"
     "shop|tv|eu|de|nl|uk|fr|es|pt|ch|pl|ru|cn|jp|kr|br|ca|au|nz|se|dk|fi|cz|gr|tr|ie|mx|za|sg|hk|"
@@ -60,8 +60,8 @@ _OTHERS = rf"""
       (?P<digits>\d++(?:[.,'’\u00a0\u202f]\d++)*+)))
     """
 _TOKEN = re.compile(_EMAIL + _OTHERS, re.VERBOSE)
-_TOKEN_WITHOUT_EMAIL = re.compile(_OTHERS, re.VERBOSE)  # 15 µs less for 500 characters
-# Not "495 123-45-67".
+_TOKEN_WITHOUT_EMAIL = re.compile(_OTHERS, re.VERBOSE)  # saves 15 µs for 500 characters
+# Does not match "495 123-45-67".
 _SPACED_GROUPS = r"(?<![\d.,+])\d{1,3}(?: \d{3})+(?!\d|-\d\d-)"
 _MONEY_SCALE = re.compile(
     r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
@@ -93,7 +93,8 @@ _UNSAID = re.compile(r"[*_#~^|\\<>{}\[\]`•·§¶†‡]+")
 
 
 def normalise(text: str, language: str) -> str:
-    """`text` (cleaned, one sentence or more) in the spoken form of `language`, an ISO 639-1 code.
+    """Converts `text` (cleaned, whole sentences) to the spoken form of `language`, an ISO 639-1
+    code.
 
     Digits are kept where no library supports the language: espeak-ng reads them.
     """
@@ -113,14 +114,20 @@ def normalise(text: str, language: str) -> str:
         if before.endswith("-") and before[-2:-1].isalpha():  # as in "COVID-19"
             before = before[:-1]
         spoken.append(before)
-        said, position = _say(match, words)
+        spoken_token, position = _say(match, words)
         if (to := words.mark("to")) and (joined := _RANGE_AFTER.match(text, position)):
-            said = said if _letter_before(match) else f"{said} {to}"  # no range: "B747-400"
+            spoken_token = (
+                spoken_token if _letter_before(match) else f"{spoken_token} {to}"
+            )  # no range: "B747-400"
             position = joined.end()
         elif text[position : position + 1] == "-" and text[position + 1 : position + 2].isalpha():
             position += 1  # as in "5-star"
         is_address = match.lastgroup in ("email", "url")
-        spoken.append(said.replace(" ", "") if words.joined and not is_address else f" {said} ")
+        spoken.append(
+            spoken_token.replace(" ", "")
+            if words.joined and not is_address
+            else f" {spoken_token} "
+        )
     spoken.append(text[position:])
     return _say_symbols("".join(spoken), words)
 
@@ -139,8 +146,8 @@ def _ascii_digits(text: str) -> str:
 
 
 def _say(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
-    """A token in words, and the position after it."""
-    kind = match.lastgroup  # of groups in each other the outer one ends last
+    """Returns a token in words, and the position after it."""
+    kind = match.lastgroup  # the outer of nested groups
     if kind in ("email", "url"):
         return _say_address(match, words)
     if kind == "number":
@@ -158,7 +165,7 @@ def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     address = match[0].rstrip(".,;:!?)'\"")
     end = match.start() + len(address)
     spoken = address
-    if address != match.string.strip():  # alone it is dictated, with its protocol
+    if address != match.string.strip():  # an address alone is dictated with its protocol
         spoken = re.sub(r"(?i)^https?://", "", address).rstrip("/")
     spoken = re.sub(
         r"[^\w\s'\u0900-\u0dff]|_",
@@ -197,22 +204,22 @@ def _say_time(match: re.Match[str], words: NumberWords) -> str:
         units = ("duration-hour", "duration-minute", "duration-second")
         *parts, seconds = map(words.count, (str(int(number)) for number in numbers), units)
         return f"{' '.join(parts)} {words.and_word} {seconds}"
-    said = [words.hour(hour)]
+    parts_said = [words.hour(hour)]
     between = words.own.after_hour
     if words.language == "fr":
         between = words.count(str(hour), "duration-hour").rpartition(" ")[2]
     if between and (minute or words.language in ("de", "nl", "fr")):
-        said.append(between)
+        parts_said.append(between)
     if minute:
         oh = "oh " if words.language == "en" and minute < 10 else ""
-        said.append(oh + words.integer(str(minute)))
+        parts_said.append(oh + words.integer(str(minute)))
     elif words.language == "en" and not half and match["time"]:
-        said.append("o'clock" if hour <= 12 and hour else "hundred" if hour else "")
+        parts_said.append("o'clock" if hour <= 12 and hour else "hundred" if hour else "")
     if match["second"]:
-        said += [words.and_word, words.count(str(int(match["second"])), "duration-second")]
+        parts_said += [words.and_word, words.count(str(int(match["second"])), "duration-second")]
     if half:
-        said.append(f"{half.upper()} M")
-    return " ".join(filter(None, said))
+        parts_said.append(f"{half.upper()} M")
+    return " ".join(filter(None, parts_said))
 
 
 def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
@@ -226,7 +233,7 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     sign = "-" if match["sign"] in ("-", "−") else ""
     plus = f"{words.mark('+')} " if match["sign"] == "+" else ""
     symbol = (match["symbol"] or "").strip()
-    is_own = symbol in words.own.currencies  # such as "US$", where "$" alone has no country
+    is_own = symbol in words.own.currencies  # such as "US$"; "$" alone names no country
     currency = symbol if is_own else _CURRENCIES.get(symbol, symbol) or None
     if before := _MONTH_BEFORE.search(text, max(0, match.start() - 12), match.start()):
         is_day = number.isdecimal() and 1 <= int(number[:9]) <= 31 and words.language == "en"
@@ -244,12 +251,12 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
             return words.integer(number), end
     if len(number) > LONGEST_NUMBER and number.isdecimal() and not match["digits"].isdecimal():
         return words.minus * bool(sign) + words.integer(number, longest=LONGEST_GROUPED_NUMBER), end
-    said, end = _say_counted(sign + number, currency, text, end, words)
-    return plus + said, end
+    counted, end = _say_counted(sign + number, currency, text, end, words)
+    return plus + counted, end
 
 
 def _letter_before(match: re.Match[str]) -> str:
-    """The letter that a serial number follows and the mark between them, such as "B-"."""
+    """Returns the letter before a serial number and the mark between them, such as "B-"."""
     letter = _SERIAL_BEFORE.search(match.string, max(0, match.start() - 2), match.start())
     return letter[0] if letter else ""
 
@@ -257,7 +264,7 @@ def _letter_before(match: re.Match[str]) -> str:
 def _say_counted(
     number: str, currency: str | None, text: str, end: int, words: NumberWords
 ) -> tuple[str, int]:
-    """A number with its suffix: money, a unit, an ordinal or decade mark, or nothing."""
+    """Speaks a number with its suffix, if any: money, a unit, an ordinal or decade mark."""
     millions = words.millions.match(text, end)
     if currency:
         name = words.currency_name("2", currency)
@@ -287,8 +294,8 @@ def _say_counted(
         return words.count(number, unit), after.end()
     if whole and len(number) == 4 and 1500 <= int(number) <= 2099 and number[1:] != "000":
         return words.year(int(number)), end
-    said = words.decimal(number)
-    return words.read(said, "counted") if millions and words.spells else said, end
+    decimal = words.decimal(number)
+    return words.read(decimal, "counted") if millions and words.spells else decimal, end
 
 
 def _say_ordinal(number: int, text: str, end: int, words: NumberWords) -> tuple[str, int] | None:
@@ -307,7 +314,7 @@ def _say_ordinal(number: int, text: str, end: int, words: NumberWords) -> tuple[
 
 
 def _parse(digits: str, words: NumberWords) -> str | None:
-    """`1234.56` from the notation of that language; None when it is no single number."""
+    """Parses a number in the language's notation to `1234.56`; None if it is no single number."""
     marks = [character for character in digits if not character.isdecimal()]
     if not marks:
         return digits

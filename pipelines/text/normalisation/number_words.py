@@ -1,4 +1,4 @@
-"""Numbers, units, money and dates in words: by num2words, the CLDR (Babel) and own tables.
+"""Numbers, units, money and dates in words, from num2words, the CLDR (Babel) and own tables.
 
 Sources: https://github.com/savoirfairelinux/num2words, https://cldr.unicode.org.
 """
@@ -22,8 +22,8 @@ from configs.load import load_yaml
 from configs.schema.languages import language_words
 from configs.schema.readings import Numerals, readings
 
-LONGEST_NUMBER = 15  # digits; people read longer ones digit by digit
-LONGEST_GROUPED_NUMBER = 36  # with marks between its groups it is no account
+LONGEST_NUMBER = 15  # digits; people read longer numbers digit by digit
+LONGEST_GROUPED_NUMBER = 36  # digits with marks between groups, which account numbers lack
 LONGEST_AMOUNT = 24  # digits before the point: the precision of decimals is 28
 
 # num2words knows Portuguese of Portugal as "pt"; the voices are Brazilian.
@@ -38,7 +38,7 @@ _NUMBER_IN_PATTERN = re.compile(r"[\d\u0660-\u0669\u0966-\u096f]+")
 
 
 class NumberWords:
-    """Numbers and counted things in the words of one language; digits where no library has them.
+    """Words of numbers and counted things in one language; digits where no library has them.
 
     espeak-ng reads digits in every language it supports, so digits are a safe fallback.
     """
@@ -85,32 +85,32 @@ class NumberWords:
         self._between_money = self.readings.between_money or between
 
     def mark(self, mark: str) -> str:
-        """The word for "." "@" "/" "+" "=" or "to"; empty where the language has none here."""
+        """Word for "." "@" "/" "+" "=" or "to"; empty where the tables have none."""
         return self.own.marks.get(mark, "")
 
     def unit(self, mark: str) -> str | None:
-        """The unit that is written as `mark`; in any case where that is no word in capitals."""
-        if len(mark) == 2 and mark.isupper():  # as of a state
+        """Unit that is written as `mark`, in any case if that is no word in capitals."""
+        if len(mark) == 2 and mark.isupper():  # may be a state's abbreviation
             return self.units.get(mark)
         return self.units.get(mark) or self._units_in_any_case.get(mark.casefold())
 
     def integer(self, digits: str, longest: int = LONGEST_NUMBER) -> str:
-        """ASCII digits as a cardinal; long ones and those with leading zeros digit by digit."""
+        """Reads ASCII digits as a cardinal; long ones and leading zeros digit by digit."""
         if len(digits) > longest or (digits[0] == "0" and len(digits) > 1):
             return self.digits(digits)
         return self._spell(int(digits), "cardinal") or digits
 
     def read(self, text: str, kind: str) -> str:
-        """`text` as one of `KINDS`, whatever is in it; "roman" becomes digits, the others words."""
-        number = "".join(str(int(one)) for one in text if one.isdecimal()).lstrip("0") or "0"
+        """Reads `text` as one of `KINDS`; "roman" becomes digits, the others words."""
+        number = "".join(str(int(char)) for char in text if char.isdecimal()).lstrip("0") or "0"
         if kind in ("cardinal", "ordinal", "year") and len(number) > LONGEST_NUMBER:
             return self.digits(number)
         match kind:
             case "cardinal":
                 return self.integer(number)
             case "counted" | "feminine":
-                said = self.integer(number) if any(map(str.isdecimal, text)) else text
-                return self._before_noun(said) if kind == "counted" else self._feminine(said)
+                spoken = self.integer(number) if any(map(str.isdecimal, text)) else text
+                return self._before_noun(spoken) if kind == "counted" else self._feminine(spoken)
             case "ordinal":
                 return self.ordinal(int(number))
             case "year":
@@ -119,7 +119,7 @@ class NumberWords:
                 return self.day(int(number[:2]))
             case "digits":
                 return " ".join(map(self.digits, filter(str.isdecimal, text)))
-            case "pairs":  # of a house
+            case "pairs":  # a house number
                 hundreds, rest = divmod(int(number), 100)
                 if len(number) > 4:
                     return self.digits(number)
@@ -151,12 +151,12 @@ class NumberWords:
         return text.lower()
 
     def telephone(self, text: str) -> str:
-        """Digit by digit, with a comma between groups for a pause."""
+        """Reads digit by digit, with a comma between groups for a pause."""
         plus = f"{self.mark('+')} " if text.startswith("+") else ""
         return plus + ", ".join(self.digits(group) for group in re.findall(r"\d+", text))
 
     def address_part(self, part: str) -> str:
-        """Digits or Latin letters of an address; one by one where they are not the language's."""
+        """Reads digits or Latin letters of an address; foreign letters one by one."""
         if part.isdecimal():
             return f" {self.digits(part)} "
         tables = self.readings.tables
@@ -169,10 +169,11 @@ class NumberWords:
         return " ".join(self._spell(int(digit), "cardinal") or digit for digit in digits)
 
     def decimal(self, number: str) -> str:
-        """A number as `[-]1234[.56]`."""
+        """Reads a number in the form `[-]1234[.56]`."""
         sign = ""
         if number.startswith("-"):
-            sign, number = self.minus, number[1:]
+            sign = self.minus
+            number = number[1:]
         whole, _, fraction = number.partition(".")
         spoken = self.integer(whole or "0")
         if not fraction:
@@ -195,7 +196,7 @@ class NumberWords:
         return self._spell(number, "ordinal") or str(number)
 
     def fraction(self, above: str, below: str) -> str:
-        """`above` and `below` in ASCII digits, `above` perhaps with a sign."""
+        """Reads a fraction of ASCII digits; `above` may have a sign."""
         if above.startswith("-"):
             return self.minus + self.fraction(above[1:], below)
         forms = self.readings.fractions.get(int(below)) or self.readings.fraction
@@ -220,7 +221,7 @@ class NumberWords:
         return self._spell(year, kind) or str(year)
 
     def count(self, number: str, unit: str) -> str:
-        """`number` of the CLDR unit `unit`, such as "length-meter", or of "one|several"."""
+        """Reads `number` of a CLDR unit, such as "length-meter", or of nouns "one|several"."""
         value = _plural_value(number)
         if "|" in unit:
             return self._counted_noun(number, unit.split("|")[value != 1])
@@ -230,14 +231,14 @@ class NumberWords:
         return self._fill(pattern, value, number)
 
     def money(self, number: str, currency: str) -> str:
-        """`number` of the ISO 4217 `currency`; two decimals are its hundredths."""
+        """Reads an amount of an ISO 4217 currency; two decimals are its hundredths."""
         amount = Decimal(number)
         is_exact = amount.adjusted() < LONGEST_AMOUNT and _is_whole(amount * 100)
-        said = self._amount(abs(amount), currency) if is_exact else None
-        if said is None:
+        spoken = self._amount(abs(amount), currency) if is_exact else None
+        if spoken is None:
             name = self.currency_name(number, currency)
             return f"{self._before_noun(self.decimal(number), name)} {name}"
-        units, hundredths = said
+        units, hundredths = spoken
         parts = [units] if abs(amount) >= 1 or not amount else []
         if not _is_whole(amount):
             parts.append(hundredths)
@@ -249,7 +250,7 @@ class NumberWords:
         return get_currency_name(currency, count=_plural_value(number), locale=self.locale)
 
     def date(self, day: int, month: int, year: int | None) -> str | None:
-        """None when there is no such day."""
+        """Reads a date; None when there is no such day."""
         try:
             date = datetime.date(year or 2000, month, day)
         except ValueError:
@@ -268,7 +269,7 @@ class NumberWords:
         return f"{spoken} {self.year(year)}" if year else spoken
 
     def day(self, number: int) -> str:
-        """A day of the month before its name."""
+        """Reads a day of the month as it stands before the month's name."""
         forms = {"n": self.integer(str(number)), "th": self.ordinal(number)}
         return self.readings.days.get(number) or self.readings.day.format(**forms)
 
@@ -277,11 +278,11 @@ class NumberWords:
         pattern = re.sub(r"\s+[гр]$", "", pattern.replace(str(date.year), "").strip(" ,."))
         spoken = self.day(date.day)
         words = _NUMBER_IN_PATTERN.sub(spoken, pattern, count=1).replace(f"{spoken}.", spoken)
-        # Followed by the year in Spanish and Portuguese, which "de" precedes.
+        # In Spanish and Portuguese "de" precedes the year.
         return words if with_year else words.removesuffix(" de")
 
     def _amount(self, amount: Decimal, currency: str) -> tuple[str, str] | None:
-        """The units and the hundredths of an amount; None where their names are not known."""
+        """Reads the units and the hundredths of an amount; None where their names are unknown."""
         names = self.own.currencies.get(currency)
         if names and names.spoken:
             units, hundredths = divmod(int(amount * 100), 100)
@@ -307,7 +308,7 @@ class NumberWords:
         return number
 
     def _before_noun(self, number: str, noun: str = "") -> str:
-        """A number before a noun, such as "veintiún" or "veintiuna" for "veintiuno"."""
+        """Inflects a number before a noun, such as "veintiún" or "veintiuna" for "veintiuno"."""
         if self._uncounted.match(noun):
             return number
         if self._feminine_noun.match(noun):
@@ -316,20 +317,22 @@ class NumberWords:
         return before + space + self.readings.tables.get("before_noun", {}).get(last, last)
 
     def _counted_noun(self, number: str, noun: str) -> str:
-        """`number` before `noun`, such as "ein Meter" and "eine Stunde"."""
+        """Reads `number` before `noun`, such as "ein Meter" and "eine Stunde"."""
         words = self.decimal(number)
         if number in ("1", "-1") and self.own.one and not self._uncounted.match(noun):
             words = words.removesuffix(self.integer("1")) + self.own.one
         return f"{self._before_noun(words, noun)} {noun}"
 
     def _fill(self, pattern: str, value: int | Decimal, number: str) -> str:
-        """`pattern` with the digits of `value` in it replaced by the words of `number`."""
+        """Replaces the digits of `value` in `pattern` by the words of `number`."""
         digits = format_decimal(value, locale=self.locale, numbering_system="latn")
-        before, found, noun = pattern.partition(digits)
-        return f"{before} {self._counted_noun(number, noun.strip())}".strip() if found else pattern
+        if digits not in pattern:
+            return pattern
+        before, _, noun = pattern.partition(digits)
+        return f"{before} {self._counted_noun(number, noun.strip())}".strip()
 
     def _spell(self, number: int, kind: str) -> str | None:
-        """The result of num2words; None where it has none, or one that is not words."""
+        """Returns the words of num2words; None where it has none."""
         if self.readings.numerals:
             spoken: str | None = _from_numerals(number, self.readings.numerals)
         else:
@@ -342,19 +345,20 @@ class NumberWords:
         return spoken
 
     def _word(self, attribute: str, default: str) -> str:
-        """A word of num2words' converter."""
+        """Returns a word of num2words' converter."""
         word = getattr(CONVERTER_CLASSES.get(self._name), attribute, None)
         return word.strip() if isinstance(word, str) and word.strip() else default
 
 
 def _from_numerals(number: int, numerals: Numerals) -> str:
-    """A cardinal of a positional system: the words of its scales, largest first."""
-    words, gap = numerals.words, "" if numerals.joined else " "
+    """Reads a cardinal of a positional system, by the words of its scales, largest first."""
+    words = numerals.words
+    gap = "" if numerals.joined else " "
 
     def say(rest: int) -> str:
         if rest < len(words):
             return words[rest]
-        scale = max(one for one in numerals.scales if one <= rest)
+        scale = max(value for value in numerals.scales if value <= rest)
         above, below = divmod(rest, scale)
         spoken = say(above) + gap + numerals.scales[scale]
         if not below:
@@ -384,7 +388,7 @@ def _is_whole(value: Decimal) -> bool:
 
 
 def _plural_value(number: str) -> int | Decimal:
-    """The value for Babel's plural rules, which fail beyond the precision of decimals."""
+    """Returns the value for Babel's plural rules, which fail beyond the precision of decimals."""
     value = Decimal(number)
     if value.adjusted() >= LONGEST_AMOUNT:
         return int(10**LONGEST_AMOUNT)
@@ -392,21 +396,21 @@ def _plural_value(number: str) -> int | Decimal:
 
 
 def _unit_abbreviations(locale: Locale) -> dict[str, str]:
-    """Abbreviations written after a number, such as "km/h", and their CLDR units."""
-    found: dict[str, str] = {}
+    """Abbreviations written after a number, such as "km/h", with their CLDR units."""
+    units: dict[str, str] = {}
     sources = (locale, Locale.parse("en"))
     for source, unit, width, count in product(sources, _UNITS, _WIDTHS, (1, 5)):
         pattern = format_unit(count, unit, width, locale=source, numbering_system="latn")
         mark = unicodedata.normalize("NFC", _NUMBER_IN_PATTERN.sub("", pattern))
         mark = mark.strip(" .\u00a0\u202f\u200e\u200f")
-        # Those in Indic scripts are also words: "से" is seconds and "to".
+        # Abbreviations in Indic scripts are also words: "से" is seconds and "to".
         if mark and mark not in (unit, "#") and not "\u0900" <= mark[0] < "\u0e00":
-            found.setdefault(mark, unit)
+            units.setdefault(mark, unit)
     percent = "concentr-percent"
-    return found | {"%": percent, "٪": percent, "°": "angle-degree"}
+    return units | {"%": percent, "٪": percent, "°": "angle-degree"}
 
 
 @lru_cache(maxsize=64)
 def words_for(language: str) -> NumberWords:
-    """The words of an ISO 639-1 code; any code works. 5 to 30 ms for the first call of each."""
+    """Returns the words of any ISO 639-1 code; 5 to 30 ms for the first call of each."""
     return NumberWords(language)

@@ -1,8 +1,8 @@
-"""Written forms that are read by rule, such as chess moves, Roman numerals and abbreviations.
+"""Rewrites written forms by rule, such as chess moves, Roman numerals and abbreviations.
 
-The rules are those of `configs/readings/`, in one expression a language, so that a text is scanned
-once: the classifier and verbaliser of P. Ebden and R. Sproat, "The Kestrel TTS text normalization
-system" (2014), as rewriting.
+The rules are those of `configs/readings/`, in one expression per language, so that a text is
+scanned once: the classifier and verbaliser of P. Ebden and R. Sproat, "The Kestrel TTS text
+normalization system" (2014), as rewriting.
 """
 
 import re
@@ -12,30 +12,34 @@ from operator import itemgetter
 from configs.schema.readings import FIRST, READ_LANGUAGES, SLOT
 from pipelines.text.normalisation.number_words import words_for
 
-# A place that is not inside a word. The vowel signs of Indic scripts are no letters for `re`. Where
-# words are joined, only Latin letters and digits make a word.
+# Matches outside words. Vowel signs of Indic scripts are no letters for `re`. Where words are
+# joined, only Latin letters and digits make a word.
 _START, _START_JOINED = r"(?<![\w\u0900-\u0dff])", r"(?<![A-Za-z\d.])"
 _GROUP = re.compile(r"(?<!\\)\((?!\?)")
 _compiled = lru_cache(maxsize=None)(re.compile)  # a rule by itself, when it first matches
 
 
 class FormRewriter:
-    """Rewrites the written forms of one language; the digits that are left are read afterwards."""
+    """Rewriter of the written forms of one language; remaining digits are read afterwards."""
 
     def __init__(self, language: str) -> None:
         self._words = words_for(language)
-        known = self._words.own.abbreviations
-        forms = {*known, *(form[0].upper() + form[1:] for form in known if len(form) > 3)}
+        table = self._words.own.abbreviations
+        forms = {
+            *table,
+            *(form[0].upper() + form[1:] for form in table if len(form) > 3),
+        }
         self._spoken = {
-            form: known.get(form) or known[form[0].lower() + form[1:]] for form in forms
+            form: table.get(form) or table[form[0].lower() + form[1:]] for form in forms
         }
         readings = self._words.readings
         self._rules: list[tuple[str, str]] = []
-        finds, signs = [], "(?!)"
+        finds = []
+        signs = "(?!)"
         for first, rules in filter(itemgetter(1), readings.rules.items()):
             own = [(readings.expand(rule.find), rule.say) for rule in rules]
             self._rules += own
-            # The empty group at the end of each tells which one matched.
+            # The empty group at the end of each alternative tells which one matched.
             alternatives = (f"(?:{_GROUP.sub('(?:', find)})()" for find, _ in own)
             form = f"(?={FIRST[first]})(?:{'|'.join(alternatives)})"
             if first == "sign":
@@ -51,16 +55,16 @@ class FormRewriter:
     def rewrite(self, text: str) -> str:
         return self._any.sub(self._read, text)
 
-    def _read(self, found: re.Match[str]) -> str:
-        if found.lastindex is None:
-            words = self._spoken[found[0]]
-            # A full stop that also ends the sentence is kept.
-            at_end = found[0].endswith(".") and found.end() == len(found.string)
+    def _read(self, form: re.Match[str]) -> str:
+        if form.lastindex is None:
+            words = self._spoken[form[0]]
+            # Keeps a full stop that also ends the sentence.
+            at_end = form[0].endswith(".") and form.end() == len(form.string)
             return words + "." if at_end else words
-        find, say = self._rules[found.lastindex - 1]
-        match = _compiled(find).match(found.string, found.start())
-        said = SLOT.sub(lambda slot: self._fill(slot, match), say) if match else found[0]
-        return said.replace(" ", "") if self._words.joined else said
+        find, say = self._rules[form.lastindex - 1]
+        match = _compiled(find).match(form.string, form.start())
+        spoken = SLOT.sub(lambda slot: self._fill(slot, match), say) if match else form[0]
+        return spoken.replace(" ", "") if self._words.joined else spoken
 
     def _fill(self, slot: re.Match[str], match: re.Match[str]) -> str:
         value = match[int(slot[1])] or ""
@@ -72,7 +76,7 @@ class FormRewriter:
 
 @lru_cache(maxsize=64)
 def rewriter(language: str) -> FormRewriter:
-    """The rules of an ISO 639-1 code, compiled; 15 ms for the first call of English."""
+    """Compiles the rules of an ISO 639-1 code; 15 ms for the first call of English."""
     return FormRewriter(language)
 
 

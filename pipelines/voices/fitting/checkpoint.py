@@ -57,7 +57,7 @@ def read_checkpoint(data: bytes, kind: type[T], size: int) -> tuple[SearchState,
         raise
     except Exception as error:  # of NumPy, zip, zlib or even the tokenizer, for corrupt bytes
         raise CheckpointError("it cannot be read") from error
-    shapes = {one.shape for one in searched.sounds}
+    shapes = {sound.shape for sound in searched.sounds}
     if searched.centre.shape != (size,) or shapes - {(MEASUREMENTS,)}:
         raise CheckpointError("it is of another engine")
     if searched.bands.shape != (BANDS,):

@@ -19,8 +19,8 @@ SILENT = 1e-9
 
 _SPREAD = np.stack(
     [
-        np.interp(np.arange(MEL_BANDS), np.linspace(0, MEL_BANDS - 1, BANDS), one)
-        for one in np.eye(BANDS)
+        np.interp(np.arange(MEL_BANDS), np.linspace(0, MEL_BANDS - 1, BANDS), band)
+        for band in np.eye(BANDS)
     ]
 )  # [bands, mel bands]
 
@@ -51,5 +51,5 @@ def taps(bands: Vectors, sample_rate: int) -> NDArray[np.float32]:
     inside = centres < half
     frequencies = np.concatenate([[0.0], centres[inside], [half]])
     levels = np.concatenate([decibels[inside][:1], decibels[inside], decibels[inside][-1:]])
-    made = firwin2(TAPS, frequencies, 10 ** (levels / 20), nfreqs=4097, fs=sample_rate)
-    return np.asarray(made, np.float32)
+    designed = firwin2(TAPS, frequencies, 10 ** (levels / 20), nfreqs=4097, fs=sample_rate)
+    return np.asarray(designed, np.float32)

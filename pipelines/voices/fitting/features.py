@@ -44,7 +44,7 @@ DECODED_WITHIN_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class TargetSpeaker:
-    """One person's voice."""
+    """Voice of one person."""
 
     embedding: Embedding  # [512] as `embed_both`, of the recordings that the fit may use
     held_out: Embedding  # [512], of the recordings that only rate the result
@@ -108,7 +108,7 @@ async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm
 
 
 def at_level(pcm: Pcm, dbfs: float = LEVEL_DBFS) -> Pcm:
-    """The signal with the root mean square of its speech at that level; silence is unchanged."""
+    """Brings the root mean square of a signal's speech to a level; silence is unchanged."""
     power = float(np.square(pcm[spoken(pcm)]).mean(dtype=np.float64)) if len(pcm) else 0.0
     if power <= SILENT:
         return pcm
@@ -116,7 +116,7 @@ def at_level(pcm: Pcm, dbfs: float = LEVEL_DBFS) -> Pcm:
 
 
 def spoken(pcm: Pcm) -> NDArray[np.bool_]:
-    """Whether each sample at SPEAKER_SAMPLE_RATE is within speech, by level alone."""
+    """Marks the samples at SPEAKER_SAMPLE_RATE that are within speech, by level alone."""
     frames = len(pcm) // FRAME_SAMPLES
     if not frames:
         return np.ones(len(pcm), np.bool_)
@@ -126,12 +126,12 @@ def spoken(pcm: Pcm) -> NDArray[np.bool_]:
 
 
 def speech_frames(mels: Mels) -> Mels:
-    """The frames of speech, by level alone."""
+    """Selects the frames of speech, by level alone."""
     return mels[_loud(mels.sum(axis=1))]
 
 
 def mean_spectrum(mels: Mels) -> NDArray[np.float32]:
-    """The mean power in each band, its sum 1."""
+    """Computes the mean power in each band, normalised to a sum of 1."""
     spectrum = mels.mean(axis=0, dtype=np.float64)
     return np.asarray(spectrum / max(float(spectrum.sum()), SILENT), np.float32)
 
@@ -148,7 +148,7 @@ def pitch_statistics(pitches: NDArray[np.float32]) -> tuple[float, float]:
 
 
 def _loud(powers: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Whether each is nearer to the loud parts than to the noise between them."""
+    """Marks the powers that are nearer to the loud parts than to the noise between them."""
     levels = 10 * np.log10(powers + SILENT)
     loud, soft = np.percentile(levels, (LOUD_PERCENTILE, SOFT_PERCENTILE))
     return np.asarray(levels >= max(loud - SPEECH_RANGE_DB, min((loud + soft) / 2, loud - 10)))

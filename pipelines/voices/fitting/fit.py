@@ -171,18 +171,18 @@ class Fit:
         )
         return [
             self._trial(
-                self._sentences.search[one.sentence - self._first],
-                self._prior.space.style(one.point),
-                one.bands.tolist(),
-                keep=one is self._attempts[0],  # the best so far, for the preview
+                self._sentences.search[attempt.sentence - self._first],
+                self._prior.space.style(attempt.point),
+                attempt.bands.tolist(),
+                keep=attempt is self._attempts[0],  # the best so far, for the preview
             )
-            for one in self._attempts
+            for attempt in self._attempts
         ]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Takes an outcome for each of the last trials, in any order; blocking, up to a second."""
         state = self._progress
-        ordered = sorted(outcomes, key=lambda one: one.number)
+        ordered = sorted(outcomes, key=lambda outcome: outcome.number)
         if state.choice:
             self._rated = ordered
             state.judgement = self._results(ordered)
@@ -192,7 +192,7 @@ class Fit:
             self._search.observe(self._attempts, ordered)
             state.evaluations += len(ordered)
             if (sound := ordered[0].sound) is not None:
-                spoken = [one.embeddings[0] for one in ordered if one.duration_s > 0]
+                spoken = [outcome.embeddings[0] for outcome in ordered if outcome.duration_s > 0]
                 similarity = float(mean_embedding(np.stack(spoken)) @ self.target.held_out)
                 self.preview = ogg_opus(pcm16_to_float(sound.tobytes())), similarity
             if self._is_searched():
@@ -206,7 +206,7 @@ class Fit:
         return write_checkpoint(self._search.state, progress)
 
     def result(self) -> FittedVoice | FailedFit:
-        """The voice or the failure, when there are no more trials."""
+        """Returns the voice or the failure, when there are no more trials."""
         chosen = self._chosen()
         rating = self._progress.judgement[chosen.name]
         report = self._report(rating)
@@ -237,7 +237,9 @@ class Fit:
         """Candidates and a stock voice, with sentences of the search."""
         texts = self._sentences.search[: self._config.choice_sentences]
         trials = [
-            self._rated_trial(one, text) for one in self._progress.candidates for text in texts
+            self._rated_trial(candidate, text)
+            for candidate in self._progress.candidates
+            for text in texts
         ]
         return trials + [self._stock_trial(self._native, text) for text in texts]
 
@@ -247,8 +249,8 @@ class Fit:
         trials = [self._rated_trial(chosen, text, keep=text == texts[0]) for text in texts]
         voices = dict.fromkeys((self._stock[0][0], self._native))
         if self.replaced is not None:
-            said = [self._trial(text, (), name=REPLACED) for text in texts]
-            trials += [replace(one, style=None, pack=self.replaced) for one in said]
+            spoken = [self._trial(text, (), name=REPLACED) for text in texts]
+            trials += [replace(trial, style=None, pack=self.replaced) for trial in spoken]
         return trials + [self._stock_trial(name, text) for name in voices for text in texts]
 
     def _trial(
@@ -260,14 +262,14 @@ class Fit:
         name: str | None = None,
         keep: bool = False,
     ) -> Trial:
-        """Its speech is rated when it has the `name` of a voice."""
+        """Makes a trial, whose speech is rated when it has the `name` of a voice."""
         self._progress.number += 1
         number, rate = self._progress.number, name is not None
         if name is not None:
             self._names[number] = name
-        bands = tuple(tuple(one) for one in filters)
-        made = np.asarray(style, np.float32)
-        return Trial(number, text, made, filters=bands, rate=rate, keep_sound=keep)
+        bands = tuple(tuple(levels) for levels in filters)
+        values = np.asarray(style, np.float32)
+        return Trial(number, text, values, filters=bands, rate=rate, keep_sound=keep)
 
     def _rated_trial(self, one: Candidate, text: str, *, keep: bool = False) -> Trial:
         return self._trial(text, one.style, [one.bands], name=one.name, keep=keep)
@@ -279,8 +281,8 @@ class Fit:
 
     def _results(self, outcomes: Sequence[Outcome]) -> dict[str, SelectionResult]:
         of_names: dict[str, list[Outcome]] = {}
-        for one in outcomes:
-            of_names.setdefault(self._names[one.number], []).append(one)
+        for outcome in outcomes:
+            of_names.setdefault(self._names[outcome.number], []).append(outcome)
         return {name: selection_result(some, self.target) for name, some in of_names.items()}
 
     def _chosen(self) -> Candidate:
@@ -294,14 +296,14 @@ class Fit:
         stock = state.judgement[STOCK + self._native]
         nearest = state.judgement[STOCK + self._stock[0][0]]
         replaced = state.judgement.get(REPLACED)
-        sound = next((one.sound for one in self._rated if one.sound is not None), None)
+        sound = next((rated.sound for rated in self._rated if rated.sound is not None), None)
         return VoiceReport(
             evaluations=state.evaluations,
             seconds=round(state.seconds + time.monotonic() - self._began, 1),
             similarity_curve=best_so_far(self._search.state.curve),
             stock=[
-                StockSimilarity(voice=one, name=titles.get(one), similarity=round(value, 4))
-                for one, value in self._stock
+                StockSimilarity(voice=key, name=titles.get(key), similarity=round(value, 4))
+                for key, value in self._stock
             ],
             pitch=pitch_of(speaker.pitches, np.array(rating.pitches, np.float32)),
             spectrum=spectrum_of(speaker.spectrum.astype(np.float64), np.array(rating.spectrum)),
@@ -312,7 +314,8 @@ class Fit:
                 recordings_similarity=float(speaker.embedding @ speaker.held_out),
                 second_similarity=rating.second,
                 stock_second_similarity=max(
-                    (one.second for one in (stock, nearest) if one.second is not None), default=None
+                    (rated.second for rated in (stock, nearest) if rated.second is not None),
+                    default=None,
                 ),
                 recordings_second_similarity=float(speaker.second[0] @ speaker.second[1]),
                 wer=rating.error_rate,

@@ -85,9 +85,9 @@ class FittingPrior:
         order = [int(index) for index in np.argsort(-values)]
         ranked = [(self.space.names[index], float(values[index])) for index in order]
         names = [name for name, _ in ranked]
-        known = language if language in LANGUAGES.values() else FALLBACK_LANGUAGE
-        native = [name for name in names if LANGUAGES.get(name[:1]) == known]
-        if british and known == FALLBACK_LANGUAGE:
+        supported = language if language in LANGUAGES.values() else FALLBACK_LANGUAGE
+        native = [name for name in names if LANGUAGES.get(name[:1]) == supported]
+        if british and supported == FALLBACK_LANGUAGE:
             native = [name for name in native if name[:1] == BRITISH]
         alike = [name for name in native if name[1:2] == gender[:1]]
         return ranked, (alike or native or names)[0]

@@ -124,25 +124,25 @@ class PromptFit:
         It is fast, so a new attempt starts from the beginning.
         """
         signals = decode_all(recordings, PROMPT_SAMPLE_RATE)
-        heard = [resample(pcm, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE) for pcm in signals]
-        segments = [best_prompt_segment(pcm, vad, config) for pcm in heard]
-        found = [(index, one) for index, one in enumerate(segments) if one is not None]
-        if not found:
+        resampled = [resample(pcm, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE) for pcm in signals]
+        segments = [best_prompt_segment(pcm, vad, config) for pcm in resampled]
+        usable = [(index, part) for index, part in enumerate(segments) if part is not None]
+        if not usable:
             raise InvalidAudio(
                 f"no recording has {config.min_seconds:g} to {config.max_seconds:g} seconds of "
                 "speech between two pauses"
             )
-        found.sort(key=lambda pair: -pair[1].score)
+        usable.sort(key=lambda pair: -pair[1].score)
         trials = [
             PromptTrial(
                 number,
                 _excerpt(signals[index], segment),
-                _without(heard, index, segment, encoder),
+                _without(resampled, index, segment, encoder),
             )
-            for number, (index, segment) in enumerate(found[: config.candidates])
+            for number, (index, segment) in enumerate(usable[: config.candidates])
         ]
-        known, sentences = sentences_of(language)
-        texts = sentences.judge[: config.judged_sentences] if known == language else ()
+        spoken_language, sentences = sentences_of(language)
+        texts = sentences.judge[: config.judged_sentences] if spoken_language == language else ()
         return cls(PromptTarget(language, texts, transcribed), trials, config)
 
     @property
@@ -167,11 +167,15 @@ class PromptFit:
         least = self._config.min_confidence
         usable = self._outcomes
         if self.target.transcribed:
-            usable = [one for one in usable if one.transcript and one.confidence >= least]
+            usable = [
+                candidate
+                for candidate in usable
+                if candidate.transcript and candidate.confidence >= least
+            ]
         if not usable:
             return FailedFit(UNCLEAR, "the words of the recordings are not clear enough")
-        best = max(usable, key=lambda one: one.score)
-        trial = next(one for one in self._trials if one.number == best.number)
+        best = max(usable, key=lambda candidate: candidate.score)
+        trial = next(trial for trial in self._trials if trial.number == best.number)
         recording = pcm16_to_float(trial.recording.tobytes())
         report = self._report(best, recording)
         if best.similarity < self._config.min_similarity:
@@ -187,9 +191,9 @@ class PromptFit:
         source = resample(recording, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE)
         return VoiceReport(
             evaluations=len(self._outcomes),
-            seconds=round(sum(one.took_s for one in self._outcomes), 1),
+            seconds=round(sum(outcome.took_s for outcome in self._outcomes), 1),
             similarity_curve=best_so_far(
-                [(count, one.similarity) for count, one in enumerate(self._outcomes, 1)]
+                [(count, outcome.similarity) for count, outcome in enumerate(self._outcomes, 1)]
             ),
             stock=[],
             judged=judged,
@@ -213,21 +217,21 @@ class PromptTrials:
         """
         began = time.monotonic()
         pcm = pcm16_to_float(trial.recording.tobytes())
-        heard = resample(pcm, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE)
-        transcript, confidence = self._read(heard)
-        said: list[Pcm] = []
+        recording = resample(pcm, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE)
+        transcript, confidence = self._read(recording)
+        spoken: list[Pcm] = []
         if self._engine is not None and (transcript or not self._target.transcribed):
-            said = self._speak(self._engine, VoicePrompt(pcm, transcript, self._target.language))
-        voice = self._encoder.embed_signals(at_level(one) for one in said or [heard])
+            spoken = self._speak(self._engine, VoicePrompt(pcm, transcript, self._target.language))
+        voice = self._encoder.embed_signals(at_level(speech) for speech in spoken or [recording])
         similarity = float(voice @ trial.held_out)
         outcome = PromptOutcome(trial.number, transcript, confidence, similarity, 0.0)
-        if said:
+        if spoken:
             rated = [
-                self._raters.rate(text, self._target.language, one)
-                for text, one in zip(self._target.texts, said, strict=True)
+                self._raters.rate(text, self._target.language, speech)
+                for text, speech in zip(self._target.texts, spoken, strict=True)
             ]
             error_rate, quality = mean_rating(rated)
-            sound = np.frombuffer(float_to_pcm16(said[0]), np.int16)
+            sound = np.frombuffer(float_to_pcm16(spoken[0]), np.int16)
             outcome = replace(outcome, error_rate=error_rate, quality=quality, sound=sound)
         return replace(outcome, took_s=time.monotonic() - began)
 
@@ -237,9 +241,9 @@ class PromptTrials:
         segments = self._raters.recogniser.transcribe([request])[0].segments
         if not segments:
             return "", 0.0
-        weights = [max(one.end - one.start, 0.01) for one in segments]
-        shares = [float(np.exp(one.avg_logprob)) for one in segments]
-        text = " ".join(one.text.strip() for one in segments).strip()
+        weights = [max(segment.end - segment.start, 0.01) for segment in segments]
+        shares = [float(np.exp(segment.avg_logprob)) for segment in segments]
+        text = " ".join(segment.text.strip() for segment in segments).strip()
         if len(text) > MAX_TRANSCRIPT:  # more than fits the time: a hallucination
             return "", 0.0
         return text, float(np.average(shares, weights=weights))
@@ -247,12 +251,12 @@ class PromptTrials:
     def _speak(self, engine: TTSEngine, prompt: VoicePrompt) -> list[Pcm]:
         """Speech of the rating sentences, at SPEAKER_SAMPLE_RATE; none when one is silent."""
         pack = write_prompt(prompt)
-        said = []
+        spoken = []
         for text in self._target.texts:
-            said.append(say(engine, text, "custom:trial", prompt.language, pack))
-            if not np.any(said[-1]):
+            spoken.append(say(engine, text, "custom:trial", prompt.language, pack))
+            if not np.any(spoken[-1]):
                 return []
-        return said
+        return spoken
 
 
 def _excerpt(pcm: Pcm, segment: PromptSegment) -> NDArray[np.int16]:
@@ -286,11 +290,11 @@ def best_prompt_segment(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> Promp
     spans = find_spans(probabilities, THRESHOLD, max(1, round(PAUSE_S * frames_a_second)))
     shortest = round(config.min_seconds * frames_a_second)
     longest = round((config.max_seconds - 2 * EDGE_S) * frames_a_second)
-    found = (
+    candidates = (
         _scored(pcm, probabilities, vad.capabilities.frame_samples, first, last, config)
         for first, last in _between_pauses(spans, shortest, longest)
     )
-    return max(found, key=lambda segment: segment.score, default=None)
+    return max(candidates, key=lambda segment: segment.score, default=None)
 
 
 def _between_pauses(

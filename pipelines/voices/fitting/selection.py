@@ -13,9 +13,9 @@ from pipelines.voices.fitting.trials import Outcome, Target, mean_rating
 
 LAST = 6  # centres of a search, whose mean has less noise than the last one
 STYLES = (1.0, 0.92, 0.85)  # distances from the mean of the stock voices, as factors
-FILTERS = (1.0, 0.85)  # of the decibels of the filter
-QUALITY_SLACK, QUALITY_COST = 0.1, 0.5  # of an opinion score below the stock voice
-ERROR_SLACK, ERROR_COST = 0.01, 1.0  # of the word error rate
+FILTERS = (1.0, 0.85)  # shares of the filter's decibels
+QUALITY_SLACK, QUALITY_COST = 0.1, 0.5  # for opinion scores below the stock voice
+ERROR_SLACK, ERROR_COST = 0.01, 1.0  # for the word error rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SelectionResult:
 
 
 def candidates_of(space: StyleSpace, searched: SearchState) -> list[Candidate]:
-    """The mean of the last centres, and versions of it nearer to the mean of the stock voices."""
+    """Makes the mean of the last centres, and versions nearer to the mean of the stock voices."""
     steady = np.mean([*searched.centres[1 - LAST :], searched.centre], axis=0)
     return [
         Candidate(
@@ -62,22 +62,22 @@ def candidates_of(space: StyleSpace, searched: SearchState) -> list[Candidate]:
 
 
 def selection_result(outcomes: Sequence[Outcome], target: Target) -> SelectionResult:
-    """The result over all sentences of one voice."""
-    embedding = mean_embedding(np.concatenate([one.embeddings for one in outcomes]))
-    error_rate, quality = mean_rating([one.rating for one in outcomes])
-    seconds = [one.second for one in outcomes if one.second is not None]
+    """Computes the result over all sentences of one voice."""
+    embedding = mean_embedding(np.concatenate([outcome.embeddings for outcome in outcomes]))
+    error_rate, quality = mean_rating([outcome.rating for outcome in outcomes])
+    seconds = [outcome.second for outcome in outcomes if outcome.second is not None]
     return SelectionResult(
         similarity=float(embedding @ target.embedding),
         held_out=float(embedding @ target.held_out),
         error_rate=error_rate,
         quality=quality,
-        spectrum=tuple(np.mean([one.spectrum for one in outcomes], axis=0).tolist()),
-        pitches=tuple(np.concatenate([one.pitches for one in outcomes]).round(1).tolist()),
+        spectrum=tuple(np.mean([outcome.spectrum for outcome in outcomes], axis=0).tolist()),
+        pitches=tuple(np.concatenate([outcome.pitches for outcome in outcomes]).round(1).tolist()),
         second=float(mean_embedding(np.stack(seconds)) @ target.second) if seconds else None,
     )
 
 
 def _loudness_neutral(bands: Vectors, spectrum: Vectors) -> Vectors:
-    """The filter without its change of loudness, so that nothing is clipped."""
+    """Removes a filter's change of loudness, so that nothing is clipped."""
     power = float(gains(bands) @ spectrum) / max(float(spectrum.sum()), 1e-9)
     return np.asarray(levelled(bands) - 10 * np.log10(max(power, 1e-9)))

@@ -129,15 +129,15 @@ class SpeechRaters:
         if language not in self.recogniser.capabilities.languages:
             return SpeechRating(quality=quality)
         [transcript] = self.recogniser.transcribe([TranscriptionRequest(pcm, language)])
-        heard = " ".join(one.text for one in transcript.segments)
-        return SpeechRating(*word_errors(text, heard, language), quality)
+        transcribed = " ".join(segment.text for segment in transcript.segments)
+        return SpeechRating(*word_errors(text, transcribed, language), quality)
 
 
 def mean_rating(ratings: Sequence[SpeechRating]) -> tuple[float | None, float | None]:
     """The word error rate and the quality; None where none was measured."""
-    words = sum(one.words for one in ratings)
-    scores = [one.quality for one in ratings if one.quality is not None]
-    errors = sum(one.errors for one in ratings) / words if words else None
+    words = sum(rating.words for rating in ratings)
+    scores = [rating.quality for rating in ratings if rating.quality is not None]
+    errors = sum(rating.errors for rating in ratings) / words if words else None
     return errors, float(np.mean(scores)) if scores else None
 
 
@@ -162,7 +162,9 @@ def word_errors(text: str, heard: str, language: str) -> tuple[int, int]:
 def words_of(text: str, language: str) -> list[str]:
     """The words of a text without case and punctuation."""
     plain = unicodedata.normalize("NFKC", text).casefold()
-    kept = "".join(one for one in plain if one.isspace() or unicodedata.category(one)[0] in "LNM")
+    kept = "".join(
+        char for char in plain if char.isspace() or unicodedata.category(char)[0] in "LNM"
+    )
     if language in WITHOUT_SPACES:
         return list(re.sub(r"\s", "", kept))
     return kept.split()
@@ -203,17 +205,17 @@ class Trials:
         if len(pcm) < MIN_SPEECH_S * SPEAKER_SAMPLE_RATE:
             return _silent(trial, sample_rate)
         level = at_level(pcm)
-        made = (taps(np.array(one), SPEAKER_SAMPLE_RATE) for one in filters)
-        through = [oaconvolve(level, one, mode="same").astype(np.float32) for one in made]
-        heard, second = at_level(through[0] if through else pcm, DELIVERED_DBFS), None
+        designed = (taps(np.array(levels), SPEAKER_SAMPLE_RATE) for levels in filters)
+        through = [oaconvolve(level, fir, mode="same").astype(np.float32) for fir in designed]
+        delivered, second = at_level(through[0] if through else pcm, DELIVERED_DBFS), None
         if trial.rate:
-            rating = self._raters.rate(trial.text, self._target.language, heard)
-            second = self._second_encoder.embed(heard)
+            rating = self._raters.rate(trial.text, self._target.language, delivered)
+            second = self._second_encoder.embed(delivered)
         else:
-            rating = SpeechRating(quality=self._raters.ratings.rate(heard))
+            rating = SpeechRating(quality=self._raters.ratings.rate(delivered))
         sounds = [
-            embed_both([at_level(one)], [at_level(one, DELIVERED_DBFS)], self._encoder)
-            for one in through or [level]
+            embed_both([at_level(filtered)], [at_level(filtered, DELIVERED_DBFS)], self._encoder)
+            for filtered in through or [level]
         ]
         return Outcome(
             number=trial.number,
@@ -224,7 +226,7 @@ class Trials:
             sample_rate=sample_rate,
             rating=rating,
             second=second,
-            sound=np.frombuffer(float_to_pcm16(heard), np.int16) if trial.keep_sound else None,
+            sound=np.frombuffer(float_to_pcm16(delivered), np.int16) if trial.keep_sound else None,
         )
 
 
@@ -241,9 +243,9 @@ def pack_of(
     target: Target, style: Style, filters: Sequence[Sequence[float]], sample_rate: int
 ) -> bytes:
     """A voice pack with the first of the filters, for an engine of that rate."""
-    made = taps(np.array(filters[0]), sample_rate) if filters else None
+    fir = taps(np.array(filters[0]), sample_rate) if filters else None
     rows = np.asarray(style + target.rows, np.float32)
-    return write_pack(VoicePack(rows, made, target.british))
+    return write_pack(VoicePack(rows, fir, target.british))
 
 
 def _silent(trial: Trial, sample_rate: int) -> Outcome:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, Transcript, TranscriptionRequest
-from models.stt.tokens import HeardToken, transcript_of
+from models.stt.tokens import RecognisedToken, transcript_of
 
 HIRAGANA = "あ".encode()
 
@@ -17,7 +17,7 @@ def transcribed(
     for one in pieces:
         piece, start_s = one if isinstance(one, tuple) else (one, None)
         utf8 = piece.encode() if isinstance(piece, str) else piece
-        tokens.append(HeardToken(utf8, -0.1, start_s))
+        tokens.append(RecognisedToken(utf8, -0.1, start_s))
     pcm = np.ones(round(seconds * STT_SAMPLE_RATE), np.float32)
     request = TranscriptionRequest(pcm, language, options=DecodingOptions(words=True))
     return transcript_of(tokens, request, ("en", "de", "ja"))
@@ -60,7 +60,7 @@ def test_a_time_after_the_end_is_the_end() -> None:
 def test_estimated_times_leave_pauses_out() -> None:
     pcm = np.ones(4 * STT_SAMPLE_RATE, np.float32)
     spans = ((0, STT_SAMPLE_RATE), (3 * STT_SAMPLE_RATE, 4 * STT_SAMPLE_RATE))
-    tokens = [HeardToken(piece, -0.1) for piece in (b" one", b" two", b" six", b" ten")]
+    tokens = [RecognisedToken(piece, -0.1) for piece in (b" one", b" two", b" six", b" ten")]
     [segment] = transcript_of(tokens, TranscriptionRequest(pcm, speech=spans), ("en",)).segments
     times = [(word.start, word.end) for word in segment.words]
     assert times == [(0, 0.5), (0.5, 1.0), (3.0, 3.5), (3.5, 4.0)]

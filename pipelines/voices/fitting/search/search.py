@@ -90,7 +90,9 @@ class Objective:
     def predicted_costs(
         self, surrogate: Surrogate, begin: Vectors, reach: float
     ) -> Callable[[Vectors], Vectors]:
-        """The costs of points [m, n]; those beyond the `reach` of `begin` [n] cost more."""
+        """Predicts the costs of points [m, n]; those beyond the `reach` of `begin` [n] cost
+        more.
+        """
 
         def costs(points: Vectors) -> Vectors:
             sounds = surrogate.sounds(self._space.style(points))
@@ -127,7 +129,9 @@ class Search:
         self.state = state or self._start(mixtures, speaker.spectrum.astype(np.float64))
 
     def _evolution(self, draw: np.random.Generator) -> Evolution:
-        """With steps of at least STEP: predictions shrink a population that should still vary."""
+        """Makes the evolution, with steps of at least STEP, since predictions shrink a
+        population.
+        """
         state, seed = self.state.evolution, _seed_of(draw)
         return Evolution.resume(self._space, state, self._population, seed, STEP)
 
@@ -163,7 +167,7 @@ class Search:
         return trials
 
     def _points(self, size: int, draw: np.random.Generator) -> Iterator[Vectors]:
-        """The styles to synthesise, [n] each; the first is the centre."""
+        """Chooses the styles to synthesise, [n] each; the first is the centre."""
         yield self.state.centre
         yield from self._evolution(draw).ask()[1:size]
 
@@ -172,7 +176,7 @@ class Search:
         now = self.state
         draw = np.random.default_rng((self._seed, now.generation, 1))
         now.generation += 1
-        speaks = np.array([one.duration_s > 0 for one in outcomes])
+        speaks = np.array([outcome.duration_s > 0 for outcome in outcomes])
         pairs = [
             (trial, outcome)
             for trial, outcome in zip(trials, outcomes, strict=True)
@@ -192,7 +196,7 @@ class Search:
         bands = self._better_filter(mean, changes)
         now.centres.append(now.centre)
         surrogate = Surrogate(self._prior.and_then(self._through_filter(bands, changes)), own=True)
-        self._evolve(np.stack([one.point for one in trials]), speaks, surrogate, draw)
+        self._evolve(np.stack([trial.point for trial in trials]), speaks, surrogate, draw)
         now.bands = bands
         now.curve.append((len(now.points), similarity(mean, self._target)[0]))
 
@@ -230,11 +234,11 @@ class Search:
         )
 
     def _filter_changes(self, pairs: Sequence[tuple[SearchTrial, Outcome]]) -> Vectors:
-        """The change of an embedding for a decibel of each band, [BANDS, 512]."""
+        """Estimates the change of an embedding per decibel of each band, [BANDS, 512]."""
         now = self.state
-        variations = np.concatenate([one.bands[1:] - one.bands[:1] for one, _ in pairs])
-        heard = [sound.embeddings.astype(np.float64) for _, sound in pairs]
-        change = np.concatenate([one[1:] - one[:1] for one in heard])
+        variations = np.concatenate([part.bands[1:] - part.bands[:1] for part, _ in pairs])
+        embeddings = [sound.embeddings.astype(np.float64) for _, sound in pairs]
+        change = np.concatenate([part[1:] - part[:1] for part in embeddings])
         now.squares = FADING * now.squares + variations.T @ variations
         now.products = FADING * now.products + variations.T @ change
         ridge = 0.3 * len(variations) * FILTER_SPREAD_DB**2 * np.eye(BANDS)
@@ -247,9 +251,9 @@ class Search:
             return float(FILTER_COST * step @ step) - cosine, gradient
 
         bound = [(-2 * FILTER_STEP_DB, 2 * FILTER_STEP_DB)] * BANDS
-        found = minimize(cost, np.zeros(BANDS), jac=True, method="L-BFGS-B", bounds=bound)
-        size = float(np.sqrt(np.mean(np.square(found.x))))
-        return levelled(self.state.bands + found.x * min(1.0, FILTER_STEP_DB / max(size, 1e-9)))
+        solution = minimize(cost, np.zeros(BANDS), jac=True, method="L-BFGS-B", bounds=bound)
+        size = float(np.sqrt(np.mean(np.square(solution.x))))
+        return levelled(self.state.bands + solution.x * min(1.0, FILTER_STEP_DB / max(size, 1e-9)))
 
 
 def _seed_of(draw: np.random.Generator) -> int:
@@ -257,7 +261,7 @@ def _seed_of(draw: np.random.Generator) -> int:
 
 
 def similarity(embedding: Vectors, target: Vectors) -> tuple[float, Vectors]:
-    """The cosine of two vectors, the second of length 1, and its gradient in the first."""
+    """Computes the cosine of two vectors, the second of length 1, and its gradient in the first."""
     length = max(float(np.linalg.norm(embedding)), 1e-9)
     cosine = float(embedding @ target) / length
     return cosine, (target - cosine * embedding / length) / length

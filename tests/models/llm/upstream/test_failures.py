@@ -276,7 +276,7 @@ def test_while_one_call_tries_the_others_are_refused() -> None:
 
 
 def test_an_error_keeps_its_time_between_processes() -> None:
-    error = pickle.loads(pickle.dumps(EngineLost("it is down").after(7.5)))
+    error = pickle.loads(pickle.dumps(EngineLost("it is down").with_retry_after(7.5)))
     assert (str(error), error.retry_after_s) == ("it is down", 7.5)
 
 

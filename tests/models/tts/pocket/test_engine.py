@@ -178,8 +178,8 @@ def test_unsupported_requests_are_refused_before_any_audio(engine: PocketEngine)
 def test_no_text_is_read_as_a_special_token(model: network.PocketModel) -> None:
     for text in ("</s>", "<unk>"):
         assert model._tokenizer.encode(text).ids == [PIECES.index(each) for each in text]
-    assert network.written("  it’s\n fine ") == "It's fine."
-    assert network.written("Is it?") == "Is it?"
+    assert network.as_sentence("  it’s\n fine ") == "It's fine."
+    assert network.as_sentence("Is it?") == "Is it?"
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.model", "anna.safetensors"])
