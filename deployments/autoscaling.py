@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from deployments.compat import route_to_replicas_that_swap
+from deployments.cluster.compat import route_to_replicas_that_swap
 from telemetry import metrics
 
 if "ray.serve._private.deployment_state" in sys.modules:  # in Serve's controller

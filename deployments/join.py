@@ -13,11 +13,11 @@ from pathlib import Path
 from configs.environment import SettingsError, cluster_address, program_name
 from configs.settings import load_settings
 from db.errors import DatabaseError
-from deployments import cluster
-from deployments.agreement import open_database, own_stores
-from deployments.compat import published_release
+from deployments.cluster import node
+from deployments.cluster.compat import published_release
+from deployments.cluster.release import release
+from deployments.cluster.shared_stores import open_database, own_stores
 from deployments.default_chat.choice import chosen
-from deployments.release import release
 from models.registry import CHAT, artefacts_of
 from models.weights.__main__ import main as fetch_weights
 
@@ -32,8 +32,8 @@ def main() -> None:
         settings = load_settings(new_secrets=False)
         if found := own_stores(settings):
             raise SettingsError(f"This machine would have data of its own: {'; '.join(found)}")
-        cluster.prepare_environment(settings, joins=True)
-        cluster.keep_private(settings.data_dir)
+        node.prepare_environment(settings, joins=True)
+        node.keep_private(settings.data_dir)
         asyncio.run(open_database(settings)).close()
         first = published_release(options.address)
         weights = artefacts_of(CHAT.read(chosen()))

@@ -25,13 +25,15 @@ from configs.schema.serve import AUTO, DefaultChatConfig, ModelUserConfig
 from configs.settings import BRAND, Settings, chat_model, load_settings
 from db.billing.ledger import discrepancies
 from db.errors import DatabaseError, DatabaseUnavailable
-from deployments import cluster
-from deployments.agreement import check_secrets, check_wyoming_key, open_database
-from deployments.cluster import ask, first_stage, first_voice, local_url, model_names, readyz
-from deployments.compat import untested_versions
-from deployments.config_check import application_problems, option_problems
+from deployments.cluster import node, serve_api
+from deployments.cluster.compat import untested_versions
+from deployments.cluster.readiness import ask, local_url, readyz
+from deployments.cluster.shared_stores import check_secrets, check_wyoming_key, open_database
 from deployments.default_chat.arrival import ChatArrival
 from deployments.default_chat.choice import resolved
+from deployments.rollout import serve_config
+from deployments.rollout.check import application_problems, option_problems
+from deployments.rollout.serve_config import first_stage, first_voice, model_names
 from models.errors import EngineError
 from models.registry import CHAT
 from pipelines.accounts.service import Accounts
@@ -49,7 +51,7 @@ def main() -> None:
     parser.add_argument("--num-cpus", type=int, help="CPU cores for Ray; all by default")
     arguments = parser.parse_args()
     try:
-        config = cluster.read_config(arguments.config)
+        config = serve_config.read_config(arguments.config)
         if problems := application_problems(config):
             raise ValueError("\n".join(problems))
     except ValueError as error:
@@ -62,8 +64,8 @@ def main() -> None:
         start_tracing()  # or says what is wrong
         with suppress(DatabaseUnavailable):  # which `prepare_database` explains
             asyncio.run(check_secrets(settings))
-        cluster.prepare_environment(settings)
-        cluster.keep_private(settings.data_dir)
+        node.prepare_environment(settings)
+        node.keep_private(settings.data_dir)
         if problems := option_problems(config):  # imports Ray, hence not earlier
             parser.error("--config: " + "\n".join(problems))
         check_ports(settings.host, settings.port)
@@ -74,11 +76,11 @@ def main() -> None:
         say(f"{BRAND} is starting ...")
         for warning in doubts(settings):
             say(warning)
-        dashboard = cluster.start(arguments.num_cpus)
+        dashboard = node.start(arguments.num_cpus)
         interrupt_on_signals()  # again, since Ray's library sets its own handler
         voice, names = first_voice(config), model_names(config)
         failed: set[str] = set()
-        cluster.deploy(dashboard, first_stage(config))
+        serve_api.deploy(dashboard, first_stage(config))
         wanted = names if voice is None else {voice}
         wait_until_ready(settings, dashboard, wanted, names, failed)
         speaks = "is ready" if voice is None else "starts" if voice in failed else "speaks"
@@ -87,7 +89,7 @@ def main() -> None:
         show_key(first_key)
         first_key = None
         if voice is not None:
-            cluster.deploy(dashboard, config)
+            serve_api.deploy(dashboard, config)
             wait_until_ready(settings, dashboard, names, names, failed)
             others = f"The models without {', '.join(sorted(failed))}" if failed else "All models"
             say(f"{others} are ready after {time.monotonic() - started:.1f} s")
@@ -155,8 +157,8 @@ def wait_until_ready(
             next_look = time.monotonic() + 5
             state: dict[str, Any] = {}
             with suppress(ValueError):  # the dashboard is busy
-                state = cluster.applications(dashboard)
-            for place, why in cluster.failures(state).items():
+                state = serve_api.applications(dashboard)
+            for place, why in serve_api.failures(state).items():
                 name = place.rpartition("/")[2]
                 if name not in models:
                     raise RuntimeError(f"{place}: {why}")
@@ -207,12 +209,12 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     say(f"  Plans      {settings.plan_changes} (PLAN_CHANGES)")
 
 
-def show_notes(config: cluster.Config) -> None:
+def show_notes(config: serve_config.Config) -> None:
     """Prints which chat models answer, which one comes, and how to get a better one. What is wrong
     with a configuration is said when it is loaded."""
     for application in config["applications"]:
         chat = (application.get("args") or {}).get("chat", ())
-        for entry in cluster.entries(application):
+        for entry in serve_config.entries(application):
             if entry["name"] in chat:
                 with suppress(EngineError, OSError, ValueError, YAMLError):
                     _show_chat(entry)

@@ -39,8 +39,8 @@ from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.files import wrong_stored_bytes
 from db.migrate import upgrade
-from deployments.agreement import check_secrets, open_database
-from deployments.backup import back_up, restore
+from deployments.cli.backup import back_up, restore
+from deployments.cluster.shared_stores import check_secrets, open_database
 from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 from pipelines.accounts.service import Accounts
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         if options.command == "deploy":
             asyncio.run(check_secrets(load_settings(new=False)))
-            from deployments.deploy import deploy  # with the registry of engines, and Ray
+            from deployments.rollout.deploy import deploy  # with the registry of engines, and Ray
 
             say(deploy(options.file, only_check=options.check, dashboard=options.dashboard))
             return

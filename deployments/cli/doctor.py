@@ -27,7 +27,8 @@ from configs.environment import (
 )
 from configs.settings import Settings, load_settings, weights_dir
 from db import database
-from deployments.cluster import check_folder, local_url, readyz
+from deployments.cluster.node import check_folder
+from deployments.cluster.readiness import local_url, readyz
 from deployments.default_chat.choice import chosen, is_here
 from models.weights.fetch import missing
 from models.weights.store import WeightStore

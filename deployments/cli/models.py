@@ -222,18 +222,19 @@ def _without(catalogue: Catalogue, names: tuple[str, ...]) -> Catalogue:
 def users(config: Path, dashboard: str | None) -> dict[str, set[str]]:
     """By artefact, the deployments that need it: of the running service and the configuration.
     Raises ValueError for one that cannot be read."""
-    from deployments import cluster
-    from deployments.config_check import application_problems
+    from deployments.cluster import node, serve_api
     from deployments.default_chat.choice import resolved
-    from deployments.deploy import models_of
+    from deployments.rollout import serve_config
+    from deployments.rollout.check import application_problems
+    from deployments.rollout.deploy import models_of
     from models.registry import artefacts_of
 
-    file, running = cluster.read_config(config), dict[str, Any]()
+    file, running = serve_config.read_config(config), dict[str, Any]()
     if problems := application_problems(file):
         raise ValueError(f"{config}: {'; '.join(problems)}")
     try:
-        cluster.prepare_environment(load_settings(new=False))
-        running = cluster.applications(dashboard or cluster.dashboard())
+        node.prepare_environment(load_settings(new=False))
+        running = serve_api.applications(dashboard or serve_api.dashboard())
     except ValueError as error:
         click.echo(f"only {config} is considered: {error}", err=True)
     wanted = resolved(file, running)

@@ -14,10 +14,11 @@ from threading import Event, Thread
 from typing import Any, NamedTuple
 
 from configs.settings import Settings, weights_dir
-from deployments import cluster
-from deployments.compat import driver_handle
+from deployments.cluster import serve_api
+from deployments.cluster.compat import driver_handle
 from deployments.default_chat.choice import is_here
-from deployments.deploy import deploy_config
+from deployments.rollout import serve_config
+from deployments.rollout.deploy import deploy_config
 from models.errors import EngineError
 from models.registry import CHAT, artefacts_of
 from models.weights.fetch import FetchProgress, discard_corrupt, fetch
@@ -69,7 +70,7 @@ class ChatArrival:
         while not self._stop.is_set():
             waiting = None
             try:
-                waiting = awaited(cluster.applications(self._dashboard))
+                waiting = awaited(serve_api.applications(self._dashboard))
                 if before is not None and waiting != before:
                     self._expect(before, None)
                 before, self._coming = waiting, None
@@ -108,12 +109,12 @@ class ChatArrival:
         shape = CHAT.read(waiting.model)
         if not is_here(waiting.model):
             self._fetch(waiting, shape.id, artefacts_of(shape))
-        state = cluster.state(self._dashboard)
+        state = serve_api.state(self._dashboard)
         if awaited(state["applications"]) != waiting:
             return
-        config = cluster.running(state)
+        config = serve_api.running(state)
         for application in config["applications"]:
-            for entry in cluster.entries(application):
+            for entry in serve_config.entries(application):
                 if entry["name"] == waiting.deployment:
                     entry["user_config"] = {**entry["user_config"], "model": waiting.model}
         deploy_config(config, self._settings, self._dashboard)
@@ -154,7 +155,7 @@ class ChatArrival:
 def awaited(running: dict[str, Any]) -> Waiting | None:
     """A deployment that serves another model than it wants."""
     for name, application in running.items():
-        for entry in cluster.entries(application.get("deployed_app_config") or {}):
+        for entry in serve_config.entries(application.get("deployed_app_config") or {}):
             config = entry.get("user_config") or {}
             if config.get("wanted") not in (None, config.get("model")):
                 return Waiting(name, entry["name"], config["wanted"])

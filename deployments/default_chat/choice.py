@@ -9,7 +9,7 @@ from configs.environment import free_bytes
 from configs.load import load_yaml
 from configs.schema.serve import AUTO, DefaultChatConfig
 from configs.settings import chat_model, weights_dir
-from deployments.cluster import Config, entries
+from deployments.rollout.serve_config import Config, entries
 from models.errors import EngineError
 from models.registry import CHAT, artefacts_of, files_of
 from models.weights.store import WeightStore

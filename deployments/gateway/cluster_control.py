@@ -13,8 +13,8 @@ from tempfile import NamedTemporaryFile
 import yaml
 
 from api.http.errors import ApiError
-from deployments import cluster
-from deployments.compat import dashboard_url
+from deployments.cluster import serve_api
+from deployments.cluster.compat import dashboard_url
 from pipelines.errors import InvalidRequest
 
 TIMEOUT_S = 700.0  # the command itself waits 600 s for models
@@ -31,10 +31,10 @@ class ServeControl:
     async def running(self) -> str:
         """As `ClusterControl`."""
         try:
-            state = await asyncio.to_thread(cluster.state, self.links["ray"])
+            state = await asyncio.to_thread(serve_api.state, self.links["ray"])
         except ValueError as error:
             raise ApiError("unavailable", str(error)) from None
-        return str(yaml.safe_dump(cluster.running(state), sort_keys=False))
+        return str(yaml.safe_dump(serve_api.running(state), sort_keys=False))
 
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
         """As `ClusterControl`."""

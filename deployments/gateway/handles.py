@@ -20,7 +20,7 @@ from ray.serve.exceptions import (
 from ray.serve.handle import DeploymentHandle
 
 from configs.schema.serve import ModelsArgs
-from deployments.compat import Availability, availability, report_waiting_calls, taken
+from deployments.cluster.compat import Availability, availability, report_waiting_calls, taken
 from deployments.gateway.affinity import conversation
 from models.audio import AudioChunk
 from models.base import ModelInfo

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from api.http.turns import Turns
 from configs.load import load_yaml
 from configs.schema.platform import AdmissionConfig
-from deployments.compat import (
+from deployments.cluster.compat import (
     close_connections_after_response,
     close_listeners,
     new_protocol,

@@ -30,7 +30,7 @@ class Wyoming(Gateway):
 
     async def listen(self, settings: Settings, args: GatewayArgs) -> "Listener":
         """Raises SettingsError for a wrong key, or none."""
-        from deployments.agreement import check_wyoming_key
+        from deployments.cluster.shared_stores import check_wyoming_key
 
         wanted = settings.wyoming
         if wanted is None:

@@ -25,7 +25,7 @@ from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import load_settings
 from db.voices.voices import Voice
-from deployments.agreement import open_database
+from deployments.cluster.shared_stores import open_database
 from deployments.gateway.handles import ModelDirectory
 from deployments.leased_work.attempt import FitAttempt, RunTrials
 from deployments.leased_work.evaluators import (

@@ -20,7 +20,7 @@ from configs.environment import MODEL_NICENESS, bypass_proxies
 from configs.settings import PROJECT_DIR, Settings, own_catalogue
 from db.jobs.jobs import Job
 from db.voices.voices import Voice
-from deployments.release import PARTS
+from deployments.cluster.release import PARTS
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient

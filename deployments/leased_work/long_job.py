@@ -16,7 +16,7 @@ from api.openai.batches.lines import answer_line
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
 from configs.settings import load_settings
-from deployments.agreement import open_database
+from deployments.cluster.shared_stores import open_database
 from deployments.gateway.handles import ModelDirectory
 from deployments.gateway.services import gateway_services
 from deployments.leased_work.evaluators import JOB_SHARE, lower_priority

@@ -18,8 +18,8 @@ from configs.load import explain
 from configs.schema.serve import AUTO, CanaryConfig, ModelUserConfig
 from configs.settings import weights_dir
 from deployments.autoscaling import LEAST, load_report
-from deployments.compat import keep_replica_on_loopback
-from deployments.model_index import ClusterReports, cluster_reports
+from deployments.cluster.compat import keep_replica_on_loopback
+from deployments.gateway.model_index import ClusterReports, cluster_reports
 from deployments.replicas.canary import CANARY_PREFIX, Canary, Loaded
 from deployments.replicas.rehearsal import REHEARSAL_TIMEOUT_S
 from models.base import ModelInfo

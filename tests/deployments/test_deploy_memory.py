@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from deployments import deploy
+from deployments.rollout import deploy
 from tests.deployments.test_deploy import application, entry
 from tests.promises.conftest import config_without_weights
 

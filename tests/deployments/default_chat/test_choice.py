@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from configs.settings import PROJECT_DIR
-from deployments.cluster import read_config
 from deployments.default_chat import choice
 from deployments.default_chat.choice import resolved
 from deployments.main import show_notes
+from deployments.rollout.serve_config import read_config
 from tests.deployments.test_deploy import entry
 from tests.deployments.test_main import run_program
 

@@ -20,7 +20,7 @@ from sqlmodel import col, func, select
 from configs.settings import Settings
 from db.accounts import ApiKey
 from db.database import make_engine, postgres_parameters
-from deployments.agreement import open_database
+from deployments.cluster.shared_stores import open_database
 from pipelines.accounts.secret_fingerprints import check_stored_fingerprints
 
 DATABASE, FILES = "database", "files"  # in the folder of a backup

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from configs.settings import PROJECT_DIR
-from deployments.compat import RAY_SWITCHES
+from deployments.cluster.compat import RAY_SWITCHES
 from telemetry.reports import Report
 
 PARTS = ("api", "configs", "db", "deployments", "models", "pipelines", "telemetry")

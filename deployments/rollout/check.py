@@ -1,7 +1,7 @@
 """Checks a configuration before it is deployed.
 
 Ray Serve ignores options that it does not know, and takes the name of a missing file for an import
-path. `deployments.deploy` checks the models, too.
+path. `deployments.rollout.deploy` checks the models, too.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from configs.load import explain
 from configs.schema.base import StrictModel
 from configs.schema.serve import GatewayArgs, ModelsArgs, WorkerArgs
-from deployments.cluster import Config, entries
+from deployments.rollout.serve_config import Config, entries
 
 MODELS_BUILDER = "deployments.app:build_models"
 GATEWAY_BUILDER = "deployments.app:build_gateway"

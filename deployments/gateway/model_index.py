@@ -17,9 +17,9 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from configs.schema.serve import ModelsArgs
-from deployments.compat import keep_replica_on_loopback
+from deployments.cluster.compat import keep_replica_on_loopback
+from deployments.cluster.release import differences, missing_switches, release
 from deployments.gateway.handles import Deployed, ModelIndexHandle
-from deployments.release import differences, missing_switches, release
 from models.base import ModelInfo
 from models.errors import EngineError
 from pipelines.limits.cluster import RequestCounter

@@ -1,5 +1,5 @@
 """The stores that all processes of a cluster have to share: one that would work on others, or with
-other secrets, refuses to start. See `deployments.release` for what they may differ in.
+other secrets, refuses to start. See `deployments.cluster.release` for what they may differ in.
 """
 
 import asyncio

@@ -13,11 +13,13 @@ from configs.environment import free_bytes
 from configs.load import explain
 from configs.schema.serve import AUTO, ModelsArgs, ModelUserConfig
 from configs.settings import Settings, load_settings, weights_dir
-from deployments import cluster
-from deployments.cluster import Config, ask, entries, local_url
-from deployments.config_check import MODELS_BUILDER, application_problems, flat, option_problems
+from deployments.cluster import node, serve_api
+from deployments.cluster.readiness import ask, local_url
 from deployments.default_chat.choice import resolved
 from deployments.replicas.canary import CANARY_PREFIX
+from deployments.rollout import serve_config
+from deployments.rollout.check import MODELS_BUILDER, application_problems, flat, option_problems
+from deployments.rollout.serve_config import Config, entries
 from models.errors import EngineError
 from models.registry import CHAT, STT, TTS, EngineKind, artefacts_of, files_of
 from models.weights.store import WeightStore
@@ -37,11 +39,11 @@ def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None
     replica could not take its model: then the previous one continues to serve.
     """
     settings = load_settings(new=False)
-    cluster.prepare_environment(settings)
-    config = cluster.read_config(file)
+    node.prepare_environment(settings)
+    config = serve_config.read_config(file)
     if problems := application_problems(config) or option_problems(config):
         raise ValueError("\n".join(problems))
-    dashboard = dashboard or cluster.dashboard()
+    dashboard = dashboard or serve_api.dashboard()
     deploy_config(config, settings, dashboard, only_check=only_check)
     return f"{file} {'can be' if only_check else 'is'} deployed"
 
@@ -50,7 +52,7 @@ def deploy_config(
     config: Config, settings: Settings, dashboard: str, *, only_check: bool = False
 ) -> None:
     """Does the same with what was read, or runs. Raises ValueError."""
-    running = cluster.applications(dashboard)
+    running = serve_api.applications(dashboard)
     config = resolved(config, running)
     if problems := model_problems(config):
         raise ValueError("\n".join(problems))
@@ -63,7 +65,7 @@ def deploy_config(
     sys.stdout.flush()
     if only_check:
         return
-    cluster.deploy(dashboard, config)
+    serve_api.deploy(dashboard, config)
     wait(dashboard, {application["name"] for application in config["applications"]})
     if swapped:
         time.sleep(REPORTED_S)
@@ -90,8 +92,8 @@ def wait(dashboard: str, names: set[str]) -> None:
     """Waits until the applications run. Raises ValueError when one cannot, or after TIMEOUT_S."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        state = cluster.applications(dashboard)
-        if failed := cluster.failures(state):
+        state = serve_api.applications(dashboard)
+        if failed := serve_api.failures(state):
             raise ValueError("\n".join(f"{place}: {why}" for place, why in failed.items()))
         waiting = {name for name in names if state.get(name, {}).get("status") != "RUNNING"}
         if not waiting:
