@@ -1,6 +1,5 @@
 """Starts a Ray cluster and the applications of `serve_config.yaml`; creates a first API key."""
 
-import argparse
 import asyncio
 import os
 import signal
@@ -11,13 +10,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+import click
 from yaml import YAMLError
 
 from configs.environment import (
     check_ports,
     cluster_address,
     listens_everywhere,
-    program_name,
 )
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
@@ -36,6 +35,7 @@ from deployments.rollout.check import application_problems, option_problems
 from deployments.rollout.serve_config import first_stage, first_voice, model_names
 from models.errors import EngineError
 from models.registry import CHAT
+from models.weights.__main__ import fetch_weights
 from pipelines.accounts.service import Accounts
 from telemetry.tracing import start_tracing
 
@@ -44,18 +44,54 @@ AGAIN_S = 5  # after a signal, in which `stop` has begun unless its interrupt wa
 GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
 
 
-def main() -> None:
-    interrupt_on_signals()
-    parser = argparse.ArgumentParser(prog=program_name("deployments.main"), description=__doc__)
-    parser.add_argument("--config", type=Path, default=CONFIGS_DIR / "serve_config.yaml")
-    parser.add_argument("--num-cpus", type=int, help="CPU cores for Ray; all by default")
-    arguments = parser.parse_args()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    default=CONFIGS_DIR / "serve_config.yaml",
+    help="Configuration of the service. Default: serve_config.yaml.",
+)
+@click.option("--num-cpus", type=int, help="CPU cores for Ray. Default: all.")
+def main(config: Path, num_cpus: int | None) -> NoReturn:
+    """Start the service on this machine: a Ray cluster and the applications of a configuration.
+
+    The first start creates an API key, which is printed once. Ctrl-C stops the service.
+    """
+    run_and_exit(config, num_cpus)
+
+
+@click.command(params=main.params, help=main.help)
+def serve(config: Path, num_cpus: int | None) -> NoReturn:
+    if status := fetch_weights():
+        sys.exit(status)
+    run_and_exit(config, num_cpus)
+
+
+def run_and_exit(config: Path, num_cpus: int | None) -> NoReturn:
+    """Exit without the interpreter's shutdown, where Ray's libraries take 2 s to clean up."""
+    code: int | str | None = 0
     try:
-        config = serve_config.read_config(arguments.config)
+        run(config, num_cpus)
+    except KeyboardInterrupt:  # before anything was started
+        pass
+    except SystemExit as end:
+        code = end.code
+        if isinstance(code, str):  # as the interpreter would do
+            click.echo(code, err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else bool(code))
+
+
+def run(config_file: Path, num_cpus: int | None) -> None:
+    """Start the service, and stop it at a signal. Raises UsageError for a wrong configuration."""
+    interrupt_on_signals()
+    try:
+        config = serve_config.read_config(config_file)
         if problems := application_problems(config):
             raise ValueError("\n".join(problems))
     except ValueError as error:
-        parser.error(f"--config: {error}")
+        raise click.UsageError(f"--config: {error}") from None
     started = time.monotonic()
     arrival: ChatArrival | None = None
     try:
@@ -67,7 +103,7 @@ def main() -> None:
         node.prepare_environment(settings)
         node.keep_private(settings.data_dir)
         if problems := option_problems(config):  # imports Ray, hence not earlier
-            parser.error("--config: " + "\n".join(problems))
+            raise click.UsageError("--config: " + "\n".join(problems))
         check_ports(settings.host, settings.port)
         first_key = asyncio.run(prepare_database(settings))
     except (ValueError, DatabaseError) as error:
@@ -76,7 +112,7 @@ def main() -> None:
         say(f"{BRAND} is starting ...")
         for warning in doubts(settings):
             say(warning)
-        dashboard = node.start(arguments.num_cpus)
+        dashboard = node.start(num_cpus)
         interrupt_on_signals()  # again, since Ray's library sets its own handler
         voice, names = first_voice(config), model_names(config)
         failed: set[str] = set()
@@ -276,21 +312,5 @@ def stop(arrival: ChatArrival | None) -> None:
     ray.shutdown()  # also what a start that was cut off has begun
 
 
-def run() -> NoReturn:
-    """`main` without the interpreter's shutdown, where Ray's libraries take 2 s to clean up."""
-    code: int | str | None = 0
-    try:
-        main()
-    except KeyboardInterrupt:  # before anything was started
-        pass
-    except SystemExit as end:
-        code = end.code
-        if isinstance(code, str):  # as the interpreter would do
-            sys.stderr.write(f"{code}\n")
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else bool(code))
-
-
 if __name__ == "__main__":
-    run()
+    main()

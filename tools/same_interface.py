@@ -193,6 +193,7 @@ def commands() -> Tree:
     import click
 
     def of(command: click.Command) -> Tree:
+        command = command.imported() if hasattr(command, "imported") else command
         options = {
             name: True for each in command.params for name in each.opts + each.secondary_opts
         }
@@ -207,11 +208,9 @@ def commands() -> Tree:
                 tree |= {name: of_parser(each) for name, each in action.choices.items()}
         return tree
 
-    operator = import_module("deployments.operator")._parser()
-    return {
-        "antiphon": of(import_module("deployments.cli.main").antiphon),
-        "operator": of_parser(operator),
-    }
+    operator = import_module("deployments.operator")
+    known = of_parser(operator._parser()) if hasattr(operator, "_parser") else of(operator.operator)
+    return {"antiphon": of(import_module("deployments.cli.main").antiphon), "operator": known}
 
 
 def _yaml(path: str | Path) -> Any:

@@ -15,7 +15,7 @@ from configs.schema.catalogue import Catalogue
 from configs.schema.serve import ModelUserConfig
 from configs.settings import load_settings, own_catalogue, weights_dir
 from models.errors import EngineError
-from models.weights.__main__ import main as fetch_weights
+from models.weights.__main__ import fetch_weights
 from models.weights.cleaning import delete, leftovers, size_bytes
 from models.weights.configurations import FORMS, Gender
 from models.weights.fetch import missing, only_run
@@ -92,7 +92,7 @@ def pull_models(references: tuple[str, ...], **options: Any) -> None:
         if len(others) > 1 and (options["name"] or options["sha256"]):
             raise click.UsageError("--name and --sha256 are for one model")
         if entries or not others:
-            if status := fetch_weights(["fetch", *entries]):
+            if status := fetch_weights(entries):
                 sys.exit(status)
         read_by = _configurations() if entries else {}
         for name in entries:
@@ -122,11 +122,10 @@ def check_models(names: tuple[str, ...], dashboard: str | None) -> None:
     antiphon models check serve_config.yaml
     """
     if any(one.endswith(".yaml") for one in names):
-        from deployments import operator
+        from deployments.cli.administration import deploy
 
         options = [f"--dashboard={dashboard}"] if dashboard else []
-        operator.main(["deploy", "--check", *options, *names])
-        return
+        deploy.main(["--check", *options, *names], prog_name="antiphon deploy")
     wrong = False
     with failures():
         store = WeightStore(weights_dir())

@@ -6,7 +6,6 @@ attempt; otherwise another follows. It is WAITS when this one failed because som
 answer, which does not count.
 """
 
-import argparse
 import asyncio
 import logging
 import os
@@ -56,21 +55,17 @@ Work = Callable[[UUID, str], Coroutine[Any, Any, int]]
 def run(work: Work) -> None:
     """Exits with the status, without waiting for threads that compute: 0, or 1 or WAITS when
     another attempt should follow."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("id", type=UUID)
-    parser.add_argument("lease")
-    parser.add_argument("cluster", help="address of the cluster's GCS")
-    arguments = parser.parse_args()
+    row_id, lease, cluster = sys.argv[1:]  # the last is the address of the cluster's GCS
     setup_logs()
     status = WAITS
     try:
         # Not "auto" or the RAY_ADDRESS of the job: both may be another cluster on this machine.
-        ray.init(arguments.cluster, log_to_driver=False, logging_level=logging.WARNING)
+        ray.init(cluster, log_to_driver=False, logging_level=logging.WARNING)
         status = 1
-        status = asyncio.run(work(arguments.id, arguments.lease))
+        status = asyncio.run(work(UUID(row_id), lease))
     except Exception as error:  # whatever the error, another attempt follows
         status = WAITS if may_pass(error) else status
-        logger.exception("attempt_failed", extra={"id": str(arguments.id), "exit_status": status})
+        logger.exception("attempt_failed", extra={"id": row_id, "exit_status": status})
     ray.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

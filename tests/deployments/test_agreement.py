@@ -57,9 +57,8 @@ async def test_processes_that_start_at_once_mark_the_store_alike(
 ) -> None:
     settings = configured()
     upgrade(settings.database_url)
-    monkeypatch.setattr(
-        "deployments.cluster.shared_stores.upgrade", lambda _: None
-    )  # one thread at a time
+    # One thread at a time.
+    monkeypatch.setattr("deployments.cluster.shared_stores.upgrade", lambda _: None)
     for database in await asyncio.gather(*(open_database(settings) for _ in range(6))):
         database.close()
     (await open_database(settings)).close()

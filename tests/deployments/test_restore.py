@@ -25,9 +25,9 @@ from db.accounts import find_workspace
 from db.billing.ledger import discrepancies
 from deployments.cli.backup import FILES, back_up, restore
 from deployments.cluster.shared_stores import open_database
-from deployments.operator import main
 from tests.api.local_server import local_settings, serve_app, serve_services
 from tests.api.local_services import local_services
+from tests.deployments.operated import main
 from tests.migrated import KINDS_OF_DATABASES, connected, empty_postgres
 from tests.servers import PASSWORD
 
