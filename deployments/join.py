@@ -30,8 +30,8 @@ def main(address: str, num_cpus: int | None) -> None:
     """
     try:
         settings = load_settings(new_secrets=False)
-        if found := own_stores(settings):
-            raise SettingsError(f"This machine would have data of its own: {'; '.join(found)}")
+        if problems := own_stores(settings):
+            raise SettingsError(f"This machine would have data of its own: {'; '.join(problems)}")
         node.prepare_environment(settings, joins=True)
         node.keep_private(settings.data_dir)
         asyncio.run(open_database(settings)).close()

@@ -217,13 +217,13 @@ def wait_until_ready(
 
 def doubts(settings: Settings) -> list[str]:
     """A warning for each setting or library version that may not work as intended."""
-    found = untested_versions()
+    warnings = untested_versions()
     if listens_everywhere(settings.host) and settings.public_url == local_url(settings):
-        found.append(
+        warnings.append(
             "Other machines can connect, but file URLs start with "
             f"{local_url(settings)}, which they cannot reach: set PUBLIC_URL."
         )
-    return found
+    return warnings
 
 
 def announce(what: str, settings: Settings, dashboard: str, started: float) -> None:

@@ -151,8 +151,8 @@ def _is_sqlite(url: URL) -> bool:
 
 def postgres_program(name: str) -> str | None:
     """Debian keeps them out of PATH, one folder a version."""
-    if found := shutil.which(name):
-        return found
+    if program := shutil.which(name):
+        return program
     installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     return str(installed[-1]) if installed else None
 

@@ -126,22 +126,22 @@ class ChatArrival:
         store.root.mkdir(parents=True, exist_ok=True)
         floor = floor_bytes(os.statvfs(store.root), self._settings.free_space_mb)
         size_bytes = max(1, sum(store.artefact(name).size_bytes for name in weights))
-        shown = 0  # percent
+        last_percent = 0
 
         def expect(got_bytes: int) -> None:
             self._coming = Arrival(model=model, got_bytes=got_bytes, size_bytes=size_bytes)
             self._expect(waiting, self._coming)
 
         def show(got_bytes: int) -> None:
-            nonlocal shown
+            nonlocal last_percent
             percent = 100 * got_bytes // size_bytes
-            if percent != shown:
+            if percent != last_percent:
                 expect(got_bytes)
-            if percent // 10 > shown // 10:
+            if percent // 10 > last_percent // 10:
                 self._say(
                     f"Chat: {percent} % of {size_bytes >> 20:,} MiB of {model} are downloaded"
                 )
-            shown = percent
+            last_percent = percent
             if self._stop.is_set():
                 raise Stopped
             if shutil.disk_usage(store.root).free < floor:

@@ -54,8 +54,8 @@ def by_memory() -> str:
 
 def candidates(wanted: str) -> list[str]:
     """The model, and those that may answer until it can, the best first."""
-    known = [option.model for option in load_yaml(DefaultChatConfig, "default_chat").models]
-    return [wanted, *known[known.index(wanted if wanted in known else by_memory()) :]]
+    options = [option.model for option in load_yaml(DefaultChatConfig, "default_chat").models]
+    return [wanted, *options[options.index(wanted if wanted in options else by_memory()) :]]
 
 
 def is_here(model: str) -> bool:

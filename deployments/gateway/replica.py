@@ -92,7 +92,7 @@ class Gateway:
         return listener
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """For `deployments.autoscaling`; Serve calls it every few seconds."""
+        """Report the load to `deployments.autoscaling`; Serve calls this every few seconds."""
         return load_report(self.services.infrastructure.sockets.fullness / GATEWAY_FULL)
 
     def check_health(self) -> None:
@@ -185,7 +185,7 @@ async def warm_up(services: "Services", *, corrects: bool = True) -> None:
 
 
 async def wait_for_models(services: "Services") -> None:
-    """Until all were up."""
+    """Return when all models were up."""
     while await services.infrastructure.models.missing():
         await asyncio.sleep(MODELS_S)
 

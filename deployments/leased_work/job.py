@@ -133,8 +133,10 @@ async def until_stopped(
 
 
 async def as_configured(claimed: Voice) -> Maker:
-    """By the models of the application whose name is in the environment. Raises EngineLost or
-    TimeoutError when it does not answer for long."""
+    """Choose the method by the models of the application whose name is in the environment.
+
+    Raises EngineLost or TimeoutError when it does not answer for long.
+    """
     directory = ModelDirectory(os.environ[MODELS_APP])
     await retry(directory.refresh, (EngineLost, TimeoutError), within_s=MODELS_S)
     return maker_for(claimed.language, directory.infos.values())

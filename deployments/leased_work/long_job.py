@@ -70,8 +70,8 @@ async def work(job_id: UUID, lease: str) -> int:
         background = TaskSet()
         background.start(_give_back_often())
         config = load_yaml(JobsConfig, "jobs")
-        known, answer = speech.speakers.known, partial(answer_line, chat)
-        runner = JobRunner(jobs, config, stt, speech.synthesis, known, answer)
+        speakers, answer = speech.speakers.known, partial(answer_line, chat)
+        runner = JobRunner(jobs, config, stt, speech.synthesis, speakers, answer)
         give_back = partial(jobs.give_back, claimed)
         status = await until_stopped(job_id, runner.run(claimed), give_back)
         await services.platform.billing.wait_for_settlements()  # of lines that were interrupted

@@ -181,7 +181,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         return self._current()[1]
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """For `deployments.autoscaling`; Serve calls it every few seconds."""
+        """Report the load to `deployments.autoscaling`; Serve calls this every few seconds."""
         load = self.load() if self._loaded is not None else 0.0
         used, self._used = self._used, False
         return load_report(max(load, LEAST * used))  # Serve looks between short requests
@@ -192,7 +192,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
 
     @abstractmethod
     def load(self) -> float:
-        """Of this replica with its engine; 1 is as much as it should have."""
+        """Return the load of this replica with its engine; 1 is as much as it should have."""
 
     def engine(self) -> ModelT:
         return self._current()[0]
@@ -247,7 +247,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             self._report_problem(problem)
 
     def _report_problem(self, problem: str) -> None:
-        """With the next report."""
+        """Send the problem with the next report."""
         if self._reports is not None:
             self._reports.process = replace(self._reports.process, problem=problem)
 
