@@ -34,6 +34,7 @@ from deployments.rollout import serve_config
 from deployments.rollout.check import application_problems, option_problems
 from deployments.rollout.serve_config import first_stage, first_voice, model_names
 from models.errors import EngineError
+from models.memory import give_back
 from models.registry import CHAT
 from models.weights.__main__ import fetch_weights
 from pipelines.accounts.service import Accounts
@@ -134,6 +135,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         if "files" in (readyz(f"{local_url(settings)}/readyz") or {}).get("degraded", ()):
             say("Files cannot be stored; `python -m deployments.operator check-storage` says why.")
         arrival = ChatArrival(settings, dashboard, say)
+        give_back()  # measured: 11 MB after the start
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:
