@@ -6,7 +6,7 @@ import json
 import pytest
 
 from deployments.rollout import deploy
-from tests.deployments.test_deploy import application, entry
+from tests.deployments.rollout.test_deploy import application, entry
 from tests.promises.conftest import config_without_weights
 
 

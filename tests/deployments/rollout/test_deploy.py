@@ -15,7 +15,7 @@ import yaml
 from configs.settings import load_settings
 from deployments.main import prepare_database
 from deployments.rollout import deploy as command
-from tests.deployments.operated import main
+from tests.deployments.cli.operated import main
 from tests.engines import ECHO, TONE, TONE_LOW
 from tests.patience import PATIENCE_S
 from tests.promises.conftest import config_without_weights

@@ -11,7 +11,7 @@ from configs.settings import PROJECT_DIR
 from deployments.rollout import deploy
 from deployments.rollout.check import application_problems, option_problems
 from deployments.rollout.deploy import model_problems
-from tests.deployments.test_deploy import application, entry
+from tests.deployments.rollout.test_deploy import application, entry
 from tests.promises.conftest import config_without_weights
 
 GGUF = {"engine": "llama_cpp", "weights": "/models/mine.gguf", "unverified": True}

@@ -23,7 +23,7 @@ from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.service import Accounts
 from pipelines.errors import Unauthorized
 from pipelines.maintenance.key_rotation import Rotation
-from tests.deployments.operated import main
+from tests.deployments.cli.operated import main
 from tests.migrated import connected, migrate
 from tests.servers import PASSWORD
 

@@ -27,7 +27,7 @@ from deployments.cli.backup import FILES, back_up, restore
 from deployments.cluster.shared_stores import open_database
 from tests.api.local_server import local_settings, serve_app, serve_services
 from tests.api.local_services import local_services
-from tests.deployments.operated import main
+from tests.deployments.cli.operated import main
 from tests.migrated import KINDS_OF_DATABASES, connected, empty_postgres
 from tests.servers import PASSWORD
 
