@@ -189,7 +189,10 @@ def configuration() -> Tree:
 
 
 def commands() -> Tree:
-    """Commands of `antiphon` with their options and arguments, and those of the operator."""
+    """Commands of `antiphon` with their options and arguments, and those of the operator.
+
+    Those of revisions before 1.0 may be argparse's.
+    """
     import click
 
     def of(command: click.Command) -> Tree:

@@ -6,11 +6,10 @@ import logging
 import os
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
-from functools import wraps
 from getpass import getpass
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,6 @@ from telemetry.logs import redact
 ACCOUNTS_AT_ONCE = 1000
 _, COMMANDS = load_yaml(list[dict[str, Any]], str(Path(__file__).with_name("commands.yaml")))
 Function = Callable[..., Any]
-Work = Callable[..., str | Coroutine[Any, Any, str]]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -69,41 +67,25 @@ def operator() -> None:
 
 
 class OperatorCommand(click.Command):
-    """A command with an example of its arguments."""
+    """A command whose function returns what is printed, or a coroutine of it."""
 
-    def __init__(self, *, example: str, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self._example = example
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example below the options, under the name by which the command was called."""
-        formatter.write_paragraph()
-        formatter.write_text(f"Example: {ctx.command_path} {self._example}".rstrip())
+    def invoke(self, ctx: click.Context) -> None:
+        os.umask(0o077)  # as of the service: a backup may be copied to where others look
+        with _failures():
+            result = super().invoke(ctx)
+            click.echo(asyncio.run(result) if inspect.iscoroutine(result) else result)
 
 
-def command(name: str, **settings: Any) -> Callable[[Work], OperatorCommand]:
-    """Add a command to the group, whose function returns what is printed."""
+def command(name: str, **settings: Any) -> Callable[[Function], click.Command]:
+    """Add a function to the group, as the command of that name in `commands.yaml`."""
     purpose, example = COMMANDS[name]
-
-    def add(work: Work) -> OperatorCommand:
-        @wraps(work)
-        def run(**options: Any) -> None:
-            os.umask(0o077)  # as of the service: a backup may be copied to where others look
-            with _failures():
-                result = work(**options)
-                click.echo(asyncio.run(result) if inspect.iscoroutine(result) else result)
-
-        added = click.command(
-            name,
-            cls=OperatorCommand,
-            example=example,
-            help=f"{purpose[0].upper()}{purpose[1:]}.",
-            context_settings=settings,
-        )(run)
-        operator.add_command(added)
-        return added
-
-    return add
+    return operator.command(
+        name,
+        cls=OperatorCommand,
+        help=f"{purpose[0].upper()}{purpose[1:]}.",
+        epilog=example and f"Example: antiphon {example}",
+        context_settings=settings,
+    )
 
 
 @contextmanager
