@@ -13,11 +13,7 @@ from typing import Any, NoReturn
 import click
 from yaml import YAMLError
 
-from configs.environment import (
-    check_ports,
-    cluster_address,
-    listens_everywhere,
-)
+from configs.environment import check_ports, cluster_address, listens_everywhere
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
 from configs.schema.serve import AUTO, DefaultChatConfig, ModelUserConfig
