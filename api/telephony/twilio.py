@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from api.openai.realtime.client_secrets import SCOPES
 from api.openai.realtime.conversation import RealtimeConversation
+from api.openai.realtime.server_events import AudioDelta, ErrorEvent, ResponseDone, ServerEvent
 from api.services import Services
 from api.sockets.kernel.conversation import (
     ClientFault,
@@ -139,16 +140,15 @@ class TwilioConversation(Conversation):
         except ClientFault as fault:  # without the event of the other dialect
             raise ClientFault(fault.message) from None
 
-    async def _translate(self, frame: str) -> None:
+    async def _translate(self, event: ServerEvent) -> None:
         """Sends what an event of the agent means for the call: most mean nothing."""
-        event = json.loads(frame)
-        match event["type"]:
-            case "response.output_audio.delta":
-                await self._play(event["item_id"], event["delta"])
-            case "response.done" if event["response"]["status"] == "cancelled":
+        match event:
+            case AudioDelta():
+                await self._play(event.item_id, event.delta)
+            case ResponseDone() if event.response["status"] == "cancelled":
                 await self._interrupt()
-            case "error":
-                await self._socket.send(self.error(event["error"]["message"]))
+            case ErrorEvent():
+                await self._socket.send(self.error(event.error["message"]))
 
     async def _play(self, item_id: str, payload: str) -> None:
         if item_id != self._item_id:

@@ -18,34 +18,12 @@ from pipelines.tasks import TaskSet
 
 
 @dataclass(slots=True)
-class Draft:
-    """An answer to `text`, which is thrown away when the user says more."""
-
-    text: str
-    completion: "asyncio.Task[Completion]"
-    is_taken: bool = False
-
-    async def take(self) -> Completion:
-        """The answer, which is charged from now on. Raises what `ChatPipeline.start` does."""
-        completion = await self.completion
-        self.is_taken = True
-        return completion
-
-    async def discard(self) -> None:
-        """Nothing is charged, unless the draft was taken."""
-        if self.is_taken:
-            return
-        if not self.completion.done():
-            self.completion.cancel()
-            return
-        if not self.completion.cancelled() and self.completion.exception() is None:
-            await self.completion.result().discard()
-
-
-@dataclass(slots=True)
 class Drafts:
-    """The drafts of one session. They wait for the prompt that is read ahead: it has the slot of
-    the model whose cache they continue."""
+    """The drafts of one session: answers that are thrown away when the user says more.
+
+    They wait for the prompt that is read ahead: it has the slot of the model whose cache they
+    continue.
+    """
 
     chats: ChatPipeline
     count_prompts: Callable[[int], Awaitable[bool]]  # read before any word; False: too many
@@ -53,6 +31,7 @@ class Drafts:
     _unanswered: int = 0  # such prompts without an answer
     _reading: "asyncio.Task[None] | None" = None
     _tasks: TaskSet = field(default_factory=TaskSet)
+    _drafts: "dict[str, asyncio.Task[Completion]]" = field(default_factory=dict)  # by turn
 
     def read_ahead(self, request: ChatRequest) -> None:
         """Has the model read a prompt, unless it still reads another."""
@@ -75,10 +54,34 @@ class Drafts:
             self._unanswered -= 1
             await self.count_prompts(-1)
 
-    def begin(self, text: str, request: ChatRequest) -> Draft:
-        return Draft(text, self._tasks.start(self._start(request), "draft"))
+    def begin(self, turn_id: str, request: ChatRequest) -> None:
+        """Begins the draft of a turn, which has none."""
+        self._drafts[turn_id] = self._tasks.start(self._start(request), "draft")
+
+    async def take(self, turn_id: str) -> Completion | None:
+        """The draft of a turn, which is charged from now on; None where there is none. Raises what
+        `ChatPipeline.start` does."""
+        draft = self._drafts.get(turn_id)
+        if draft is None:
+            return None
+        completion = await draft
+        self._drafts.pop(turn_id, None)
+        return completion
+
+    async def discard(self, turn_id: str) -> None:
+        """Throws away the draft of a turn, free of charge, unless it was taken."""
+        draft = self._drafts.pop(turn_id, None)
+        if draft is None:
+            return
+        if not draft.done():
+            draft.cancel()
+        elif not draft.cancelled() and draft.exception() is None:
+            await draft.result().discard()
 
     async def close(self) -> None:
+        """Discards what was not taken, and ends the work."""
+        for turn_id in [*self._drafts]:
+            await self.discard(turn_id)
         await self._tasks.close()
 
     async def _start(self, request: ChatRequest) -> Completion:

@@ -4,12 +4,10 @@ Its session is flat, its events and contents have other names (openai-python's
 `types/beta/realtime`). Everything else here knows only the GA version.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from api.openai.realtime.server_events import NAMES
-from api.sockets.kernel.conversation import json_text
 
 SUBPROTOCOL = "openai-beta.realtime-v1"
 
@@ -18,7 +16,6 @@ _RESPONSE_PLACES = {
     name: NAMES.places[name] for name in ("modalities", "voice", "output_audio_format")
 }
 _ABSENT = "conversation.item.done"
-_HEAD = '{"type":"'
 
 
 def is_beta(headers: Mapping[str, str], subprotocols: Iterable[str]) -> bool:
@@ -39,16 +36,12 @@ def from_beta(event: dict[str, Any]) -> dict[str, Any]:
     return event
 
 
-def to_beta(frame: str) -> str | None:
+def to_beta(event: dict[str, Any]) -> dict[str, Any] | None:
     """A server's event with the names of the beta; None for one that the beta does not have."""
-    kind = frame[len(_HEAD) : frame.index('"', len(_HEAD))]
+    kind = event["type"]
     if kind == _ABSENT:
         return None
-    if renamed := NAMES.events.get(kind):
-        frame = frame.replace(kind, renamed, 1)
-    if kind.endswith(".delta"):  # nothing else to translate, and there are many
-        return frame
-    event = json.loads(frame)
+    event = {**event, "type": NAMES.events.get(kind, kind)}
     if session := event.get("session"):
         event["session"] = _flat(session, NAMES.places)
         if session["type"] == "transcription":
@@ -58,7 +51,7 @@ def to_beta(frame: str) -> str | None:
         event["response"]["output"] = [_item(item) for item in response["output"]]
     if item := event.get("item"):
         event["item"] = _item(item)
-    return json_text(event)
+    return event
 
 
 def _nested(flat: dict[str, Any]) -> dict[str, Any]:

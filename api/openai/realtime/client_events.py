@@ -17,7 +17,7 @@ MAX_MS = 24 * 3600 * 1000
 
 
 class RealtimeEvent(LenientModel):
-    """What is unknown is ignored, since the versions of clients differ."""
+    """Base class. Unknown fields are ignored, since the versions of clients differ."""
 
     # The client's own, for errors about this event.
     event_id: Annotated[str, Field(max_length=MAX_EVENT_ID)] | None = None
@@ -37,10 +37,16 @@ class AppendAudio(RealtimeEvent):
     audio: AudioBytes
 
 
-class EndAudio(RealtimeEvent):
-    """The buffered audio becomes a message of the user, or is dropped."""
+class CommitAudio(RealtimeEvent):
+    """Makes the buffered audio a message of the user."""
 
-    type: Literal["input_audio_buffer.commit", "input_audio_buffer.clear"]
+    type: Literal["input_audio_buffer.commit"]
+
+
+class ClearAudio(RealtimeEvent):
+    """Drops the buffered audio."""
+
+    type: Literal["input_audio_buffer.clear"]
 
 
 class CreateItem(RealtimeEvent):
@@ -51,15 +57,22 @@ class CreateItem(RealtimeEvent):
     previous_item_id: Identifier | None = None
 
 
-class NamedItem(RealtimeEvent):
-    """Asks for an item, whose audio is not kept, or deletes it."""
+class RetrieveItem(RealtimeEvent):
+    """Asks for an item, whose audio is not kept."""
 
-    type: Literal["conversation.item.retrieve", "conversation.item.delete"]
+    type: Literal["conversation.item.retrieve"]
+    item_id: Identifier
+
+
+class DeleteItem(RealtimeEvent):
+    """Deletes an item."""
+
+    type: Literal["conversation.item.delete"]
     item_id: Identifier
 
 
 class TruncateItem(RealtimeEvent):
-    """Of the audio of an answer only `audio_end_ms` were heard."""
+    """Cuts the audio of an answer, of which only `audio_end_ms` were heard."""
 
     type: Literal["conversation.item.truncate"]
     item_id: Identifier
@@ -73,7 +86,7 @@ class CreateResponse(RealtimeEvent):
 
 
 class CancelResponse(RealtimeEvent):
-    """Without an id: the response in progress of the default conversation."""
+    """Stops a response; without an id the one in progress of the default conversation."""
 
     type: Literal["response.cancel"]
     response_id: Identifier | None = None
@@ -82,18 +95,18 @@ class CancelResponse(RealtimeEvent):
 ClientEvent: TypeAlias = (
     UpdateSession
     | AppendAudio
-    | EndAudio
+    | CommitAudio
+    | ClearAudio
     | CreateItem
-    | NamedItem
+    | RetrieveItem
+    | DeleteItem
     | TruncateItem
     | CreateResponse
     | CancelResponse
 )
 
 _EVENTS: dict[str, type[ClientEvent]] = {
-    kind: event
-    for event in get_args(ClientEvent)
-    for kind in get_args(event.model_fields["type"].annotation)
+    get_args(event.model_fields["type"].annotation)[0]: event for event in get_args(ClientEvent)
 }
 
 

@@ -8,8 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
 from api.http.errors import first_fault, to_api_error
-from api.openai.realtime import server_events
-from api.openai.realtime.server_events import NAMES
+from api.openai.realtime.server_events import NAMES, ErrorEvent, frame_of
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.tts.events import shown
 from pipelines.errors import InsufficientCredit, InvalidRequest
@@ -33,8 +32,9 @@ class RealtimeFault(ClientFault):
         event_id: str | None = None,
         kind: str = "invalid_request_error",
     ) -> None:
-        frame = server_events.error(message, code=code, kind=kind, param=param, event_id=event_id)
-        super().__init__(message, frame)
+        body = {"type": kind, "code": code, "message": message, "param": param}
+        self.error = ErrorEvent(error={**body, "event_id": event_id})
+        super().__init__(message, frame_of(self.error))
         self.code = code
         self.param = param
         self.event_id = event_id

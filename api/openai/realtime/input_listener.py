@@ -1,10 +1,10 @@
 """The microphone of a Realtime session: its audio, paid for and recognised, as turns."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from api.http.errors import to_api_error
-from api.openai.realtime.faults import RealtimeFault, as_fault
-from api.openai.realtime.responses import Host
+from api.openai.realtime.faults import RealtimeFault
 from api.openai.realtime.session_object import (
     InputAudio,
     SemanticVad,
@@ -12,27 +12,18 @@ from api.openai.realtime.session_object import (
     Session,
     TranscriptionOptions,
 )
-from api.openai.realtime.turns import TurnOptions, UserTurns
+from api.openai.realtime.turns import Effect, TurnOptions, UserTurns
 from api.services import SpeechServices
-from api.sockets.kernel import close_codes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import SocketListener
 from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
 from pipelines.agents.items import Part
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_bytes
 from pipelines.audio.noise_reduction import NoiseReducer
-from pipelines.errors import InsufficientCredit, InvalidRequest
+from pipelines.errors import InvalidRequest
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
-from pipelines.stt.events import (
-    EagerTranscript,
-    FailedUtterance,
-    LiveEvent,
-    LiveSpeechStarted,
-    LiveSpeechStopped,
-    LiveTranscript,
-    SpeechResumed,
-)
+from pipelines.stt.events import LiveEvent, LiveSpeechStarted, LiveSpeechStopped
 from pipelines.stt.file import text_of
 from pipelines.stt.prompts import usable_prompt
 from pipelines.text.redaction import find_entities, masked
@@ -71,10 +62,19 @@ def _reducer_of(audio: InputAudio) -> NoiseReducer | None:
 class InputListener(SocketListener):
     """Feeds one live recognition after another: a change of the settings begins a new one."""
 
-    def __init__(self, host: Host, socket: SocketSession, speech: SpeechServices) -> None:
+    def __init__(
+        self,
+        socket: SocketSession,
+        speech: SpeechServices,
+        turns: UserTurns,
+        perform: Callable[[list[Effect]], Coroutine[Any, Any, None]],
+        last_words: Callable[[], str],
+    ) -> None:
+        """`perform` does what a turn leads to, `last_words` are those of the agent."""
         super().__init__(socket, speech, self.close)
-        self._host = host
-        self.turns = UserTurns(host, TurnOptions())
+        self._turns = turns
+        self._perform = perform
+        self._last_words = last_words
         self._settings: InputAudio | None = None
         self._uncommitted_s = 0.0
         self._idle: asyncio.TimerHandle | None = None
@@ -84,28 +84,31 @@ class InputListener(SocketListener):
 
         Raises RealtimeFault, NotFound or InsufficientScope for a speaker, or EngineError.
         """
-        settings, turns = session.audio.input, self.turns
-        wanted, detection = settings.transcription, settings.turn_detection
+        settings = session.audio.input
+        wanted = settings.transcription
+        detection = settings.turn_detection
         if self._settings is None and wanted is not None:  # before any message of the client
             self.granted_speakers = wanted.known_speakers or False
         wants_logprobs = "item.input_audio_transcription.logprobs" in (session.include or ())
-        before = (self._settings, turns.options.wants_logprobs)
+        before = (self._settings, self._turns.options.wants_logprobs)
         has_changed = (settings, wants_logprobs) != before
         if has_changed:
             options = await self._options_of(settings, wants_logprobs)
             self.live_from_s = self.input.received_s
-        turns.options = TurnOptions(
+        self._turns.options = TurnOptions(
             creates_response=detection is not None
             and detection.create_response
             and session.type == "realtime",
             interrupts=detection is not None and detection.interrupt_response,
             transcribes=wanted is not None,
             wants_logprobs=wants_logprobs,
+            is_manual=detection is None,
             from_s=self.live_from_s,
         )
         if has_changed:
             await self._stop_listening()
-            self._settings, self.reducer = settings, _reducer_of(settings)
+            self._settings = settings
+            self.reducer = _reducer_of(settings)
             self.listen(options)
 
     async def _options_of(self, settings: InputAudio, wants_logprobs: bool) -> SessionOptions:
@@ -116,10 +119,10 @@ class InputListener(SocketListener):
             initial_prompt=usable_prompt(wanted.prompt or "", None) or None,
             keyterms=wanted.terms,
             redaction=wanted.redaction(),
-            interim_ms=self.turns.interim_ms,
+            interim_ms=self._turns.interim_ms,
             words=wants_logprobs or labels,
             turns=policy_of(settings),
-            expected_sounds=self.turns.expected_sounds,
+            expected_sounds=self._turns.expected_sounds,
         )
         try:
             return await self.prepared(options, wanted.codes, labels=labels, known=known)
@@ -129,20 +132,17 @@ class InputListener(SocketListener):
             raise RealtimeFault("invalid_value", str(error), param=param) from None
 
     async def append(self, data: bytes) -> None:
-        """Audio of the microphone. Ends the session when its credit is spent."""
+        """Takes audio of the microphone. Raises InsufficientCredit."""
         assert self._settings is not None
         before_s = self.input.received_s
-        try:
-            await self.input.accept(data, *FORMATS[self._settings.format.type])
-        except InsufficientCredit as error:
-            await self._host.send(str(as_fault(error).event))
-            self._socket.finish(close_codes.CREDIT_SPENT)
-            return
+        await self.input.accept(data, *FORMATS[self._settings.format.type])
         self._uncommitted_s += self.input.received_s - before_s
 
     async def commit_turn(self) -> None:
-        """What was appended is a turn of the user. Raises RealtimeFault if there is too little."""
-        appended_s = self._uncommitted_s if self._is_manual or self.turns.is_open else 0.0
+        """Ends a turn of the user with what was appended. Raises RealtimeFault if there is too
+        little."""
+        is_manual = self._turns.options.is_manual
+        appended_s = self._uncommitted_s if is_manual or self._turns.is_open else 0.0
         if appended_s < LEAST_COMMIT_S:
             raise RealtimeFault(
                 "input_audio_buffer_commit_empty",
@@ -152,8 +152,8 @@ class InputListener(SocketListener):
             )
         self._uncommitted_s = 0.0
         self.input.inbox.put("commit")
-        if self._is_manual:
-            await self.turns.committed()
+        if is_manual:
+            await self._perform(self._turns.commit())
 
     def clear(self) -> None:
         """Forgets what was appended and is not committed."""
@@ -170,7 +170,8 @@ class InputListener(SocketListener):
         if part.audio_ms > MOST_ITEM_MS:
             message = f"the audio of an item is at most {MOST_ITEM_MS // 1000} s"
             raise RealtimeFault("invalid_value", message, param="item.content")
-        owner, languages = self._socket.principal.workspace_id, self.options.languages
+        owner = self._socket.principal.workspace_id
+        languages = self.options.languages
         hints = DecodingOptions(
             initial_prompt=self.options.initial_prompt, terms=self.options.keyterms
         )
@@ -191,7 +192,7 @@ class InputListener(SocketListener):
             part.text = masked(part.text, find_entities(part.text, redaction) if redaction else ())
 
     def answered(self, left_s: float) -> None:
-        """The agent has answered; what was sent ends in `left_s`. From then on the user is idle."""
+        """Waits for a user who is idle from the end of the agent's speech on, in `left_s`."""
         self._stop_idle()
         detection = self._settings.turn_detection if self._settings else None
         if isinstance(detection, ServerVad) and (idle_ms := detection.idle_timeout_ms) is not None:
@@ -204,53 +205,34 @@ class InputListener(SocketListener):
         await self._stop_listening()
         await self.input.meter.settle()
 
-    @property
-    def _is_manual(self) -> bool:
-        return self._settings is not None and self._settings.turn_detection is None
-
     async def _stop_listening(self) -> None:
-        live, self.live = self.live, None
+        live = self.live
+        self.live = None
         for task in filter(None, (self.listening, self._emitting)):
             task.cancel()
-        await self.turns.close()
+        await self._perform(self._turns.close())
         if live is not None:
             await live.close()
 
     async def cleared(self) -> None:
-        await self.turns.cleared()
+        await self._perform(self._turns.clear())
 
     async def emit(self, event: LiveEvent) -> None:
-        turns = self.turns
-        match event:
-            case LiveSpeechStarted() | LiveSpeechStopped() if self._is_manual:
-                pass
-            case LiveSpeechStarted():
-                self._stop_idle()
-                await turns.started(self._ms(event.starts_s))
-            case LiveSpeechStopped():
-                self._uncommitted_s = 0.0
-                await turns.stopped(self._ms(event.at_s))
-            case EagerTranscript():
-                await turns.likely_ended(event)
-            case SpeechResumed():
-                await turns.resumed()
-            case LiveTranscript() if event.final:
-                await turns.transcribed(event)
-            case LiveTranscript():
-                await turns.heard(event)
-            case FailedUtterance():
-                shown = to_api_error(event.error)
-                await turns.failed(shown.code, shown.message)
+        if not self._turns.options.is_manual:
+            match event:
+                case LiveSpeechStarted():
+                    self._stop_idle()
+                case LiveSpeechStopped():
+                    self._uncommitted_s = 0.0
+        await self._perform(self._turns.accept(event, self._last_words()))
 
     def _timed_out(self, idle_ms: int) -> None:
         """The user has said nothing since the agent was heard: the agent speaks again."""
         now_ms = round(self.input.received_s * 1000)
-        self._socket.spawn(self.turns.idle(max(now_ms - idle_ms, 0), now_ms), "idle timeout")
+        effects = self._turns.idle(max(now_ms - idle_ms, 0), now_ms)
+        self._socket.spawn(self._perform(effects), "idle timeout")
 
     def _stop_idle(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-
-    def _ms(self, at_s: float) -> int:
-        return round((self.live_from_s + at_s) * 1000)

@@ -7,10 +7,17 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from api.http.bodies import WHOLE
 from api.native.chat.schemas import CallArguments
-from api.openai.realtime import server_events
 from api.openai.realtime.faults import MISSING, wrong, wrong_choice
+from api.openai.realtime.server_events import (
+    AudioCommitted,
+    ItemAdded,
+    ItemDone,
+    Send,
+    WireItem,
+    new_id,
+)
 from api.sockets.tts.events import LenientModel
-from pipelines.agents.items import Item, Part, PartKind
+from pipelines.agents.items import ConversationItems, Item, Part, PartKind
 from pipelines.audio.decode.stream import decode_base64
 from pipelines.chat.history import Retention
 from pipelines.errors import InvalidAudio
@@ -156,7 +163,7 @@ class Truncation(LenientModel):
         return Retention(self.retention_ratio, most_tokens)
 
 
-def to_wire(item: Item) -> dict[str, Any]:
+def to_wire(item: Item) -> WireItem:
     """The item as events show it: audio only as its transcript."""
     head = {"id": item.id, "object": "realtime.item", "type": item.kind, "status": item.status}
     match item.kind:
@@ -176,10 +183,10 @@ def _part(part: Part) -> dict[str, str]:
 
 def from_wire(item: AnyItem) -> Item:
     """An item of the client. Its audio is not part of it: it is to be transcribed first."""
-    item_id = item.id or server_events.new_id("item")
+    item_id = item.id or new_id("item")
     match item:
         case FunctionCallItem():
-            call_id = item.call_id or server_events.new_id("call")
+            call_id = item.call_id or new_id("call")
             return Item(
                 item_id,
                 "function_call",
@@ -195,3 +202,34 @@ def from_wire(item: AnyItem) -> Item:
             return Item(item_id, "message", item.role, parts)
         case _:
             assert_never(item)
+
+
+class ItemFeed:
+    """The items of a conversation, and the events that show each to the client."""
+
+    def __init__(self, send: Send) -> None:
+        self.items = ConversationItems()
+        self._send = send
+
+    async def begin(self, item: Item, after: str | None = None) -> None:
+        """Adds an item, which may grow. Raises as `ConversationItems.add`."""
+        self.items.add(item, after)
+        previous = self.items.previous_id(item.id)
+        await self._send(ItemAdded(item=to_wire(item), previous_item_id=previous))
+
+    async def insert(self, item: Item, after: str | None = None) -> None:
+        """Adds a whole item. Raises as `ConversationItems.add`."""
+        await self.begin(item, after)
+        await self.finish(item)
+
+    async def finish(self, item: Item) -> None:
+        """Ends an item, which the client may have deleted."""
+        if item.id in self.items:
+            previous = self.items.previous_id(item.id)
+            await self._send(ItemDone(item=to_wire(item), previous_item_id=previous))
+
+    async def commit(self, item: Item) -> None:
+        """Adds the user's speech."""
+        previous = self.items.last_id
+        await self._send(AudioCommitted(item_id=item.id, previous_item_id=previous))
+        await self.insert(item)

@@ -1,28 +1,33 @@
-"""One response of a Realtime session: the answer of the agent as events, in the order that clients
+"""The responses of a Realtime session: answers of the agent as events, in the order that clients
 rely on, and the response object with its usage."""
 
 import asyncio
+import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from api.http.errors import CODED
-from api.openai.realtime import server_events
-from api.openai.realtime.faults import as_fault
-from api.openai.realtime.items import to_wire
-from api.openai.realtime.server_events import WireItem, content_part, new_id
-from api.openai.realtime.session_object import RealtimeSession
+from api.http.limits import require_request
+from api.openai.realtime import server_events as events
+from api.openai.realtime.agent import Agent
+from api.openai.realtime.faults import RealtimeFault, as_fault
+from api.openai.realtime.items import AnyItem, ItemFeed, ItemReference, from_wire, to_wire
+from api.openai.realtime.server_events import OutputEvent, Send, WireItem, new_id
+from api.openai.realtime.session_object import RealtimeSession, ResponseOptions
+from api.openai.realtime.turns import UserTurns
 from api.sockets.kernel.conversation import SessionEnded
+from models.errors import EngineError
 from models.llm.base import FinishReason
-from pipelines.agents.drafts import Draft
 from pipelines.agents.held_speech import AgentVoice
+from pipelines.agents.interruption import text_between
 from pipelines.agents.items import Item, Part
 from pipelines.agents.playback import Playback
 from pipelines.agents.response import Answer, AnswerAudio, AnswerCall, AnswerPiece, AnswerText
-from pipelines.audio.encode.formats import EncoderFormat
 from pipelines.chat.pipeline import Completion
 from telemetry import tracing
 
@@ -99,68 +104,53 @@ class RealtimeResponse:
         }
 
 
-Send = Callable[[str], Awaitable[None]]
 Begin = Callable[[], Awaitable[Completion]]
 OpenVoice = Callable[[], AbstractAsyncContextManager[AgentVoice]]
 CancelReason = Literal["client_cancelled", "turn_detected"]
 
 AUDIO_TOKENS_PER_S = 20  # of output, as OpenAI counts them: one for 50 ms
-ENCODERS: dict[str, EncoderFormat] = {
-    "audio/pcm": "pcm",
-    "audio/pcmu": "mulaw",
-    "audio/pcma": "alaw",
-}
 BYTES_PER_S = {"audio/pcm": 48_000, "audio/pcmu": 8000, "audio/pcma": 8000}
+ECHO_S = 8.0  # of the agent's own words that a microphone may repeat
+PARALLEL_RESPONSES = 4  # at once, of which one is in the conversation
 
 
-class Host(Protocol):
-    """What responses and turns ask of their conversation."""
+@dataclass(slots=True, eq=False)
+class OutputItem:
+    """An item of a response, and its place there."""
 
-    @property
-    def active(self) -> "ActiveResponse | None":
-        """The response of the default conversation that is in progress."""
-        ...
+    response_id: str
+    index: int
+    item: Item
 
-    async def send(self, frame: str) -> None: ...
-
-    async def add_item(self, item: Item) -> None:
-        """Adds an item that has begun, and sends its event."""
-
-    async def finish_item(self, item: Item) -> None:
-        """Sends the event of an item that is whole."""
-
-    async def commit(self, item: Item) -> None:
-        """Adds what the user said to the conversation, and sends the events of it."""
-
-    def read_ahead(self, text: str) -> None:
-        """The user's turn begins so."""
-
-    def begin_draft(self, text: str) -> Draft | None:
-        """The answer to a text of the user that is not certain yet; None where none can be."""
-
-    async def respond(self, draft: Draft | None = None) -> None:
-        """Begins a response to the last item, with the draft of it if there is one."""
+    def event(self, kind: type[OutputEvent], **fields: Any) -> OutputEvent:
+        """An event about the item; `fields` are those of its kind."""
+        return kind(
+            response_id=self.response_id,
+            item_id=self.item.id,
+            output_index=self.index,
+            **fields,
+        )
 
 
 class ActiveResponse:
     """A response from `response.created` to `response.done`."""
 
-    def __init__(self, send: Send, response: RealtimeResponse, conversation: Host | None) -> None:
-        """`conversation` is None for a response out of band."""
+    def __init__(self, send: Send, response: RealtimeResponse, feed: ItemFeed | None) -> None:
+        """`feed` is None for a response outside the conversation."""
         self.response = response
         self.playback = Playback()
-        self.spoken: Part | None = None  # while it is spoken
-        self.is_announced, self.is_done = asyncio.Event(), asyncio.Event()
+        self.is_announced = asyncio.Event()
+        self.is_done = asyncio.Event()
+        self.answer: Answer | None = None
         self._send = send
         self._view = response.session  # as this response sees it
-        self._conversation = conversation
+        self._feed = feed
         self._reason: CancelReason | None = None
         self._work: asyncio.Task[None] | None = None
-        self.answer: Answer | None = None
-        self._message: Item | None = None
-        self._place: tuple[str, str, int, int] | None = None  # of the message's part
-        self._calls: dict[int, tuple[Item, tuple[str, str, int, str]]] = {}  # and its place
-        self._items: list[Item] = []  # by output index
+        self._spoken: Part | None = None  # while it is spoken
+        self._output: list[OutputItem] = []
+        self._message: OutputItem | None = None
+        self._calls: dict[int, OutputItem] = {}  # by the model's number
 
     async def run(self, begin: Begin, open_voice: OpenVoice) -> None:
         """Sends all events; ends also when it fails or is cancelled. Raises SessionEnded."""
@@ -173,26 +163,6 @@ class ActiveResponse:
             self.is_announced.set()
             self.is_done.set()
 
-    async def _work_on(self, begin: Begin, open_voice: OpenVoice) -> None:
-        try:
-            await self._send(server_events.response_created(self.response.as_json()))
-            self.is_announced.set()
-            self._work = asyncio.create_task(self._generate(begin, open_voice), name="answer")
-            if self._reason is not None:
-                self._work.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._work
-        except SessionEnded:
-            raise
-        except CODED as error:
-            fault = as_fault(error)
-            shown = {"code": fault.code or fault.kind, "message": fault.message}
-            self.response.end("failed", error={"type": fault.kind, **shown})
-            tracing.annotate({}, error=type(error).__name__)
-        finally:
-            if self._work is not None and not self._work.done():  # the session ends
-                self._work.cancel()
-
     @property
     def is_interrupted(self) -> bool:
         """Whether the user's speech ended it."""
@@ -204,6 +174,35 @@ class ActiveResponse:
             self._reason = reason
             self.playback.resume()
             if self._work is not None:
+                self._work.cancel()
+
+    def last_words(self) -> str:
+        """The words that were spoken in the last seconds."""
+        if self._spoken is None:
+            return ""
+        until_s = self.playback.sent_s
+        words = ((word.word, word.start_s, word.end_s) for word in self._spoken.words)
+        return text_between(words, until_s - ECHO_S, until_s) or self._spoken.text[-200:]
+
+    async def _work_on(self, begin: Begin, open_voice: OpenVoice) -> None:
+        try:
+            await self._send(events.ResponseCreated(response=self.response.as_json()))
+            self.is_announced.set()
+            self._work = asyncio.create_task(self._generate(begin, open_voice), name="answer")
+            if self._reason is not None:
+                self._work.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._work
+        except SessionEnded:
+            raise
+        except CODED as error:
+            fault = as_fault(error)
+            code = fault.code or fault.kind
+            details = {"type": fault.kind, "code": code, "message": fault.message}
+            self.response.end("failed", error=details)
+            tracing.annotate({}, error=type(error).__name__)
+        finally:
+            if self._work is not None and not self._work.done():  # the session ends
                 self._work.cancel()
 
     async def _generate(self, begin: Begin, open_voice: OpenVoice) -> None:
@@ -224,42 +223,44 @@ class ActiveResponse:
     async def _show(self, piece: AnswerPiece) -> None:
         match piece:
             case AnswerText(text):
-                place, part = await self._open_message()
-                part.text += text
-                event = server_events.text_delta
-                if self._view.speaks:
-                    event = server_events.transcript_delta
-                await self._send(event(*place, text))
+                message = await self._open_message()
+                message.item.parts[0].text += text
+                kind = events.TranscriptDelta if self._view.speaks else events.TextDelta
+                await self._send(message.event(kind, delta=text))
             case AnswerAudio(data, _, words):
-                place, part = await self._open_message()
+                message = await self._open_message()
+                part = message.item.parts[0]
                 part.words += words
                 # Rounded up, as clients do that truncate the answer at the end of what came.
                 part.audio_ms = ceil(self.playback.sent_s * 1000)
-                delta = b64encode(data).decode("ascii")
-                await self._send(server_events.audio_delta(*place, delta))
+                await self._send(
+                    message.event(events.AudioDelta, delta=b64encode(data).decode("ascii"))
+                )
             case AnswerCall(delta):
                 await self._call(delta)
 
-    async def _open_message(self) -> tuple[tuple[str, str, int, int], Part]:
-        if self._message is None or self._place is None:
+    async def _open_message(self) -> OutputItem:
+        if self._message is None:
             part = Part("output_audio" if self._view.speaks else "output_text")
-            self.spoken = part
+            self._spoken = part
             item = Item(new_id("item"), "message", "assistant", [], "in_progress")
-            index = await self._open(item)
+            message = await self._open(item)
             item.parts.append(part)
-            self._message = item
-            self._place = (self.response.id, item.id, index, 0)
-            opened = content_part(self._view.speaks, "")
-            await self._send(server_events.part_added(*self._place, opened))
-        return self._place, self._message.parts[0]
+            self._message = message
+            await self._send(message.event(events.PartAdded, part=self._part("")))
+        return self._message
 
-    async def _open(self, item: Item) -> int:
-        index = len(self._items)
-        self._items.append(item)
-        await self._send(server_events.output_item_added(self.response.id, index, to_wire(item)))
-        if self._conversation is not None:
-            await self._conversation.add_item(item)
-        return index
+    async def _open(self, item: Item) -> OutputItem:
+        output = OutputItem(self.response.id, len(self._output), item)
+        self._output.append(output)
+        await self._send(
+            events.OutputItemAdded(
+                response_id=self.response.id, output_index=output.index, item=to_wire(item)
+            )
+        )
+        if self._feed is not None:
+            await self._feed.begin(item)
+        return output
 
     async def _call(self, delta: dict[str, object]) -> None:
         function = delta.get("function") or {}
@@ -274,48 +275,65 @@ class ActiveResponse:
                 call_id=str(delta.get("id") or new_id("call")),
                 name=str(function.get("name") or ""),
             )
-            index = await self._open(item)
-            self._calls[number] = item, (self.response.id, item.id, index, item.call_id)
-        item, place = self._calls[number]
+            self._calls[number] = await self._open(item)
+        call = self._calls[number]
         if text := function.get("arguments"):
-            item.arguments += str(text)
-            await self._send(server_events.arguments_delta(*place, str(text)))
+            call.item.arguments += str(text)
+            await self._send(
+                call.event(events.ArgumentsDelta, call_id=call.item.call_id, delta=str(text))
+            )
 
     async def _end(self) -> None:
-        finished = self.answer.finish_reason if self.answer else None
-        self._set_status(finished)
-        whole = self.response.status == "completed"
-        for index, item in enumerate(self._items):
-            item.status = "completed" if whole else "incomplete"
-            if item is self._message and self._place is not None:
-                await self._end_message(self._place, item.parts[0])
-            for call, place in self._calls.values():
-                if call is item:
-                    done = server_events.arguments_done(*place, item.name, item.arguments)
-                    await self._send(done)
-            await self._send(server_events.output_item_done(self.response.id, index, to_wire(item)))
-            if self._conversation is not None:
-                await self._conversation.finish_item(item)
-        self.response.output = [to_wire(item) for item in self._items]
+        self._set_status(self.answer.finish_reason if self.answer else None)
+        is_whole = self.response.status == "completed"
+        for output in self._output:
+            item = output.item
+            item.status = "completed" if is_whole else "incomplete"
+            if output is self._message:
+                await self._end_message(output)
+            elif output in self._calls.values():
+                await self._send(
+                    output.event(
+                        events.ArgumentsDone,
+                        call_id=item.call_id,
+                        name=item.name,
+                        arguments=item.arguments,
+                    )
+                )
+            await self._send(
+                events.OutputItemDone(
+                    response_id=self.response.id, output_index=output.index, item=to_wire(item)
+                )
+            )
+            if self._feed is not None:
+                await self._feed.finish(item)
+        self.response.output = [to_wire(output.item) for output in self._output]
         self.response.usage = self._usage()
-        await self._send(server_events.response_done(self.response.as_json()))
+        await self._send(events.ResponseDone(response=self.response.as_json()))
+
+    async def _end_message(self, message: OutputItem) -> None:
+        text = message.item.parts[0].text
+        if self._view.speaks:
+            await self._send(message.event(events.AudioDone))
+            await self._send(message.event(events.TranscriptDone, transcript=text))
+        else:
+            await self._send(message.event(events.TextDone, text=text))
+        await self._send(message.event(events.PartDone, part=self._part(text)))
+
+    def _part(self, text: str) -> dict[str, str]:
+        """The content of the message; `text` and `audio` in GA too, unlike that of an item."""
+        if self._view.speaks:
+            return {"type": "audio", "transcript": text}
+        return {"type": "text", "text": text}
 
     def _forget_unheard(self) -> None:
         """The model did not say what was not sent, or was not played when the session ended."""
-        if self.spoken is None or not self._view.speaks or self.response.status == "completed":
+        spoken = self._spoken
+        if spoken is None or not self._view.speaks or self.response.status == "completed":
             return
         is_lost = self.response.status == "in_progress"
         played_ms = round(self.playback.played_s * 1000)
-        self.spoken.cut(min(played_ms, self.spoken.audio_ms) if is_lost else self.spoken.audio_ms)
-
-    async def _end_message(self, place: tuple[str, str, int, int], part: Part) -> None:
-        if self._view.speaks:
-            await self._send(server_events.audio_done(*place))
-            await self._send(server_events.transcript_done(*place, part.text))
-        else:
-            await self._send(server_events.text_done(*place, part.text))
-        ended = content_part(self._view.speaks, part.text)
-        await self._send(server_events.part_done(*place, ended))
+        spoken.cut(min(played_ms, spoken.audio_ms) if is_lost else spoken.audio_ms)
 
     def _set_status(self, finished: FinishReason | None) -> None:
         if self._reason is not None:
@@ -328,10 +346,164 @@ class ActiveResponse:
 
     def _usage(self) -> RealtimeUsage:
         used = self.answer.usage if self.answer else None
-        audio_s = self.playback.sent_s
+        audio_tokens = round(self.playback.sent_s * AUDIO_TOKENS_PER_S)
+        if used is None:
+            return RealtimeUsage(output_audio=audio_tokens)
         return RealtimeUsage(
-            input_text=used.prompt_tokens if used else 0,
-            output_text=used.completion_tokens if used else 0,
-            output_audio=round(audio_s * AUDIO_TOKENS_PER_S),
-            cached_text=used.cached_tokens if used else 0,
+            input_text=used.prompt_tokens,
+            output_text=used.completion_tokens,
+            output_audio=audio_tokens,
+            cached_text=used.cached_tokens,
         )
+
+
+class Responses:
+    """The responses in progress: one in the conversation, and others beside it."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        feed: ItemFeed,
+        turns: UserTurns,
+        send: Send,
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        answered: Callable[[float], None],
+    ) -> None:
+        """`answered` is called when the agent has answered, with the seconds of its speech that
+        the client still plays."""
+        self.settled = asyncio.Event()  # no turn waits for its text
+        self.settled.set()
+        self._agent = agent
+        self._feed = feed
+        self._turns = turns
+        self._send = send
+        self._spawn = spawn
+        self._answered = answered
+        self._running: dict[str, ActiveResponse] = {}
+        self._active: ActiveResponse | None = None  # that of the conversation
+        self._is_pending = False  # another is to follow it
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._running) or self._is_pending
+
+    async def create(self, options: ResponseOptions) -> None:
+        """Begins a response that the client asks for. Raises RealtimeFault or ItemNotFound."""
+        if options.conversation == "auto" and self._active is not None:
+            response_id = self._active.response.id
+            raise RealtimeFault(
+                "conversation_already_has_active_response",
+                f"the conversation has an active response, {response_id}; cancel it, or wait",
+            )
+        if len(self._running) >= PARALLEL_RESPONSES:
+            message = f"a session has at most {PARALLEL_RESPONSES} responses at once"
+            raise RealtimeFault("rate_limit_exceeded", message)
+        await self._start(options)
+
+    async def respond(self, draft_of: str | None = None) -> None:
+        """Begins a response to the last item, or has it follow the one in progress; `draft_of` is
+        the turn whose draft it is."""
+        if self._active is None:
+            await self._start(ResponseOptions(), draft_of, is_automatic=True)
+            return
+        self._is_pending = True
+        if draft_of is not None:
+            await self._agent.drafts.discard(draft_of)
+
+    def cancel(self, response_id: str | None) -> None:
+        """Cancels a response; without an id that of the conversation. Raises RealtimeFault."""
+        response = self._active
+        if response_id is not None:
+            response = self._running.get(response_id)
+        if response is None:
+            message = "Cancellation failed: no active response found"
+            raise RealtimeFault("response_cancel_not_active", message, param="response_id")
+        response.cancel("client_cancelled")
+
+    async def interrupt(self, response_id: str) -> None:
+        """Cancels a response, and waits for its last event."""
+        if (response := self._running.get(response_id)) is not None:
+            response.cancel("turn_detected")
+            await response.is_done.wait()
+
+    def hold_or_resume(self) -> None:
+        """Holds the response of the conversation as long as a turn does."""
+        if self._active is not None and self._turns.holds_response:
+            self._active.playback.hold()
+        elif self._active is not None:
+            self._active.playback.resume()
+
+    def last_words(self) -> str:
+        """What the agent said in the last seconds, while it speaks."""
+        return self._active.last_words() if self._active is not None else ""
+
+    async def _start(
+        self, options: ResponseOptions, draft_of: str | None = None, *, is_automatic: bool = False
+    ) -> None:
+        session = self._agent.session
+        if not isinstance(session, RealtimeSession):
+            raise RealtimeFault("invalid_value", "a transcription session has no responses")
+        view = options.applied_to(session, voice_frozen=self._agent.has_spoken)
+        items = None if options.input is None else self._read(options.input)
+        in_conversation = options.conversation == "auto"
+        conversation_id = self._agent.conversation_id if in_conversation else None
+        response = RealtimeResponse(new_id("resp"), view, conversation_id, options.metadata)
+        active = ActiveResponse(self._send, response, self._feed if in_conversation else None)
+        self._agent.has_spoken = self._agent.has_spoken or view.speaks
+        self._running[response.id] = active
+        if in_conversation:
+            self._active = active
+            self._turns.response_began(response.id, is_automatic=is_automatic)
+            self.hold_or_resume()
+        begin = partial(self._begin, view, items, draft_of)
+        self._spawn(self._run(active, begin, draft_of), f"response {response.id}")
+        await active.is_announced.wait()  # no event about it precedes `response.created`
+
+    async def _run(self, active: ActiveResponse, begin: Begin, draft_of: str | None) -> None:
+        try:
+            await active.run(begin, partial(self._agent.open_voice, active.response.session))
+        finally:
+            del self._running[active.response.id]
+            if self._active is active:
+                self._active = None
+            self._turns.response_ended(active.response.id)
+            if active.is_interrupted:  # the turn that did it is answered with those before it
+                self._is_pending = False
+            if active.answer is not None:
+                self._agent.record.count(active.answer)
+                await self._agent.drafts.answered()
+            if draft_of is not None:
+                await self._agent.drafts.discard(draft_of)  # unless the answer was read from it
+        if self._active is None and self._is_pending:
+            self._is_pending = False
+            await self.respond()
+        else:
+            self._answered(active.playback.left_s)
+
+    async def _begin(
+        self, view: RealtimeSession, items: list[Item] | None, draft_of: str | None
+    ) -> Completion:
+        """The answer, when all that the user has said is known."""
+        await self._count_request()
+        if draft_of is not None:
+            with suppress(EngineError):  # such as that no slot was free for it
+                if (draft := await self._agent.drafts.take(draft_of)) is not None:
+                    return draft
+        await self.settled.wait()
+        return await self._agent.answer(view, items)
+
+    async def _count_request(self) -> None:
+        """Raises ApiError(rate_limited)."""
+        window = await self._agent.count_request()
+        reset_s = window.left_s if window.left_s else max(0.0, window.reset_at - time.time())
+        left = {"limit": window.limit, "remaining": window.remaining}
+        limits = [{"name": "requests", **left, "reset_seconds": round(reset_s, 3)}]
+        await self._send(events.RateLimitsUpdated(rate_limits=limits))
+        require_request(window)
+
+    def _read(self, references: Sequence[AnyItem | ItemReference]) -> list[Item]:
+        """The items that a response reads in place of the conversation. Raises ItemNotFound."""
+        return [
+            self._feed.items.find(item.id) if isinstance(item, ItemReference) else from_wire(item)
+            for item in references
+        ]

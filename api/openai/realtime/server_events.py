@@ -1,14 +1,14 @@
-"""The server's events of the Realtime dialect over WebSocket, each as one JSON text frame.
+"""The server's events of the Realtime dialect, each a frozen dataclass with the fields of the wire.
 
 The names are those of the GA version (openai-python's `types/realtime`). Of its 46 events these 32
-exist here: those of MCP, of WebRTC and SIP, and the beta's two are left out. `type` is
-always the first key, and `event_id` the second: `beta.to_beta` relies on it.
+exist here: those of MCP, of WebRTC and SIP, and the beta's two are left out.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias, dataclass_transform
 
 from api.sockets.kernel.conversation import json_text
 from configs.load import load_yaml
@@ -17,7 +17,7 @@ from configs.schema.base import StrictModel
 ID_LETTERS = 21  # behind the prefix, as in OpenAI's ids
 
 WireItem: TypeAlias = dict[str, Any]
-"""An item of a conversation, from `wire.to_wire`."""
+"""An item of a conversation, from `items.to_wire`."""
 
 
 class RealtimeNames(StrictModel):
@@ -41,107 +41,225 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_urlsafe(16)[:ID_LETTERS]}"
 
 
-def error(
-    message: str,
-    *,
-    code: str | None = None,
-    kind: str = "invalid_request_error",
-    param: str | None = None,
-    event_id: str | None = None,
-) -> str:
-    """`event_id` is that of the client's event at fault, `param` the path of its field."""
-    body = {"type": kind, "code": code, "message": message, "param": param, "event_id": event_id}
-    return _frame("error", error=body)
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class ServerEvent:
+    """Base class of the events. Each subclass becomes a dataclass; its fields are sent in order."""
+
+    type: ClassVar[str]
+
+    def __init_subclass__(cls, type: str = "") -> None:
+        cls.type = type
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
-def _plain(kind: str, *names: str) -> Callable[..., str]:
-    """A function that writes the event with the values of these fields, in this order."""
-
-    def write(*values: Any) -> str:
-        return _frame(kind, **dict(zip(names, values, strict=True)))
-
-    return write
+Send: TypeAlias = Callable[[ServerEvent], Awaitable[None]]
 
 
-session_created = _plain("session.created", "session")
-session_updated = _plain("session.updated", "session")
-item_added = _plain("conversation.item.added", "item", "previous_item_id")
-item_done = _plain("conversation.item.done", "item", "previous_item_id")
-item_retrieved = _plain("conversation.item.retrieved", "item")
-item_deleted = _plain("conversation.item.deleted", "item_id")
-item_truncated = _plain("conversation.item.truncated", "item_id", "content_index", "audio_end_ms")
-audio_committed = _plain("input_audio_buffer.committed", "item_id", "previous_item_id")
-audio_cleared = _plain("input_audio_buffer.cleared")
-# Times count from the session's first audio. The start includes the prefix padding.
-speech_started = _plain("input_audio_buffer.speech_started", "item_id", "audio_start_ms")
-speech_stopped = _plain("input_audio_buffer.speech_stopped", "item_id", "audio_end_ms")
-# The idle timeout passed: no speech between these times.
-timeout_triggered = _plain(
-    "input_audio_buffer.timeout_triggered", "item_id", "audio_start_ms", "audio_end_ms"
-)
-response_created = _plain("response.created", "response")
-response_done = _plain("response.done", "response")
-output_item_added = _plain("response.output_item.added", "response_id", "output_index", "item")
-output_item_done = _plain("response.output_item.done", "response_id", "output_index", "item")
-_CALL = ("response_id", "item_id", "output_index", "call_id")  # where a function call is
-arguments_delta = _plain("response.function_call_arguments.delta", *_CALL, "delta")
-# `arguments` is the whole JSON text.
-arguments_done = _plain("response.function_call_arguments.done", *_CALL, "name", "arguments")
-_PART = ("response_id", "item_id", "output_index", "content_index")  # where a part of content is
-part_added = _plain("response.content_part.added", *_PART, "part")
-part_done = _plain("response.content_part.done", *_PART, "part")
-audio_delta = _plain("response.output_audio.delta", *_PART, "delta")  # base64
-audio_done = _plain("response.output_audio.done", *_PART)
-transcript_delta = _plain("response.output_audio_transcript.delta", *_PART, "delta")
-transcript_done = _plain("response.output_audio_transcript.done", *_PART, "transcript")
-text_delta = _plain("response.output_text.delta", *_PART, "delta")
-text_done = _plain("response.output_text.done", *_PART, "text")
+def as_wire(event: ServerEvent) -> dict[str, Any]:
+    """The JSON object of an event, with an id of its own."""
+    return {"type": event.type, "event_id": new_id("event"), **vars(event)}
 
 
-def transcription_delta(item_id: str, delta: str) -> str:
-    return _transcription("delta", item_id, delta=delta)
+def frame_of(event: ServerEvent) -> str:
+    """The text frame of an event."""
+    return json_text(as_wire(event))
 
 
-def transcription_completed(
-    item_id: str, transcript: str, seconds: float, *, logprobs: list[dict[str, Any]] | None = None
-) -> str:
-    """`seconds` is the length of the audio, by which transcription is charged."""
-    usage = {"type": "duration", "seconds": round(seconds, 3)}
-    return _transcription(
-        "completed", item_id, transcript=transcript, usage=usage, logprobs=logprobs
-    )
+class ErrorEvent(ServerEvent, type="error"):
+    """`event_id` in `error` is that of the client's event at fault, `param` the path of its
+    field."""
+
+    error: dict[str, Any]
 
 
-def transcription_segment(
-    item_id: str, text: str, speaker: str, start_s: float, end_s: float
-) -> str:
-    """What one speaker says of an item; times as of `speech_started`, in seconds."""
-    times = {"start": round(start_s, 3), "end": round(end_s, 3)}
-    return _transcription("segment", item_id, id=new_id("seg"), text=text, speaker=speaker, **times)
+class SessionCreated(ServerEvent, type="session.created"):
+    session: dict[str, Any]
 
 
-def transcription_failed(item_id: str, code: str, message: str) -> str:
-    # Without `param`: openai-agents-js takes no null here.
-    body = {"type": "server_error", "code": code, "message": message}
-    return _transcription("failed", item_id, error=body)
+class SessionUpdated(ServerEvent, type="session.updated"):
+    session: dict[str, Any]
 
 
-def rate_limits_updated(limit: int, remaining: int, reset_s: float) -> str:
+class ItemAdded(ServerEvent, type="conversation.item.added"):
+    item: WireItem
+    previous_item_id: str | None
+
+
+class ItemDone(ServerEvent, type="conversation.item.done"):
+    item: WireItem
+    previous_item_id: str | None
+
+
+class ItemRetrieved(ServerEvent, type="conversation.item.retrieved"):
+    item: WireItem
+
+
+class ItemDeleted(ServerEvent, type="conversation.item.deleted"):
+    item_id: str
+
+
+class ItemTruncated(ServerEvent, type="conversation.item.truncated"):
+    item_id: str
+    content_index: int
+    audio_end_ms: int
+
+
+class AudioCommitted(ServerEvent, type="input_audio_buffer.committed"):
+    item_id: str
+    previous_item_id: str | None
+
+
+class AudioCleared(ServerEvent, type="input_audio_buffer.cleared"):
+    pass
+
+
+class UserSpeechStarted(ServerEvent, type="input_audio_buffer.speech_started"):
+    """Times count from the session's first audio. The start includes the prefix padding."""
+
+    item_id: str
+    audio_start_ms: int
+
+
+class UserSpeechStopped(ServerEvent, type="input_audio_buffer.speech_stopped"):
+    item_id: str
+    audio_end_ms: int
+
+
+class IdleTimeoutTriggered(ServerEvent, type="input_audio_buffer.timeout_triggered"):
+    """The user said nothing between these times."""
+
+    item_id: str
+    audio_start_ms: int
+    audio_end_ms: int
+
+
+class TranscriptionEvent(ServerEvent):
+    """The place of an utterance: the only part of its item."""
+
+    item_id: str
+    content_index: int = 0
+
+
+class TranscriptionDelta(
+    TranscriptionEvent, type="conversation.item.input_audio_transcription.delta"
+):
+    delta: str
+
+
+class TranscriptionCompleted(
+    TranscriptionEvent, type="conversation.item.input_audio_transcription.completed"
+):
+    """`usage` has the length of the audio, by which transcription is charged."""
+
+    transcript: str
+    usage: dict[str, Any]
+    logprobs: list[dict[str, Any]] | None
+
+
+class TranscriptionSegment(
+    TranscriptionEvent, type="conversation.item.input_audio_transcription.segment"
+):
+    """A speaker's part of an item; times as of UserSpeechStarted, in seconds."""
+
+    id: str = field(default_factory=lambda: new_id("seg"), compare=False)
+    text: str
+    speaker: str
+    start: float
+    end: float
+
+
+class TranscriptionFailed(
+    TranscriptionEvent, type="conversation.item.input_audio_transcription.failed"
+):
+    """`error` has no `param`: openai-agents-js takes no null here."""
+
+    error: dict[str, str]
+
+
+class ResponseCreated(ServerEvent, type="response.created"):
+    response: dict[str, Any]
+
+
+class ResponseDone(ServerEvent, type="response.done"):
+    response: dict[str, Any]
+
+
+class OutputItemAdded(ServerEvent, type="response.output_item.added"):
+    response_id: str
+    output_index: int
+    item: WireItem
+
+
+class OutputItemDone(ServerEvent, type="response.output_item.done"):
+    response_id: str
+    output_index: int
+    item: WireItem
+
+
+class OutputEvent(ServerEvent):
+    """The place of an item in a response."""
+
+    response_id: str
+    item_id: str
+    output_index: int
+
+
+class CallEvent(OutputEvent):
+    """The place of a function call."""
+
+    call_id: str
+
+
+class ArgumentsDelta(CallEvent, type="response.function_call_arguments.delta"):
+    delta: str
+
+
+class ArgumentsDone(CallEvent, type="response.function_call_arguments.done"):
+    """`arguments` is the whole JSON text."""
+
+    name: str
+    arguments: str
+
+
+class PartEvent(OutputEvent):
+    """The place of a part of content: a message of the agent has only one."""
+
+    content_index: int = 0
+
+
+class PartAdded(PartEvent, type="response.content_part.added"):
+    part: dict[str, str]
+
+
+class PartDone(PartEvent, type="response.content_part.done"):
+    part: dict[str, str]
+
+
+class AudioDelta(PartEvent, type="response.output_audio.delta"):
+    delta: str  # base64
+
+
+class AudioDone(PartEvent, type="response.output_audio.done"):
+    pass
+
+
+class TranscriptDelta(PartEvent, type="response.output_audio_transcript.delta"):
+    delta: str
+
+
+class TranscriptDone(PartEvent, type="response.output_audio_transcript.done"):
+    transcript: str
+
+
+class TextDelta(PartEvent, type="response.output_text.delta"):
+    delta: str
+
+
+class TextDone(PartEvent, type="response.output_text.done"):
+    text: str
+
+
+class RateLimitsUpdated(ServerEvent, type="rate_limits.updated"):
     """What is left of the requests of the plan, until all are allowed again."""
-    left = {"limit": limit, "remaining": remaining, "reset_seconds": round(reset_s, 3)}
-    return _frame("rate_limits.updated", rate_limits=[{"name": "requests", **left}])
 
-
-def content_part(is_audio: bool, text: str) -> dict[str, str]:
-    """Of audio with its transcript. A part is `text` or `audio` in GA too, that of an item not."""
-    return {"type": "audio", "transcript": text} if is_audio else {"type": "text", "text": text}
-
-
-def _transcription(step: str, item_id: str, **fields: Any) -> str:
-    """Of the item's only part, as an utterance has."""
-    kind = f"conversation.item.input_audio_transcription.{step}"
-    return _frame(kind, item_id=item_id, content_index=0, **fields)
-
-
-def _frame(kind: str, **fields: Any) -> str:
-    return json_text({"type": kind, "event_id": new_id("event"), **fields})
+    rate_limits: list[dict[str, Any]]

@@ -1,30 +1,102 @@
-"""The user's turns in a Realtime session: from the events of live recognition to those of the
-dialect, to items, and to the decisions of when the agent speaks.
+"""The user's turns in a Realtime session: a pure machine from what is recognised to effects.
 
 While a response is in progress, heard or not yet, speech of the user only holds it: it is an
 interruption when words come that are neither a back-channel nor an echo, else the agent goes on.
 Work of the language model on a text that may still grow is thrown away, unpaid, when it does.
 """
 
-import asyncio
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from api.openai.realtime import server_events
-from api.openai.realtime.responses import ActiveResponse, Host
-from pipelines.agents.drafts import Draft
-from pipelines.agents.interruption import EXPECTED, Heard, interrupts, text_between
+from api.http.errors import to_api_error
+from api.openai.realtime import server_events as events
+from api.openai.realtime.server_events import ServerEvent, new_id
+from pipelines.agents.interruption import EXPECTED, Heard, interrupts
 from pipelines.agents.items import Item, Part
-from pipelines.stt.events import EagerTranscript, LiveTranscript
+from pipelines.stt.events import (
+    EagerTranscript,
+    FailedUtterance,
+    LiveEvent,
+    LiveSpeechStarted,
+    LiveSpeechStopped,
+    LiveTranscript,
+    SpeechResumed,
+)
 from pipelines.stt.formatting import separator_of
 
-ECHO_S = 8.0  # of the agent's own words that a microphone may repeat
 NEW_WORDS = 2  # that the language model reads ahead at once
 # Between interims. While they decide whether the user interrupts, the sooner the better; later they
 # only show the text, and each takes the cores for 0.1 s, which the text at the end would wait for.
-JUDGING_MS, SHOWING_MS = 300, 600
+JUDGING_MS = 300
+SHOWING_MS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class CommitItem:
+    """Adds an utterance to the conversation."""
+
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class SetTranscript:
+    """Gives an utterance of the conversation its text."""
+
+    item: Item
+    text: str
+    audio_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Cancels a response, and waits for its last event."""
+
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAhead:
+    """Has the language model read how a turn begins."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeginDraft:
+    """Begins the answer to a text that is not certain yet."""
+
+    turn_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropDraft:
+    """Discards the draft of a turn."""
+
+    turn_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Respond:
+    """Begins a response to the last item, with the draft of a turn if one fits."""
+
+    draft_of: str | None = None
+
+
+Effect: TypeAlias = (
+    ServerEvent
+    | CommitItem
+    | SetTranscript
+    | Interrupt
+    | ReadAhead
+    | BeginDraft
+    | DropDraft
+    | Respond
+)
+Effects: TypeAlias = Iterator[Effect]
 
 
 @dataclass(slots=True, eq=False)
@@ -33,107 +105,191 @@ class UserTurn:
 
     item_id: str
     start_ms: int
+    began_at: float  # by the clock of items
     is_announced: bool = False
     end_ms: int | None = None
     item: Item | None = None  # when it is committed
-    draft: Draft | None = None
-    holds: ActiveResponse | None = None  # until it is known whether this turn interrupts it
-    began_at: float = field(default_factory=time.monotonic)
+    draft: str | None = None  # the text that it answers
+    holds: str | None = None  # a response, until it is known whether this turn interrupts it
     shown: list[str] = field(default_factory=list)  # words that were sent as deltas
     last: list[str] = field(default_factory=list)  # words of the last interim
     words_read: int = 0  # by the language model
     parts: list[LiveTranscript] = field(default_factory=list)  # of a long one, which was cut
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class TurnOptions:
+    """How a session treats the user's turns."""
+
     creates_response: bool = True
     interrupts: bool = True
     transcribes: bool = False  # sends transcripts
     wants_logprobs: bool = False
+    is_manual: bool = False  # the client commits turns
     from_s: float = 0.0  # of the session, where times of transcripts begin
 
 
 class UserTurns:
-    """The turn in progress, and those that wait for their text. Called one event at a time."""
+    """The turn in progress, and those that wait for their text.
 
-    def __init__(self, host: Host, options: TurnOptions) -> None:
-        self.options = options
-        self._host = host
-        self.settled = asyncio.Event()  # no turn waits for its text
-        self.settled.set()
+    Each method returns what is to be done, in order; the machine does nothing itself.
+    """
+
+    def __init__(
+        self,
+        make_id: Callable[[str], str] = new_id,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.options = TurnOptions()
+        self._make_id = make_id
+        self._clock = clock
         self._turn: UserTurn | None = None
         self._ended: list[UserTurn] = []  # without their final text, in order
+        self._response_id: str | None = None  # in progress, in the conversation
 
-    async def started(self, start_ms: int) -> None:
-        self._turn = turn = UserTurn(server_events.new_id("item"), start_ms)
-        active = self._host.active
-        if active is not None and self.options.interrupts:
-            self._hold(turn, active)
-        else:
-            await self._announce(turn)
+    @property
+    def is_open(self) -> bool:
+        """Whether the user is speaking."""
+        return self._turn is not None
 
-    def response_began(self, active: ActiveResponse) -> None:
-        """To an earlier turn: held, if the user has spoken again already."""
+    @property
+    def holds_response(self) -> bool:
+        """Whether a turn holds the response in progress, so that nothing more of it is heard."""
+        turns = (*self._ended, *filter(None, (self._turn,)))
+        response_id = self._response_id
+        return response_id is not None and any(turn.holds == response_id for turn in turns)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no turn waits for its text."""
+        return not self._ended
+
+    def expected_sounds(self, language: str) -> str | None:
+        """What the user is likely to say, while it is not certain that the agent is interrupted."""
+        return EXPECTED.get(language) if self._is_judging else None
+
+    def interim_ms(self) -> int:
+        """Milliseconds between two hypotheses of the text, while the user speaks."""
+        return JUDGING_MS if self._is_judging else SHOWING_MS
+
+    def accept(self, event: LiveEvent, spoken: str = "") -> list[Effect]:
+        """Takes an event of the recognition; `spoken` are the last words of the agent."""
+        match event:
+            case LiveSpeechStarted():
+                effects = self._start(event)
+            case LiveSpeechStopped():
+                effects = self._stop(event)
+            case EagerTranscript():
+                effects = self._expect_end(event, spoken)
+            case SpeechResumed():
+                effects = self._resume()
+            case LiveTranscript():
+                effects = self._finish(event, spoken) if event.final else self._hear(event, spoken)
+            case FailedUtterance():
+                effects = self._fail(event)
+        return [*effects]
+
+    def commit(self) -> list[Effect]:
+        """Ends a turn that the client commits, in a session that does not detect them."""
+        turn = self._new_turn(start_ms=0)
+        turn.is_announced = True
+        self._ended.append(turn)
+        return [self._commit(turn)]
+
+    def clear(self) -> list[Effect]:
+        """Forgets the turn in progress."""
+        turn = self._turn
+        self._turn = None
+        return [*self._drop_draft(turn)] if turn is not None else []
+
+    def close(self) -> list[Effect]:
+        """Forgets all turns: the session ends, or listens in another way."""
+        drafts = [effect for turn in self._ended for effect in self._drop_draft(turn)]
+        self._ended.clear()
+        return [*drafts, *self.clear()]
+
+    def idle(self, start_ms: int, end_ms: int) -> list[Effect]:
+        """Takes the user's silence between two times for an empty turn."""
+        if self._turn is not None or self._ended or self._response_id is not None:
+            return []
+        item = Item(self._make_id("item"), "message", "user", [Part("input_audio")])
+        timeout = events.IdleTimeoutTriggered(
+            item_id=item.id, audio_start_ms=start_ms, audio_end_ms=end_ms
+        )
+        return [timeout, CommitItem(item), *([Respond()] if self.options.creates_response else ())]
+
+    def response_began(self, response_id: str, *, is_automatic: bool) -> None:
+        """Notes the response in progress. If the user has spoken again already, the turn holds one
+        that the client did not ask for."""
+        self._response_id = response_id
         turn = self._turn or (self._ended[-1] if self._ended else None)
-        if turn is not None and self.options.interrupts:
-            self._hold(turn, active)
+        if is_automatic and turn is not None and self.options.interrupts:
+            turn.holds = response_id
 
-    async def heard(self, interim: LiveTranscript) -> None:
-        """The beginning of its text, perhaps wrong."""
+    def response_ended(self, response_id: str) -> None:
+        """Notes the end of a response, in the conversation or not."""
+        if self._response_id == response_id:
+            self._response_id = None
+
+    @property
+    def _is_judging(self) -> bool:
+        turn = self._turn
+        if turn is None:
+            return False
+        response_id = self._response_id
+        return not turn.is_announced or (response_id is not None and turn.holds == response_id)
+
+    def _start(self, event: LiveSpeechStarted) -> Effects:
+        if self.options.is_manual:
+            return
+        self._turn = turn = self._new_turn(self._ms(event.starts_s))
+        if self._response_id is not None and self.options.interrupts:
+            turn.holds = self._response_id
+        else:
+            yield self._announce(turn)
+
+    def _stop(self, event: LiveSpeechStopped) -> Effects:
+        """The utterance has ended, perhaps before its text is known."""
+        turn = self._turn
+        if turn is None or self.options.is_manual:
+            return
+        self._turn = None
+        turn.end_ms = self._ms(event.at_s)
+        self._ended.append(turn)
+        if turn.is_announced:
+            yield from self._end(turn)
+
+    def _hear(self, interim: LiveTranscript, spoken: str) -> Effects:
+        """The beginning of the text, perhaps wrong."""
         turn = self._turn
         if turn is None:
             return
         heard = Heard(interim.text, interim.confidence, interim.duration_s, is_over=False)
-        await self._judge(turn, heard)
+        yield from self._judge(turn, heard, spoken)
         if not turn.is_announced:
             return
         if self.options.creates_response:
-            self._read_ahead(turn, interim.text)
+            yield from self._read_ahead(turn, interim.text)
         if self.options.transcribes:
-            await self._show(turn, interim.text)
+            yield from self._show(turn, interim.text)
 
-    async def stopped(self, end_ms: int) -> None:
-        """The utterance has ended, perhaps before its text is known."""
-        turn, self._turn = self._turn, None
-        if turn is None:
-            return
-        turn.end_ms = end_ms
-        self._ended.append(turn)
-        self.settled.clear()
-        if turn.is_announced:
-            await self._host.send(server_events.speech_stopped(turn.item_id, end_ms))
-            await self._commit(turn)
-
-    async def committed(self) -> None:
-        """The client ended a turn, in a session that does not detect them."""
-        turn = UserTurn(server_events.new_id("item"), 0, is_announced=True)
-        self._ended.append(turn)
-        self.settled.clear()
-        await self._commit(turn)
-
-    async def cleared(self) -> None:
-        """The client forgets the turn in progress."""
-        turn, self._turn = self._turn, None
-        if turn is not None:
-            await self._drop_draft(turn)
-        self._release()
-
-    async def likely_ended(self, eager: EagerTranscript) -> None:
+    def _expect_end(self, eager: EagerTranscript, spoken: str) -> Effects:
         """The text, if the user says no more."""
-        turn, text = self._turn, eager.text
-        if turn is None or not text:
+        turn = self._turn
+        if turn is None or not eager.text:
             return
-        await self._judge(turn, Heard(text, eager.confidence, eager.duration_s))
+        yield from self._judge(turn, Heard(eager.text, eager.confidence, eager.duration_s), spoken)
         if turn.is_announced and self.options.creates_response:
-            await self._drop_draft(turn)
-            turn.draft = self._host.begin_draft(text)
+            yield from self._drop_draft(turn)
+            if self._response_id is None:
+                turn.draft = eager.text
+                yield BeginDraft(turn.item_id, eager.text)
 
-    async def resumed(self) -> None:
+    def _resume(self) -> Effects:
         if self._turn is not None:
-            await self._drop_draft(self._turn)
+            yield from self._drop_draft(self._turn)
 
-    async def transcribed(self, final: LiveTranscript) -> None:
+    def _finish(self, final: LiveTranscript, spoken: str) -> Effects:
         """The text of the oldest turn, or of the first part of a long one."""
         turn = self._ended[0] if self._ended else self._turn
         if turn is None:
@@ -143,179 +299,124 @@ class UserTurns:
             return
         text = separator_of(final.language).join(part.text for part in turn.parts if part.text)
         speech_s = sum(part.duration_s for part in turn.parts)
-        await self._judge(turn, Heard(text, final.confidence, speech_s))
+        yield from self._judge(turn, Heard(text, final.confidence, speech_s), spoken)
         if turn.is_announced:
-            await self._finish(turn, text)
+            yield from self._transcribe(turn, text, speech_s)
         self._forget(turn)  # without words, or a back-channel, or an echo
-        self._release()
-        draft, turn.draft = turn.draft, None
         if turn.is_announced and text and self.options.creates_response:
-            if draft is not None and draft.text == text:
-                await self._host.respond(draft)
-                return
-            await self._host.respond()
-        if draft is not None:
-            await draft.discard()
+            is_answered = turn.draft == text
+            if is_answered:
+                turn.draft = None
+            yield Respond(turn.item_id if is_answered else None)
+        yield from self._drop_draft(turn)
 
-    async def failed(self, code: str, message: str) -> None:
+    def _fail(self, event: FailedUtterance) -> Effects:
         """The recogniser has no text for the oldest turn that ended."""
         if not self._ended:
             return
         turn = self._ended[0]
         self._forget(turn)
-        await self._drop_draft(turn)
-        self._release()
+        yield from self._drop_draft(turn)
         if turn.item is not None:
-            await self._host.send(server_events.transcription_failed(turn.item_id, code, message))
+            fault = to_api_error(event.error)
+            error = {"type": "server_error", "code": fault.code, "message": fault.message}
+            yield events.TranscriptionFailed(item_id=turn.item_id, error=error)
 
-    async def close(self) -> None:
-        """The session ends, or listens in another way."""
-        for turn in self._ended:
-            await self._drop_draft(turn)
-        self._ended.clear()
-        self.settled.set()
-        await self.cleared()
-
-    def expected_sounds(self, language: str) -> str | None:
-        """What the user is likely to say, while it is not certain that the agent is interrupted."""
-        return EXPECTED.get(language) if self._is_judging else None
-
-    def interim_ms(self) -> int:
-        """Between two hypotheses of the text, while the user speaks."""
-        return JUDGING_MS if self._is_judging else SHOWING_MS
-
-    @property
-    def _is_judging(self) -> bool:
-        turn, active = self._turn, self._host.active
-        if turn is None:
-            return False
-        return not turn.is_announced or (active is not None and turn.holds is active)
-
-    async def _judge(self, turn: UserTurn, heard: Heard) -> None:
+    def _judge(self, turn: UserTurn, heard: Heard, spoken: str) -> Effects:
         """Interrupts the agent when the speech does."""
-        active = self._host.active
-        if turn.is_announced and (active is None or turn.holds is not active):
+        response_id = self._response_id
+        if turn.is_announced and (response_id is None or turn.holds != response_id):
             return
-        if active is None:
+        if response_id is None:
             if heard.text:
-                await self._announce(turn)  # the agent has ended meanwhile
-        elif interrupts(heard, _last_words(active)):
+                yield self._announce(turn)  # the agent has ended meanwhile
+        elif interrupts(heard, spoken):
             if not turn.is_announced:
-                await self._announce(turn)
-            active.cancel("turn_detected")
-            await active.is_done.wait()
+                yield self._announce(turn)
+            self._response_id = None
+            yield Interrupt(response_id)
 
-    async def _announce(self, turn: UserTurn) -> None:
+    def _announce(self, turn: UserTurn) -> Effect:
         turn.is_announced = True
-        await self._host.send(server_events.speech_started(turn.item_id, turn.start_ms))
+        return events.UserSpeechStarted(item_id=turn.item_id, audio_start_ms=turn.start_ms)
 
-    async def _commit(self, turn: UserTurn) -> None:
-        parts, began_at = [Part("input_audio")], turn.began_at
-        turn.item = Item(turn.item_id, "message", "user", parts, began_at=began_at)
-        await self._host.commit(turn.item)
+    def _end(self, turn: UserTurn) -> Effects:
+        if turn.end_ms is not None:
+            yield events.UserSpeechStopped(item_id=turn.item_id, audio_end_ms=turn.end_ms)
+        yield self._commit(turn)
 
-    def _read_ahead(self, turn: UserTurn, text: str) -> None:
+    def _commit(self, turn: UserTurn) -> Effect:
+        parts = [Part("input_audio")]
+        turn.item = Item(turn.item_id, "message", "user", parts, began_at=turn.began_at)
+        return CommitItem(turn.item)
+
+    def _read_ahead(self, turn: UserTurn, text: str) -> Effects:
         """Lets the language model read the words before the last, which may be cut off."""
         words = text.split()[:-1]
         if len(words) >= turn.words_read + NEW_WORDS:
             turn.words_read = len(words)
-            self._host.read_ahead(" ".join(words))
+            if self._response_id is None:
+                yield ReadAhead(" ".join(words))
 
-    async def _show(self, turn: UserTurn, text: str) -> None:
+    def _show(self, turn: UserTurn, text: str) -> Effects:
         """Sends the words that two interims agree on, without the last: text that was sent is never
         taken back (LocalAgreement-2, Liu et al. 2020)."""
-        words, before = text.split(), turn.last
+        words = text.split()
+        before = turn.last
         turn.last = words
         agreed = 0
         while agreed < min(len(words), len(before)) and words[agreed] == before[agreed]:
             agreed += 1
         stable = words[: min(agreed, len(words) - 1)]
         if len(stable) > len(turn.shown) and stable[: len(turn.shown)] == turn.shown:
-            new = stable[len(turn.shown) :]
-            delta = (" " if turn.shown else "") + " ".join(new)
+            delta = (" " if turn.shown else "") + " ".join(stable[len(turn.shown) :])
             turn.shown = stable
-            await self._host.send(server_events.transcription_delta(turn.item_id, delta))
+            yield events.TranscriptionDelta(item_id=turn.item_id, delta=delta)
 
-    async def _finish(self, turn: UserTurn, text: str) -> None:
+    def _transcribe(self, turn: UserTurn, text: str, seconds: float) -> Effects:
         """Adds the text to the item, and sends it."""
         if turn.item is None:  # announced only now
-            if turn.end_ms is not None:
-                await self._host.send(server_events.speech_stopped(turn.item_id, turn.end_ms))
-            await self._commit(turn)
+            yield from self._end(turn)
         assert turn.item is not None
-        seconds = sum(part.duration_s for part in turn.parts)
-        turn.item.parts[0].text = text
-        turn.item.parts[0].audio_ms = round(seconds * 1000)
+        yield SetTranscript(turn.item, text, round(seconds * 1000))
         if not self.options.transcribes:
             return
         shown = " ".join(turn.shown)
         if text.startswith(shown) and text != shown:
-            rest = text[len(shown) :]
-            await self._host.send(server_events.transcription_delta(turn.item_id, rest))
+            yield events.TranscriptionDelta(item_id=turn.item_id, delta=text[len(shown) :])
         for utterance in (utterance for part in turn.parts for utterance in part.turns):
-            await self._host.send(
-                server_events.transcription_segment(
-                    turn.item_id,
-                    text=utterance.text,
-                    speaker=utterance.speaker,
-                    start_s=utterance.start + self.options.from_s,
-                    end_s=utterance.end + self.options.from_s,
-                )
+            yield events.TranscriptionSegment(
+                item_id=turn.item_id,
+                text=utterance.text,
+                speaker=utterance.speaker,
+                start=round(utterance.start + self.options.from_s, 3),
+                end=round(utterance.end + self.options.from_s, 3),
             )
-        logprobs = _logprobs(turn.parts) if self.options.wants_logprobs else None
-        await self._host.send(
-            server_events.transcription_completed(turn.item_id, text, seconds, logprobs=logprobs)
+        yield events.TranscriptionCompleted(
+            item_id=turn.item_id,
+            transcript=text,
+            usage={"type": "duration", "seconds": round(seconds, 3)},
+            logprobs=_logprobs(turn.parts) if self.options.wants_logprobs else None,
         )
+
+    def _new_turn(self, start_ms: int) -> UserTurn:
+        return UserTurn(self._make_id("item"), start_ms, began_at=self._clock())
 
     def _forget(self, turn: UserTurn) -> None:
         if turn in self._ended:
             self._ended.remove(turn)
-        if not self._ended:
-            self.settled.set()
 
-    async def _drop_draft(self, turn: UserTurn) -> None:
-        draft, turn.draft = turn.draft, None
-        if draft is not None:
-            await draft.discard()
+    def _drop_draft(self, turn: UserTurn) -> Effects:
+        if turn.draft is not None:
+            turn.draft = None
+            yield DropDraft(turn.item_id)
 
-    def _hold(self, turn: UserTurn, active: ActiveResponse) -> None:
-        turn.holds = active
-        active.playback.hold()
-
-    def _release(self) -> None:
-        """Lets the agent go on, unless another turn holds it."""
-        active = self._host.active
-        turns = (*self._ended, *filter(None, (self._turn,)))
-        if active is not None and all(turn.holds is not active for turn in turns):
-            active.playback.resume()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the user is speaking."""
-        return self._turn is not None
-
-    async def idle(self, start_ms: int, end_ms: int) -> None:
-        """The user was silent between two times: an empty item, and a response."""
-        if self._turn is not None or self._ended or self._host.active is not None:
-            return
-        item = Item(server_events.new_id("item"), "message", "user", [Part("input_audio")])
-        await self._host.send(server_events.timeout_triggered(item.id, start_ms, end_ms))
-        await self._host.commit(item)
-        if self.options.creates_response:
-            await self._host.respond()
-
-
-def _last_words(active: ActiveResponse) -> str:
-    """What the agent said in the last seconds."""
-    if active.spoken is None:
-        return ""
-    until_s = active.playback.sent_s
-    words = ((word.word, word.start_s, word.end_s) for word in active.spoken.words)
-    return text_between(words, until_s - ECHO_S, until_s) or active.spoken.text[-200:]
+    def _ms(self, at_s: float) -> int:
+        return round((self.options.from_s + at_s) * 1000)
 
 
 def _logprobs(parts: Iterable[LiveTranscript]) -> list[dict[str, object]]:
-    """Of words, in place of tokens: the recogniser's probability of each."""
+    """The recogniser's probability of each word, in place of tokens."""
     return [
         {
             "token": word.word,

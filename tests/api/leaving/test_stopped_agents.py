@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import ClientConnection
 
-from api.openai.realtime import conversation
+from api.openai.realtime import agent as module
 from deployments.gateway.wyoming import WyomingListener
 from pipelines.agents.response import INSTRUCTIONS
 from tests.api.leaving.stopped import RATE, Client, StoppedSite, audio_bytes
@@ -76,7 +76,7 @@ async def test_cut_answers_of_agents_cost_the_text_that_was_sent(
 async def test_a_cut_call_costs_the_text_of_its_speech(
     stopped: StoppedSite, working: list[asyncio.Task[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "OPENING", ANSWER)
+    monkeypatch.setattr(module, "OPENING", ANSWER)
     parameters = {"speaks_first": "true", "instructions": "Greet.", "model": "svc/echo"}
     start = {"event": "start", "start": {"streamSid": "MZ0", "customParameters": parameters}}
     work = stopped.session("/telephony/twilio", messages(start))

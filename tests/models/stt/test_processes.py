@@ -3,6 +3,8 @@
 import gc
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +23,7 @@ from models.stt.whisper.processes import WhisperProcesses
 from models.weights.store import WeightStore
 from telemetry import metrics
 from tests.patience import PATIENCE_S
-from tests.processes import children
+from tests.processes import children, command_of
 
 pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="reads the processes of Linux")
 
@@ -152,6 +154,30 @@ def test_processes_end_with_the_engine_that_uses_them(folder: Path) -> None:
     del processes
     gc.collect()
     assert programs() == others
+
+
+OWNER = """
+import sys, time
+import numpy as np
+from models.stt.whisper.processes import WhisperProcesses
+
+processes = WhisperProcesses({"model_path": sys.argv[1], "compute_type": "int8"}, 1)
+print("loaded", flush=True)
+processes.generate(
+    np.zeros((1, 1500, 512), np.float32), [[50258]], is_wanted=lambda: True,
+    beam_size=5, max_length=448, suppress_tokens=[50257],
+)
+"""
+
+
+def test_processes_end_when_the_service_is_killed(folder: Path) -> None:
+    command = [sys.executable, "-c", OWNER, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "loaded\n"
+        [program] = children(owner.pid)
+        owner.kill()
+    wait_until(lambda: not command_of(program))
 
 
 def test_of_a_batch_only_the_texts_that_nobody_waits_for_are_missing(

@@ -52,11 +52,12 @@ async def test_prompts_are_read_ahead_one_at_a_time_and_before_the_draft(
     drafts = Drafts(pipeline, any_number)
     drafts.read_ahead(saying("I would"))
     drafts.read_ahead(saying("I would like"))
-    draft = drafts.begin("I would like tea.", saying("I would like tea."))
+    drafts.begin("turn", saying("I would like tea."))
     await asyncio.sleep(0.05)
     assert [one.messages[-1].content for one in model.asked] == ["I would"]
     model.gate.set()
-    completion = await draft.take()
+    completion = await drafts.take("turn")
+    assert completion is not None
     assert [one.messages[-1].content for one in model.asked] == ["I would", "I would like tea."]
     assert all(one.is_speculative for one in model.asked)
     assert [(one.reads_only, one.sampling.max_tokens) for one in model.asked] == [
@@ -64,7 +65,7 @@ async def test_prompts_are_read_ahead_one_at_a_time_and_before_the_draft(
         (False, None),
     ]
     text = "".join([delta.text async for delta in completion.deltas()])
-    await draft.discard()  # it was taken, and is no draft any more
+    await drafts.discard("turn")  # it was taken, and is no draft any more
     await drafts.close()
     assert text == "good day" and model.closed == 2
     assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "capture"]
@@ -77,15 +78,15 @@ async def test_a_draft_is_thrown_away_unpaid_and_what_is_read_ends_with_the_sess
     pipeline = pipeline_of(model)
     drafts = Drafts(pipeline, any_number)
     model.gate.set()
-    draft = drafts.begin("tea", saying("tea"))
-    await draft.completion
-    await draft.discard()
+    drafts.begin("tea", saying("tea"))
+    await asyncio.sleep(0.05)
+    await drafts.discard("tea")
     model.gate.clear()
     drafts.read_ahead(saying("coffee"))
-    late = drafts.begin("coffee", saying("coffee"))
+    drafts.begin("coffee", saying("coffee"))
     await asyncio.sleep(0)
     await drafts.close()
-    await late.discard()
+    assert await drafts.take("coffee") is None
     assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "release"]
 
 
@@ -101,7 +102,9 @@ async def test_a_prompt_that_cannot_be_read_ahead_delays_no_draft(pipeline_of: M
 
     drafts = Drafts(pipeline_of(Busy(["fine"])), any_number)
     drafts.read_ahead(saying("tea"))
-    completion = await drafts.begin("tea, please", saying("tea, please")).take()
+    drafts.begin("turn", saying("tea, please"))
+    completion = await drafts.take("turn")
+    assert completion is not None
     assert "".join([delta.text async for delta in completion.deltas()]) == "fine"
     await drafts.close()
 

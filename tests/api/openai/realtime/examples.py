@@ -1,10 +1,12 @@
 """One of every event of the server, and updates of sessions."""
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from api.openai.realtime import server_events as events
+from api.openai.realtime.faults import RealtimeFault
 from api.openai.realtime.items import to_wire
 from api.openai.realtime.responses import RealtimeResponse, RealtimeUsage
 from api.openai.realtime.session_object import RealtimeSession, TranscriptionSession, merged
@@ -70,48 +72,71 @@ def ended_responses() -> list[RealtimeResponse]:
     return [completed, cancelled, cut, failed]
 
 
-_PART = ("resp_1", 'item_"2', 0, 1)
-_CALL = ("resp_1", "item_4", 1, "call_1")
+_PART: dict[str, Any] = {
+    "response_id": "resp_1",
+    "item_id": 'item_"2',
+    "output_index": 0,
+    "content_index": 1,
+}
+_CALL: dict[str, Any] = {
+    "response_id": "resp_1",
+    "item_id": "item_4",
+    "output_index": 1,
+    "call_id": "call_1",
+}
+_UTTERANCE: dict[str, Any] = {"item_id": "item_1"}
+_TIMED = events.TranscriptionCompleted(
+    **_UTTERANCE,
+    transcript="Hello.",
+    usage={"type": "duration", "seconds": 1.25},
+    logprobs=[{"token": "a", "bytes": [97], "logprob": -0.1}],
+)
+_LEFT = {"name": "requests", "limit": 100, "remaining": 50, "reset_seconds": 1.5}
 
-FRAMES: list[str] = [
-    events.error("no", code="invalid_value", param="session.tools[0].name", event_id="e"),
-    events.error("no", kind="server_error"),
-    events.session_created(SESSION.as_json()),
-    events.session_created(RealtimeSession(id="sess_3").as_json()),
-    events.session_updated(TRANSCRIPTION.as_json()),
-    *(events.item_added(item, "item_0") for item in (SPOKEN, ANSWER, SYSTEM, CALL, OUTPUT)),
-    events.item_done(SPOKEN, None),
-    events.item_retrieved(SPOKEN),
-    events.item_deleted("item_1"),
-    events.item_truncated("item_2", 0, 1500),
-    events.transcription_delta("item_1", "Hel"),
-    events.transcription_completed("item_1", "Hello.", 1.25),
-    events.transcription_completed(
-        "item_1", "Hello.", 1.25, logprobs=[{"token": "a", "bytes": [97], "logprob": -0.1}]
+EVENTS: list[events.ServerEvent] = [
+    RealtimeFault("invalid_value", "no", param="session.tools[0].name", event_id="e").error,
+    RealtimeFault(None, "no", kind="server_error").error,
+    events.SessionCreated(session=SESSION.as_json()),
+    events.SessionCreated(session=RealtimeSession(id="sess_3").as_json()),
+    events.SessionUpdated(session=TRANSCRIPTION.as_json()),
+    *(
+        events.ItemAdded(item=item, previous_item_id="item_0")
+        for item in (SPOKEN, ANSWER, SYSTEM, CALL, OUTPUT)
     ),
-    events.transcription_segment("item_1", "Hello.", "A", 0.12, 1.37),
-    events.transcription_failed("item_1", "overloaded", "try again"),
-    events.audio_committed("item_1", None),
-    events.audio_cleared(),
-    events.speech_started("item_1", 120),
-    events.speech_stopped("item_1", 1370),
-    events.timeout_triggered("item_1", 1370, 7370),
-    events.response_created(response().as_json()),
-    *(events.response_done(one.as_json()) for one in ended_responses()),
-    events.output_item_added("resp_1", 0, ANSWER),
-    events.output_item_done("resp_1", 1, CALL),
-    events.part_added(*_PART, events.content_part(True, "")),
-    events.part_done(*_PART, events.content_part(False, "Hi.")),
-    events.audio_delta(*_PART, "AAECAw=="),
-    events.audio_done(*_PART),
-    events.transcript_delta(*_PART, '"Hé'),
-    events.transcript_done(*_PART, '"Hé!"'),
-    events.text_delta(*_PART, "\n"),
-    events.text_done(*_PART, "\n!"),
-    events.arguments_delta(*_CALL, '{"a"'),
-    events.arguments_done(*_CALL, "add", '{"a":1}'),
-    events.rate_limits_updated(100, 50, 1.5),
+    events.ItemDone(item=SPOKEN, previous_item_id=None),
+    events.ItemRetrieved(item=SPOKEN),
+    events.ItemDeleted(item_id="item_1"),
+    events.ItemTruncated(item_id="item_2", content_index=0, audio_end_ms=1500),
+    events.TranscriptionDelta(**_UTTERANCE, delta="Hel"),
+    replace(_TIMED, logprobs=None),
+    _TIMED,
+    events.TranscriptionSegment(**_UTTERANCE, text="Hello.", speaker="A", start=0.12, end=1.37),
+    events.TranscriptionFailed(
+        **_UTTERANCE,
+        error={"type": "server_error", "code": "overloaded", "message": "try again"},
+    ),
+    events.AudioCommitted(item_id="item_1", previous_item_id=None),
+    events.AudioCleared(),
+    events.UserSpeechStarted(item_id="item_1", audio_start_ms=120),
+    events.UserSpeechStopped(item_id="item_1", audio_end_ms=1370),
+    events.IdleTimeoutTriggered(item_id="item_1", audio_start_ms=1370, audio_end_ms=7370),
+    events.ResponseCreated(response=response().as_json()),
+    *(events.ResponseDone(response=ended.as_json()) for ended in ended_responses()),
+    events.OutputItemAdded(response_id="resp_1", output_index=0, item=ANSWER),
+    events.OutputItemDone(response_id="resp_1", output_index=1, item=CALL),
+    events.PartAdded(**_PART, part={"type": "audio", "transcript": ""}),
+    events.PartDone(**_PART, part={"type": "text", "text": "Hi."}),
+    events.AudioDelta(**_PART, delta="AAECAw=="),
+    events.AudioDone(**_PART),
+    events.TranscriptDelta(**_PART, delta='"Hé'),
+    events.TranscriptDone(**_PART, transcript='"Hé!"'),
+    events.TextDelta(**_PART, delta="\n"),
+    events.TextDone(**_PART, text="\n!"),
+    events.ArgumentsDelta(**_CALL, delta='{"a"'),
+    events.ArgumentsDone(**_CALL, name="add", arguments='{"a":1}'),
+    events.RateLimitsUpdated(rate_limits=[_LEFT]),
 ]
+FRAMES = [events.frame_of(event) for event in EVENTS]
 
 JUNK: st.SearchStrategy[Any] = st.recursive(
     st.none()

@@ -1,0 +1,192 @@
+"""The agent of a Realtime session: the model, the voice and the prompts of its answers."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+
+from api.openai.names import DEFAULT_AGENT
+from api.openai.realtime.client_secrets import VOICE_FIELD
+from api.openai.realtime.server_events import new_id
+from api.openai.realtime.session_object import RealtimeSession, Session
+from api.services import Services
+from api.sockets.kernel.session import SocketSession
+from configs.schema.voices import Tier
+from models.llm.base import ChatMessage, GenerationRequest
+from pipelines.agents.drafts import Drafts
+from pipelines.agents.held_speech import AgentVoice, hold_speech
+from pipelines.agents.items import ConversationItems, Item, Part, as_messages, split_turn
+from pipelines.agents.response import INSTRUCTIONS
+from pipelines.agents.session_record import SessionRecord
+from pipelines.audio.encode.formats import EncoderFormat, open_encoder
+from pipelines.chat.pipeline import ChatRequest, Completion
+from pipelines.limits.limits import RateWindow
+from pipelines.tts.reading import SpeechRequest
+from pipelines.tts.session import SpeechStream
+from pipelines.tts.voices import AvailableVoice
+
+OPENING = "Hello."  # of a user who has said nothing yet, where the agent speaks first
+ENCODERS: dict[str, EncoderFormat] = {
+    "audio/pcm": "pcm",
+    "audio/pcmu": "mulaw",
+    "audio/pcma": "alaw",
+}
+
+
+class Agent:
+    """Answers as the session says; in one of type `transcription` it only keeps the session."""
+
+    def __init__(
+        self,
+        socket: SocketSession,
+        services: Services,
+        session: Session,
+        items: ConversationItems,
+    ) -> None:
+        self.session = session
+        self.conversation_id = new_id("conv")
+        self.has_spoken = False  # the voice is frozen
+        self._socket = socket
+        self._services = services
+        self._items = items
+        self._chat_model = ""  # id
+        self._tier: Tier | None = None  # of the voice
+        self._language: str | None = None  # of the last instructions, if none was named
+        principal = socket.principal
+        limits = services.platform.request_limits
+        self.drafts = Drafts(services.chat.completions, partial(limits.count_prompts, principal))
+        # A client secret saves chats only where its maker says so, and a browser token none.
+        is_granted = principal.secret is None or (socket.secret_session or {}).get("save_chat")
+        self.record = SessionRecord(
+            services.chat.history,
+            services.platform.webhooks.events,
+            principal.workspace_id,
+            is_granted is True and principal.retention != "zero",
+            partial(limits.count_event, principal),
+        )
+
+    async def open(self) -> None:
+        """Chooses the model. Raises ApiError, EngineError, PipelineError or DatabaseError."""
+        if isinstance(self.session, RealtimeSession):
+            names = self._services.speech.openai
+            model = self.session.model or DEFAULT_AGENT
+            self._chat_model, self._tier = await names.agent_model(model)
+            await self.check(self.session)
+            self.record.begin(self.session.id, self._chat_model)
+
+    async def check(self, changed: Session) -> None:
+        """Prepares a session that is to be this one's: an unknown voice is refused here, not in
+        each response. Raises as `open`."""
+        if isinstance(changed, RealtimeSession):
+            await self._voice_of(changed)
+            changed.chat_id = await self.record.save_chat(bool(changed.save_chat))
+
+    async def count_request(self) -> RateWindow:
+        """Counts a response as a request of the plan."""
+        return await self._services.platform.request_limits.hit(self._socket.principal)
+
+    async def warm_up(self) -> None:
+        """Has the model read the instructions and tools, so that the first answer begins sooner."""
+        session = self.session
+        if isinstance(session, RealtimeSession) and (session.instructions or session.tools):
+            await self.drafts.warm_up(self._request(session, self._items))
+
+    def read_ahead(self, text: str) -> None:
+        """Has the model read how a turn of the user begins."""
+        if isinstance(self.session, RealtimeSession):
+            self.drafts.read_ahead(self._expected_request(self.session, text))
+
+    def begin_draft(self, turn_id: str, text: str) -> None:
+        """Begins the answer to a text of the user that is not certain yet."""
+        if isinstance(self.session, RealtimeSession):
+            self.drafts.begin(turn_id, self._expected_request(self.session, text))
+
+    async def answer(self, view: RealtimeSession, items: Iterable[Item] | None) -> Completion:
+        """Begins the answer to the conversation, or to `items` in its place. Raises as `open`."""
+        request = self._request(view, self._items if items is None else items)
+        return await self._services.chat.completions.start(request)
+
+    @asynccontextmanager
+    async def open_voice(self, view: RealtimeSession) -> AsyncIterator[AgentVoice]:
+        """Holds the price of an answer, and speaks it. Raises as `open`."""
+        output = view.audio.output
+        voice = await self._voice_of(view)
+        workspace_id = self._socket.principal.workspace_id
+        synthesis = self._services.speech.synthesis
+        async with hold_speech(synthesis, workspace_id, self._socket.payer) as held:
+            encoder = ENCODERS[output.format.type]
+            stream = SpeechStream(
+                synthesis=held,
+                workspace_id=workspace_id,
+                voice=voice,
+                style=SpeechRequest(
+                    text="",
+                    speed=output.speed,
+                    timings=True,
+                    takes_ssml=False,
+                    pronunciations=output.pronunciations,
+                ),
+                make_encoder=partial(open_encoder, encoder, output.format.rate),
+                operation=held.payer,
+            )
+            yield AgentVoice(stream, held)
+
+    def _expected_request(self, session: RealtimeSession, text: str) -> ChatRequest:
+        """The request if the user says that text, and the agent answers."""
+        speech = Item("", "message", "user", [Part("input_audio", text)])
+        return self._request(session, (*self._items, speech))
+
+    def _request(self, view: RealtimeSession, items: Iterable[Item]) -> ChatRequest:
+        messages = as_messages(items)
+        given = view.instructions or (INSTRUCTIONS if view.speaks else "")
+        instructions = [given, *(m.content for m in messages if m.role == "system")]
+        history, turn = split_turn([m for m in messages if m.role != "system"])
+        if view.truncation.type == "disabled":
+            turn = (*history, *turn)
+            history = ()
+        turn = turn or (ChatMessage("user", OPENING),)  # templates begin with a user
+        if system := "\n\n".join(filter(None, instructions)):
+            turn = (ChatMessage("system", system), *turn)
+        generation = GenerationRequest(
+            messages=turn,
+            sampling=view.sampling(),
+            tools=tuple(tool.to_openai() for tool in view.tools),
+            template_kwargs={"names_maker": system == INSTRUCTIONS},
+            tool_choice=view.choice(),
+            called_tool=view.called_tool(),
+            parallel_tool_calls=view.parallel_tool_calls is not False,
+            cache_key=self.conversation_id,
+            is_spoken=view.speaks,
+        )
+        return ChatRequest(
+            self._socket.principal.workspace_id,
+            generation,
+            self._chat_model,
+            save_chat=False,
+            operation=self._socket.payer,
+            history=history,
+            retention=view.truncation.as_retention(),
+        )
+
+    async def _voice_of(self, view: RealtimeSession) -> AvailableVoice:
+        """Raises as `open`."""
+        speech = self._services.speech
+        directory = speech.synthesis.pipeline.directory
+        workspace_id = self._socket.principal.workspace_id
+        transcription = view.audio.input.transcription
+        language = transcription.language if transcription is not None else None
+        if language is None:
+            language = await directory.language_of(
+                view.instructions, workspace_id, expected=self._language
+            )
+            self._language = language
+        voice_id = await speech.openai.choose_voice(
+            view.audio.output.voice,
+            tier=self._tier,
+            text=view.instructions,
+            workspace_id=workspace_id,
+            language=language,
+            field=VOICE_FIELD,
+        )
+        if voice_id is not None:
+            return await directory.find_named(voice_id, workspace_id)
+        return directory.default(language, await directory.voices())
