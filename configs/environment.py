@@ -33,11 +33,6 @@ class SettingsError(ValueError):
     """A setting is invalid. The message is for the operator and contains no secret."""
 
 
-def program_name(module: str) -> str:
-    """Returns the program's name as the user called it: `antiphon COMMAND`, or as a module."""
-    return sys.argv[0] if sys.argv[0].startswith("antiphon") else f"python -m {module}"
-
-
 def port(name: str, default: int) -> int:
     """Reads a TCP port. Raises SettingsError, as all functions here do."""
     text = os.environ.get(name) or str(default)

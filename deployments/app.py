@@ -10,13 +10,13 @@ from ray import serve
 from ray.serve import Application
 
 from configs.schema.serve import GatewayArgs, ModelsArgs, WorkerArgs
+from deployments.gateway.model_index import ModelIndex
 from deployments.gateway.replica import Gateway
 from deployments.gateway.wyoming import Wyoming
-from deployments.model_index import ModelIndex
+from deployments.leased_work.worker import Worker
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.stt import STTDeployment
 from deployments.replicas.tts import TTSDeployment
-from deployments.worker import Worker
 
 
 def build_models(args: ModelsArgs) -> Application:

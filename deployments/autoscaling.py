@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from deployments.compat import route_to_replicas_that_swap
+from deployments.cluster.compat import route_to_replicas_that_swap
 from telemetry import metrics
 
 if "ray.serve._private.deployment_state" in sys.modules:  # in Serve's controller

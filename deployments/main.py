@@ -1,6 +1,5 @@
 """Starts a Ray cluster and the applications of `serve_config.yaml`; creates a first API key."""
 
-import argparse
 import asyncio
 import os
 import signal
@@ -11,30 +10,29 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+import click
 from yaml import YAMLError
 
-from configs.environment import (
-    check_ports,
-    cluster_address,
-    listens_everywhere,
-    program_name,
-)
+from configs.environment import check_ports, cluster_address, listens_everywhere
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
 from configs.schema.serve import AUTO, DefaultChatConfig, ModelUserConfig
 from configs.settings import BRAND, Settings, chat_model, load_settings
 from db.billing.ledger import discrepancies
 from db.errors import DatabaseError, DatabaseUnavailable
-from deployments import cluster
-from deployments.agreement import check_secrets, check_wyoming_key, open_database
-from deployments.cluster import ask, first_stage, first_voice, local_url, model_names, readyz
-from deployments.compat import untested_versions
-from deployments.config_check import application_problems, option_problems
+from deployments.cluster import node, serve_api
+from deployments.cluster.compat import untested_versions
+from deployments.cluster.readiness import ask, local_url, readyz
+from deployments.cluster.shared_stores import check_secrets, check_wyoming_key, open_database
 from deployments.default_chat.arrival import ChatArrival
 from deployments.default_chat.choice import resolved
+from deployments.rollout import serve_config
+from deployments.rollout.check import application_problems, option_problems
+from deployments.rollout.serve_config import first_stage, first_voice, model_names
 from models.errors import EngineError
 from models.memory import give_back
 from models.registry import CHAT
+from models.weights.__main__ import fetch_weights
 from pipelines.accounts.service import Accounts
 from telemetry.tracing import start_tracing
 
@@ -43,18 +41,54 @@ AGAIN_S = 5  # after a signal, in which `stop` has begun unless its interrupt wa
 GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
 
 
-def main() -> None:
-    interrupt_on_signals()
-    parser = argparse.ArgumentParser(prog=program_name("deployments.main"), description=__doc__)
-    parser.add_argument("--config", type=Path, default=CONFIGS_DIR / "serve_config.yaml")
-    parser.add_argument("--num-cpus", type=int, help="CPU cores for Ray; all by default")
-    arguments = parser.parse_args()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    default=CONFIGS_DIR / "serve_config.yaml",
+    help="Configuration of the service. Default: serve_config.yaml.",
+)
+@click.option("--num-cpus", type=int, help="CPU cores for Ray. Default: all.")
+def main(config: Path, num_cpus: int | None) -> NoReturn:
+    """Start the service on this machine: a Ray cluster and the applications of a configuration.
+
+    The first start creates an API key, which is printed once. Ctrl-C stops the service.
+    """
+    run_and_exit(config, num_cpus)
+
+
+@click.command(params=main.params, help=main.help)
+def serve(config: Path, num_cpus: int | None) -> NoReturn:
+    if status := fetch_weights():
+        sys.exit(status)
+    run_and_exit(config, num_cpus)
+
+
+def run_and_exit(config: Path, num_cpus: int | None) -> NoReturn:
+    """Exit without the interpreter's shutdown, where Ray's libraries take 2 s to clean up."""
+    code: int | str | None = 0
     try:
-        config = cluster.read_config(arguments.config)
+        run(config, num_cpus)
+    except KeyboardInterrupt:  # before anything was started
+        pass
+    except SystemExit as end:
+        code = end.code
+        if isinstance(code, str):  # as the interpreter would do
+            click.echo(code, err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else bool(code))
+
+
+def run(config_file: Path, num_cpus: int | None) -> None:
+    """Start the service, and stop it at a signal. Raises UsageError for a wrong configuration."""
+    interrupt_on_signals()
+    try:
+        config = serve_config.read_config(config_file)
         if problems := application_problems(config):
             raise ValueError("\n".join(problems))
     except ValueError as error:
-        parser.error(f"--config: {error}")
+        raise click.UsageError(f"--config: {error}") from None
     started = time.monotonic()
     arrival: ChatArrival | None = None
     try:
@@ -63,10 +97,10 @@ def main() -> None:
         start_tracing()  # or says what is wrong
         with suppress(DatabaseUnavailable):  # which `prepare_database` explains
             asyncio.run(check_secrets(settings))
-        cluster.prepare_environment(settings)
-        cluster.keep_private(settings.data_dir)
+        node.prepare_environment(settings)
+        node.keep_private(settings.data_dir)
         if problems := option_problems(config):  # imports Ray, hence not earlier
-            parser.error("--config: " + "\n".join(problems))
+            raise click.UsageError("--config: " + "\n".join(problems))
         check_ports(settings.host, settings.port)
         first_key = asyncio.run(prepare_database(settings))
     except (ValueError, DatabaseError) as error:
@@ -75,11 +109,11 @@ def main() -> None:
         say(f"{BRAND} is starting ...")
         for warning in doubts(settings):
             say(warning)
-        dashboard = cluster.start(arguments.num_cpus)
+        dashboard = node.start(num_cpus)
         interrupt_on_signals()  # again, since Ray's library sets its own handler
         voice, names = first_voice(config), model_names(config)
         failed: set[str] = set()
-        cluster.deploy(dashboard, first_stage(config))
+        serve_api.deploy(dashboard, first_stage(config))
         wanted = names if voice is None else {voice}
         wait_until_ready(settings, dashboard, wanted, names, failed)
         speaks = "is ready" if voice is None else "starts" if voice in failed else "speaks"
@@ -88,7 +122,7 @@ def main() -> None:
         show_key(first_key)
         first_key = None
         if voice is not None:
-            cluster.deploy(dashboard, config)
+            serve_api.deploy(dashboard, config)
             wait_until_ready(settings, dashboard, names, names, failed)
             others = f"The models without {', '.join(sorted(failed))}" if failed else "All models"
             say(f"{others} are ready after {time.monotonic() - started:.1f} s")
@@ -157,8 +191,8 @@ def wait_until_ready(
             next_look = time.monotonic() + 5
             state: dict[str, Any] = {}
             with suppress(ValueError):  # the dashboard is busy
-                state = cluster.applications(dashboard)
-            for place, why in cluster.failures(state).items():
+                state = serve_api.applications(dashboard)
+            for place, why in serve_api.failures(state).items():
                 name = place.rpartition("/")[2]
                 if name not in models:
                     raise RuntimeError(f"{place}: {why}")
@@ -181,13 +215,13 @@ def wait_until_ready(
 
 def doubts(settings: Settings) -> list[str]:
     """A warning for each setting or library version that may not work as intended."""
-    found = untested_versions()
+    warnings = untested_versions()
     if listens_everywhere(settings.host) and settings.public_url == local_url(settings):
-        found.append(
+        warnings.append(
             "Other machines can connect, but file URLs start with "
             f"{local_url(settings)}, which they cannot reach: set PUBLIC_URL."
         )
-    return found
+    return warnings
 
 
 def announce(what: str, settings: Settings, dashboard: str, started: float) -> None:
@@ -209,12 +243,12 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     say(f"  Plans      {settings.plan_changes} (PLAN_CHANGES)")
 
 
-def show_notes(config: cluster.Config) -> None:
+def show_notes(config: serve_config.Config) -> None:
     """Prints which chat models answer, which one comes, and how to get a better one. What is wrong
     with a configuration is said when it is loaded."""
     for application in config["applications"]:
         chat = (application.get("args") or {}).get("chat", ())
-        for entry in cluster.entries(application):
+        for entry in serve_config.entries(application):
             if entry["name"] in chat:
                 with suppress(EngineError, OSError, ValueError, YAMLError):
                     _show_chat(entry)
@@ -276,21 +310,5 @@ def stop(arrival: ChatArrival | None) -> None:
     ray.shutdown()  # also what a start that was cut off has begun
 
 
-def run() -> NoReturn:
-    """`main` without the interpreter's shutdown, where Ray's libraries take 2 s to clean up."""
-    code: int | str | None = 0
-    try:
-        main()
-    except KeyboardInterrupt:  # before anything was started
-        pass
-    except SystemExit as end:
-        code = end.code
-        if isinstance(code, str):  # as the interpreter would do
-            sys.stderr.write(f"{code}\n")
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else bool(code))
-
-
 if __name__ == "__main__":
-    run()
+    main()

@@ -16,7 +16,7 @@ from configs import environment
 from configs.environment import sqlite_url
 from configs.settings import PROJECT_DIR, weights_dir
 from db.database import Database
-from deployments import cluster
+from deployments.cluster import node
 from models.weights.store import WeightStore
 from tests import servers
 from tests.kept import hash_cheaply, keep_files
@@ -52,9 +52,9 @@ def isolate() -> Path:
     os.umask(0o022)  # with others, folders of tests would be open to all, or to none
     os.environ["CHAT_MODEL"] = "llm/smollm2"  # of services that tests start: they fetch nothing
     # Not in the folder of pytest: Ray's sockets are in it, and their names have 107 bytes at most.
-    folder = cluster.new_folder("ray-tests-")
+    folder = node.new_folder("ray-tests-")
     os.environ["RAY_TMPDIR"] = str(folder)
-    cluster.link_paths(folder)
+    node.link_paths(folder)
     os.environ["RAY_DASHBOARD_PORT"] = str(servers.free_port())
     os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it when it is imported
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # of all clusters of this run

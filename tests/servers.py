@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from configs.settings import PROJECT_DIR
-from deployments.backup import postgres_program
+from deployments.cli.backup import postgres_program
 from tests.patience import PATIENCE_S
 from tests.processes import children, stopped
 

@@ -1,6 +1,5 @@
 """The pages against the program: what they name exists, and what they have to name is there."""
 
-import argparse
 import ast
 import json
 import re
@@ -16,7 +15,7 @@ from api.http.errors import STATUS_OF_CODE
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import PROJECT_DIR
-from deployments.operator import _parser
+from deployments.cli.administration import operator
 from telemetry.metrics import REGISTRY
 from telemetry.reports import REPORT_AGE
 
@@ -120,8 +119,7 @@ def test_the_table_of_plans_has_the_numbers_of_the_configuration() -> None:
 
 
 def test_each_command_of_the_operator_is_listed() -> None:
-    (commands,) = (one for one in _parser()._actions if isinstance(one, argparse._SubParsersAction))
-    assert sorted(name for name in commands.choices if f"| `{name}" not in OPERATING) == []
+    assert sorted(name for name in operator.commands if f"| `{name}" not in OPERATING) == []
 
 
 def test_each_metric_that_a_page_names_exists() -> None:

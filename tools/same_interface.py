@@ -189,10 +189,14 @@ def configuration() -> Tree:
 
 
 def commands() -> Tree:
-    """Commands of `antiphon` with their options and arguments, and those of the operator."""
+    """Commands of `antiphon` with their options and arguments, and those of the operator.
+
+    Those of revisions before 1.0 may be argparse's.
+    """
     import click
 
     def of(command: click.Command) -> Tree:
+        command = command.imported() if hasattr(command, "imported") else command
         options = {
             name: True for each in command.params for name in each.opts + each.secondary_opts
         }
@@ -207,11 +211,9 @@ def commands() -> Tree:
                 tree |= {name: of_parser(each) for name, each in action.choices.items()}
         return tree
 
-    operator = import_module("deployments.operator")._parser()
-    return {
-        "antiphon": of(import_module("deployments.cli.main").antiphon),
-        "operator": of_parser(operator),
-    }
+    operator = import_module("deployments.operator")
+    known = of_parser(operator._parser()) if hasattr(operator, "_parser") else of(operator.operator)
+    return {"antiphon": of(import_module("deployments.cli.main").antiphon), "operator": known}
 
 
 def _yaml(path: str | Path) -> Any:

@@ -141,7 +141,7 @@ def usage(
 
 
 def key_names(service: ServiceClient) -> dict[str, str]:
-    """By id; none where this key may not list them."""
+    """Return the names of keys by id, or nothing where this key may not list them."""
     with service.client() as client, suppress(ServiceError):
         listed = client.request("GET", "/developer/api")
         return {key["id"]: key["name"] for key in listed["keys"]}

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.hardware import hardware
-from deployments import cluster
+from deployments.cluster import node, serve_api
 
-cluster.prepare_environment()  # before anything here imports ray
+node.prepare_environment()  # before anything here imports ray
 
 from deployments.gateway.handles import ChatModelHandle, ModelDirectory  # noqa: E402
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions  # noqa: E402
@@ -55,7 +55,7 @@ def main() -> None:
     import ray
     from ray import serve
 
-    cluster.deploy(cluster.start(), {"applications": [models(ROUTERS[options.router])]})
+    serve_api.deploy(node.start(), {"applications": [models(ROUTERS[options.router])]})
     while not (found := serve.status().applications) or found["models"].status != "RUNNING":
         time.sleep(0.5)
     turns = asyncio.run(

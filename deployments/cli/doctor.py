@@ -27,7 +27,8 @@ from configs.environment import (
 )
 from configs.settings import Settings, load_settings, weights_dir
 from db import database
-from deployments.cluster import check_folder, local_url, readyz
+from deployments.cluster.node import check_folder
+from deployments.cluster.readiness import local_url, readyz
 from deployments.default_chat.choice import chosen, is_here
 from models.weights.fetch import missing
 from models.weights.store import WeightStore
@@ -51,16 +52,16 @@ class Problem(Exception):
 
 
 def check_processor() -> str:
-    if (found := cores()) < CORES:
-        raise Problem(f"{found} core; speech stutters with fewer than {CORES}: give it more")
+    if (count := cores()) < CORES:
+        raise Problem(f"{count} core; speech stutters with fewer than {CORES}: give it more")
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
         flags = FAST[0]  # not Linux, which is said by `check_kernel`
     if not any(flag in flags for flag in FAST):
-        raise Problem(f"{found} cores without AVX2: speech is slow; use a processor since 2014")
-    return f"{found} cores"
+        raise Problem(f"{count} cores without AVX2: speech is slow; use a processor since 2014")
+    return f"{count} cores"
 
 
 def check_memory() -> str:
@@ -84,7 +85,7 @@ def check_kernel() -> str:
 
 
 def check_ports(settings: Settings) -> str:
-    found = []
+    free = []
     dashboard = ("127.0.0.1", port("RAY_DASHBOARD_PORT", DASHBOARD_PORT), "RAY_DASHBOARD_PORT")
     for host, number, name in ((settings.host, settings.port, "PORT"), dashboard):
         if problem := listen_problem(host, number):
@@ -92,13 +93,15 @@ def check_ports(settings: Settings) -> str:
             if name == "PORT" and (readyz(url) or {}).get("status") == "ok":
                 return f"the service answers on {number}"
             raise Problem(f"{host}:{number}: {problem}; set HOST or {name}")
-        found.append(f"{number} free")
-    return ", ".join(found)
+        free.append(f"{number} free")
+    return ", ".join(free)
 
 
 def check_weights() -> str:
     store = WeightStore(weights_dir())
-    names = [name for name, one in store.catalogue.artefacts.items() if one.needed_by("cpu")]
+    names = [
+        name for name, artefact in store.catalogue.artefacts.items() if artefact.needed_by("cpu")
+    ]
     if absent := missing(store, names):
         raise Problem(f"{', '.join(absent)} missing in {weights_dir()}: `make weights`")
     return f"{len(names)} in {weights_dir()}"
@@ -161,10 +164,10 @@ async def check_storage(settings: Settings) -> str:
 
 
 async def outcome(check: Check) -> tuple[bool, str]:
-    """Whether it is as it should be, and what was found."""
+    """Run a check: returns whether all is well, and a sentence."""
     try:
-        found = await asyncio.to_thread(check)
-        return True, found if isinstance(found, str) else await found
+        result = await asyncio.to_thread(check)
+        return True, result if isinstance(result, str) else await result
     except (Problem, SettingsError) as problem:
         return False, redact(str(problem))
     except Exception as error:  # of any library: the others are still checked
@@ -178,7 +181,7 @@ def main() -> None:
     Status 1 when something is. Uses the settings of the environment, as the service does.
     """
     of_machine = (check_processor, check_memory, check_kernel, check_weights, check_ray)
-    checks: dict[str, Check] = {one.__name__: one for one in of_machine}
+    checks: dict[str, Check] = {check.__name__: check for check in of_machine}
     try:
         settings = load_settings(new=False)  # a look changes nothing
     except SettingsError as error:
@@ -192,14 +195,14 @@ def main() -> None:
             check_redis,
             check_storage,
         ]
-        checks |= {one.__name__: partial(one, settings) for one in of_settings}
+        checks |= {check.__name__: partial(check, settings) for check in of_settings}
     logging.disable()  # what went wrong is said in a sentence
     is_well = True
     for name, run in checks.items():
-        is_right, found = asyncio.run(outcome(run))
+        is_right, result = asyncio.run(outcome(run))
         is_well &= is_right
         mark = click.style("ok  ", fg="green") if is_right else click.style("FIX ", fg="red")
-        click.echo(f"{mark} {name.removeprefix('check_'):10} {found}")
+        click.echo(f"{mark} {name.removeprefix('check_'):10} {result}")
     raise SystemExit(0 if is_well else 1)
 
 

@@ -1,6 +1,5 @@
 """`antiphon`, the command line of this machine: beside the users' commands those for operators."""
 
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,43 +13,45 @@ from configs.load import load_yaml
 from configs.settings import BRAND
 from deployments.cli.models import models
 
-__all__ = ["COMMANDS", "antiphon", "main"]
+__all__ = ["antiphon", "main"]
 OPERATORS, COMMANDS = load_yaml(
     list[dict[str, Any]], str(Path(__file__).with_name("commands.yaml"))
 )
 
 
-def _add_program(
-    group: click.Group, name: str, module: str, purpose: str, before: tuple[str, ...]
-) -> None:
-    """Adds a command that runs a module, whose arguments are `before` and those of the command."""
+class ImportedCommand(click.Command):
+    """A command whose module is imported when it is called: that of some takes seconds."""
 
-    @group.command(
-        name,
-        short_help=f"Operators: {purpose}.",
-        context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    )
-    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-    def run(arguments: tuple[str, ...]) -> None:
-        program = {"models.weights.__main__": "antiphon weights"}.get(module)
-        sys.argv = [program or ("antiphon" if before else f"antiphon {name}"), *before, *arguments]
-        if name == "serve" and "--help" not in arguments:
-            status = import_module("models.weights.__main__").main(["fetch"])
-            if status:
-                raise SystemExit(status)
-        entry = import_module(module).main
-        if isinstance(entry, click.Command):
-            entry(prog_name=sys.argv[0])  # click would name the module
-        raise SystemExit(entry())  # a status, or None
+    def __init__(self, name: str, source: str, purpose: str) -> None:
+        super().__init__(name, short_help=f"Operators: {purpose}.")
+        self._source = source
+
+    def imported(self) -> click.Command:
+        """Import the command in place of which this is listed."""
+        module, _, name = self._source.partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Parse the arguments by the command itself, which the context then has."""
+        return self.imported().make_context(info_name, args, parent, **extra)
 
 
 antiphon.add_command(models)
-for path, (source, purpose, *first) in OPERATORS.items():
-    where, _, each = path.rpartition(" ")
+for path, (source, purpose) in OPERATORS.items():
+    where, _, name = path.rpartition(" ")
     group = {"keys": keys, "models": models}.get(where, antiphon)
-    _add_program(group, each, source, purpose, tuple(first))
-for each, (purpose, _) in COMMANDS.items():
-    _add_program(antiphon, each, "deployments.operator", purpose, (each,))
+    group.add_command(ImportedCommand(name, source, purpose))
+for name, (purpose, _) in COMMANDS.items():
+    if name != "new-key":  # `keys recover`
+        source = f"deployments.cli.administration:{name.replace('-', '_')}"
+        antiphon.add_command(ImportedCommand(name, source, purpose))
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from configs.schema.catalogue import Catalogue
 from configs.schema.serve import ModelUserConfig
 from configs.settings import load_settings, own_catalogue, weights_dir
 from models.errors import EngineError
-from models.weights.__main__ import main as fetch_weights
+from models.weights.__main__ import fetch_weights
 from models.weights.cleaning import delete, leftovers, size_bytes
 from models.weights.configurations import FORMS, Gender
 from models.weights.fetch import missing, only_run
@@ -47,12 +47,12 @@ def list_models(service: ServiceClient, local: bool, config: Path, dashboard: st
     """List the models of the service with their status."""
     rows: list[tuple[str, ...]] = []
     if not local:
-        found = service.ask("GET", "/models")
-        for model in found["data"]:
+        listed = service.ask("GET", "/models")
+        for model in listed["data"]:
             languages = ", ".join(model["languages"][:5]) + ", …" * (len(model["languages"]) > 5)
             about = (model["problem"] or model["status"], languages, ", ".join(model["aliases"]))
             rows.append((model["id"], model["kind"], *about, model["description"] or ""))
-        service.show_rows(found, "ID, KIND, STATUS, LANGUAGES, ALSO CALLED, NOTE", rows)
+        service.show_rows(listed, "ID, KIND, STATUS, LANGUAGES, ALSO CALLED, NOTE", rows)
         return
     with failures():
         weights = local_weights(config, dashboard)
@@ -86,13 +86,13 @@ def pull_models(references: tuple[str, ...], **options: Any) -> None:
     with failures():
         store = WeightStore(weights_dir())
         catalogue = store.catalogue.artefacts
-        entries = [one for one in dict.fromkeys(references) if one in catalogue]
+        entries = [reference for reference in dict.fromkeys(references) if reference in catalogue]
         absent = missing(store, entries)
-        others = [one for one in references if one not in catalogue]
+        others = [reference for reference in references if reference not in catalogue]
         if len(others) > 1 and (options["name"] or options["sha256"]):
             raise click.UsageError("--name and --sha256 are for one model")
         if entries or not others:
-            if status := fetch_weights(["fetch", *entries]):
+            if status := fetch_weights(entries):
                 sys.exit(status)
         read_by = _configurations() if entries else {}
         for name in entries:
@@ -121,12 +121,11 @@ def check_models(names: tuple[str, ...], dashboard: str | None) -> None:
     antiphon models check piper-joe
     antiphon models check serve_config.yaml
     """
-    if any(one.endswith(".yaml") for one in names):
-        from deployments import operator
+    if any(name.endswith(".yaml") for name in names):
+        from deployments.cli.administration import deploy
 
         options = [f"--dashboard={dashboard}"] if dashboard else []
-        operator.main(["deploy", "--check", *options, *names])
-        return
+        deploy.main(["--check", *options, *names], prog_name="antiphon deploy")
     wrong = False
     with failures():
         store = WeightStore(weights_dir())
@@ -196,8 +195,8 @@ def failures() -> Iterator[None]:
     try:
         yield
     except (EngineError, OSError, ValueError) as error:
-        said = str(error) if isinstance(error, EngineError) else explain(error)
-        raise click.ClickException(redact(said)) from None
+        reason = str(error) if isinstance(error, EngineError) else explain(error)
+        raise click.ClickException(redact(reason)) from None
     except KeyboardInterrupt:
         click.echo("stopped; the next run resumes here", err=True)
         sys.exit(130)
@@ -215,48 +214,51 @@ def _only_of(store: WeightStore, names: tuple[str, ...]) -> set[Path]:
 
 
 def _without(catalogue: Catalogue, names: tuple[str, ...]) -> Catalogue:
-    kept = {name: one for name, one in catalogue.artefacts.items() if name not in names}
+    kept = {name: artefact for name, artefact in catalogue.artefacts.items() if name not in names}
     return Catalogue(artefacts=kept)
 
 
 def users(config: Path, dashboard: str | None) -> dict[str, set[str]]:
-    """By artefact, the deployments that need it: of the running service and the configuration.
-    Raises ValueError for one that cannot be read."""
-    from deployments import cluster
-    from deployments.config_check import application_problems
+    """Return the deployments that need each artefact, in the running service or the file.
+
+    Raises ValueError for a configuration that cannot be read.
+    """
+    from deployments.cluster import node, serve_api
     from deployments.default_chat.choice import resolved
-    from deployments.deploy import models_of
+    from deployments.rollout import serve_config
+    from deployments.rollout.check import application_problems
+    from deployments.rollout.deploy import models_of
     from models.registry import artefacts_of
 
-    file, running = cluster.read_config(config), dict[str, Any]()
+    file, running = serve_config.read_config(config), dict[str, Any]()
     if problems := application_problems(file):
         raise ValueError(f"{config}: {'; '.join(problems)}")
     try:
-        cluster.prepare_environment(load_settings(new=False))
-        running = cluster.applications(dashboard or cluster.dashboard())
+        node.prepare_environment(load_settings(new=False))
+        running = serve_api.applications(dashboard or serve_api.dashboard())
     except ValueError as error:
         click.echo(f"only {config} is considered: {error}", err=True)
     wanted = resolved(file, running)
-    deployed = {"applications": [one["deployed_app_config"] for one in running.values()]}
-    found: dict[str, set[str]] = defaultdict(set)
+    deployed = {"applications": [app["deployed_app_config"] for app in running.values()]}
+    needed_by: dict[str, set[str]] = defaultdict(set)
     for name, (kind, entry) in [*models_of(deployed).items(), *models_of(wanted).items()]:
         chosen = ModelUserConfig.model_validate(entry["user_config"])
         for model in {*chosen.models, *filter(None, [chosen.wanted])}:
             for artefact in artefacts_of(kind.read(model)):
-                found[artefact].add(name)
-    return found
+                needed_by[artefact].add(name)
+    return needed_by
 
 
 def local_weights(config: Path, dashboard: str | None) -> list[dict[str, Any]]:
     """What is known of each artefact of the catalogue, and of its files on this machine."""
     store, used, read_by = WeightStore(weights_dir()), users(config, dashboard), _configurations()
     here, own = set(_here(store)), load_own_catalogue().artefacts
-    found = []
+    rows = []
     for name, entry in store.catalogue.artefacts.items():
         files = {file.identity: file for file in store.artefact(name).files.values()}.values()
         disk = sum(file.size_bytes for file in files if store.has(file))
         needs = {"required": entry.required, "gpu": entry.required_on_gpu, "own": name in own}
-        found.append(
+        rows.append(
             {
                 "id": name,
                 "kind": next(iter(read_by.get(name, {}).values()), None),
@@ -269,14 +271,14 @@ def local_weights(config: Path, dashboard: str | None) -> list[dict[str, Any]]:
                 "description": entry.description,
             }
         )
-    return found
+    return rows
 
 
 def _configurations() -> dict[str, dict[str, str]]:
-    """By artefact, the configurations whose engines read it, with the kind of each."""
+    """Return the configurations whose engines read each artefact, with the kind of each."""
     from models.registry import ENGINES, KINDS, artefacts_of
 
-    found: dict[str, dict[str, str]] = defaultdict(dict)
+    readers: dict[str, dict[str, str]] = defaultdict(dict)
     for path in (*CONFIGS_DIR.glob("*/*.yaml"), *own_model("any").parent.glob("*.yaml")):
         engine = load_yaml(dict[str, Any], str(path)).get("engine")
         ours = path.is_relative_to(CONFIGS_DIR)
@@ -284,5 +286,5 @@ def _configurations() -> dict[str, dict[str, str]]:
         for kind, engines in ENGINES.items():
             if engine in engines:
                 for artefact in artefacts_of(KINDS[kind].read(str(path))):
-                    found[artefact][name] = kind
-    return found
+                    readers[artefact][name] = kind
+    return readers

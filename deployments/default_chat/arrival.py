@@ -14,10 +14,11 @@ from threading import Event, Thread
 from typing import Any, NamedTuple
 
 from configs.settings import Settings, weights_dir
-from deployments import cluster
-from deployments.compat import driver_handle
+from deployments.cluster import serve_api
+from deployments.cluster.compat import driver_handle
 from deployments.default_chat.choice import is_here
-from deployments.deploy import deploy_config
+from deployments.rollout import serve_config
+from deployments.rollout.deploy import deploy_config
 from models.errors import EngineError
 from models.registry import CHAT, artefacts_of
 from models.weights.fetch import FetchProgress, discard_corrupt, fetch
@@ -69,7 +70,7 @@ class ChatArrival:
         while not self._stop.is_set():
             waiting = None
             try:
-                waiting = awaited(cluster.applications(self._dashboard))
+                waiting = awaited(serve_api.applications(self._dashboard))
                 if before is not None and waiting != before:
                     self._expect(before, None)
                 before, self._coming = waiting, None
@@ -108,12 +109,12 @@ class ChatArrival:
         shape = CHAT.read(waiting.model)
         if not is_here(waiting.model):
             self._fetch(waiting, shape.id, artefacts_of(shape))
-        state = cluster.state(self._dashboard)
+        state = serve_api.state(self._dashboard)
         if awaited(state["applications"]) != waiting:
             return
-        config = cluster.running(state)
+        config = serve_api.running(state)
         for application in config["applications"]:
-            for entry in cluster.entries(application):
+            for entry in serve_config.entries(application):
                 if entry["name"] == waiting.deployment:
                     entry["user_config"] = {**entry["user_config"], "model": waiting.model}
         deploy_config(config, self._settings, self._dashboard)
@@ -125,22 +126,22 @@ class ChatArrival:
         store.root.mkdir(parents=True, exist_ok=True)
         floor = floor_bytes(os.statvfs(store.root), self._settings.free_space_mb)
         size_bytes = max(1, sum(store.artefact(name).size_bytes for name in weights))
-        shown = 0  # percent
+        last_percent = 0
 
         def expect(got_bytes: int) -> None:
             self._coming = Arrival(model=model, got_bytes=got_bytes, size_bytes=size_bytes)
             self._expect(waiting, self._coming)
 
         def show(got_bytes: int) -> None:
-            nonlocal shown
+            nonlocal last_percent
             percent = 100 * got_bytes // size_bytes
-            if percent != shown:
+            if percent != last_percent:
                 expect(got_bytes)
-            if percent // 10 > shown // 10:
+            if percent // 10 > last_percent // 10:
                 self._say(
                     f"Chat: {percent} % of {size_bytes >> 20:,} MiB of {model} are downloaded"
                 )
-            shown = percent
+            last_percent = percent
             if self._stop.is_set():
                 raise Stopped
             if shutil.disk_usage(store.root).free < floor:
@@ -154,7 +155,7 @@ class ChatArrival:
 def awaited(running: dict[str, Any]) -> Waiting | None:
     """A deployment that serves another model than it wants."""
     for name, application in running.items():
-        for entry in cluster.entries(application.get("deployed_app_config") or {}):
+        for entry in serve_config.entries(application.get("deployed_app_config") or {}):
             config = entry.get("user_config") or {}
             if config.get("wanted") not in (None, config.get("model")):
                 return Waiting(name, entry["name"], config["wanted"])

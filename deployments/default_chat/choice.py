@@ -9,7 +9,7 @@ from configs.environment import free_bytes
 from configs.load import load_yaml
 from configs.schema.serve import AUTO, DefaultChatConfig
 from configs.settings import chat_model, weights_dir
-from deployments.cluster import Config, entries
+from deployments.rollout.serve_config import Config, entries
 from models.errors import EngineError
 from models.registry import CHAT, artefacts_of, files_of
 from models.weights.store import WeightStore
@@ -54,8 +54,8 @@ def by_memory() -> str:
 
 def candidates(wanted: str) -> list[str]:
     """The model, and those that may answer until it can, the best first."""
-    known = [option.model for option in load_yaml(DefaultChatConfig, "default_chat").models]
-    return [wanted, *known[known.index(wanted if wanted in known else by_memory()) :]]
+    options = [option.model for option in load_yaml(DefaultChatConfig, "default_chat").models]
+    return [wanted, *options[options.index(wanted if wanted in options else by_memory()) :]]
 
 
 def is_here(model: str) -> bool:

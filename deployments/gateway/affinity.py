@@ -20,9 +20,9 @@ PLACES = 8  # requests at once, for which a replica has places and caches: those
 def conversation(request: GenerationRequest) -> str:
     """The same for all turns, and never for two tenants: a digest of the conversation's id, or
     else of the messages up to the first that is not the system's."""
-    said = request.messages
-    first = next((i for i, one in enumerate(said) if one.role != "system"), len(said))
-    begin = [request.cache_key] if request.cache_key else [m.content for m in said[: first + 1]]
+    messages = request.messages
+    first = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
+    begin = [request.cache_key] if request.cache_key else [m.content for m in messages[: first + 1]]
     return blake2b(json.dumps([request.owner, begin]).encode(), digest_size=16).hexdigest()
 
 
@@ -34,12 +34,12 @@ def preferred(key: str, lengths: Mapping[str, int]) -> str:
     unless it has no more than the mean.
     """
     most = max(PLACES, math.ceil((sum(lengths.values()) + 1) / len(lengths)))
-    ranked = sorted(lengths, key=lambda one: blake2b(f"{key}{one}".encode()).digest())
-    return next(one for one in ranked if lengths[one] < most)
+    ranked = sorted(lengths, key=lambda replica: blake2b(f"{key}{replica}".encode()).digest())
+    return next(replica for replica in ranked if lengths[replica] < most)
 
 
 class ConversationRouter(RequestRouter):
-    """Of a handle with `session_id`; without one the replica with the fewest requests is chosen."""
+    """Router of a handle by its `session_id`, or else to the replica with the fewest requests."""
 
     async def choose_replicas(
         self,
@@ -52,8 +52,10 @@ class ConversationRouter(RequestRouter):
         pending_request.routing_context.should_backoff = True
         if len(candidate_replicas) > 1 and (key := pending_request.metadata.session_id):
             await asyncio.sleep(0)  # until the request before is counted: many may come at once
-            found = {one.replica_id.unique_id: one for one in candidate_replicas}
-            known = self.replica_queue_len_cache
-            lengths = {name: known.get(one.replica_id) or 0 for name, one in found.items()}
-            ranks.insert(0, [found[preferred(key, lengths)]])
+            replicas = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
+            cached = self.replica_queue_len_cache
+            lengths = {
+                name: cached.get(replica.replica_id) or 0 for name, replica in replicas.items()
+            }
+            ranks.insert(0, [replicas[preferred(key, lengths)]])
         return ranks

@@ -13,15 +13,15 @@ from tempfile import NamedTemporaryFile
 import yaml
 
 from api.http.errors import ApiError
-from deployments import cluster
-from deployments.compat import dashboard_url
+from deployments.cluster import serve_api
+from deployments.cluster.compat import dashboard_url
 from pipelines.errors import InvalidRequest
 
 TIMEOUT_S = 700.0  # the command itself waits 600 s for models
 
 
 class ServeControl:
-    """Over Serve's API and the command `deploy`; one deployment at a time."""
+    """Implements `ClusterControl` by Serve's API and the command `deploy`, one run at a time."""
 
     def __init__(self) -> None:
         named = {"ray": dashboard_url(), "grafana": os.environ.get("RAY_GRAFANA_HOST", "")}
@@ -29,15 +29,15 @@ class ServeControl:
         self._deploying = asyncio.Lock()
 
     async def running(self) -> str:
-        """As `ClusterControl`."""
+        """Implements `ClusterControl.running`."""
         try:
-            state = await asyncio.to_thread(cluster.state, self.links["ray"])
+            state = await asyncio.to_thread(serve_api.state, self.links["ray"])
         except ValueError as error:
             raise ApiError("unavailable", str(error)) from None
-        return str(yaml.safe_dump(cluster.running(state), sort_keys=False))
+        return str(yaml.safe_dump(serve_api.running(state), sort_keys=False))
 
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
-        """As `ClusterControl`."""
+        """Implements `ClusterControl.deploy`."""
         async with self._deploying:
             await self.running()  # else a dashboard that is down would be the configuration's fault
             return await asyncio.to_thread(self._deploy, config, only_check)
@@ -55,7 +55,7 @@ class ServeControl:
             except subprocess.TimeoutExpired as error:
                 raise ApiError("unavailable", f"no result after {error.timeout} s") from None
         texts = (ended.stdout, ended.stderr)
-        changes, said = (one.replace(file.name, "the configuration").strip() for one in texts)
+        changes, errors = (text.replace(file.name, "the configuration").strip() for text in texts)
         if ended.returncode and not changes:  # it prints them before it deploys
-            raise InvalidRequest(said.rpartition("\n")[2])
-        return ended.returncode == 0, f"{changes}\n{said}".strip()
+            raise InvalidRequest(errors.rpartition("\n")[2])
+        return ended.returncode == 0, f"{changes}\n{errors}".strip()

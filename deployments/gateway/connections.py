@@ -1,6 +1,6 @@
 """A subclass of uvicorn's HTTP protocol with limits that uvicorn lacks.
 
-It uses private parts of uvicorn: see `deployments.compat`.
+It uses private parts of uvicorn: see `deployments.cluster.compat`.
 """
 
 import asyncio
@@ -89,7 +89,11 @@ class ClientLimits:
     def address_of(self, host: str) -> str | None:
         """The key of `by_address`; None for the loopback and proxies, which many clients share."""
         address = parse_address(host)
-        if address is None or address.is_loopback or any(address in one for one in self.proxies):
+        if (
+            address is None
+            or address.is_loopback
+            or any(address in network for network in self.proxies)
+        ):
             return None
         return network_of(host)
 
@@ -357,8 +361,10 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.abort()
 
     def _disconnect_application(self) -> None:
-        """It gets a disconnect, and what it still sends is dropped. uvicorn reports a disconnect
-        when the transport has closed; until then a write is an error, with a traceback in the log.
+        """Report a disconnect to the application, and drop what it still sends.
+
+        uvicorn reports one when the transport has closed; until then a write is an error, with a
+        traceback in the log.
         """
         cycle = self._running
         if cycle is not None and not cycle.response_complete:

@@ -20,7 +20,7 @@ from ray.serve.exceptions import (
 from ray.serve.handle import DeploymentHandle
 
 from configs.schema.serve import ModelsArgs
-from deployments.compat import Availability, availability, report_waiting_calls, taken
+from deployments.cluster.compat import Availability, availability, report_waiting_calls, taken
 from deployments.gateway.affinity import conversation
 from models.audio import AudioChunk
 from models.base import ModelInfo
@@ -148,9 +148,9 @@ class ModelHandle:
             self.info = reported
 
     def state(self) -> Availability:
-        """Of the deployment; `lost` also for a while after it could not be woken."""
-        found = availability(self.handle)
-        return "lost" if found == "asleep" and time.monotonic() < self._stuck_until else found
+        """Return its availability, `lost` also for a while after it could not be woken."""
+        state = availability(self.handle)
+        return "lost" if state == "asleep" and time.monotonic() < self._stuck_until else state
 
     async def _wake(self, response: Any) -> None:
         """Waits until a replica takes the call; Serve starts one where there is none. Raises
@@ -380,14 +380,14 @@ class ModelDirectory:
         self._update(self.transcribers, deployed.models.stt, STTModelHandle)
         self._update(self.chat_models, deployed.models.chat, ChatModelHandle)
         for ports in (self.speakers, self.transcribers, self.chat_models):
-            for name, one in ports.items():
-                one.learn(deployed.infos.get(name))
-                is_up = one.info is not None and one.state() != "lost"
+            for name, port in ports.items():
+                port.learn(deployed.infos.get(name))
+                is_up = port.info is not None and port.state() != "lost"
                 metrics.models_ready.labels(name).set(is_up)
                 metrics.calls.labels(name, "ok")  # exists before it is counted
                 metrics.call_first_seconds.labels(name)
-                if one.info is not None and ports is self.chat_models:
-                    metrics.chat_fallbacks.labels(one.info.id)
+                if port.info is not None and ports is self.chat_models:
+                    metrics.chat_fallbacks.labels(port.info.id)
 
     def _update(self, ports: dict[str, H], names: tuple[str, ...], port: type[H]) -> None:
         for name in set(ports) - set(names):

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from api.http.turns import Turns
 from configs.load import load_yaml
 from configs.schema.platform import AdmissionConfig
-from deployments.compat import (
+from deployments.cluster.compat import (
     close_connections_after_response,
     close_listeners,
     new_protocol,
@@ -158,13 +158,13 @@ class HttpListener:
 
 def waiting_connections(listener: socket.socket) -> list[socket.socket]:
     """Accepts the queued connections, which the kernel would reset when `listener` is closed."""
-    found: list[socket.socket] = []
+    connections: list[socket.socket] = []
     with contextlib.suppress(OSError):  # BlockingIOError: there are no more
         while True:
             connection, _ = listener.accept()
             connection.setblocking(False)
-            found.append(connection)
-    return found
+            connections.append(connection)
+    return connections
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from configs.schema.serve import GatewayArgs
 from deployments.autoscaling import GATEWAY_FULL, load_report
-from deployments.compat import keep_replica_on_loopback
+from deployments.cluster.compat import keep_replica_on_loopback
 from deployments.gateway.handles import ModelDirectory
-from deployments.model_index import cluster_reports
+from deployments.gateway.model_index import cluster_reports
 from models.memory import give_back
 from pipelines.tasks import TaskSet
 
@@ -41,7 +41,7 @@ class Gateway:
         keep_replica_on_loopback()
         from api.http.uploads import UPLOAD_FOLDERS
         from configs.settings import load_settings
-        from deployments.agreement import open_database, stores_problem
+        from deployments.cluster.shared_stores import open_database, stores_problem
         from deployments.gateway.services import gateway_limits, gateway_services
         from pipelines.storage.files import watch_storage
         from pipelines.temporary_directories import delete_leftover_directories
@@ -92,7 +92,7 @@ class Gateway:
         return listener
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """For `deployments.autoscaling`; Serve calls it every few seconds."""
+        """Report the load to `deployments.autoscaling`; Serve calls this every few seconds."""
         return load_report(self.services.infrastructure.sockets.fullness / GATEWAY_FULL)
 
     def check_health(self) -> None:
@@ -185,7 +185,7 @@ async def warm_up(services: "Services", *, corrects: bool = True) -> None:
 
 
 async def wait_for_models(services: "Services") -> None:
-    """Until all were up."""
+    """Return when all models were up."""
     while await services.infrastructure.models.missing():
         await asyncio.sleep(MODELS_S)
 

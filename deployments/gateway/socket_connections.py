@@ -1,6 +1,6 @@
 """A subclass of uvicorn's WebSocket protocol with limits that uvicorn lacks.
 
-It uses private parts of uvicorn: see `deployments.compat`.
+It uses private parts of uvicorn: see `deployments.cluster.compat`.
 """
 
 import asyncio

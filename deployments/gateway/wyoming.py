@@ -24,13 +24,16 @@ MODELS_WAIT_S = 120.0  # for models that load; the port opens without those that
 
 
 class Wyoming(Gateway):
-    """Off unless WYOMING_PORT is set. All connections use one API key."""
+    """Gateway of Home Assistant's protocol; all connections use one API key.
+
+    Its application is deployed only if WYOMING_PORT is set.
+    """
 
     corrects = False
 
     async def listen(self, settings: Settings, args: GatewayArgs) -> "Listener":
         """Raises SettingsError for a wrong key, or none."""
-        from deployments.agreement import check_wyoming_key
+        from deployments.cluster.shared_stores import check_wyoming_key
 
         wanted = settings.wyoming
         if wanted is None:
@@ -80,7 +83,7 @@ class WyomingListener:
         return self._server is not None and self._server.is_serving()
 
     async def announce(self) -> None:
-        """By multicast DNS, so that Home Assistant finds it; a network without it is no failure."""
+        """Announce the port by multicast DNS to Home Assistant; a network may be without it."""
         from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
         host, port = self.address
@@ -106,8 +109,11 @@ class WyomingListener:
 
 
 def main_address() -> str:
-    """Of this machine, where multicast DNS leaves it. Of several addresses Home Assistant takes any
-    one, as that of Docker's bridge. Raises OSError without a route."""
+    """Return the address of this machine from which multicast DNS leaves it.
+
+    Of several addresses Home Assistant takes any one, as that of Docker's bridge. Raises OSError
+    without a route.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
         unused.connect((MULTICAST_DNS, 9))  # sends nothing
         return str(unused.getsockname()[0])

@@ -86,7 +86,7 @@ class FitAttempt:
         return await self.queue.under_lease(self.claimed, self._make(), self._renew) or "gone"
 
     async def give_back(self) -> None:
-        """After `run` was cancelled: stores a checkpoint, and releases the lease."""
+        """Store a checkpoint and release the lease, after `run` was cancelled."""
         if not await self._renew():
             return
         if self._state:

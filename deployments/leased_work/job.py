@@ -6,7 +6,6 @@ attempt; otherwise another follows. It is WAITS when this one failed because som
 answer, which does not count.
 """
 
-import argparse
 import asyncio
 import logging
 import os
@@ -25,7 +24,7 @@ from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import load_settings
 from db.voices.voices import Voice
-from deployments.agreement import open_database
+from deployments.cluster.shared_stores import open_database
 from deployments.gateway.handles import ModelDirectory
 from deployments.leased_work.attempt import FitAttempt, RunTrials
 from deployments.leased_work.evaluators import (
@@ -56,21 +55,17 @@ Work = Callable[[UUID, str], Coroutine[Any, Any, int]]
 def run(work: Work) -> None:
     """Exits with the status, without waiting for threads that compute: 0, or 1 or WAITS when
     another attempt should follow."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("id", type=UUID)
-    parser.add_argument("lease")
-    parser.add_argument("cluster", help="address of the cluster's GCS")
-    arguments = parser.parse_args()
+    row_id, lease, cluster = sys.argv[1:]  # the last is the address of the cluster's GCS
     setup_logs()
     status = WAITS
     try:
         # Not "auto" or the RAY_ADDRESS of the job: both may be another cluster on this machine.
-        ray.init(arguments.cluster, log_to_driver=False, logging_level=logging.WARNING)
+        ray.init(cluster, log_to_driver=False, logging_level=logging.WARNING)
         status = 1
-        status = asyncio.run(work(arguments.id, arguments.lease))
+        status = asyncio.run(work(UUID(row_id), lease))
     except Exception as error:  # whatever the error, another attempt follows
         status = WAITS if may_pass(error) else status
-        logger.exception("attempt_failed", extra={"id": str(arguments.id), "exit_status": status})
+        logger.exception("attempt_failed", extra={"id": row_id, "exit_status": status})
     ray.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -138,8 +133,10 @@ async def until_stopped(
 
 
 async def as_configured(claimed: Voice) -> Maker:
-    """By the models of the application whose name is in the environment. Raises EngineLost or
-    TimeoutError when it does not answer for long."""
+    """Choose the method by the models of the application whose name is in the environment.
+
+    Raises EngineLost or TimeoutError when it does not answer for long.
+    """
     directory = ModelDirectory(os.environ[MODELS_APP])
     await retry(directory.refresh, (EngineLost, TimeoutError), within_s=MODELS_S)
     return maker_for(claimed.language, directory.infos.values())

@@ -20,7 +20,7 @@ from configs.environment import MODEL_NICENESS, bypass_proxies
 from configs.settings import PROJECT_DIR, Settings, own_catalogue
 from db.jobs.jobs import Job
 from db.voices.voices import Voice
-from deployments.release import PARTS
+from deployments.cluster.release import PARTS
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -62,21 +62,21 @@ def places(settings: Settings) -> dict[str, str]:
     Only those without a password, since the dashboard shows them. Other variables of a job are
     those of the cluster's nodes.
     """
-    found = {"ANTIPHON_DATA": str(settings.data_dir)}
+    variables = {"ANTIPHON_DATA": str(settings.data_dir)}
     if os.environ.get("ANTIPHON_WEIGHTS"):
-        found["ANTIPHON_WEIGHTS"] = str(settings.weights_dir.resolve())
+        variables["ANTIPHON_WEIGHTS"] = str(settings.weights_dir.resolve())
     if os.environ.get("ANTIPHON_CATALOGUE"):
-        found["ANTIPHON_CATALOGUE"] = str(own_catalogue())
+        variables["ANTIPHON_CATALOGUE"] = str(own_catalogue())
     database = make_url(settings.database_url)
     if database.get_backend_name() == "sqlite" and Path(database.database or "").is_file():
         file = Path(database.database or "").resolve()
-        found["DATABASE_URL"] = str(database.set(database=str(file)))
+        variables["DATABASE_URL"] = str(database.set(database=str(file)))
     protocol, _, folder = settings.storage_url.partition("://")
     if protocol == "file":
-        found["STORAGE_URL"] = f"file://{Path(folder).resolve()}"
+        variables["STORAGE_URL"] = f"file://{Path(folder).resolve()}"
     if settings.webhooks.ca_file is not None:
-        found["WEBHOOK_CA_FILE"] = str(Path(settings.webhooks.ca_file).resolve())
-    return found
+        variables["WEBHOOK_CA_FILE"] = str(Path(settings.webhooks.ca_file).resolve())
+    return variables
 
 
 class JobsUnavailable(Exception):
@@ -137,14 +137,14 @@ class LeasedJobClient:
 
     async def known(self) -> list[tuple[LeasedJob, bool]]:
         """The service's jobs in Ray's list, of any process, and whether each has ended."""
-        found = []
+        jobs = []
         for listed in await self._call("list_jobs"):
             metadata = listed.metadata or {}  # other jobs have none, or another service
             is_ours = metadata.get("service") == self._service
             if is_ours and (listed.submission_id or "").startswith(self._prefix):
                 job = LeasedJob(listed.submission_id, UUID(metadata["voice"]), metadata["lease"])
-                found.append((job, listed.status.is_terminal()))
-        return found
+                jobs.append((job, listed.status.is_terminal()))
+        return jobs
 
     async def state(self, job: LeasedJob) -> JobState | Ending:
         """The state, or how the job ended."""

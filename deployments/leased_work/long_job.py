@@ -16,7 +16,7 @@ from api.openai.batches.lines import answer_line
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
 from configs.settings import load_settings
-from deployments.agreement import open_database
+from deployments.cluster.shared_stores import open_database
 from deployments.gateway.handles import ModelDirectory
 from deployments.gateway.services import gateway_services
 from deployments.leased_work.evaluators import JOB_SHARE, lower_priority
@@ -70,8 +70,8 @@ async def work(job_id: UUID, lease: str) -> int:
         background = TaskSet()
         background.start(_give_back_often())
         config = load_yaml(JobsConfig, "jobs")
-        known, answer = speech.speakers.known, partial(answer_line, chat)
-        runner = JobRunner(jobs, config, stt, speech.synthesis, known, answer)
+        speakers, answer = speech.speakers.known, partial(answer_line, chat)
+        runner = JobRunner(jobs, config, stt, speech.synthesis, speakers, answer)
         give_back = partial(jobs.give_back, claimed)
         status = await until_stopped(job_id, runner.run(claimed), give_back)
         await services.platform.billing.wait_for_settlements()  # of lines that were interrupted

@@ -61,7 +61,7 @@ def maker_for(language: str, deployed: Iterable[ModelInfo]) -> Maker:
     if config.method == "fit":
         return fit
     engine = TTS.read(prompt.model).engine
-    model = next((one for one in deployed if one.engine == engine), None)
+    model = next((info for info in deployed if info.engine == engine), None)
     if config.method == "auto" and (model is None or language not in model.languages):
         return fit
     takes_gpu = prompt.judge and (model is None or model.device != "cpu")

@@ -18,8 +18,8 @@ from configs.load import explain
 from configs.schema.serve import AUTO, CanaryConfig, ModelUserConfig
 from configs.settings import weights_dir
 from deployments.autoscaling import LEAST, load_report
-from deployments.compat import keep_replica_on_loopback
-from deployments.model_index import ClusterReports, cluster_reports
+from deployments.cluster.compat import keep_replica_on_loopback
+from deployments.gateway.model_index import ClusterReports, cluster_reports
 from deployments.replicas.canary import CANARY_PREFIX, Canary, Loaded
 from deployments.replicas.rehearsal import REHEARSAL_TIMEOUT_S
 from models.base import ModelInfo
@@ -182,7 +182,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         return self._current()[1]
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """For `deployments.autoscaling`; Serve calls it every few seconds."""
+        """Report the load to `deployments.autoscaling`; Serve calls this every few seconds."""
         load = self.load() if self._loaded is not None else 0.0
         used = self._used
         self._used = False
@@ -199,7 +199,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
 
     @abstractmethod
     def load(self) -> float:
-        """Of this replica with its engine; 1 is as much as it should have."""
+        """Return the load of this replica with its engine; 1 is as much as it should have."""
 
     def engine(self) -> ModelT:
         return self._current()[0]
@@ -254,7 +254,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             self._report_problem(problem)
 
     def _report_problem(self, problem: str) -> None:
-        """With the next report."""
+        """Send the problem with the next report."""
         if self._reports is not None:
             self._reports.process = replace(self._reports.process, problem=problem)
 

@@ -60,11 +60,11 @@ async def rehearse_speech(new: Loaded[TTSEngine], old: Loaded[TTSEngine]) -> Non
     before = sentence_of(old[1], request.language)
     if before is None or (recogniser := await _beside("stt", STTModelHandle)) is None:
         return
-    heard = []
+    transcripts = []
     for pcm in (sound, await asyncio.to_thread(_joined, old[0].synthesize(before))):
         wanted = TranscriptionRequest(pcm[: 30 * STT_SAMPLE_RATE], request.language)
-        heard.append(await recogniser.transcribe(wanted))
-    _compare(new[1], "was heard as", request.text, *heard)
+        transcripts.append(await recogniser.transcribe(wanted))
+    _compare(new[1], "was heard as", request.text, *transcripts)
 
 
 async def rehearse_recognition(new: Loaded[STTEngine], old: Loaded[STTEngine]) -> None:
@@ -80,9 +80,11 @@ async def rehearse_recognition(new: Loaded[STTEngine], old: Loaded[STTEngine]) -
         async with aclosing(voice.synthesize(request)) as chunks:
             sound = _joined([chunk async for chunk in chunks])[: 30 * STT_SAMPLE_RATE]
     wanted = [TranscriptionRequest(sound, request.language if request else None)]
-    heard = [(await asyncio.to_thread(one.transcribe, wanted))[0] for one, _ in (new, old)]
+    transcripts = [
+        (await asyncio.to_thread(engine.transcribe, wanted))[0] for engine, _ in (new, old)
+    ]
     if request is not None:
-        _compare(new[1], "hears", request.text, *heard)
+        _compare(new[1], "hears", request.text, *transcripts)
 
 
 async def rehearse_chat(new: Loaded[ChatEngine], _old: Loaded[ChatEngine]) -> None:
@@ -98,9 +100,11 @@ async def rehearse_chat(new: Loaded[ChatEngine], _old: Loaded[ChatEngine]) -> No
 
 
 def _compare(model: ModelInfo, verb: str, said: str, *transcripts: Transcript) -> None:
-    new, old = (" ".join(one.text for one in made.segments) for made in transcripts)
+    new, old = (
+        " ".join(segment.text for segment in transcript.segments) for transcript in transcripts
+    )
     plain = [" ".join(re.findall(r"\w+", text.casefold())) for text in (said, new, old)]
-    like, needed = (ratio(plain[0], heard) / 100 for heard in plain[1:])
+    like, needed = (ratio(plain[0], text) / 100 for text in plain[1:])
     logger.info("rehearsed", extra={"model": model.id, "likeness": like, "before": needed})
     if needed >= LEAST_LIKENESS and like < KEPT * needed:
         raise ModelNotLoaded(
@@ -110,10 +114,10 @@ def _compare(model: ModelInfo, verb: str, said: str, *transcripts: Transcript) -
 
 def sentence_of(info: ModelInfo, language: str | None = None) -> SynthesisRequest | None:
     """Some words for the model's first voice (of the language), or None without one."""
-    known = load_yaml(ConsentConfig, "consent").sentences
+    sentences = load_yaml(ConsentConfig, "consent").sentences
     for voice in info.voices:
-        if voice.language in known and language in (None, voice.language):
-            text = ", ".join(known[voice.language].words[:WORDS]).capitalize() + "."
+        if voice.language in sentences and language in (None, voice.language):
+            text = ", ".join(sentences[voice.language].words[:WORDS]).capitalize() + "."
             return SynthesisRequest(text, voice.key, voice.language)
     return None
 
@@ -132,9 +136,9 @@ async def _beside(kind: str, port: type[H]) -> H | None:
         app = serve.get_replica_context().app_name
         deployed: Deployed = await ModelIndexHandle(app).call("deployed", timeout_s=FIND_S)
         for name in getattr(deployed.models, kind):
-            found = port(name, await asyncio.to_thread(serve.get_deployment_handle, name, app))
-            found.learn(deployed.infos.get(name))
-            if found.state() == "ready":
-                return found
+            model = port(name, await asyncio.to_thread(serve.get_deployment_handle, name, app))
+            model.learn(deployed.infos.get(name))
+            if model.state() == "ready":
+                return model
     logger.info("rehearsed_alone", extra={"kind": kind})
     return None

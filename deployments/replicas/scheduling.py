@@ -81,12 +81,12 @@ class _Batch:
 
     @property
     def samples(self) -> int:
-        return sum(len(one.request.pcm) for one in self.requests)
+        return sum(len(waiting.request.pcm) for waiting in self.requests)
 
     @property
     def share(self) -> float:
         """The part of its work that is the owner's."""
-        mine = sum(one.request.owner == self.owner for one in self.requests)
+        mine = sum(waiting.request.owner == self.owner for waiting in self.requests)
         return mine / len(self.requests)
 
 
@@ -144,14 +144,14 @@ class PriorityBatcher(Scheduler[_Batch]):
     @property
     def load(self) -> float:
         """The share of the slots that are busy, and the seconds of work that wait, by WAIT_S."""
-        waiting_s = sum(len(one.request.pcm) for one in self._waiting) * self._pace_s
+        waiting_s = sum(len(waiting.request.pcm) for waiting in self._waiting) * self._pace_s
         return len(self._running) / self._max_concurrency() + waiting_s / WAIT_S
 
     def _finals_are_late(self, now: float, owner: str) -> bool:
         return any(
-            one.request.urgency <= SPECULATIVE and now - one.since > CROWDED_S
-            for one in self._waiting
-            if one.request.owner == owner
+            waiting.request.urgency <= SPECULATIVE and now - waiting.since > CROWDED_S
+            for waiting in self._waiting
+            if waiting.request.owner == owner
         )
 
     def _start_next(self, free: int) -> bool:
@@ -183,10 +183,10 @@ class PriorityBatcher(Scheduler[_Batch]):
         """
         now, slots = self.clock(), self._max_concurrency()
         self._drop_late(now)
-        ready = sorted(self._waiting, key=lambda one: one.rank(now))
+        ready = sorted(self._waiting, key=lambda waiting: waiting.rank(now))
         if not self._room_for_interim():
-            ready = [one for one in ready if one.request.urgency != INTERIM]
-        urgent = [one for one in ready if self._is_urgent(one, now)]
+            ready = [waiting for waiting in ready if waiting.request.urgency != INTERIM]
+        urgent = [waiting for waiting in ready if self._is_urgent(waiting, now)]
         first = self._first(urgent, free, slots)
         if first is not None:
             ready = urgent
@@ -198,15 +198,15 @@ class PriorityBatcher(Scheduler[_Batch]):
         size = min(self._max_batch_size(), max(1, len(ready) // slots))
         if first.request.urgency == INTERIM:
             size = 1  # so that a final that arrives meanwhile waits for at most one
-        alike = [one for one in ready if _alike(first.request, one.request)]
-        alike.sort(key=lambda one: one.request.owner != owner)  # stable: the others by rank
-        lengths = accumulate(len(one.request.pcm) * self._pace_s for one in alike)
+        alike = [waiting for waiting in ready if _alike(first.request, waiting.request)]
+        alike.sort(key=lambda waiting: waiting.request.owner != owner)  # stable: the others by rank
+        lengths = accumulate(len(waiting.request.pcm) * self._pace_s for waiting in alike)
         size = min(size, max(1, sum(length <= BATCH_S for length in lengths)))
         batch = _Batch(alike[:size], owner, now)
-        for one in batch.requests:
-            self._waiting.remove(one)
-            name = URGENCY_NAMES[one.request.urgency]
-            one.context.run(metrics.stt_queue_seconds.labels(name).observe, now - one.since)
+        for waiting in batch.requests:
+            self._waiting.remove(waiting)
+            name = URGENCY_NAMES[waiting.request.urgency]
+            waiting.context.run(metrics.stt_queue_seconds.labels(name).observe, now - waiting.since)
         return batch
 
     def _first(self, ready: list[_WaitingRequest], free: int, slots: int) -> _WaitingRequest | None:
@@ -216,18 +216,18 @@ class PriorityBatcher(Scheduler[_Batch]):
         interim of its own session.
         """
         firsts: dict[str, _WaitingRequest] = {}
-        for one in ready:
-            firsts.setdefault(one.request.owner, one)
+        for waiting in ready:
+            firsts.setdefault(waiting.request.owner, waiting)
         owner = self._order.next(firsts, slots)
         running = [batch.urgency for batch in self._running if batch.owner == owner]
         if owner is not None and not (firsts[owner].request.is_live and {*running} <= {INTERIM}):
             owner = self._order.next(firsts, free)
         return None if owner is None else firsts[owner]
 
-    def _is_urgent(self, one: _WaitingRequest, now: float) -> bool:
+    def _is_urgent(self, waiting: _WaitingRequest, now: float) -> bool:
         """Whether it comes before files, which do when their owner was not served for long."""
-        served = self._served.get(one.request.owner, one.since)
-        return one.request.urgency < FILE or now - max(served, one.since) >= FILE_PATIENCE_S
+        served = self._served.get(waiting.request.owner, waiting.since)
+        return waiting.request.urgency < FILE or now - max(served, waiting.since) >= FILE_PATIENCE_S
 
     def _room_for_interim(self) -> bool:
         """Whether an interim would leave a slot for a final, and delay no other live text."""
@@ -235,36 +235,38 @@ class PriorityBatcher(Scheduler[_Batch]):
         return live < max(1, self._max_concurrency() - 1)
 
     def _drop_late(self, now: float) -> None:
-        for one in list(self._waiting):
-            if one.request.urgency == INTERIM and now - one.since > LATE_S:
-                self._drop(one, "the interim text would be late")
+        for waiting in list(self._waiting):
+            if waiting.request.urgency == INTERIM and now - waiting.since > LATE_S:
+                self._drop(waiting, "the interim text would be late")
 
     def _drop_newest(self) -> None:
-        waiting = Counter(one.request.owner for one in self._waiting)
-        most = max(waiting.values())
-        newest = next(one for one in reversed(self._waiting) if waiting[one.request.owner] == most)
+        counts = Counter(waiting.request.owner for waiting in self._waiting)
+        most = max(counts.values())
+        newest = next(
+            waiting for waiting in reversed(self._waiting) if counts[waiting.request.owner] == most
+        )
         self._drop(newest, "too many utterances wait")
 
-    def _drop(self, one: _WaitingRequest, reason: str) -> None:
-        self._waiting.remove(one)
+    def _drop(self, waiting: _WaitingRequest, reason: str) -> None:
+        self._waiting.remove(waiting)
         metrics.stt_dropped.inc()
-        if not one.answer.done():
-            one.answer.set_exception(EngineOverloaded(reason))
+        if not waiting.answer.done():
+            waiting.answer.set_exception(EngineOverloaded(reason))
 
     async def _answer(self, batch: list[_WaitingRequest]) -> None:
         results: Sequence[Transcript | Exception]
         try:
             now = self.clock()
-            results = await self._run([one.left(now) for one in batch])
+            results = await self._run([waiting.left(now) for waiting in batch])
         except Exception as error:  # a failure of the engine, raised in all callers
             results = [error] * len(batch)
-        for one, result in zip(batch, results, strict=True):
-            if one.answer.done():
+        for waiting, result in zip(batch, results, strict=True):
+            if waiting.answer.done():
                 continue  # its caller was cancelled meanwhile
             if isinstance(result, Exception):
-                one.answer.set_exception(result)
+                waiting.answer.set_exception(result)
             else:
-                one.answer.set_result(result)
+                waiting.answer.set_result(result)
 
 
 def _alike(first: TranscriptionRequest, other: TranscriptionRequest) -> bool:

@@ -49,7 +49,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
             yield await queue.submit(request)
 
         async with aclosing(self.serve(caller, "transcribe", attributes, hear)) as transcripts:
-            [transcript] = [one async for one in transcripts]
+            [transcript] = [transcript async for transcript in transcripts]
             return transcript
 
     async def try_engine(self, loaded: Loaded[STTEngine]) -> None:

@@ -39,7 +39,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         self._scheduler = DeadlineScheduler(
             MAX_CONCURRENCY,
             "tts",
-            lambda: min(one.capabilities.max_concurrency for one in self.engines()),
+            lambda: min(engine.capabilities.max_concurrency for engine in self.engines()),
             # An empty chunk only marks progress.
             lambda item: isinstance(item, AudioChunk) and not len(item.pcm),
         )
@@ -88,7 +88,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
             yield await asyncio.to_thread(engine.phonemes, request)
 
         async with aclosing(self.serve(caller, "phonemes", {}, read)) as symbols:
-            return "".join([one async for one in symbols])
+            return "".join([symbol async for symbol in symbols])
 
     async def try_engine(self, loaded: Loaded[TTSEngine]) -> None:
         engine, info = loaded

@@ -25,7 +25,7 @@ class AnswerInTurns:
 
     @property
     def usage(self) -> TokenUsage | None:
-        """That of all turns: the prompt counts once."""
+        """Tokens of all turns; the prompt counts once."""
         return self._usage
 
     def add(self, delta: GenerationDelta) -> GenerationDelta:

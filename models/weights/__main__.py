@@ -1,11 +1,13 @@
 """Fetches weights: python -m models.weights [fetch] [artefact …]"""
 
-import argparse
 import sys
+from collections.abc import Collection
 from contextlib import closing
 from typing import get_args
 
-from configs.environment import SettingsError, program_name
+import click
+
+from configs.environment import SettingsError
 from configs.schema.catalogue import Profile
 from configs.settings import watermark_of, weights_dir
 from models.errors import EngineError
@@ -16,23 +18,45 @@ from telemetry.logs import redact
 WATERMARK = "perth"  # fetched unless the setting WATERMARK is off
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=program_name("models.weights"), description=__doc__)
-    parser.add_argument("command", nargs="?", default="fetch", choices=["fetch"])
-    parser.add_argument("names", nargs="*", help="artefacts; by default those of the profile")
-    parser.add_argument("--profile", choices=get_args(Profile), default="cpu")
-    parser.add_argument("--all", action="store_true", help="include optional artefacts")
-    parser.add_argument("--repair", action="store_true", help="reread files that did not change")
-    options = parser.parse_args(arguments)
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("command", type=click.Choice(["fetch"]), default="fetch")
+@click.argument("names", nargs=-1)
+@click.option(
+    "--profile",
+    type=click.Choice(get_args(Profile)),
+    default="cpu",
+    help="Profile whose weights are fetched unless NAMES are given. Default: cpu.",
+)
+@click.option("--all", "with_optional", is_flag=True, help="Include optional artefacts.")
+@click.option("--repair", is_flag=True, help="Reread files that did not change.")
+def main(
+    command: str, names: tuple[str, ...], profile: Profile, with_optional: bool, repair: bool
+) -> None:
+    """Fetch the weights of a profile, or the artefacts NAMES."""
+    status = fetch_weights(names, profile=profile, with_optional=with_optional, repair=repair)
+    sys.exit(status)
+
+
+def fetch_weights(
+    names: Collection[str] = (),
+    *,
+    profile: Profile = "cpu",
+    with_optional: bool = False,
+    repair: bool = False,
+) -> int:
+    """Fetch artefacts, by default those of the profile, and print what fails.
+
+    Returns an exit status: 0, 1 after a failure, or 130 after an interrupt.
+    """
     try:
         store = WeightStore(weights_dir())
         asked_for = () if watermark_of() == "off" else (WATERMARK,)
-        names = options.names or [
+        names = names or [
             name
             for name, artefact in store.catalogue.artefacts.items()
-            if artefact.needed_by(options.profile) or options.all or name in asked_for
+            if artefact.needed_by(profile) or with_optional or name in asked_for
         ]
-        _fetch(store, names, repair=options.repair)
+        _fetch(store, names, repair=repair)
     except (EngineError, OSError, SettingsError) as error:
         print(f"error: {redact(str(error))}", file=sys.stderr)
         return 1
@@ -42,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _fetch(store: WeightStore, names: list[str], *, repair: bool) -> None:
+def _fetch(store: WeightStore, names: Collection[str], *, repair: bool) -> None:
     for name, file in discard_corrupt(store, names, reread=repair):
         print(
             f"{file!r} of {name!r} is corrupt or was never checked; it is stored again",
@@ -57,4 +81,4 @@ def _fetch(store: WeightStore, names: list[str], *, repair: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -97,7 +97,7 @@ def test_nothing_is_loaded_from_elsewhere(pages: dict[str, ReadPage], site: Path
 
 
 def test_no_code_of_the_service_looks_changed_by_a_built_site(site: Path) -> None:
-    # The release is a digest of these (deployments/release.py).
+    # The release is a digest of these (deployments/cluster/release.py).
     assert [path for path in site.rglob("*") if path.suffix in (".py", ".yaml")] == []
 
 

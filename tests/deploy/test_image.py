@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from configs.settings import PROJECT_DIR, load_settings
-from deployments.compat import RAY_SWITCHES
+from deployments.cluster.compat import RAY_SWITCHES
 from tests.deploy.clean_root import chain, context, environment, stages
 
 COMPOSE = PROJECT_DIR / "deploy" / "compose.yaml"

@@ -13,13 +13,13 @@ import yaml
 
 from configs.environment import SettingsError
 from configs.settings import PROJECT_DIR, load_settings
-from deployments import cluster
-from deployments.compat import RAY_SWITCHES
-from deployments.config_check import application_problems, option_problems
+from deployments.cluster import node
+from deployments.cluster.compat import RAY_SWITCHES
+from deployments.rollout.check import application_problems, option_problems
 from tests.deploy.test_image import OF_THE_MACHINE
 from tools.manifests import GATEWAYS, OVERLAYS, generated, serve_config
 
-cluster.prepare_environment()  # before `option_problems` imports ray
+node.prepare_environment()  # before `option_problems` imports ray
 
 KUBERNETES = PROJECT_DIR / "deploy" / "kubernetes"
 

@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 
 from db.database import postgres_parameters
 from db.webhooks import EVENT_KINDS
-from deployments.backup import postgres_program
+from deployments.cli.backup import postgres_program
 from tests.deployments.gateway.socket_client import listening, speaking
 from tests.pipelines.voices.recordings import good_files
 

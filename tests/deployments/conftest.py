@@ -15,12 +15,12 @@ import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families as parse
 from prometheus_client.samples import Sample
 
-from deployments import cluster
+from deployments.cluster import node, serve_api
 from deployments.gateway.handles import ModelDirectory
 from tests.engines import ECHO, SCRIPTED, TONE
 from tests.patience import PATIENCE_S
 
-cluster.prepare_environment()  # before anything here imports ray
+node.prepare_environment()  # before anything here imports ray
 
 DEPLOY_TIMEOUT_S = 3 * PATIENCE_S
 
@@ -184,7 +184,7 @@ class TestCluster:
     def deploy(self) -> None:
         """What `serve deploy` does with the current configuration."""
         applications = [self.models_app, *self.extra_apps]
-        cluster.deploy(
+        serve_api.deploy(
             self.dashboard_url, {"proxy_location": "Disabled", "applications": applications}
         )
         self.wait()
@@ -200,8 +200,8 @@ class TestCluster:
             if len(states) == len(wanted) and set(states.values()) == {"RUNNING"}:
                 return
             if "DEPLOY_FAILED" in states.values():
-                state = cluster.applications(self.dashboard_url)
-                raise AssertionError("\n".join(cluster.failures(state).values()))
+                state = serve_api.applications(self.dashboard_url)
+                raise AssertionError("\n".join(serve_api.failures(state).values()))
             time.sleep(0.1)
         raise TimeoutError(f"not running after {DEPLOY_TIMEOUT_S} s: {states}")
 
@@ -220,7 +220,7 @@ def ray_cluster() -> Iterator[TestCluster]:
         with suppress(OSError):  # the port is in use
             agent.bind(("", 52365))  # as another cluster of this machine would
             agent.listen()
-        dashboard_url = cluster.start(num_cpus=2)
+        dashboard_url = node.start(num_cpus=2)
         test_cluster = TestCluster(dashboard_url)
         test_cluster.deploy()
         yield test_cluster

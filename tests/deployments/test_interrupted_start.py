@@ -16,7 +16,7 @@ import yaml
 
 from configs.settings import PROJECT_DIR
 from deployments.main import GATEWAYS_STOP_S
-from tests.deployments.test_deploy import entry
+from tests.deployments.rollout.test_deploy import entry
 from tests.deployments.test_stop_phases import SERVE_S
 from tests.engines import ECHO
 from tests.patience import PATIENCE_S

@@ -11,8 +11,8 @@ from configs.settings import PROJECT_DIR
 # In a process of its own, since it joins a cluster of two nodes.
 TWO_NODES = """
 import json, sys, time
-from deployments import cluster
-cluster.prepare_environment()
+from deployments.cluster import node, serve_api
+node.prepare_environment()
 import ray
 from ray import serve
 from ray.cluster_utils import Cluster
@@ -32,7 +32,7 @@ configs = {"TTSFast": TONE, "STT": SCRIPTED, "Chat": ECHO}
 entries = [{"name": "ModelIndex"}]
 entries += [model(name, configs[name], num_replicas=2, **on(use)) for name, use in placed.items()]
 app = {**MODELS_APP, "deployments": entries}
-cluster.deploy(f"http://{context.dashboard_url}", {"applications": [app]})
+serve_api.deploy(f"http://{context.dashboard_url}", {"applications": [app]})
 deadline = time.monotonic() + 120
 while time.monotonic() < deadline:
     found = serve.status().applications.get("models")

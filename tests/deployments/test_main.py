@@ -16,10 +16,11 @@ import pytest
 import yaml
 
 from configs.settings import PROJECT_DIR, load_settings
-from deployments import cluster
 from deployments import main as program
-from deployments.cluster import read_config, readyz
+from deployments.cluster import serve_api
+from deployments.cluster.readiness import readyz
 from deployments.main import announce, doubts, show_notes, wait_until_ready
+from deployments.rollout.serve_config import read_config
 from tests.deployments.forked import run_forked
 from tests.promises.conftest import config_without_weights
 from tests.servers import UNUSABLE_PROXIES, free_port
@@ -304,4 +305,4 @@ def test_the_start_asks_this_machine_past_a_proxy_of_the_environment(
     failed = set[str]()
     wait(service, failed)
     assert not failed
-    assert cluster.applications(f"http://127.0.0.1:{service.server_port}") == {}
+    assert serve_api.applications(f"http://127.0.0.1:{service.server_port}") == {}

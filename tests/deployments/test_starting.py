@@ -15,7 +15,7 @@ import yaml
 
 from benchmarks.service import Service, running_service, upgrade_plan
 from configs.settings import PROJECT_DIR
-from tests.deployments.test_deploy import application, entry
+from tests.deployments.rollout.test_deploy import application, entry
 from tests.engines import ECHO, TONE
 from tests.patience import PATIENCE_S
 from tests.promises.conftest import config_without_weights

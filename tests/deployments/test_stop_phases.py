@@ -12,7 +12,7 @@ from configs.load import load_yaml
 from configs.schema.platform import SocketLimits
 from configs.settings import PROJECT_DIR
 from deployments import main
-from deployments.compat import RAY_SWITCHES
+from deployments.cluster.compat import RAY_SWITCHES
 from deployments.gateway.listener import DRAIN_S, LAST_S, SETTLE_S
 from deployments.gateway.replica import MOVE_ON_S, STATUS_S
 

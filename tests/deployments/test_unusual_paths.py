@@ -11,7 +11,7 @@ import yaml
 
 from benchmarks.service import running_service
 from configs.settings import PROJECT_DIR, weights_dir
-from deployments.release import PARTS
+from deployments.cluster.release import PARTS
 from tests.promises.conftest import config_without_weights
 from tests.promises.test_other_users import use
 from tests.servers import UNUSABLE_PROXIES, free_port
@@ -22,8 +22,8 @@ UNUSUAL = "a b#c%20d?e&f'g\"h[1]*é漢$(x)`y`\\z;"
 WORKER = """
 import shlex, subprocess, sys
 from pathlib import Path
-from deployments import cluster
-cluster.link_paths(Path(sys.argv[1]))
+from deployments.cluster import node
+node.link_paths(Path(sys.argv[1]))
 from ray._private import services
 worker = Path(services.RAY_PATH, "_private", "workers", "setup_worker.py")
 line = subprocess.list2cmdline([sys.executable, str(worker), "--language=PYTHON", sys.argv[2]])

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from configs.settings import Settings, load_settings
-from deployments import deploy
 from deployments.default_chat import arrival
 from deployments.default_chat.arrival import ChatArrival
 from deployments.default_chat.choice import is_here
+from deployments.rollout import deploy
 from models.weights.store import WeightStore
 from pipelines.ports import Arrival
 from tests.deployments.default_chat.mirror import BLOCK, Mirror, ServeApi, serving

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from configs.settings import PROJECT_DIR
-from deployments.cluster import read_config
 from deployments.default_chat import choice
 from deployments.default_chat.choice import resolved
 from deployments.main import show_notes
-from tests.deployments.test_deploy import entry
+from deployments.rollout.serve_config import read_config
+from tests.deployments.rollout.test_deploy import entry
 from tests.deployments.test_main import run_program
 
 LARGE, MIDDLE, SMALL = "llm/qwen2_5_coder_1_5b", "llm/qwen2_5_coder_0_5b", "llm/smollm2"

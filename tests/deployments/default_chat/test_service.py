@@ -13,7 +13,7 @@ import yaml
 from benchmarks.service import Service, running_service
 from models.weights.store import WeightStore
 from tests.deployments.default_chat.mirror import Mirror, serving
-from tests.deployments.test_deploy import entry
+from tests.deployments.rollout.test_deploy import entry
 from tests.patience import PATIENCE_S
 from tests.promises.conftest import config_without_weights
 from tests.servers import free_port

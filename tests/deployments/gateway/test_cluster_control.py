@@ -7,7 +7,7 @@ from api.http.errors import ApiError
 from deployments.gateway import cluster_control
 from deployments.gateway.cluster_control import ServeControl
 from pipelines.errors import InvalidRequest
-from tests.deployments.test_deploy import Cluster, cluster, entry
+from tests.deployments.rollout.test_deploy import Cluster, cluster, entry
 
 __all__ = ["cluster"]  # a fixture
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from configs.environment import sqlite_url
-from deployments import cluster
+from deployments.cluster import serve_api
 from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
 from tests.engines import ECHO, TONE, TONE_LOW
 from tests.migrated import data_of_a_service
@@ -169,7 +169,7 @@ async def test_a_failed_model_swap_keeps_the_old_model_serving(
     good = options["user_config"]
     try:
         options["user_config"] = {"model": "tts/no_such_model"}
-        cluster.deploy(
+        serve_api.deploy(
             gateway.dashboard_url,
             {
                 "proxy_location": "Disabled",

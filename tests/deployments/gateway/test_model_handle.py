@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ray.serve.exceptions import BackPressureError
 
-from deployments.compat import Incompatible, availability
+from deployments.cluster.compat import Incompatible, availability
 from deployments.gateway import handles
 from deployments.gateway.handles import (
     ModelHandle,

@@ -41,7 +41,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         await gateway.__init__(SimpleNamespace(), GatewayArgs(models_app="models"))
 
     monkeypatch.setattr("telemetry.logs.setup_logs", lambda: None)
-    monkeypatch.setattr("deployments.agreement.upgrade", migrate)
+    monkeypatch.setattr("deployments.cluster.shared_stores.upgrade", migrate)
     return started
 
 

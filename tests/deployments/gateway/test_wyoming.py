@@ -15,11 +15,11 @@ from api.services import Services
 from configs.environment import SettingsError
 from configs.load import CONFIGS_DIR
 from configs.settings import PROJECT_DIR, Settings, WyomingSettings, load_settings
-from deployments.agreement import check_wyoming_key
-from deployments.cluster import first_stage, read_config
-from deployments.config_check import application_problems, option_problems
+from deployments.cluster.shared_stores import check_wyoming_key
 from deployments.gateway.wyoming import SERVICE_TYPE, WyomingListener
 from deployments.main import prepare_database
+from deployments.rollout.check import application_problems, option_problems
+from deployments.rollout.serve_config import first_stage, read_config
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.wyoming.conftest import WyomingClient

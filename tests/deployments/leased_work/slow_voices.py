@@ -19,7 +19,7 @@ from configs.schema.voices import CustomVoicesConfig
 from db.voices.voices import Voice
 from deployments.leased_work.job import run, work
 from deployments.leased_work.makers import Maker
-from deployments.worker import Worker
+from deployments.leased_work.worker import Worker
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
 from pipelines.voices.report import FailedFit, FittedVoice, VoiceReport
 

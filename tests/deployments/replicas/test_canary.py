@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import yaml
 
-from deployments.deploy import model_problems
 from deployments.replicas import rehearsal
 from deployments.replicas.canary import LEAST_FAILED
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.stt import STTDeployment
 from deployments.replicas.tts import TTSDeployment
+from deployments.rollout.deploy import model_problems
 from models.audio import AudioChunk
 from models.errors import (
     EngineError,

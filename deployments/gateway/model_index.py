@@ -17,9 +17,9 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from configs.schema.serve import ModelsArgs
-from deployments.compat import keep_replica_on_loopback
+from deployments.cluster.compat import keep_replica_on_loopback
+from deployments.cluster.release import differences, missing_switches, release
 from deployments.gateway.handles import Deployed, ModelIndexHandle
-from deployments.release import differences, missing_switches, release
 from models.base import ModelInfo
 from models.errors import EngineError
 from pipelines.limits.cluster import RequestCounter
@@ -58,7 +58,7 @@ class ModelIndex(RequestCounter):
         self._asking = self._asking or asyncio.create_task(self._ask_unknown())
         late = time.monotonic() - FORGET_S
         reports = [report for since, report in self._reports.values() if since >= late]
-        problems = {one.deployment: one.problem for one in reports if one.problem}
+        problems = {report.deployment: report.problem for report in reports if report.problem}
         differing = differences(reports)
         return Deployed(self._args, problems, differing, self._models, self._arrivals)
 
@@ -75,14 +75,18 @@ class ModelIndex(RequestCounter):
         """Loads the models that were scaled to zero before this process began, so that they can be
         listed: they report what they are."""
         await asyncio.sleep(UNKNOWN_S)
-        unknown = (one for one in self._deployments if one.deployment_name not in self._models)
-        await asyncio.gather(*(one.describe.remote() for one in unknown), return_exceptions=True)
+        unknown = [
+            handle for handle in self._deployments if handle.deployment_name not in self._models
+        ]
+        await asyncio.gather(
+            *(handle.describe.remote() for handle in unknown), return_exceptions=True
+        )
 
     async def report(self, report: Report, model: ModelInfo | None = None) -> None:
         """Stores a process's report unless it has a newer one, so that no counter decreases."""
         name = (report.deployment, report.replica)
-        known = self._reports.get(name)
-        if known is None or known[1].sequence < report.sequence:
+        last = self._reports.get(name)
+        if last is None or last[1].sequence < report.sequence:
             self._reports[name] = (time.monotonic(), report)
             if model is not None and (model.is_loaded or report.deployment not in self._models):
                 self._models[report.deployment] = model
@@ -141,7 +145,10 @@ class ClusterReports(OwnReports):
 
 
 def cluster_reports(models_app: str | None = None) -> ClusterReports | None:
-    """This replica's reports, None outside of Serve; `models_app` defaults to its application."""
+    """Make the reports of this replica; None outside of Serve.
+
+    `models_app` defaults to the replica's application.
+    """
     try:
         context = serve.get_replica_context()
     except RayServeException:

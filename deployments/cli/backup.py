@@ -20,7 +20,7 @@ from sqlmodel import col, func, select
 from configs.settings import Settings
 from db.accounts import ApiKey
 from db.database import make_engine, postgres_parameters
-from deployments.agreement import open_database
+from deployments.cluster.shared_stores import open_database
 from pipelines.accounts.secret_fingerprints import check_stored_fingerprints
 
 DATABASE, FILES = "database", "files"  # in the folder of a backup
@@ -151,8 +151,8 @@ def _is_sqlite(url: URL) -> bool:
 
 def postgres_program(name: str) -> str | None:
     """Debian keeps them out of PATH, one folder a version."""
-    if found := shutil.which(name):
-        return found
+    if program := shutil.which(name):
+        return program
     installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     return str(installed[-1]) if installed else None
 

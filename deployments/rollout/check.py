@@ -1,7 +1,7 @@
 """Checks a configuration before it is deployed.
 
 Ray Serve ignores options that it does not know, and takes the name of a missing file for an import
-path. `deployments.deploy` checks the models, too.
+path. `deployments.rollout.deploy` checks the models, too.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from configs.load import explain
 from configs.schema.base import StrictModel
 from configs.schema.serve import GatewayArgs, ModelsArgs, WorkerArgs
-from deployments.cluster import Config, entries
+from deployments.rollout.serve_config import Config, entries
 
 MODELS_BUILDER = "deployments.app:build_models"
 GATEWAY_BUILDER = "deployments.app:build_gateway"
@@ -30,45 +30,48 @@ BUILDERS: dict[str, tuple[type[StrictModel], tuple[str, ...]]] = {
 def application_problems(config: Config) -> list[str]:
     """Wrong applications, arguments and names of deployments. Does not import Ray."""
     applications = config["applications"]
-    if not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in applications):
+    if not all(isinstance(app, dict) and isinstance(app.get("name"), str) for app in applications):
         return ["each of `applications` has to be a mapping with a name"]
-    builders = {one["name"]: str(one.get("import_path")) for one in applications}
-    found = []
+    builders = {app["name"]: str(app.get("import_path")) for app in applications}
+    problems = []
     if GATEWAY_BUILDER not in builders.values():
-        found.append("no application has the gateway, without which the service does not answer")
+        problems.append("no application has the gateway, without which the service does not answer")
     for application in applications:
         name, path = application["name"], builders[application["name"]]
         if path in BUILDERS:
             wrong = _problems(application, *BUILDERS[path], builders)
         else:
             wrong = [] if _exists(path) else [f"import_path {path!r} names no module"]
-        found += [f"application {name!r}: {one}" for one in wrong]
-    return found
+        problems += [f"application {name!r}: {problem}" for problem in wrong]
+    return problems
 
 
 def _problems(
     application: Config, shape: type[StrictModel], own: tuple[str, ...], builders: dict[str, str]
 ) -> list[str]:
-    """Of an application with `own` deployments besides models; `builders` are import paths."""
+    """List what is wrong with an application that has `own` deployments besides models.
+
+    `builders` has the import path of each application.
+    """
     try:
         args: Any = shape.model_validate(application.get("args") or {})
     except ValidationError as error:
         return [f"args: {explain(error)}"]
     models = [*args.tts, *args.stt, *args.chat] if isinstance(args, ModelsArgs) else []
-    listed, named = [str(one.get("name")) for one in entries(application)], [*own, *models]
+    listed, named = [str(entry.get("name")) for entry in entries(application)], [*own, *models]
     counts = Counter(listed) | Counter(named)
-    found = [f"{name!r} is listed {times} times" for name, times in counts.items() if times > 1]
+    problems = [f"{name!r} is listed {times} times" for name, times in counts.items() if times > 1]
     others = [name for name in listed if name not in named]
-    found += [f"args name no deployment {name!r}, only {', '.join(named)}" for name in others]
-    found += [f"{name!r} of args has no entry" for name in models if name not in listed]
-    found += [
-        f"{one['name']} takes no user_config"
-        for one in entries(application)
-        if one.get("name") in own and "user_config" in one
+    problems += [f"args name no deployment {name!r}, only {', '.join(named)}" for name in others]
+    problems += [f"{name!r} of args has no entry" for name in models if name not in listed]
+    problems += [
+        f"{entry['name']} takes no user_config"
+        for entry in entries(application)
+        if entry.get("name") in own and "user_config" in entry
     ]
     if isinstance(args, WorkerArgs) and builders.get(args.models_app) != MODELS_BUILDER:
-        found.append(f"args.models_app is {args.models_app!r}, which has no models")
-    return found
+        problems.append(f"args.models_app is {args.models_app!r}, which has no models")
+    return problems
 
 
 def _exists(path: str) -> bool:
@@ -85,10 +88,10 @@ def option_problems(config: Config) -> list[str]:
     from ray.serve.schema import ServeDeploySchema
 
     try:
-        known = ServeDeploySchema.model_validate(config).model_dump(exclude_unset=True)
+        accepted = ServeDeploySchema.model_validate(config).model_dump(exclude_unset=True)
     except ValidationError as error:
         return [explain(error)]
-    unknown = flat(config).keys() - flat(known).keys()
+    unknown = flat(config).keys() - flat(accepted).keys()
     for application in config["applications"]:
         for entry in entries(application):  # Serve keeps these as they are
             scaling = entry.get("autoscaling_config") or {}
@@ -99,11 +102,11 @@ def option_problems(config: Config) -> list[str]:
 
 def flat(value: Any, path: str = "") -> dict[str, Any]:
     """The options of a configuration by their paths; entries of lists are known by their names."""
-    if isinstance(value, list) and all(isinstance(one, dict) and "name" in one for one in value):
-        value = {one["name"]: one for one in value}
+    if isinstance(value, list) and all(isinstance(item, dict) and "name" in item for item in value):
+        value = {item["name"]: item for item in value}
     if not isinstance(value, dict) or not value:
         return {path: value}
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for key, inner in value.items():
-        found |= flat(inner, f"{path}.{key}" if path else str(key))
-    return found
+        options |= flat(inner, f"{path}.{key}" if path else str(key))
+    return options

@@ -13,11 +13,13 @@ from configs.environment import free_bytes
 from configs.load import explain
 from configs.schema.serve import AUTO, ModelsArgs, ModelUserConfig
 from configs.settings import Settings, load_settings, weights_dir
-from deployments import cluster
-from deployments.cluster import Config, ask, entries, local_url
-from deployments.config_check import MODELS_BUILDER, application_problems, flat, option_problems
+from deployments.cluster import node, serve_api
+from deployments.cluster.readiness import ask, local_url
 from deployments.default_chat.choice import resolved
 from deployments.replicas.canary import CANARY_PREFIX
+from deployments.rollout import serve_config
+from deployments.rollout.check import MODELS_BUILDER, application_problems, flat, option_problems
+from deployments.rollout.serve_config import Config, entries
 from models.errors import EngineError
 from models.registry import CHAT, STT, TTS, EngineKind, artefacts_of, files_of
 from models.weights.store import WeightStore
@@ -37,11 +39,11 @@ def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None
     replica could not take its model: then the previous one continues to serve.
     """
     settings = load_settings(new=False)
-    cluster.prepare_environment(settings)
-    config = cluster.read_config(file)
+    node.prepare_environment(settings)
+    config = serve_config.read_config(file)
     if problems := application_problems(config) or option_problems(config):
         raise ValueError("\n".join(problems))
-    dashboard = dashboard or cluster.dashboard()
+    dashboard = dashboard or serve_api.dashboard()
     deploy_config(config, settings, dashboard, only_check=only_check)
     return f"{file} {'can be' if only_check else 'is'} deployed"
 
@@ -50,7 +52,7 @@ def deploy_config(
     config: Config, settings: Settings, dashboard: str, *, only_check: bool = False
 ) -> None:
     """Does the same with what was read, or runs. Raises ValueError."""
-    running = cluster.applications(dashboard)
+    running = serve_api.applications(dashboard)
     config = resolved(config, running)
     if problems := model_problems(config):
         raise ValueError("\n".join(problems))
@@ -63,7 +65,7 @@ def deploy_config(
     sys.stdout.flush()
     if only_check:
         return
-    cluster.deploy(dashboard, config)
+    serve_api.deploy(dashboard, config)
     wait(dashboard, {application["name"] for application in config["applications"]})
     if swapped:
         time.sleep(REPORTED_S)
@@ -90,8 +92,8 @@ def wait(dashboard: str, names: set[str]) -> None:
     """Waits until the applications run. Raises ValueError when one cannot, or after TIMEOUT_S."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        state = cluster.applications(dashboard)
-        if failed := cluster.failures(state):
+        state = serve_api.applications(dashboard)
+        if failed := serve_api.failures(state):
             raise ValueError("\n".join(f"{place}: {why}" for place, why in failed.items()))
         waiting = {name for name in names if state.get(name, {}).get("status") != "RUNNING"}
         if not waiting:
@@ -134,22 +136,24 @@ def check_swaps(settings: Settings, outlives_s: float) -> None:
 
 def models_of(config: Config) -> dict[str, tuple[EngineKind[Any], Config]]:
     """The kind and the entry of each deployment of a model, by its name."""
-    found: dict[str, tuple[EngineKind[Any], Config]] = {}
+    models: dict[str, tuple[EngineKind[Any], Config]] = {}
     for application in config["applications"]:
         if application.get("import_path") == MODELS_BUILDER:
             configured = {entry["name"]: entry for entry in entries(application)}
             args = ModelsArgs.model_validate(application.get("args") or {})
             for kind, names in ((TTS, args.tts), (STT, args.stt), (CHAT, args.chat)):
-                found |= {name: (kind, configured[name]) for name in names}
-    return found
+                models |= {name: (kind, configured[name]) for name in names}
+    return models
 
 
 def model_problems(config: Config) -> list[str]:
     """Models whose configuration cannot be read, whose weights are missing, or that are named
     twice, which one deployment with more replicas is for; names of two models, and fallbacks that
     are no model."""
-    found, known = [], dict[str, str]()
-    aliases, fallbacks = list[tuple[str, str]](), list[tuple[str, str]]()
+    problems: list[str] = []
+    deployments: dict[str, str] = {}  # by the name of the model
+    aliases: list[tuple[str, str]] = []  # deployment and alias
+    fallbacks: list[tuple[str, str]] = []  # deployment and model
     for name, (kind, entry) in models_of(config).items():
         model = "user_config"
         try:
@@ -162,34 +166,42 @@ def model_problems(config: Config) -> list[str]:
                     file.stat()
             if not wanted.models:  # AUTO, which waits for weights
                 if kind is not CHAT:
-                    found.append(f"{name}: only a chat model can be {AUTO!r}")
+                    problems.append(f"{name}: only a chat model can be {AUTO!r}")
                 continue
-            if (other := known.setdefault(shape.id, name)) != name:
-                found.append(f"{name} and {other} have the same model, {shape.id!r}")
+            if (other := deployments.setdefault(shape.id, name)) != name:
+                problems.append(f"{name} and {other} have the same model, {shape.id!r}")
             aliases += [(name, alias) for alias in shape.aliases]
             if kind is CHAT and shape.fallback is not None:
                 fallbacks.append((name, shape.fallback))
         except (EngineError, OSError, ValueError, YAMLError) as error:
-            found.append(f"{name}: {model}: {explain(error)}")
+            problems.append(f"{name}: {model}: {explain(error)}")
     for name, alias in aliases:
-        if (other := known.setdefault(alias, name)) != name:
-            found.append(f"{name} and {other} both answer to {alias!r}")
-    found += [
-        f"{name}: its fallback {one!r} is no model" for name, one in fallbacks if one not in known
+        if (other := deployments.setdefault(alias, name)) != name:
+            problems.append(f"{name} and {other} both answer to {alias!r}")
+    problems += [
+        f"{name}: its fallback {fallback!r} is no model"
+        for name, fallback in fallbacks
+        if fallback not in deployments
     ]
-    return found
+    return problems
 
 
 def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
-    """By model, how many replicas load it beside those that run: all of a model that is swapped or
-    new, those added, and those of a restart that begin before old ones stop."""
-    changed, models, found = changed_options(running, config), models_of(config), {}
+    """Count, by model, the replicas that load it beside those that run.
+
+    These are all of a model that is swapped or new, those added, and those of a restart that begin
+    before old ones stop.
+    """
+    changed = changed_options(running, config)
+    models = models_of(config)
+    counts = {}
     for application in config["applications"]:
         name = application["name"]
         deployed = running.get(name, {}).get("deployed_app_config") or {}
-        before = {one["name"]: _replicas(one) for one in entries(deployed)}
+        before = {entry["name"]: _replicas(entry) for entry in entries(deployed)}
         for entry in entries(application):
-            path, wanted = f"{name}.deployments.{entry['name']}", _replicas(entry)
+            path = f"{name}.deployments.{entry['name']}"
+            wanted = _replicas(entry)
             count = max(0, wanted - before.get(entry["name"], 0))
             if _changes(changed, [f"{path}.user_config"]):
                 count = wanted
@@ -197,31 +209,32 @@ def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
                 surge = ceil(wanted * entry.get("max_surge_percent", 0) / 100)
                 count = min(wanted, count + surge)
             if count and entry["name"] in models:
-                found[entry["name"]] = count
-    return found
+                counts[entry["name"]] = count
+    return counts
 
 
 def _replicas(entry: Config) -> int:
     """How many there are at least, or at first."""
     scaling = entry.get("autoscaling_config") or {"min_replicas": entry.get("num_replicas", 1)}
     counts = [scaling.get("min_replicas", 1), scaling.get("initial_replicas")]
-    return max((one for one in counts if isinstance(one, int)), default=1)
+    return max((count for count in counts if isinstance(count, int)), default=1)
 
 
 def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
-    """Whether the weights of so many `replicas` of models fit in memory, beside those that run now.
+    """Say what is wrong unless the weights of so many `replicas` fit in memory beside what runs.
 
     Weights are the least that a model needs, so this refuses only what cannot work. Those of models
     on a GPU are not counted, nor is the memory of other machines known.
     """
-    store, need = WeightStore(weights_dir()), 0
+    store = WeightStore(weights_dir())
+    need = 0
     for name, (kind, entry) in models_of(config).items():
         resources = entry.get("ray_actor_options") or {}
         if name in replicas and not resources.get("num_gpus"):
             size = 0
             for model in ModelUserConfig.model_validate(entry["user_config"]).models:
                 shape = kind.read(model)
-                size += sum(store.artefact(one).size_bytes for one in artefacts_of(shape))
+                size += sum(store.artefact(artefact).size_bytes for artefact in artefacts_of(shape))
                 size += sum(file.stat().st_size for file in files_of(shape))
             need += max(size, int(resources.get("memory") or 0)) * replicas[name]
     if need <= (free := free_bytes()):
@@ -250,10 +263,10 @@ def differences(running: dict[str, Any], config: Config) -> tuple[list[str], set
 
 def changed_options(running: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]]:
     """The values before and after of each option that changes, by its path."""
-    before = flat({name: one.get("deployed_app_config") for name, one in running.items()})
+    before = flat({name: app.get("deployed_app_config") for name, app in running.items()})
     # Serve copies it into each application.
     shared = {"logging_config": config.get("logging_config")}
-    after = flat({one["name"]: {**shared, **one} for one in config["applications"]})
+    after = flat({app["name"]: {**shared, **app} for app in config["applications"]})
     return {
         path: (before.get(path), after.get(path))
         for path in sorted(before.keys() | after.keys())
@@ -269,4 +282,4 @@ def _restarts(application: str) -> list[str]:
 
 def _changes(changed: Iterable[str], options: list[str]) -> bool:
     """Whether one of the `options`, or a part of it, has changed."""
-    return any(f"{path}.".startswith(tuple(f"{one}." for one in options)) for path in changed)
+    return any(f"{path}.".startswith(tuple(f"{option}." for option in options)) for path in changed)

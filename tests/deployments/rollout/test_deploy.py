@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from configs.settings import load_settings
-from deployments import deploy as command
 from deployments.main import prepare_database
-from deployments.operator import main
+from deployments.rollout import deploy as command
+from tests.deployments.cli.operated import main
 from tests.engines import ECHO, TONE, TONE_LOW
 from tests.patience import PATIENCE_S
 from tests.promises.conftest import config_without_weights

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from configs.settings import PROJECT_DIR
-from deployments import deploy
-from deployments.config_check import application_problems, option_problems
-from deployments.deploy import model_problems
-from tests.deployments.test_deploy import application, entry
+from deployments.rollout import deploy
+from deployments.rollout.check import application_problems, option_problems
+from deployments.rollout.deploy import model_problems
+from tests.deployments.rollout.test_deploy import application, entry
 from tests.promises.conftest import config_without_weights
 
 GGUF = {"engine": "llama_cpp", "weights": "/models/mine.gguf", "unverified": True}

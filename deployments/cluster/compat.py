@@ -115,7 +115,7 @@ Availability: TypeAlias = Literal["ready", "asleep", "lost"]
 
 
 def availability(handle: "DeploymentHandle[Any]") -> Availability:
-    """Whether its deployment has a replica, as Serve has told this handle, without a call.
+    """Tell whether the deployment has a replica, as Serve has told this handle, without a call.
 
     `asleep`: it was scaled to zero, and a call starts a replica. Raises Incompatible.
     """
@@ -144,7 +144,9 @@ def route_to_replicas_that_swap() -> None:
 
     def infos(self: Any) -> list[Any]:
         nodes = self._cluster_node_info_cache
-        return [one.get_running_replica_info(nodes) for one in self._replicas.get(list(routed))]
+        return [
+            replica.get_running_replica_info(nodes) for replica in self._replicas.get(list(routed))
+        ]
 
     changed.get_running_replica_infos = infos
 
@@ -191,7 +193,7 @@ def driver_handle(deployment: str, application: str) -> Any:
 
 
 def dashboard_url() -> str:
-    """Of the cluster of this process. Raises Incompatible."""
+    """Return the dashboard's URL of the cluster of this process. Raises Incompatible."""
     from ray._private import services
 
     return f"http://{_required(services, 'get_webui_url_from_internal_kv')()}"
@@ -214,10 +216,10 @@ def published_release(address: str, timeout_s: float = 10.0) -> str | None:
     key, namespace = _RELEASE
     try:
         client = gcs_client(address=address)
-        found: bytes | None = client.internal_kv_get(key, namespace, timeout_s)
+        published: bytes | None = client.internal_kv_get(key, namespace, timeout_s)
     except Exception as error:  # of Ray, of several classes: no cluster, another token
         raise ConnectionError(f"no Ray cluster answers at {address}: {error}") from None
-    return None if found is None else found.decode()
+    return None if published is None else published.decode()
 
 
 def stop_late_node(error: Exception) -> bool:

@@ -17,21 +17,23 @@ import yaml
 from configs.environment import SettingsError
 from configs.settings import PROJECT_DIR
 from deployments.cli.doctor import check_ray, outcome
-from deployments.cluster import failures, first_stage, first_voice, keep_private
+from deployments.cluster.node import keep_private
+from deployments.cluster.serve_api import failures
+from deployments.rollout.serve_config import first_stage, first_voice
 from tests.servers import free_port
 
 # Raises once what Ray raises when a node needs more than 30 s, then starts one for real.
 LATE_NODE = """
 import os, subprocess
-from deployments import cluster
-cluster.prepare_environment()
+from deployments.cluster import node
+node.prepare_environment()
 from ray._private import services
 get_node = services.get_node
 def late(*arguments):
     services.get_node = get_node
     raise Exception("The current node timed out during startup.")
 services.get_node = late
-cluster.start(1)
+node.start(1)
 import ray
 print(ray.get(ray.remote(lambda: "works").remote()))
 children = subprocess.check_output(["ps", "-o", "args=", "--ppid", str(os.getpid())], text=True)

@@ -16,13 +16,14 @@ from configs.schema.platform import PlansConfig
 from configs.settings import load_settings
 from db.database import Database, make_engine
 from db.errors import DatabaseUnavailable
+from deployments.cli.administration import operator
 from deployments.cli.doctor import check_database, outcome
 from deployments.main import prepare_database
-from deployments.operator import _parser, main
 from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.service import Accounts
 from pipelines.errors import Unauthorized
 from pipelines.maintenance.key_rotation import Rotation
+from tests.deployments.cli.operated import main
 from tests.migrated import connected, migrate
 from tests.servers import PASSWORD
 
@@ -320,10 +321,7 @@ def every_command(folder: Path) -> dict[str, list[str]]:
         "backup": [str(folder / "copy")],
         "restore": [str(folder / "backup")],
     }
-    (commands,) = (
-        action.choices for action in _parser()._actions if isinstance(action.choices, dict)
-    )
-    return {name: given.get(name, []) for name in commands if name != "accept-secrets"}
+    return {name: given.get(name, []) for name in operator.commands if name != "accept-secrets"}
 
 
 COMMANDS = sorted(every_command(Path()))

@@ -4,8 +4,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from configs.schema.serve import WorkerArgs
-from deployments.compat import keep_replica_on_loopback
-from deployments.model_index import cluster_reports
+from deployments.cluster.compat import keep_replica_on_loopback
+from deployments.gateway.model_index import cluster_reports
 from telemetry import metrics
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Worker:
         from configs.schema.voices import CustomVoicesConfig
         from configs.settings import load_settings
         from db.service import service_id
-        from deployments.agreement import open_database
+        from deployments.cluster.shared_stores import open_database
         from deployments.leased_work.job_client import MODELS_APP, LeasedJobClient, places
         from deployments.leased_work.watch import Watch
         from pipelines.jobs.fetching import Fetcher, Fetches

@@ -16,7 +16,7 @@ from configs.settings import load_settings
 from deployments.cli.main import antiphon
 from models.weights.cleaning import leftovers
 from models.weights.store import WeightStore, load_own_catalogue, own_model
-from tests.deployments.test_deploy import Cluster
+from tests.deployments.rollout.test_deploy import Cluster
 from tests.migrated import data_of_a_service
 from tests.models.weights.local_hub import LocalHub, serving, sha256, use_hub
 

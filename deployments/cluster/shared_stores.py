@@ -1,5 +1,5 @@
 """The stores that all processes of a cluster have to share: one that would work on others, or with
-other secrets, refuses to start. See `deployments.release` for what they may differ in.
+other secrets, refuses to start. See `deployments.cluster.release` for what they may differ in.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ async def open_database(
 def stores_problem(settings: Settings) -> str | None:
     """Why several machines of the cluster would split accounts, credit and recordings: each would
     have a database or files of its own."""
-    if not (found := own_stores(settings)):
+    if not (own := own_stores(settings)):
         return None
     import ray
 
@@ -72,21 +72,21 @@ def stores_problem(settings: Settings) -> str | None:
     if len(machines) < 2:
         return None
     each = f"Ray has {len(machines)} machines, which would have data of their own"
-    return f"{each}; {'; '.join(found)}"
+    return f"{each}; {'; '.join(own)}"
 
 
 def own_stores(settings: Settings) -> list[str]:
     """The settings by which this machine keeps data that no other can see."""
-    found = []
+    own = []
     if settings.database_url.startswith("sqlite"):
-        found.append("DATABASE_URL is SQLite: set it to one PostgreSQL database")
+        own.append("DATABASE_URL is SQLite: set it to one PostgreSQL database")
     is_folder = settings.storage_url.startswith(("file://", "local://", "memory://"))
     if is_folder and not settings.storage_shared:
-        found.append(
+        own.append(
             "STORAGE_URL is a folder: set it to an object store, or STORAGE_SHARED=on if the folder"
             " is on a volume that every machine has mounted"
         )
-    return found
+    return own
 
 
 async def check_wyoming_key(settings: Settings, authenticator: Authenticator) -> None:
@@ -99,5 +99,5 @@ async def check_wyoming_key(settings: Settings, authenticator: Authenticator) ->
         raise SettingsError(f"WYOMING_KEY: {error}") from None
     if principal.is_visitor:
         raise SettingsError("WYOMING_KEY: a browser token opens no such port; make an API key")
-    if missing := [one for one in MODEL_SCOPES if one not in principal.scopes]:
+    if missing := [scope for scope in MODEL_SCOPES if scope not in principal.scopes]:
         raise SettingsError(f"WYOMING_KEY lacks scopes: {', '.join(missing)}")

@@ -17,17 +17,17 @@ import httpx
 import pytest
 from sqlalchemy.engine import make_url
 
-import deployments.backup as backup_module
+import deployments.cli.backup as backup_module
 from api.app import create_app
 from configs.environment import SettingsError, sqlite_url
 from configs.settings import Settings
 from db.accounts import find_workspace
 from db.billing.ledger import discrepancies
-from deployments.agreement import open_database
-from deployments.backup import FILES, back_up, restore
-from deployments.operator import main
+from deployments.cli.backup import FILES, back_up, restore
+from deployments.cluster.shared_stores import open_database
 from tests.api.local_server import local_settings, serve_app, serve_services
 from tests.api.local_services import local_services
+from tests.deployments.cli.operated import main
 from tests.migrated import KINDS_OF_DATABASES, connected, empty_postgres
 from tests.servers import PASSWORD
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-import deployments.release as release_module
+import deployments.cluster.release as release_module
 from configs.environment import SettingsError
 from configs.settings import Settings, load_settings
 from db.database import make_engine
 from db.migrate import upgrade
-from deployments.agreement import open_database
-from deployments.compat import RAY_SWITCHES
-from deployments.release import differences, missing_switches, release
+from deployments.cluster.compat import RAY_SWITCHES
+from deployments.cluster.release import differences, missing_switches, release
+from deployments.cluster.shared_stores import open_database
 from telemetry.reports import Report
 
 Configured = Callable[..., Settings]
@@ -57,7 +57,8 @@ async def test_processes_that_start_at_once_mark_the_store_alike(
 ) -> None:
     settings = configured()
     upgrade(settings.database_url)
-    monkeypatch.setattr("deployments.agreement.upgrade", lambda _: None)  # one thread at a time
+    # One thread at a time.
+    monkeypatch.setattr("deployments.cluster.shared_stores.upgrade", lambda _: None)
     for database in await asyncio.gather(*(open_database(settings) for _ in range(6))):
         database.close()
     (await open_database(settings)).close()

@@ -15,7 +15,7 @@ from ray import serve
 from ray._private import parameter, utils
 from ray.serve._private import deployment_state, replica
 
-from deployments import compat
+from deployments.cluster import compat
 from tests.patience import PATIENCE_S
 from tests.servers import UNUSABLE_PROXIES, free_port
 

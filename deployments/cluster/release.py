@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from configs.settings import PROJECT_DIR
-from deployments.compat import RAY_SWITCHES
+from deployments.cluster.compat import RAY_SWITCHES
 from telemetry.reports import Report
 
 PARTS = ("api", "configs", "db", "deployments", "fairness", "models", "pipelines", "telemetry")
@@ -41,17 +41,17 @@ def missing_switches() -> tuple[str, ...]:
 
 def differences(reports: Iterable[Report]) -> dict[str, str]:
     """What processes do not agree on, each with the machine, for the operator."""
-    known = list(reports)
-    found = {}
-    counts = Counter(one.release for one in known)
+    listed = list(reports)
+    reasons = {}
+    counts = Counter(report.release for report in listed)
     usual = max(counts, key=lambda release: (counts[release], release), default="")
-    for report in known:
+    for report in listed:
         where = f"{report.deployment} on {report.node}"
         if report.release != usual:
-            found[where] = (
+            reasons[where] = (
                 "runs other code, prices or configurations than most processes:"
                 f" {report.release}, not {usual}"
             )
         elif report.missing:
-            found[where] = f"its node was started without {', '.join(report.missing)}"
-    return found
+            reasons[where] = f"its node was started without {', '.join(report.missing)}"
+    return reasons

@@ -1,0 +1,367 @@
+"""The operator's commands for accounts, models, the audit log, storage and keys."""
+
+import asyncio
+import inspect
+import logging
+import os
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from datetime import date, timedelta
+from decimal import Decimal, InvalidOperation
+from getpass import getpass
+from pathlib import Path
+from typing import Any
+
+import click
+from email_validator import validate_email
+from sqlalchemy.exc import SQLAlchemyError
+
+from configs.environment import database_url
+from configs.load import load_yaml
+from configs.schema.platform import PlansConfig
+from configs.settings import Settings, load_settings
+from db.accounts import Workspace, find_workspace
+from db.audit import audit_chain, audited_workspaces, first_break
+from db.billing import ledger
+from db.billing.ledger_check import accounts_after, check_days
+from db.database import Database, utc_now
+from db.errors import DatabaseError
+from db.files import wrong_stored_bytes
+from db.migrate import upgrade
+from deployments.cli.backup import back_up
+from deployments.cli.backup import restore as restore_backup
+from deployments.cluster.shared_stores import check_secrets, open_database
+from pipelines.accounts.authentication import Authenticator
+from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
+from pipelines.accounts.service import Accounts
+from pipelines.billing.administration import ACTOR, MAX_REFERENCE, change_credit, customers
+from pipelines.billing.billing import MICRO_USD
+from pipelines.billing.subscriptions import MONTHS, BillingCycle, Subscriptions
+from pipelines.errors import PipelineError
+from pipelines.maintenance.database_move import move_database as move_all_tables
+from pipelines.maintenance.key_rotation import Rotation
+from pipelines.storage.encryption import DecryptionError, Encryption
+from pipelines.storage.files import Files, storage_problem
+from telemetry.logs import redact
+
+ACCOUNTS_AT_ONCE = 1000
+_, COMMANDS = load_yaml(list[dict[str, Any]], str(Path(__file__).with_name("commands.yaml")))
+Function = Callable[..., Any]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def operator() -> None:
+    """Administer accounts, models, audit log, storage and keys.
+
+    \b
+    python -m deployments.operator credit 25
+    python -m deployments.operator deploy serve_config.yaml
+
+    Only `deploy` needs a running service, which applies a new plan within 5 seconds.
+
+    Before `rotate-keys` put a new key before the others in ANTIPHON_DATA_KEYS, or in `data_keys` of
+    secrets.json, and start the service again. The old key can be removed a day later.
+    """
+
+
+class OperatorCommand(click.Command):
+    """A command whose function returns what is printed, or a coroutine of it."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        os.umask(0o077)  # as of the service: a backup may be copied to where others look
+        with _failures():
+            result = super().invoke(ctx)
+            click.echo(asyncio.run(result) if inspect.iscoroutine(result) else result)
+
+
+def command(name: str, **settings: Any) -> Callable[[Function], click.Command]:
+    """Add a function to the group, as the command of that name in `commands.yaml`."""
+    purpose, example = COMMANDS[name]
+    return operator.command(
+        name,
+        cls=OperatorCommand,
+        help=f"{purpose[0].upper()}{purpose[1:]}.",
+        epilog=example and f"Example: antiphon {example}",
+        context_settings=settings,
+    )
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """End the program with status 1 and a message when the block fails."""
+    try:
+        yield
+    except (ValueError, OSError, PipelineError, DatabaseError) as error:
+        sys.exit(str(error))
+    except SQLAlchemyError as error:  # its own message is the whole statement
+        sys.exit(f"the database refused: {getattr(error, 'orig', None) or type(error).__name__}")
+    except sqlite3.Error as error:
+        sys.exit(f"the database refused: {error}")
+
+
+@asynccontextmanager
+async def _service() -> AsyncIterator[tuple[Settings, Database]]:
+    """Open the migrated database of the service, whose secrets have to be the settings'."""
+    settings = load_settings(new=False)
+    upgrade(settings.database_url)
+    with closing(Database(settings.database_url)) as database:
+        await check_secret_fingerprints(database, settings.secrets, record=False)
+        yield settings, database
+
+
+def _accounts(database: Database, settings: Settings) -> Accounts:
+    return Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
+
+
+def _not_both(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    chosen = context.params.get("email"), context.params.get("workspace")
+    if value is not None and chosen != (None, None):
+        raise click.UsageError("--email and --workspace exclude each other")
+    return value
+
+
+def _of_workspace(function: Function) -> Function:
+    """Add the options that choose a workspace."""
+    email = click.option(
+        "--email", callback=_not_both, help="Owner's email. Default: the first workspace."
+    )
+    by_id = click.option("--workspace", type=int, callback=_not_both, help="Id of the workspace.")
+    return email(by_id(function))
+
+
+async def _chosen(database: Database, email: str | None, workspace: int | None) -> Workspace:
+    row = await database.read(find_workspace, email, workspace)
+    if row is None:
+        raise ValueError("there is no such workspace")
+    return row
+
+
+def _micro_usd(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        amount = Decimal(text) * MICRO_USD
+        if amount == amount.to_integral_value() and abs(amount) <= 10**15:
+            return int(amount)
+    except InvalidOperation:
+        pass
+    raise click.BadParameter(f"{text!r} is not an amount with at most 6 decimals")
+
+
+def _reference(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    if text is not None and not 1 <= len(text) <= MAX_REFERENCE:
+        raise click.BadParameter(f"a reference has 1 to {MAX_REFERENCE} characters")
+    return text
+
+
+@command("credit", ignore_unknown_options=True)  # a negative amount is an argument
+@click.argument("usd", callback=_micro_usd)
+@_of_workspace
+@click.option("--reference", callback=_reference, help="Payment id, booked only once.")
+async def credit(usd: int, email: str | None, workspace: int | None, reference: str | None) -> str:
+    async with _service() as (_, database):
+        row = await _chosen(database, email, workspace)
+        balance, is_booked = await change_credit(database, row.id, usd, reference)
+    result = f"{row.name} ({row.id}) {'has' if is_booked else 'keeps'} {balance:.6f} USD"
+    if not is_booked:
+        raise ValueError(f"{result}: the reference {reference!r} was booked before")
+    return f"{result} of credit"
+
+
+@command("plan")
+@click.argument("plan")
+@_of_workspace
+@click.option("--cycle", type=click.Choice(tuple(MONTHS)), default="monthly")
+async def plan(plan: str, email: str | None, workspace: int | None, cycle: BillingCycle) -> str:
+    async with _service() as (settings, database):
+        row = await _chosen(database, email, workspace)
+        authenticator = Authenticator(database, settings.secrets)
+        subscriptions = Subscriptions(database, load_yaml(PlansConfig, "plans"), authenticator)
+        current = await subscriptions.subscribe(row.id, ACTOR, plan, cycle)
+    return (
+        f"{row.name} ({row.id}) is on {current.plan.name}, paid {current.billing_cycle}, "
+        f"billed next at {current.next_billing_date:%Y-%m-%d %H:%M} UTC"
+    )
+
+
+@command("invite")
+@click.option("--email", help="Only this address can sign up.")
+@click.option("--credit", callback=_micro_usd, help="USD, instead of signup_credit.")
+@click.option(
+    "--days", type=click.IntRange(1, 365), default=7, metavar="1..365", help="Default: 7."
+)
+async def invite(email: str | None, credit: int | None, days: int) -> str:
+    async with _service() as (settings, database):
+        if credit is not None and credit < 0:
+            raise ValueError("--credit: must not be below 0")
+        until = utc_now() + timedelta(days=days)
+        email = email.strip().lower() if email else None
+        code = await _accounts(database, settings).invite(email, credit, until)
+    closed = "; it needs SIGN_UP=invite, and sign-up is closed" * (settings.sign_up == "closed")
+    return f"{code}\nadmits {email or 'one sign-up'} until {until:%Y-%m-%d %H:%M} UTC{closed}"
+
+
+@command("deploy")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--check", is_flag=True, help="Only check and show the changes.")
+@click.option("--dashboard", help="URL of Ray's dashboard. Default: from settings.")
+def deploy(file: Path, check: bool, dashboard: str | None) -> str:
+    asyncio.run(check_secrets(load_settings(new=False)))
+    # With the registry of engines, and Ray.
+    from deployments.rollout.deploy import deploy as roll_out
+
+    return roll_out(file, only_check=check, dashboard=dashboard)
+
+
+@command("users")
+async def users() -> str:
+    async with _service() as (_, database):
+        rows = await database.read(customers)
+    lines = [
+        f"{row.id}  {row.email}  {row.name}  {row.plan}  {row.credit:.6f} USD  "
+        f"{row.created_at:%Y-%m-%d}"
+        for row in sorted(rows, key=lambda row: (row.created_at, row.id))
+    ]
+    return "\n".join(lines) or "there are none"
+
+
+@command("set-password")
+@_of_workspace
+@click.option("--new-email", help="Address for an owner without one, as of `first-key`.")
+async def set_password(email: str | None, workspace: int | None, new_email: str | None) -> str:
+    async with _service() as (settings, database):
+        row = await _chosen(database, email, workspace)
+        terminal = sys.stdin.isatty()
+        password = getpass("New password: ") if terminal else sys.stdin.readline().rstrip("\n")
+        if not 8 <= len(password) <= 256:
+            raise ValueError("password: has 8 to 256 characters")
+        if new_email is not None:
+            checked = validate_email(new_email.strip(), check_deliverability=False)
+            new_email = checked.normalized.lower()
+        accounts = _accounts(database, settings)
+        user = await accounts.reset_password(row, password, new_email, ACTOR)
+    return f"{user.email} logs in to {row.name} ({row.id}) with it; others are out"
+
+
+@command("new-key")
+@_of_workspace
+async def new_key(email: str | None, workspace: int | None) -> str:
+    async with _service() as (settings, database):
+        row = await _chosen(database, email, workspace)
+        return await _accounts(database, settings).recover_key(row.id, ACTOR)
+
+
+@command("first-key")
+async def first_key() -> str:
+    settings = load_settings()
+    with closing(await open_database(settings)) as database:
+        key = await _accounts(database, settings).ensure_first_workspace()
+    if key is None:
+        raise ValueError("there is a workspace already")
+    # A wrong ANTIPHON_DATA would have made a database that no service reads.
+    click.echo(f"the first workspace is in {redact(settings.database_url)}", err=True)
+    return key
+
+
+@command("reconcile")
+async def reconcile() -> str:
+    async with _service() as (_, database):
+        wrong = [str(account) for account in await database.read(ledger.discrepancies)]
+        for workspace_id in await database.read(wrong_stored_bytes):
+            wrong.append(f"workspace {workspace_id}: the stored bytes are not the sum of its files")
+        last = 0
+        while accounts := await database.read(accounts_after, last, ACCOUNTS_AT_ONCE):
+            for last in accounts:
+                wrong += await _wrong_days(database, last)
+    if wrong:
+        raise ValueError("\n".join(wrong))
+    return "every balance is the sum of its ledger"
+
+
+async def _wrong_days(database: Database, workspace_id: int) -> list[str]:
+    """Compares the sums of days with their entries; the hourly check relies on the sums."""
+    wrong, since = [], date(1970, 1, 1)
+    while checked := await database.run(check_days, workspace_id, since):
+        wrong += checked.wrong
+        since = checked.following
+    return [f"workspace {workspace_id}: {day} is not the sum of its entries" for day in wrong]
+
+
+@command("check-audit")
+async def check_audit() -> str:
+    broken = []
+    async with _service() as (_, database):
+        workspaces = await database.read(audited_workspaces)
+        for workspace_id in workspaces:
+            number = first_break(await database.read(audit_chain, workspace_id))
+            if number is not None:
+                broken.append(f"workspace {workspace_id}: entry {number} was changed or is missing")
+    if broken:
+        raise ValueError("\n".join(broken))
+    return f"the audit logs of {len(workspaces)} workspace(s) are whole"
+
+
+@command("check-storage")
+async def check_storage() -> str:
+    logging.basicConfig(handlers=[logging.NullHandler()])  # the sentence below has the cause
+    async with _service() as (settings, database):
+        files = Files(settings, database, Encryption(settings.secrets.data_keys))
+        problem = await storage_problem(files)
+    where = redact(settings.storage_url)
+    if problem:
+        raise ValueError(f"STORAGE_URL: {where} cannot be used: {redact(problem)}")
+    return f"files can be written to, read from and deleted in {where}"
+
+
+@command("backup")
+@click.argument("folder", type=click.Path(path_type=Path))
+async def backup(folder: Path) -> str:
+    settings = load_settings(new=False)
+    await check_secrets(settings)  # and no migration: the database is copied as it is
+    return await asyncio.to_thread(back_up, settings, folder)
+
+
+@command("restore")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--without-keys", is_flag=True, help="Do not restore API keys, for example after a leak."
+)
+def restore(folder: Path, without_keys: bool) -> str:
+    settings = load_settings(new_secrets=False)
+    return restore_backup(settings, folder, with_keys=not without_keys)
+
+
+@command("move-database")
+async def move_database() -> str:
+    settings = load_settings(new=False)
+    await check_secrets(settings)
+    target = database_url("NEW_DATABASE_URL", "")
+    moved = await asyncio.to_thread(move_all_tables, settings.database_url, target)
+    return f"{moved}: start the service with DATABASE_URL={redact(target)}"
+
+
+@command("rotate-keys")
+async def rotate_keys() -> str:
+    async with _service() as (settings, database):
+        encryption = Encryption(settings.secrets.data_keys)
+        files = Files(settings, database, encryption)
+        try:
+            counts = await Rotation(database, encryption, files).run()
+        except DecryptionError as error:
+            raise ValueError(f"stopped: {error}") from None
+        # From now on a start with the first key alone is not one with another key.
+        await check_secret_fingerprints(database, settings.secrets)
+    return (
+        "{chats} chat(s), {webhooks} webhook(s), {dictionaries} dictionar(ies), {speakers} "
+        "speaker(s), {events} event(s) and {files} file(s) are encrypted under the first key; the "
+        "others were already"
+    ).format(**counts)
+
+
+@command("accept-secrets")
+async def accept_secrets() -> str:
+    settings = load_settings(new=False, new_secrets=True)
+    (await open_database(settings, accept=True)).close()
+    return "the secrets and the store of this environment are the database's from now on"

@@ -1,0 +1,165 @@
+"""The Ray node of this machine: its environment, its private folders, and its start."""
+
+import hmac
+import logging
+import os
+import re
+import shlex
+import socket
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+from zlib import crc32
+
+from configs import environment
+from configs.environment import SettingsError, check_private
+from configs.settings import PROJECT_DIR, Settings
+from deployments.cluster.compat import RAY_SWITCHES, node_options, publish_release, stop_late_node
+from deployments.cluster.release import release
+
+OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is hardly used
+DASHBOARD_S = 30.0
+# A path of a local socket has 107 bytes at most: that of Ray's adds 68 to RAY_TMPDIR, with
+# "/ray/session_2026-01-31_12-00-00_123456_1234567/sockets/plasma_store". Ray joins paths by colons,
+# and begins the shell's line of a worker with that of Python unquoted (`RuntimeEnvContext`).
+RAY_PATH = re.compile(r"[\w@+=,./-]{1,39}", re.ASCII)
+
+
+def prepare_environment(settings: Settings | None = None, *, joins: bool = False) -> None:
+    """Sets missing environment variables. Call it before the first import of `ray`.
+
+    Ray asks every caller for a token, since any user of this machine can call it. With `settings`
+    a file in the data folder has the token. RAY_AUTH_MODE decides otherwise.
+    """
+    # It may name another cluster: Ray's job client prefers it to its argument.
+    os.environ.pop("RAY_ADDRESS", None)
+    if joins or environment.cluster_address() is not None:
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "1")
+    for name, value in RAY_SWITCHES.items():
+        os.environ.setdefault(name, value)
+    if settings is not None and asks_for_token() and not os.environ.get("RAY_AUTH_TOKEN"):
+        os.environ.setdefault("RAY_AUTH_TOKEN_PATH", str(_token_file(settings)))
+    # Replicas can then import this project from any working folder.
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT_DIR), *filter(None, paths)])
+
+
+def asks_for_token() -> bool:
+    return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+
+
+def _token_file(settings: Settings) -> Path:
+    """The file with the token of the cluster, for its user only: derived from a secret, so that
+    every machine with the same secrets has the same."""
+    path = settings.data_dir / "ray_token"
+    token = hmac.digest(settings.secrets.api_key_pepper.encode(), b"ray token", "sha256").hex()
+    if not path.exists() or path.read_text() != token:
+        with open(path, "w", opener=partial(os.open, mode=0o600)) as file:
+            file.write(token)
+    return path
+
+
+def keep_private(data_dir: Path) -> None:
+    """Lets no other user of this machine reach what this process and those it starts create.
+
+    Ray makes its folders writable for all users (mode 777), and jobs run their code from one of
+    them, so they lie in a folder of mode 700: RAY_TMPDIR, or one in the system's temporary folder,
+    which `ray` in the data folder leads to. Raises SettingsError.
+    """
+    os.umask(0o077)
+    link = data_dir / "ray"
+    folder = Path(os.environ.get("RAY_TMPDIR") or link).expanduser().resolve()
+    try:
+        check_folder(folder)
+    except SettingsError:
+        if os.environ.get("RAY_TMPDIR") or (link.is_dir() and not link.is_symlink()):
+            raise
+        # The first start, or the machine has deleted the folder since the last one.
+        folder = new_folder("antiphon-ray-")
+        check_private(folder, "TMPDIR", has_code=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder)
+    os.environ["RAY_TMPDIR"] = str(folder)
+    link_paths(folder)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises SettingsError for a RAY_TMPDIR that others can reach, or that Ray cannot use."""
+    check_private(folder, "RAY_TMPDIR", has_code=True)
+    if not RAY_PATH.fullmatch(str(folder)):
+        rule = "at most 39 characters, which are letters, digits and @+=,._-"
+        raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} has to be a path of {rule}")
+
+
+def new_folder(prefix: str) -> Path:
+    """Makes a folder for Ray in the system's temporary folder, or in /tmp if it cannot use that."""
+    place = tempfile.gettempdir()
+    place = place if RAY_PATH.fullmatch(f"{place}/{prefix}12345678") else "/tmp"
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+
+
+def link_paths(folder: Path) -> None:
+    """Replaces paths that Ray cannot use by links in `folder`: that of Python where a shell would
+    split it, and that of temporary files where a socket in it would have too long a name.
+
+    Call it before the first import of `ray`.
+    """
+    if shlex.quote(sys.prefix) != sys.prefix:
+        link = _link(sys.prefix, folder)
+        sys.executable = sys.executable.replace(sys.prefix, link, 1)
+        sys.path[:] = [path.replace(sys.prefix, link, 1) for path in sys.path]
+    if not RAY_PATH.fullmatch(temporary := tempfile.gettempdir()):
+        os.environ["TMPDIR"] = _link(temporary, folder)
+
+
+def _link(path: str, folder: Path) -> str:
+    link = f"{folder}/link-{crc32(os.fsencode(path)):x}"
+    with suppress(FileExistsError):
+        os.symlink(path, link)
+    return link
+
+
+def start(num_cpus: int | None = None, attempts: int = 3) -> str:
+    """Starts a cluster that ends with this process; returns the dashboard's URL."""
+    import ray
+
+    host, port = environment.cluster_address() or (None, None)
+    try:
+        with node_options(gcs=port):
+            context = ray.init(
+                "local",  # without it a cluster that `ray start` made on this machine is joined
+                num_cpus=num_cpus,
+                include_dashboard=True,
+                dashboard_host=host or "127.0.0.1",
+                dashboard_port=environment.port("RAY_DASHBOARD_PORT", environment.DASHBOARD_PORT),
+                object_store_memory=OBJECT_STORE_BYTES,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                namespace="serve",
+                _node_ip_address=host,
+            )
+    except Exception as error:  # Ray's own, of no class: a busy machine may need more than its 30 s
+        if attempts == 1 or not stop_late_node(error):
+            raise
+        return start(num_cpus, attempts - 1)
+    if host is not None:
+        publish_release(release())
+    url = f"http://{context.dashboard_url}"
+    _wait_for_dashboard(url)
+    return url
+
+
+def _wait_for_dashboard(url: str) -> None:
+    """Where the tables of Ray's GCS are in Redis, Ray names the dashboard of an earlier start
+    before that of this one listens."""
+    address = urlsplit(url)
+    until = time.monotonic() + DASHBOARD_S
+    while time.monotonic() < until:  # then the first request says what is wrong
+        with suppress(OSError):
+            socket.create_connection((address.hostname, address.port), timeout=1.0).close()
+            return
+        time.sleep(0.1)

@@ -1,0 +1,92 @@
+"""Ray Serve's REST API at the dashboard: deploys configurations and reads the state."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from configs import environment
+from deployments.cluster.node import asks_for_token
+
+FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
+
+
+def dashboard() -> str:
+    """Return the URL of the dashboard of the service that this environment starts."""
+    host, _ = environment.cluster_address() or ("127.0.0.1", 0)
+    return f"http://{host}:{environment.port('RAY_DASHBOARD_PORT', environment.DASHBOARD_PORT)}"
+
+
+def deploy(dashboard_url: str, config: dict[str, Any]) -> None:
+    """Deploy as `serve deploy` does. Raises ValueError with Serve's message for invalid configs."""
+    _ask(dashboard_url, config)
+
+
+def state(dashboard_url: str) -> dict[str, Any]:
+    """Read the state of Serve and of all applications. Raises ValueError."""
+    status: dict[str, Any] = _ask(dashboard_url).json()
+    return status
+
+
+def applications(dashboard_url: str) -> dict[str, Any]:
+    """Read the state of each application, by name. Raises ValueError."""
+    return dict(state(dashboard_url)["applications"])
+
+
+def running(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration that was deployed last, from what `state` returns."""
+    config = {key: state[key] for key in ("proxy_location",) if key in state}
+    listed = state["applications"].values()
+    config["applications"] = [application["deployed_app_config"] for application in listed]
+    return config
+
+
+def _ask(dashboard_url: str, config: dict[str, Any] | None = None) -> httpx.Response:
+    """Send the `config` to Serve's API, or read the state without one. Raises ValueError."""
+    headers = {}
+    if asks_for_token():
+        file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+        try:
+            token = os.environ.get("RAY_AUTH_TOKEN") or file.read_text().strip()
+        except OSError as error:
+            raise ValueError(f"Ray's token cannot be read: {error}") from None
+        headers["Authorization"] = f"Bearer {token}"
+    method = "GET" if config is None else "PUT"
+    url = f"{dashboard_url}/api/serve/applications/"
+    try:
+        with httpx.Client(headers=headers, timeout=60, trust_env=False) as client:  # past proxies
+            response = client.request(method, url, json=config)
+    except httpx.HTTPError as error:
+        raise ValueError(
+            f"Ray's dashboard does not answer at {dashboard_url} ({error}): is the service running,"
+            " with this RAY_DASHBOARD_PORT, and CLUSTER_ADDRESS if it has one?"
+        ) from None
+    if response.is_error:
+        raise ValueError(response.text)
+    return response
+
+
+def failures(state: dict[str, Any]) -> dict[str, str]:
+    """Return why applications, or their deployments (`models/Chat`), do not start, by name."""
+    reasons: dict[str, str] = {}
+    for name, application in state.items():
+        if application["status"] in FAILED:
+            of_deployments = {
+                f"{name}/{deployment}": _reason(status["message"])
+                for deployment, status in application["deployments"].items()
+                if status["status"] in FAILED
+            }
+            reasons |= of_deployments or {name: _reason(application["message"])}
+    return reasons
+
+
+def _reason(message: str) -> str:
+    """Extract the sentence of ModelNotLoaded or SettingsError from Serve's message.
+
+    Ray puts tracebacks around it. Other messages are cut to their last line, which is that of the
+    replica that died.
+    """
+    sentences = re.findall(r"(?:ModelNotLoaded|SettingsError): (.+)", message)
+    return (sentences or message.strip().splitlines() or ["no reason is given"])[-1].strip()
