@@ -100,8 +100,14 @@ class LiveSpeakers:
         self, voices: UtteranceVoices, final: LiveTranscript
     ) -> tuple[SpeakerUtterance, ...]:
         """Blocking: about 2 ms."""
-        whole = (final.text, final.start_s, final.start_s + final.duration_s, 0.0, 0.0)
-        units = units_of(final.words) or [Segment(*whole)]
+        whole = Segment(
+            text=final.text,
+            start=final.start_s,
+            end=final.start_s + final.duration_s,
+            avg_logprob=0.0,
+            no_speech_prob=0.0,
+        )
+        units = units_of(final.words) or [whole]
         windows = np.array(voices.windows).reshape(-1, 2) / STT_SAMPLE_RATE
         embeddings = np.array([voices.embeddings[window] for window in voices.windows])
         heard = WindowEmbeddings(windows, embeddings.reshape(-1, EMBEDDING_SIZE))

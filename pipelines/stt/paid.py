@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from db.webhooks import NewEvent
+from models.stt.options import RecognitionOptions
 from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
 from pipelines.audio.watermarking import WatermarkDetection, Watermarker
 from pipelines.billing.billing import Billing, Charge, FailureEvent
 from pipelines.billing.operation import Operation
+from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.file import (
     DecodedRecording,
-    FileRequest,
     FileTranscript,
     HeardText,
     TranscriptionPipeline,
@@ -40,18 +41,21 @@ class PaidTranscription:
         workspace_id: int,
         operation: Operation,
         path: Path,
-        asked: FileRequest,
+        options: RecognitionOptions,
+        known: tuple[SpeakerVoice, ...] = (),
     ) -> DecodedRecording:
         """As `TranscriptionPipeline.open`, as far as the credit pays for the audio.
 
         Sends `stt.failed` when the service fails. Raises InsufficientCredit too.
         """
         await self.check_credit(workspace_id, operation)
-        channels = 1 + asked.multichannel
+        channels = 1 + options.multichannel
         async with self.events.recording(workspace_id, "stt.failed"):
-            asked = await self.pipeline.resolve(asked)  # which an unknown language fails, free
+            options = await self.pipeline.resolve(options)  # which an unknown language fails, free
             async with self._decoding(workspace_id, operation, channels) as most_s:
-                return await self.pipeline.open(path, asked, workspace_id, most_s / channels)
+                return await self.pipeline.open(
+                    path, options, workspace_id, most_s / channels, known
+                )
 
     async def check_credit(self, workspace_id: int, operation: Operation) -> None:
         """Before a file is decoded. Raises InsufficientCredit or DatabaseUnavailable."""
@@ -62,15 +66,16 @@ class PaidTranscription:
         workspace_id: int,
         operation: Operation,
         path: Path,
-        asked: FileRequest,
+        options: RecognitionOptions,
         to_answer: Callable[[FileTranscript], T],
+        known: tuple[SpeakerVoice, ...] = (),
     ) -> T:
         """The answer that `to_answer` makes from the transcript of a file.
 
         Charges for the length of the decoded audio, since headers may be wrong. Raises as
         `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
         """
-        recording = await self.open(workspace_id, operation, path, asked)
+        recording = await self.open(workspace_id, operation, path, options, known)
         charging = self._charge(workspace_id, operation, recording.transcribed_s, _FAILED)
         async with await charging as charge:
             transcript = await self.pipeline.transcribe(recording)

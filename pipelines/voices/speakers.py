@@ -87,20 +87,25 @@ class Speakers:
         await self._database.run(_delete, principal, speaker_id)
         await self._database.forget_deleted()
 
-    async def known(self, workspace_id: int, wanted: bool | list[str]) -> tuple[SpeakerVoice, ...]:
+    async def known(
+        self, workspace_id: int, wanted: bool | Sequence[str]
+    ) -> tuple[SpeakerVoice, ...]:
         """All enrolled speakers, none, or those of these ids. Raises NotFound."""
         if not wanted:
             return ()
         rows, _ = await self._database.read(page_of, speakers_of(workspace_id), 1, MAX_SPEAKERS)
         chosen = {str(row.id): row for row in rows}
-        if isinstance(wanted, list):
+        if not isinstance(wanted, bool):
             if not set(wanted) <= set(chosen):
                 raise NotFound(f"known_speakers: {NO_SPEAKER}")
             chosen = {one: chosen[one] for one in wanted}
         return tuple(self._voice(row) for row in chosen.values())
 
     async def named(
-        self, principal: Principal, wanted: bool | list[str], granted: bool | list[str] = False
+        self,
+        principal: Principal,
+        wanted: bool | Sequence[str],
+        granted: bool | Sequence[str] = False,
     ) -> tuple[SpeakerVoice, ...]:
         """As `known`, for who asks. Raises InsufficientScope for a browser token or client secret,
         which would identify people, unless its maker `granted` just that."""
@@ -109,7 +114,10 @@ class Speakers:
         return await self.known(principal.workspace_id, wanted)
 
     async def options(
-        self, principal: Principal, wanted: bool | list[str], granted: bool | list[str] = False
+        self,
+        principal: Principal,
+        wanted: bool | Sequence[str],
+        granted: bool | Sequence[str] = False,
     ) -> SpeakerOptions:
         """For a session that labels speakers. Raises EngineError, or as `named`."""
         speakers = await self.named(principal, wanted, granted)

@@ -7,14 +7,8 @@ import numpy as np
 import pytest
 
 from models.audio import Pcm
-from models.stt.base import (
-    INTERIM,
-    STT_SAMPLE_RATE,
-    DecodingBudget,
-    DecodingOptions,
-    TranscriptionRequest,
-    Word,
-)
+from models.stt.base import INTERIM, STT_SAMPLE_RATE, DecodingBudget, TranscriptionRequest, Word
+from models.stt.options import RecognitionOptions
 from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.hallucination import Decoding
 from models.stt.whisper.job import CALL_TOKENS, DecodingJob
@@ -69,12 +63,12 @@ def text_of(engine: WhisperEngine, request: TranscriptionRequest) -> str:
     return " ".join(segment.text for segment in transcript.segments)
 
 
-def asked(pcm: Pcm, prompt: str | None = None) -> TranscriptionRequest:
+def asked(pcm: Pcm, prompt: str = "") -> TranscriptionRequest:
     half = len(pcm) // 2
     return TranscriptionRequest(
         pcm,
         "en",
-        options=DecodingOptions(initial_prompt=prompt),
+        options=RecognitionOptions(prompt=prompt),
         speech=((0, half - 1600), (half + 1600, len(pcm))),
     )
 
@@ -192,7 +186,7 @@ def test_a_request_whose_caller_left_is_not_decoded_again(
         return [decoding_of("on and on " * 20, complete=False) for _ in jobs]
 
     monkeypatch.setattr(engine, "_generate", fail)
-    for prompt in (None, "on and on"):
+    for prompt in ("", "on and on"):
         calls.clear()
         request = replace(asked(speech, prompt), budget=DecodingBudget(is_wanted=lambda: not calls))
         assert text_of(engine, request) == "" or not prompt
