@@ -130,7 +130,7 @@ async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.Call
             path,
             asked.recognition(),
             lambda transcript: transcription_result(transcript, asked.timestamps, marks),
-            known,
+            known=known,
         )
     return _structured(result.model_dump(exclude_none=True))
 

@@ -196,7 +196,7 @@ async def transcribe(
             audio.path,
             fields.recognition(),
             partial(answer, fields.response_format, fields.timestamps, marks=marks),
-            known,
+            known=known,
         )
         return await while_connected(request.receive, work)
 

@@ -236,9 +236,9 @@ async def _transcribe(
     if not fields.stream:
         to_answer = partial(_whole_answer, fields, options)
         return await transcription.transcribe(
-            workspace_id, operation, path, options, to_answer, known
+            workspace_id, operation, path, options, to_answer, known=known
         )
-    recording = await transcription.open(workspace_id, operation, path, options, known)
+    recording = await transcription.open(workspace_id, operation, path, options, known=known)
     heard = transcription.stream(workspace_id, operation, recording)
     first = await anext(heard)  # an error before the first event sets the HTTP status
     return EventStream(encode_frames(first, heard, TranscriptWriter(fields)), heard)

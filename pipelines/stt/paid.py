@@ -54,7 +54,7 @@ class PaidTranscription:
             options = await self.pipeline.resolve(options)  # which an unknown language fails, free
             async with self._decoding(workspace_id, operation, channels) as most_s:
                 return await self.pipeline.open(
-                    path, options, workspace_id, most_s / channels, known
+                    path, options, workspace_id, most_s / channels, known=known
                 )
 
     async def check_credit(self, workspace_id: int, operation: Operation) -> None:
@@ -75,7 +75,7 @@ class PaidTranscription:
         Charges for the length of the decoded audio, since headers may be wrong. Raises as
         `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
         """
-        recording = await self.open(workspace_id, operation, path, options, known)
+        recording = await self.open(workspace_id, operation, path, options, known=known)
         charging = self._charge(workspace_id, operation, recording.transcribed_s, _FAILED)
         async with await charging as charge:
             transcript = await self.pipeline.transcribe(recording)

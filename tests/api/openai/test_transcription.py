@@ -324,7 +324,7 @@ async def test_prompt_keywords_and_languages_reach_the_engine(
         await send(client, auth, speech_wav, model="phone_call", prompt="x" * 5000)
     first, second = listener.asked
     assert first.options.prompt == "Antiphon, a service."
-    assert first.options.terms == ("Hibari", "Kokoro")
+    assert first.options.keyterms == ("Hibari", "Kokoro")
     assert (first.language, first.languages) == (None, ("de", "en"))
     assert len(second.options.prompt) == 700
 

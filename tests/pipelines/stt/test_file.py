@@ -17,7 +17,7 @@ from models.base import ModelInfo
 from models.errors import EngineLost
 from models.registry import STT, VAD, load_model
 from models.stt.base import FILE, FINAL, Segment, Transcript, TranscriptionRequest
-from models.stt.options import RecognitionOptions
+from models.stt.options import RecognitionOptions, TranscriptStyle
 from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
@@ -200,6 +200,20 @@ async def test_a_long_file_has_a_limited_number_of_calls_in_flight(
     await transcribe(pipeline, path, RecognitionOptions(language="en"))
     assert len(transcriber.requests) > 5
     assert transcriber.most_in_flight == IN_FLIGHT
+
+
+async def test_the_engine_gets_all_options_of_the_caller(
+    pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
+) -> None:
+    options = RecognitionOptions(
+        language="en",
+        words=True,
+        keyterms=("Antiphon",),
+        no_speech_threshold=0.4,
+        form=TranscriptStyle(numerals=True),
+    )
+    await transcribe(pipeline, write(tmp_path / "0", tone(1)), options)
+    assert [request.options for request in transcriber.requests] == [options]
 
 
 async def test_the_speech_of_a_file_is_urgent_only_when_it_is_short(

@@ -21,7 +21,7 @@ from models.stt.base import (
     Transcript,
     TranscriptionRequest,
 )
-from models.stt.options import RecognitionOptions
+from models.stt.options import RecognitionOptions, TranscriptStyle
 from models.tts.base import SynthesisRequest
 from pipelines.errors import InvalidRequest
 from pipelines.stt.decoding import SessionOptions
@@ -345,6 +345,19 @@ async def test_long_speech_is_cut_into_finals_without_a_gap(model: FakeTranscrib
         assert max(lengths) <= 28.1 * 16_000
         assert sum(lengths) == pytest.approx(60.2 * 16_000, abs=2048)
         assert sum(isinstance(event, LiveSpeechStarted) for event in live.events) == 1
+
+
+async def test_the_engine_gets_all_options_of_the_caller(model: FakeTranscriber) -> None:
+    options = RecognitionOptions(
+        languages=("de",),
+        words=True,
+        keyterms=("Antiphon",),
+        no_speech_threshold=0.4,
+        form=TranscriptStyle(numerals=True),
+    )
+    async with listening(model, SessionOptions(options)) as live:
+        await live.hear(loud(1), quiet(1))
+        assert [request.options for request in model.requests] == [options]
 
 
 async def test_languages_reach_the_recogniser_and_can_change(model: FakeTranscriber) -> None:
