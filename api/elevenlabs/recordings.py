@@ -29,7 +29,7 @@ from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import ListeningConversation, SocketListener
 from models.stt.base import Word
-from models.stt.options import KeyTerms, RecognitionOptions, TranscriptStyle
+from models.stt.options import KeyTerms, RecognitionOptions
 from pipelines.audio.decode.stream import as_wav
 from pipelines.errors import InsufficientCredit
 from pipelines.stt.decoding import SessionOptions
@@ -90,12 +90,13 @@ class ScribeFields(ScribeOptions):
         return value
 
     def recognition(self) -> RecognitionOptions:
+        shared = super().recognition()
         return replace(
-            super().recognition(),
+            shared,
             language=self.language_code or None,
             speakers=self.diarize and not self.use_multi_channel,
             multichannel=self.use_multi_channel,
-            form=TranscriptStyle(numerals=self.numbers_format == "digits"),
+            form=replace(shared.form, numerals=self.numbers_format == "digits"),
         )
 
 

@@ -7,7 +7,7 @@ names the caller's own field.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from pydantic import Field, StringConstraints
 
@@ -29,6 +29,8 @@ KnownSpeakers = Annotated[
     ),
 ]
 Probability = Annotated[float, Field(ge=0, le=1)]
+SpeakerChoice: TypeAlias = bool | Sequence[str]
+"""All enrolled speakers, none, or those of these ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,8 @@ class RecognitionOptions:
     profile: ProfileName = "general"  # of recordings, in `configs/transcription.yaml`
     words: bool = False  # with times and confidence; live texts come sooner without
     translate: bool = False  # to English; needs the engine's capability
-    speakers: bool = False  # labels them; `known_speakers` implies it
-    known_speakers: bool | Sequence[str] = False  # all who are enrolled, or ids: by their names
+    speakers: bool = False  # label them; `known_speakers` implies it
+    known_speakers: SpeakerChoice = False  # labelled with their names
     multichannel: bool = False  # the first two channels of a recording are two speakers
     prompt: str = ""  # names and terms to expect, or the text before; only its end is used
     keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written

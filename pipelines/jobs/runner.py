@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from configs.schema.jobs import JobsConfig
 from db.jobs.jobs import BATCH, Job
+from models.stt.options import SpeakerChoice
 from pipelines.errors import SERVICE_FAULTS, public_error
 from pipelines.jobs import batches, speech, transcription
 from pipelines.jobs.queue import JobQueue, LeaseLost
@@ -27,7 +28,7 @@ class JobRunner:
     config: JobsConfig
     stt: TranscriptionPipeline
     synthesis: PaidSynthesis
-    known_speakers: Callable[[int, bool | Sequence[str]], Awaitable[tuple[SpeakerVoice, ...]]]
+    known_speakers: Callable[[int, SpeakerChoice], Awaitable[tuple[SpeakerVoice, ...]]]
     answer_line: batches.AnswerLine
 
     async def run(self, claimed: Job) -> None:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from db.jobs.jobs import Job
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
-from models.stt.options import RecognitionOptions
+from models.stt.options import RecognitionOptions, SpeakerChoice
 from pipelines.jobs.leases import until_available
 from pipelines.jobs.queue import JobQueue
 from pipelines.stt.diarization import SpeakerLabels, SpeakerVoice
@@ -38,7 +38,7 @@ class TranscriptionTask:
     most_s: float  # of the recording
     window_s: float
     # As in `request`, which the tasks of earlier releases do not have them in.
-    known_speakers: bool | Sequence[str] = False
+    known_speakers: SpeakerChoice = False
 
 
 HeardSpeaker: TypeAlias = tuple[str, list[float], float]

@@ -18,6 +18,7 @@ from db.database import Database, page_of
 from db.voices.voices import EnrolledSpeaker, speakers_of
 from models.audio import Pcm
 from models.speaker.base import Embedding
+from models.stt.options import SpeakerChoice
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
@@ -87,9 +88,7 @@ class Speakers:
         await self._database.run(_delete, principal, speaker_id)
         await self._database.forget_deleted()
 
-    async def known(
-        self, workspace_id: int, wanted: bool | Sequence[str]
-    ) -> tuple[SpeakerVoice, ...]:
+    async def known(self, workspace_id: int, wanted: SpeakerChoice) -> tuple[SpeakerVoice, ...]:
         """All enrolled speakers, none, or those of these ids. Raises NotFound."""
         if not wanted:
             return ()
@@ -102,10 +101,7 @@ class Speakers:
         return tuple(self._voice(row) for row in chosen.values())
 
     async def named(
-        self,
-        principal: Principal,
-        wanted: bool | Sequence[str],
-        granted: bool | Sequence[str] = False,
+        self, principal: Principal, wanted: SpeakerChoice, granted: SpeakerChoice = False
     ) -> tuple[SpeakerVoice, ...]:
         """As `known`, for who asks. Raises InsufficientScope for a browser token or client secret,
         which would identify people, unless its maker `granted` just that."""
@@ -114,10 +110,7 @@ class Speakers:
         return await self.known(principal.workspace_id, wanted)
 
     async def options(
-        self,
-        principal: Principal,
-        wanted: bool | Sequence[str],
-        granted: bool | Sequence[str] = False,
+        self, principal: Principal, wanted: SpeakerChoice, granted: SpeakerChoice = False
     ) -> SpeakerOptions:
         """For a session that labels speakers. Raises EngineError, or as `named`."""
         speakers = await self.named(principal, wanted, granted)

@@ -17,6 +17,7 @@ from models.audio import spread
 from models.base import ModelInfo
 from models.errors import EngineError
 from models.stt.base import STT_SAMPLE_RATE, Word
+from models.stt.options import SpeakerChoice
 from pipelines.audio.decode.live import LiveDecoder, Samples
 from pipelines.audio.noise_reduction import NoiseReducer
 from pipelines.errors import InsufficientCredit, Overloaded, PipelineError
@@ -50,7 +51,7 @@ class SocketListener(ABC):
         self._socket = socket
         self._speech = speech
         self._ended = ended
-        self.granted_speakers: bool | Sequence[str] = False  # that a client secret's maker chose
+        self.granted_speakers: SpeakerChoice = False  # that a client secret's maker chose
         self._emitting: asyncio.Task[None] | None = None
         self._order = asyncio.Lock()  # events come from several tasks
 
