@@ -108,7 +108,7 @@ def test_no_prompt_costs_more_than_one_usual_text(
 def test_a_text_that_fails_is_decoded_once_more_without_its_prompt(
     engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch, failed: Decoding
 ) -> None:
-    prompts: list[str | None] = []
+    prompts: list[str] = []
     decode = engine._decode
 
     def fail(jobs: Sequence[DecodingJob], temperature: float | None = None) -> list[Decoding]:
@@ -117,7 +117,7 @@ def test_a_text_that_fails_is_decoded_once_more_without_its_prompt(
 
     monkeypatch.setattr(engine, "_decode", fail)
     assert "brown fox" in text_of(engine, asked(speech, "Fabrikam, Contoso"))
-    assert prompts == ["Fabrikam, Contoso", None]
+    assert prompts == ["Fabrikam, Contoso", ""]
     prompts.clear()
     interim = replace(asked(speech, "Fabrikam, Contoso"), urgency=INTERIM, speech=())
     assert text_of(engine, interim) == ""
@@ -132,7 +132,7 @@ def test_words_of_the_prompt_that_were_not_said_are_no_text(
 
     def leak(jobs: Sequence[DecodingJob], temperature: float | None = None) -> list[Decoding]:
         (decoding,) = decode(jobs, temperature)
-        if jobs[0].prompt is None:
+        if not jobs[0].prompt:
             return [decoding]
         said = engine._tokenizer(jobs[0]).encode(f" {prompt}")
         tokens = (*said, *decoding.tokens)
