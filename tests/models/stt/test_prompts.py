@@ -45,7 +45,7 @@ def tries(engine: WhisperEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tr
         jobs: Sequence[DecodingJob], limits: Sequence[int], temperature: float | None
     ) -> list[Decoding]:
         decodings = generate(jobs, limits, temperature)
-        counted.prompted += [job.prompt is not None for job in jobs]
+        counted.prompted += [bool(job.prompt) for job in jobs]
         counted.tokens += sum(len(decoding.tokens) for decoding in decodings)
         return decodings
 
