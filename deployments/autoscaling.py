@@ -38,10 +38,14 @@ class Scaled(Protocol):
 
     target_num_replicas: int
 
-    current_time: float | None  # seconds since the epoch
-
     @property
     def aggregated_metrics(self) -> Mapping[str, Mapping[Any, float]] | None: ...
+
+
+class Timed(Scaled, Protocol):
+    """The same with the time of the decision."""
+
+    current_time: float | None  # seconds since the epoch
 
 
 def by_load(context: Scaled) -> tuple[float, dict[str, Any]]:
@@ -66,7 +70,7 @@ class RestWhenIdle:
         self._after_use_s = after_use_s
         self._used_at = -math.inf
 
-    def __call__(self, context: Scaled) -> tuple[float, dict[str, Any]]:
+    def __call__(self, context: Timed) -> tuple[float, dict[str, Any]]:
         """Returns the wanted number of replicas, like `by_load`."""
         wanted, state = by_load(context)
         now = context.current_time or time.time()
