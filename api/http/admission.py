@@ -6,7 +6,7 @@ millisecond is backpressure that a client can act on; a queue would only make ev
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, KeysView
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from api.http.errors import CLOSE, ApiError
 from api.http.turns import OVERLOADED, Turns
 from configs import environment
 from configs.schema.platform import AdmissionConfig
-from models.fairness.shares import CONTENDED_S, RecentOwners
+from models.fairness.shares import CONTENDED_S, RecentOwners, WorkspaceShares
 from telemetry import metrics
 
 REQUEST = "request"  # the kind of all requests
@@ -42,44 +42,6 @@ Take = Callable[[int], Awaitable[None]]
 
 def nothing() -> None:
     """The release of what has no limit."""
-
-
-class WorkspaceShares:
-    """What each workspace holds of one capacity, and whether it may take more.
-
-    A workspace gets at most half. What another one holds above its half does not count against it:
-    that began while no other came, or in a burst. Nor does what others hold above a quarter count
-    against a workspace with less, so that two which flood do not keep a third out. In all, one and
-    a half times the capacity may be held.
-    """
-
-    def __init__(self) -> None:
-        self._held: Counter[int] = Counter()  # only workspaces that hold something
-
-    @property
-    def holders(self) -> KeysView[int]:
-        return self._held.keys()
-
-    def may_take(
-        self, workspace_id: int, amount: int, capacity: int, *, for_newcomers: int = 0
-    ) -> bool:
-        """Whether the workspace may take `amount` more; `for_newcomers` is further capacity for
-        workspaces that hold nothing."""
-        half, quarter = max(1, capacity // 2), max(1, capacity // 4)
-        if not self._held[workspace_id]:
-            capacity += for_newcomers
-        own = self._held[workspace_id] + amount
-        most_counted = quarter if own <= quarter else half
-        of_all = amount + sum(min(held, most_counted) for held in self._held.values())
-        return own <= half and of_all <= capacity
-
-    def take(self, workspace_id: int, amount: int) -> None:
-        self._held[workspace_id] += amount
-
-    def give_back(self, workspace_id: int, amount: int) -> None:
-        self._held[workspace_id] -= amount
-        if not self._held[workspace_id]:
-            del self._held[workspace_id]
 
 
 @dataclass(eq=False, repr=False)
