@@ -293,16 +293,16 @@ class TranscriptionFields(TypedDict):
         | None
     ]
     redact_mode: NotRequired[Literal["mask", "mark"] | None]
-    language: NotRequired[str]
-    model: NotRequired[Literal["general", "phone_call", "meeting", "medical"]]
-    timestamps: NotRequired[bool]
-    speaker_labels: NotRequired[bool]
-    multichannel: NotRequired[bool]
     keyterms: NotRequired[list[str]]
     profanity_filter: NotRequired[bool]
     numerals: NotRequired[bool]
     punctuate: NotRequired[bool]
+    speaker_labels: NotRequired[bool]
     known_speakers: NotRequired[bool | list[str]]
+    language: NotRequired[str]
+    model: NotRequired[Literal["general", "phone_call", "meeting", "medical"]]
+    timestamps: NotRequired[bool]
+    multichannel: NotRequired[bool]
 
 
 class TranscriptionResult(TypedDict):

@@ -18,8 +18,8 @@ from typing import get_args
 
 import yaml
 
-from configs.schema.redaction import Kind
-from pipelines.text.redaction import Entity, Redaction, find_entities
+from configs.schema.personal_data import Kind, Redaction
+from pipelines.text.redaction import Entity, find_entities
 
 LABEL = re.compile(r"\{(\w+) ([^}]*)\}")
 TITLE = re.compile(r"^(?:(?:Mr|Mrs|Ms|Dr|Prof|Professor)\b\.? ?)+")

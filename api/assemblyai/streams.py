@@ -15,7 +15,7 @@ from api.dialects.requests import (
     short_token,
 )
 from api.dialects.turns import TurnEvent, TurnListener
-from api.http.bodies import KeyTerms, parse_json
+from api.http.bodies import parse_json
 from api.http.errors import CODED, ApiError, ErrorDialect
 from api.http.routing import PlatformDep, PrincipalDep, make_router
 from api.services import Services
@@ -24,10 +24,10 @@ from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import ListeningConversation
 from models.stt.base import Word
+from models.stt.options import KeyTerms, RecognitionOptions, TranscriptStyle
 from pipelines.audio.decode.stream import LiveEncoding
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import SemanticTurns
-from pipelines.stt.formatting import TranscriptStyle
 
 ENCODINGS: dict[str, LiveEncoding] = {"pcm_s16le": "linear", "pcm_mulaw": "mulaw"}
 ENGLISH = "universal-streaming-english"
@@ -86,6 +86,20 @@ class TurnsQuery(DialectQuery):
             return ("en",)
         return tuple(one for one in named if one not in ("", MULTI))
 
+    def recognition(self) -> RecognitionOptions:
+        """The options that the parameters mean."""
+        return RecognitionOptions(
+            languages=self.codes,
+            words=True,
+            speakers=self.speaker_labels,
+            keyterms=tuple(self.keyterms_prompt),
+            form=TranscriptStyle(
+                numerals=self.is_formatted,
+                profanity_filter=self.filter_profanity,
+                punctuate=self.is_formatted,
+            ),
+        )
+
     @property
     def options(self) -> SessionOptions:
         least, most = PRO_WAITS_MS if self.speech_model.startswith(PRO) else WAITS_MS
@@ -93,8 +107,7 @@ class TurnsQuery(DialectQuery):
         least = max(next((one for one in given if one is not None), least), SHORTEST_MS)
         most = max(most if self.max_turn_silence is None else self.max_turn_silence, least)
         return SessionOptions(
-            keyterms=tuple(self.keyterms_prompt),
-            form=TranscriptStyle(self.is_formatted, self.filter_profanity, self.is_formatted),
+            recognition=self.recognition(),
             interim_ms=UPDATE_MS if self.include_partial_turns else None,
             turns=SemanticTurns(most, self.end_of_turn_confidence_threshold, least),
         )
@@ -161,8 +174,7 @@ class AssemblyConversation(ListeningConversation):
 
     async def begin(self) -> None:
         check_model("speech_model", RECOGNISERS, self.query.speech_model, self.model)
-        labels = self.query.speaker_labels
-        await self.turns.start(self.query.options, self.query.codes, labels=labels)
+        await self.turns.start(self.query.options)
         about = {"id": self.request_id, "expires_at": int(self._ends_at)}
         about["configuration"] = {"model": self.model.id}
         await self.socket.send(json_text({"type": "Begin", **about}))
@@ -195,8 +207,8 @@ class AssemblyConversation(ListeningConversation):
         changes = {name: value for name, value in given.items() if name in CHANGEABLE}
         try:
             query = TurnsQuery.model_validate({**self.query.model_dump(), **changes})
-            codes = query.codes if query.codes != self.query.codes else None
-            await self.turns.change(query.options, codes)
+            changes_languages = query.codes != self.query.codes
+            await self.turns.change(query.options, changes_languages=changes_languages)
         except (ValidationError, *CODED) as error:
             raise ClientFault(fault_text(error)) from None
         self.query = query

@@ -1,28 +1,27 @@
 """The options of Deepgram's requests, and what they mean for the pipelines."""
 
 import re
+from abc import abstractmethod
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 from uuid import NAMESPACE_URL, uuid5
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from api.dialects.outputs import ForeignVoice
 from api.dialects.requests import DialectQuery, check_model
-from api.http.bodies import KeyTerms
 from api.http.errors import ApiError, ErrorDialect, InvalidField
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
-from configs.schema.redaction import Kind
+from configs.schema.personal_data import Kind, Redaction
 from configs.schema.transcription import ProfileName
 from models.base import ModelInfo
+from models.stt.options import KeyTerms, RecognitionOptions, TranscriptStyle
 from pipelines.audio.decode.stream import LiveEncoding
 from pipelines.stt.decoding import SessionOptions
-from pipelines.stt.file import FileRequest
-from pipelines.stt.formatting import TranscriptStyle
-from pipelines.text.redaction import Redaction
 
 BEARER_OR_TOKEN = ("bearer", "token")
 ENCODINGS: dict[str | None, LiveEncoding] = {
@@ -62,25 +61,45 @@ Sent = Annotated[
 ]
 
 
-class ListenQuery(DialectQuery):
-    """Of a recording and of a stream."""
+class RecognitionQuery(DialectQuery):
+    """What recordings, streams and streams of turns share."""
+
+    model: str = Field(default="nova-3", max_length=100)
+    language_hint: list[str] = Field(default=[], max_length=20)
+    keyterm: KeyTerms = []
+    numerals: bool = False
+    profanity_filter: bool = False
+    redact: list[str] = Field(default=[], max_length=20)
+
+    @property
+    @abstractmethod
+    def codes(self) -> tuple[str, ...]:
+        """Codes of the languages that may be spoken; empty for any."""
+
+    def recognition(self) -> RecognitionOptions:
+        """The options that the parameters mean. Raises ApiError(validation_error) for an unknown
+        kind of personal data."""
+        return RecognitionOptions(
+            languages=self.codes,
+            keyterms=tuple(self.keyterm),
+            form=TranscriptStyle(numerals=self.numerals, profanity_filter=self.profanity_filter),
+            redaction=redaction_of(self.redact),
+        )
+
+
+class ListenQuery(RecognitionQuery):
+    """The parameters of recordings and streams."""
 
     refused: ClassVar[frozenset[str]] = frozenset(
         "callback summarize sentiment topics intents custom_topic custom_intent detect_entities "
         "search replace".split()
     )
 
-    model: str = Field(default="nova-3", max_length=100)
     language: str = Field(default="en", max_length=35, description="Code, or `multi` to detect it.")
-    language_hint: list[str] = Field(default=[], max_length=20)
-    keyterm: KeyTerms = []
     keywords: KeyTerms = Field(default=[], description="Key terms. Weights are ignored.")
-    redact: list[str] = Field(default=[], max_length=20)
     diarize: bool = False
     diarize_model: str | None = None  # which diarizes, too
     multichannel: bool = False
-    numerals: bool = False
-    profanity_filter: bool = False
     punctuate: bool = False
     smart_format: bool = False
     encoding: Sent = None
@@ -91,33 +110,34 @@ class ListenQuery(DialectQuery):
     def rate_missing(self) -> str:
         return f"sample_rate: is required with encoding={self.encoding}"
 
+    @field_validator("redact")
+    @classmethod
+    def _without_off(cls, value: list[str]) -> list[str]:
+        return [kind for kind in value if kind.lower() not in ("", "false")]
+
     @property
     def is_punctuated(self) -> bool:
         return self.punctuate or self.smart_format
 
     @property
-    def labels(self) -> bool:
-        """Whether speakers are distinguished."""
-        return (self.diarize or self.diarize_model is not None) and not self.multichannel
-
-    @property
-    def terms(self) -> tuple[str, ...]:
-        return (*self.keyterm, *(word.partition(":")[0] for word in self.keywords))
-
-    @property
-    def style(self) -> TranscriptStyle:
-        numerals = self.numerals or self.smart_format
-        return TranscriptStyle(numerals, self.profanity_filter, self.is_punctuated)
-
-    @property
     def codes(self) -> tuple[str, ...]:
-        """Of the languages that may be spoken; any when there are none."""
         return tuple(self.language_hint) if self.language == MULTI else (self.language,)
 
-    def redaction(self) -> Redaction | None:
-        """Raises ApiError(validation_error) for an unknown kind."""
-        wanted = [one for one in self.redact if one.lower() not in ("", "false")]
-        return redaction_of(wanted)
+    def recognition(self) -> RecognitionOptions:
+        shared = super().recognition()
+        diarizes = self.diarize or self.diarize_model is not None
+        return replace(
+            shared,
+            words=True,
+            speakers=diarizes and not self.multichannel,
+            multichannel=self.multichannel,
+            keyterms=(*shared.keyterms, *(word.partition(":")[0] for word in self.keywords)),
+            form=replace(
+                shared.form,
+                numerals=self.numerals or self.smart_format,
+                punctuate=self.is_punctuated,
+            ),
+        )
 
 
 class RecordingQuery(ListenQuery):
@@ -139,20 +159,19 @@ class RecordingQuery(ListenQuery):
     def detects(self) -> bool:
         return any(one not in ("", "false") for one in self.detect_language)
 
-    def to_request(self) -> FileRequest:
-        """Raises ApiError(validation_error)."""
-        codes = tuple(one for one in self.detect_language if one not in ("", "true", "false"))
-        codes = codes if self.detects else self.codes
-        return FileRequest(
+    @property
+    def codes(self) -> tuple[str, ...]:
+        if not self.detects:
+            return super().codes
+        return tuple(one for one in self.detect_language if one not in ("", "true", "false"))
+
+    def recognition(self) -> RecognitionOptions:
+        codes = self.codes
+        return replace(
+            super().recognition(),
             language=codes[0] if len(codes) == 1 else None,
             languages=codes if len(codes) > 1 else (),
             profile=_NAMES.profiles.get(self.model.rpartition("-")[2], "general"),
-            words=True,
-            speakers=self.labels,
-            multichannel=self.multichannel,
-            keyterms=self.terms,
-            form=self.style,
-            redaction=self.redaction(),
         )
 
 
@@ -193,9 +212,7 @@ class StreamQuery(ListenQuery):
     def to_options(self, least_ms: int, usual_ms: int, interim_ms: int) -> SessionOptions:
         """Raises ApiError(validation_error)."""
         return SessionOptions(
-            keyterms=self.terms,
-            form=self.style,
-            redaction=self.redaction(),
+            recognition=self.recognition(),
             utterance_end_ms=usual_ms
             if self.endpointing == 0
             else max(self.endpointing or 0, least_ms),
@@ -203,8 +220,8 @@ class StreamQuery(ListenQuery):
         )
 
 
-class FluxQuery(DialectQuery):
-    """Of a live stream of turns."""
+class FluxQuery(RecognitionQuery):
+    """The parameters of a live stream of turns."""
 
     model: str = Field(default="flux-general-en", max_length=100)
     encoding: Sent = None
@@ -212,11 +229,6 @@ class FluxQuery(DialectQuery):
     eot_threshold: float = Field(default=0.7, ge=0.5, le=1.0)
     eager_eot_threshold: float | None = Field(default=None, ge=0.3, le=0.9)
     eot_timeout_ms: int = Field(default=5000, ge=500, le=60_000)
-    keyterm: KeyTerms = []
-    language_hint: list[str] = Field(default=[], max_length=20)
-    numerals: bool = False
-    profanity_filter: bool = False
-    redact: list[str] = Field(default=[], max_length=20)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

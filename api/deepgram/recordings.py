@@ -263,9 +263,9 @@ async def _transcribe(
         return {"metadata": about, "results": RecordingResults(query, transcript).as_json()}
 
     owner = principal.workspace_id
-    request = query.to_request()
+    wanted = query.recognition()
     try:
-        return await speech.transcription.transcribe(owner, operation, path, request, answer)
+        return await speech.transcription.transcribe(owner, operation, path, wanted, answer)
     except InvalidAudio:
         if query.encoding is None or query.sample_rate is not None:
             raise

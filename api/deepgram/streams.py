@@ -18,13 +18,11 @@ from api.deepgram.options import (
     StreamQuery,
     check_recogniser,
     described,
-    redaction_of,
     uuid_of,
 )
 from api.deepgram.recordings import SpeakerNumbers, metadata, shown_words
 from api.dialects.requests import SocketMessage, dialect_socket, fault_text
 from api.dialects.turns import TurnEvent, TurnListener
-from api.http.bodies import KeyTerms
 from api.http.errors import CODED, to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
@@ -32,11 +30,11 @@ from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.conversation import MIN_MS
 from api.sockets.stt.listening import ListeningConversation, SocketListener, words_of
+from models.stt.options import KeyTerms
 from pipelines.audio.decode.stream import ChannelSplitter
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import SemanticTurns
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
-from pipelines.stt.formatting import TranscriptStyle
 
 SILENCE = 10.0, "NET-0001: no audio and no message came for 10 seconds", close_codes.INTERNAL
 USUAL_MS = 500  # of silence that end an utterance where endpointing is off
@@ -77,7 +75,7 @@ class StreamConversation(ListeningConversation):
             await self.expect_encoded(packets=self.query.encoding == PACKETS)
         options = self.query.to_options(MIN_MS, USUAL_MS, INTERIM_MS)
         for one in self.listeners:
-            await one.start(options, self.query.codes, labels=self.query.labels)
+            await one.start(options)
 
     async def handle(self, text: str) -> bool:
         message = StreamMessage.parse(text)
@@ -108,15 +106,15 @@ class StreamConversation(ListeningConversation):
 
     async def _configure(self, change: StreamMessage) -> None:
         answer: dict[str, Any] = {"type": "ConfigureSuccess", "request_id": self.request_id}
-        known = {"numerals", "profanity_filter", "punctuate"} & change.features.keys()
+        names = {"numerals", "profanity_filter", "punctuate"} & change.features.keys()
+        features = {name: change.features[name] for name in names}
         for one in self.listeners:
-            options = one.options
-            features = {name: change.features[name] for name in known}
-            options = replace(options, form=replace(options.form, **features))
+            wanted = one.options.recognition
+            wanted = replace(wanted, form=replace(wanted.form, **features))
             if change.keyterms is not None:
-                options = replace(options, keyterms=tuple(change.keyterms))
+                wanted = replace(wanted, keyterms=tuple(change.keyterms))
                 answer["keyterms"] = change.keyterms
-            await one.change(options)
+            await one.change(replace(one.options, recognition=wanted))
         await self.socket.send(json_text(answer))
 
 
@@ -249,7 +247,7 @@ class FluxConversation(ListeningConversation):
         check_recogniser(self.query.model, self.model)
         if self.query.encoding not in ENCODINGS:
             await self.expect_encoded(packets=self.query.encoding == PACKETS)
-        await self.turns.start(self._options(), self.query.codes)
+        await self.turns.start(self._options())
         await self.socket.send(self.event("Connected"))
 
     async def handle(self, text: str) -> bool:
@@ -277,11 +275,8 @@ class FluxConversation(ListeningConversation):
         if query.eot_threshold < 1:
             waits_ms = min(waits_ms, LONGEST_WAIT_MS)
         return SessionOptions(
-            keyterms=tuple(query.keyterm),
-            form=TranscriptStyle(query.numerals, query.profanity_filter),
-            redaction=redaction_of(query.redact),
+            recognition=query.recognition(),
             interim_ms=UPDATE_MS,
-            words=False,
             turns=SemanticTurns(waits_ms, query.eot_threshold),
         )
 
@@ -289,8 +284,8 @@ class FluxConversation(ListeningConversation):
         before = self.query
         try:
             self.query = change.applied_to(before)
-            codes = self.query.codes if change.language_hints is not None else None
-            await self.turns.change(self._options(), codes)
+            changes_languages = change.language_hints is not None
+            await self.turns.change(self._options(), changes_languages=changes_languages)
         except (ValidationError, *CODED) as error:
             self.query = before
             code = "INVALID_CONFIGURE"
@@ -354,14 +349,14 @@ routes: list[BaseRoute] = [
         "/v1/listen",
         "stt",
         StreamConversation,
-        lambda query: StreamQuery.of_socket(query).redaction(),
+        lambda query: StreamQuery.of_socket(query).recognition(),
         BEARER_OR_TOKEN,
     ),
     *dialect_socket(
         "/v2/listen",
         "stt",
         FluxConversation,
-        lambda query: redaction_of(FluxQuery.of_socket(query).redact),
+        lambda query: FluxQuery.of_socket(query).recognition(),
         BEARER_OR_TOKEN,
     ),
 ]

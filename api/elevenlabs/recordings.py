@@ -6,6 +6,7 @@ import math
 from base64 import b64decode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydantic import Field, Json, field_validator
 
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket, fetched
 from api.elevenlabs.options import SCHEMES
-from api.http.bodies import KeyTerms, Switch
+from api.http.bodies import Switch
 from api.http.errors import InvalidField, to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
@@ -28,12 +29,13 @@ from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import ListeningConversation, SocketListener
 from models.stt.base import Word
+from models.stt.options import KeyTerms, RecognitionOptions
 from pipelines.audio.decode.stream import as_wav
 from pipelines.errors import InsufficientCredit
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveTranscript
-from pipelines.stt.file import FileRequest, FileTranscript
-from pipelines.stt.formatting import TranscriptStyle, separator_of
+from pipelines.stt.file import FileTranscript
+from pipelines.stt.formatting import separator_of
 from pipelines.stt.subtitles import to_srt
 from telemetry.tracing import request_id
 
@@ -47,7 +49,19 @@ Granularity = Literal["none", "word", "character"]
 FORMATS = {"srt": "text/srt", "txt": "text/plain"}
 
 
-class ScribeFields(DialectQuery):
+class ScribeOptions(DialectQuery):
+    """What recordings and streams share."""
+
+    model_id: str
+    language_code: str = Field(default="", max_length=35, description="Default: detected.")
+    keyterms: KeyTerms = []
+
+    def recognition(self) -> RecognitionOptions:
+        """The options that the fields mean."""
+        return RecognitionOptions(words=True, keyterms=tuple(self.keyterms))
+
+
+class ScribeFields(ScribeOptions):
     """Transcription options as form fields."""
 
     refused: ClassVar[frozenset[str]] = frozenset(
@@ -56,8 +70,6 @@ class ScribeFields(DialectQuery):
     )
 
     model_id: str = Field(max_length=100, description="A Scribe model, or a model id.")
-    language_code: str = Field(default="", max_length=35, description="Default: detected.")
-    keyterms: KeyTerms = []
     diarize: Switch = False
     use_multi_channel: Switch = False
     multichannel_output_style: Literal["separate", "combined"] = "separate"
@@ -77,14 +89,14 @@ class ScribeFields(DialectQuery):
             raise ValueError(f"formats must be of {', '.join(FORMATS)}")
         return value
 
-    def to_request(self) -> FileRequest:
-        return FileRequest(
+    def recognition(self) -> RecognitionOptions:
+        shared = super().recognition()
+        return replace(
+            shared,
             language=self.language_code or None,
-            words=True,
             speakers=self.diarize and not self.use_multi_channel,
             multichannel=self.use_multi_channel,
-            keyterms=tuple(self.keyterms),
-            form=TranscriptStyle(numerals=self.numbers_format == "digits"),
+            form=replace(shared.form, numerals=self.numbers_format == "digits"),
         )
 
 
@@ -105,7 +117,7 @@ async def transcribe(
         async with _recording(request, form, fields, speech) as path:
             answer = partial(answer_of, fields)
             work = speech.transcription.transcribe(
-                owner, operation, path, fields.to_request(), answer
+                owner, operation, path, fields.recognition(), answer
             )
             return await while_connected(request.receive, work)
 
@@ -242,8 +254,8 @@ INTERIM_MS = 500
 WHOLE_S = 3.0  # of silence, after which a segment that the client commits is decoded in parts
 
 
-class LiveQuery(DialectQuery):
-    """Of a stream."""
+class LiveQuery(ScribeOptions):
+    """The parameters of a stream."""
 
     refused: ClassVar[frozenset[str]] = frozenset(
         {"entity_detection", "entity_redaction", "transcript_edit"}
@@ -255,21 +267,18 @@ class LiveQuery(DialectQuery):
     ] = "pcm_16000"
     commit_strategy: Literal["manual", "vad"] = "manual"
     vad_silence_threshold_secs: float = Field(default=1.5, ge=0.3, le=3.0)
-    language_code: str = Field(default="", max_length=35)
     secondary_languages: list[str] = Field(default=[], max_length=20)
     include_timestamps: bool = False
     include_language_detection: bool = False
-    keyterms: KeyTerms = []
 
-    @property
-    def codes(self) -> tuple[str, ...]:
-        """Of the languages that may be spoken; any when there are none."""
-        return tuple(filter(None, (self.language_code, *self.secondary_languages)))
+    def recognition(self) -> RecognitionOptions:
+        languages = tuple(filter(None, (self.language_code, *self.secondary_languages)))
+        return replace(super().recognition(), languages=languages)
 
     def to_options(self) -> SessionOptions:
         silence_s = self.vad_silence_threshold_secs if self.commit_strategy == "vad" else WHOLE_S
         return SessionOptions(
-            keyterms=tuple(self.keyterms),
+            recognition=self.recognition(),
             utterance_end_ms=round(1000 * silence_s),
             interim_ms=INTERIM_MS,
         )
@@ -297,7 +306,7 @@ class LiveConversation(ListeningConversation):
 
     async def begin(self) -> None:
         await check_model(self.query.model_id, self.speech.openai)
-        await self._listener.start(self.query.to_options(), self.query.codes)
+        await self._listener.start(self.query.to_options())
         config = self.query.model_dump()
         await self.say("session_started", session_id=self.request_id, config=config)
 

@@ -17,15 +17,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    StringConstraints,
 )
 from starlette.requests import Request
 
 from api.http.admission import Take
 from api.http.context import context_of
 from api.http.errors import CLOSE, ApiError
-from configs.schema.redaction import Kind
-from pipelines.text.redaction import Redaction
+from configs.schema.personal_data import Kind, Redaction
 from pipelines.text.surrogates import mark_halves
 from telemetry import metrics
 
@@ -37,18 +35,7 @@ MAX_VALUES = 20_000
 
 T = TypeVar("T")
 
-KEY_TERMS = "Names and rare words that may occur, in the desired spelling."
-KeyTerms = Annotated[
-    list[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]],
-    Field(max_length=100, description=KEY_TERMS),
-]
-
 Switch = Annotated[bool, BeforeValidator(lambda value: str(value).strip().lower())]  # of a form
-KNOWN_SPEAKERS = "Enrolled speakers to identify by name: true for all, or ids from `GET /speakers`."
-KnownSpeakers = Annotated[
-    bool | Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=100)],
-    Field(description=KNOWN_SPEAKERS),
-]
 
 _STRUCTURE = b"[]{},"
 _REST = bytes(set(range(256)) - set(_STRUCTURE))

@@ -5,7 +5,6 @@ import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -131,8 +130,9 @@ async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.Call
             workspace_id,
             context.operation,
             path,
-            replace(asked.to_request(), known=known),
+            asked.recognition(),
             lambda transcript: transcription_result(transcript, asked.timestamps, marks),
+            known=known,
         )
     return _structured(result.model_dump(exclude_none=True))
 

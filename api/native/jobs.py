@@ -125,10 +125,14 @@ async def transcribe_long(
             raise InvalidField("audio", reason)
         if fields.url:
             speech.check_url(fields.url)
-        asked = await speech.transcription.pipeline.resolve(fields.to_request())
-        await speech.speakers.named(principal, fields.known_speakers)  # that they are there
+        wanted = await speech.transcription.pipeline.resolve(fields.recognition())
+        await speech.speakers.named(principal, wanted.known_speakers)  # that they are there
         task = transcription_jobs.TranscriptionTask(
-            asked, fields.url, CONFIG.most_hours * 3600, CONFIG.window_s, fields.known_speakers
+            request=wanted,
+            url=fields.url,
+            most_s=CONFIG.most_hours * 3600,
+            window_s=CONFIG.window_s,
+            known_speakers=wanted.known_speakers,
         )
         name = fields.name or (upload.filename[:200] if upload else "") or "recording"
         await check()

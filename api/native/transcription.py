@@ -4,22 +4,24 @@ service's watermark in a recording."""
 import re
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
-from api.http.bodies import KeyTerms, KnownSpeakers, RedactFields, Shown, Switch, rounded
+from api.http.bodies import RedactFields, Shown, Switch, rounded
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router, warning_header
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
+from configs.schema.personal_data import Redaction
 from configs.schema.transcription import ProfileName
-from pipelines.stt.file import FileRequest, FileTranscript, Grade
-from pipelines.stt.formatting import TranscriptStyle, separator_of
+from models.stt.options import KeyTerms, KnownSpeakers, RecognitionOptions, TranscriptStyle
+from pipelines.stt.file import FileTranscript, Grade
+from pipelines.stt.formatting import separator_of
 from pipelines.stt.subtitles import to_srt, to_vtt
-from pipelines.text.redaction import Entity, Redaction, timed_entities
+from pipelines.text.redaction import Entity, timed_entities
 
 router = make_router("speech to text", scope="stt", visitors=True)
 watermarks = make_router("speech to text", scope="stt")
@@ -90,7 +92,40 @@ def _all_or_ids(value: object) -> object:
     return only if only in ("true", "false") else value
 
 
-class RecordingFields(RedactFields):
+Flag = TypeVar("Flag", bound=bool)
+
+
+def _flag(description: str, *, default: bool = False) -> Any:
+    return Field(default=default, description=description)
+
+
+class RecognitionFields(RedactFields, Generic[Flag]):
+    """The options that recordings and `/ws/stt` share; a Flag is a `Switch` in a form, and a bool
+    in JSON."""
+
+    keyterms: KeyTerms = []
+    profanity_filter: Flag = _flag("Masks profanity, as in `s***`.")
+    numerals: Flag = _flag("Writes numbers as digits.")
+    punctuate: Flag = _flag("False removes punctuation and capitals.", default=True)
+    speaker_labels: Flag = _flag("Adds `utterances`, and a `speaker` to each word.")
+    known_speakers: KnownSpeakers = False
+
+    def recognition(self) -> RecognitionOptions:
+        """The options that the fields mean."""
+        return RecognitionOptions(
+            speakers=self.speaker_labels,
+            known_speakers=self.known_speakers,
+            keyterms=tuple(self.keyterms),
+            form=TranscriptStyle(
+                numerals=self.numerals,
+                profanity_filter=self.profanity_filter,
+                punctuate=self.punctuate,
+            ),
+            redaction=self.redaction(),
+        )
+
+
+class RecordingFields(RecognitionFields[Switch]):
     """Transcription options as form fields. Unknown fields are ignored."""
 
     language: Annotated[
@@ -98,29 +133,19 @@ class RecordingFields(RedactFields):
     ] = Field(default="", max_length=35, description="Language code. Default: detected.")
     model: ProfileName = "general"
     timestamps: Switch = Field(default=False, description="Adds `words` with times.")
-    speaker_labels: Switch = Field(
-        default=False, description="Adds `utterances`, and a `speaker` to each word."
-    )
     multichannel: Switch = Field(
         default=False,
         description="Transcribes two channels as the speakers A and B. Each channel is charged.",
     )
-    keyterms: KeyTerms = []
-    profanity_filter: Switch = Field(default=False, description="Masks profanity, as in `s***`.")
-    numerals: Switch = Field(default=False, description="Writes numbers as digits.")
-    punctuate: Switch = Field(default=True, description="False removes punctuation and capitals.")
     known_speakers: Annotated[KnownSpeakers, BeforeValidator(_all_or_ids)] = False
 
-    def to_request(self, *, words: bool = False) -> FileRequest:
-        return FileRequest(
+    def recognition(self) -> RecognitionOptions:
+        return replace(
+            super().recognition(),
             language=self.language or None,
             profile=self.model,
-            words=self.timestamps or words,
-            speakers=self.speaker_labels or bool(self.known_speakers),
+            words=self.timestamps,
             multichannel=self.multichannel,
-            keyterms=tuple(self.keyterms),
-            form=TranscriptStyle(self.numerals, self.profanity_filter, self.punctuate),
-            redaction=self.redaction(),
         )
 
 
@@ -128,6 +153,10 @@ class TranscriptionFields(RecordingFields):
     """Transcription options and the response format, as form fields."""
 
     response_format: ResponseFormat = "json"
+
+    def recognition(self) -> RecognitionOptions:
+        words = self.timestamps or self.response_format in ("srt", "vtt")
+        return replace(super().recognition(), words=words)
 
 
 @router.post(
@@ -159,12 +188,15 @@ async def transcribe(
     async with receive_form(request, LIMITS, check) as received:
         audio = received.file("audio")
         fields = validated(TranscriptionFields, received.with_lists(LISTS))
-        form = fields.response_format
         known = await speech.speakers.named(principal, fields.known_speakers)
-        asked = replace(fields.to_request(words=form in ("srt", "vtt")), known=known)
-        to_answer = partial(answer, form, fields.timestamps, marks=fields.redaction("mark"))
+        marks = fields.redaction("mark")
         work = speech.transcription.transcribe(
-            principal.workspace_id, operation, audio.path, asked, to_answer
+            principal.workspace_id,
+            operation,
+            audio.path,
+            fields.recognition(),
+            partial(answer, fields.response_format, fields.timestamps, marks=marks),
+            known=known,
         )
         return await while_connected(request.receive, work)
 

@@ -2,7 +2,6 @@
 
 import zlib
 from base64 import b64decode
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
@@ -13,24 +12,25 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 from starlette.responses import Response
 
-from api.http.bodies import KeyTerms, OneLine, RedactFields, Switch
+from api.http.bodies import OneLine, RedactFields, Switch
 from api.http.errors import ApiError, InvalidField
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router, warning_header
 from api.http.streaming import EventStream, encode_frames, error_frame, event_frame, while_connected
 from api.http.uploads import UploadLimits, form_schema, plain_name, receive_form, validated
 from api.openai.names import OpenAINames
+from api.services import SpeechServices
 from configs.schema.transcription import ProfileName
 from models.stt.base import Segment
+from models.stt.options import KeyTerms, RecognitionOptions
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.operation import Operation
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio
 from pipelines.stt.diarization import SpeakerVoice
-from pipelines.stt.file import FileRequest, FileTranscript, HeardText, TranscriptionPipeline
+from pipelines.stt.file import FileTranscript, HeardText
 from pipelines.stt.formatting import separator_of, unpunctuated
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import name_language
-from pipelines.voices.speakers import Speakers
 
 router = make_router("speech to text", scope="stt", visitors=True)
 
@@ -87,6 +87,19 @@ class OpenAITranscriptionFields(RedactFields):
         if self.response_format == "verbose_json":
             return "word" in self.timestamp_granularities
         return self.response_format in ("srt", "vtt")
+
+    def recognition(self, profile: ProfileName, *, translate: bool) -> RecognitionOptions:
+        return RecognitionOptions(
+            language=self.language or None,
+            languages=tuple(filter(None, self.languages)),
+            profile=profile,
+            words=self.words,
+            translate=translate,
+            speakers=self.response_format == "diarized_json",
+            prompt=self.prompt.strip(),
+            keyterms=(*self.keywords, *self.keyterms),
+            redaction=self.redaction(),
+        )
 
 
 class OpenAITranslationFields(BaseModel):
@@ -155,34 +168,27 @@ async def _receive(
             fields = OpenAITranscriptionFields(**given.model_dump())
         else:
             fields = validated(OpenAITranscriptionFields, form.with_lists(_LISTS))
-        asked = FileRequest(
-            language=fields.language or None,
-            languages=tuple(filter(None, fields.languages)),
-            profile=await _profile(fields.model, speech.openai),
-            words=fields.words,
-            speakers=fields.response_format == "diarized_json",
-            translate=translate,
-            prompt=fields.prompt.strip(),
-            keyterms=(*fields.keywords, *fields.keyterms),
-            redaction=fields.redaction(),
-        )
-        if asked.speakers:
+        profile = await _profile(fields.model, speech.openai)
+        options = fields.recognition(profile, translate=translate)
+        known: tuple[SpeakerVoice, ...] = ()
+        if options.speakers:
             await check()
             clips = [one.path for one in form.files if plain_name(one.field) == REFERENCES]
-            voices = speech.transcription.pipeline, speech.speakers, principal
-            asked = replace(asked, known=await _known(*voices, fields.known_speaker_names, clips))
+            known = await _known(speech, principal, fields.known_speaker_names, clips)
         work = _transcribe(
-            speech.transcription, principal.workspace_id, operation, path, fields, asked
+            speech.transcription,
+            principal.workspace_id,
+            operation,
+            path,
+            fields,
+            options,
+            known,
         )
         return await while_connected(request.receive, work)
 
 
 async def _known(
-    pipeline: TranscriptionPipeline,
-    speakers: Speakers,
-    principal: Principal,
-    names: list[str],
-    clips: list[Path],
+    speech: SpeechServices, principal: Principal, names: list[str], clips: list[Path]
 ) -> tuple[SpeakerVoice, ...]:
     """The speakers of the clips, of whom nothing is stored. Raises ApiError that names the field,
     Overloaded or EngineError."""
@@ -191,11 +197,12 @@ async def _known(
         raise InvalidField("known_speaker_names", message)
     if not clips:
         return ()
-    encoder, known = (await speakers.options(principal, False)).encoder, []
+    pipeline, workspace_id = speech.transcription.pipeline, principal.workspace_id
+    encoder, known = (await speech.speakers.options(principal, False)).encoder, []
     for name, path in zip(names, clips, strict=True):
         try:
             await to_thread.run_sync(_decode_url, path)
-            known.append(await pipeline.known_speaker(name, path, encoder, principal.workspace_id))
+            known.append(await pipeline.known_speaker(name, path, encoder, workspace_id))
         except (ValueError, InvalidAudio, AudioTooLong, FileTooLarge) as error:
             raise InvalidField(REFERENCES, str(error)) from None
     return tuple(known)
@@ -223,20 +230,22 @@ async def _transcribe(
     operation: Operation,
     path: Path,
     fields: OpenAITranscriptionFields,
-    asked: FileRequest,
+    options: RecognitionOptions,
+    known: tuple[SpeakerVoice, ...],
 ) -> Response:
     if not fields.stream:
+        to_answer = partial(_whole_answer, fields, options)
         return await transcription.transcribe(
-            workspace_id, operation, path, asked, partial(_whole_answer, fields, asked)
+            workspace_id, operation, path, options, to_answer, known=known
         )
-    recording = await transcription.open(workspace_id, operation, path, asked)
+    recording = await transcription.open(workspace_id, operation, path, options, known=known)
     heard = transcription.stream(workspace_id, operation, recording)
     first = await anext(heard)  # an error before the first event sets the HTTP status
     return EventStream(encode_frames(first, heard, TranscriptWriter(fields)), heard)
 
 
 def _whole_answer(
-    fields: OpenAITranscriptionFields, asked: FileRequest, transcript: FileTranscript
+    fields: OpenAITranscriptionFields, options: RecognitionOptions, transcript: FileTranscript
 ) -> Response:
     separator, headers = separator_of(transcript.language), warning_header(transcript.warnings)
     match fields.response_format:
@@ -248,7 +257,7 @@ def _whole_answer(
             vtt = to_vtt(transcript.turns, separator)
             return Response(vtt, headers=headers, media_type="text/vtt")
         case "verbose_json":
-            task = "translate" if asked.translate else "transcribe"
+            task = "translate" if options.translate else "transcribe"
             return JSONResponse({"task": task, **_verbose(transcript, fields)}, headers=headers)
         case "diarized_json":
             return JSONResponse(_diarized(transcript), headers=headers)

@@ -7,6 +7,7 @@ from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import SocketListener
 from api.wyoming.events import WyomingEvent, wyoming_error, wyoming_event
+from models.stt.options import RecognitionOptions
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveTranscript
 from pipelines.stt.formatting import separator_of
@@ -29,12 +30,12 @@ class SpokenCommand(SocketListener):
     async def begin(self) -> None:
         """Raises as `start`."""
         asked = self._asked
-        options = SessionOptions(
+        recognition = RecognitionOptions(
+            languages=(asked.language,) if asked.language else (),
             keyterms=(*(asked.transcript_names or ()), *(asked.transcript_terms or ())),
-            interim_ms=INTERIM_MS if asked.streams else None,
-            words=False,
         )
-        await self.start(options, (asked.language,) if asked.language else ())
+        interim_ms = INTERIM_MS if asked.streams else None
+        await self.start(SessionOptions(recognition=recognition, interim_ms=interim_ms))
 
     async def accept(self, samples: WyomingEvent, payload: bytes) -> None:
         """Raises ClientFault, or InsufficientCredit: then the audio is dropped."""

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from api.http.bodies import KeyTerms
 from api.sockets.kernel.conversation import (
     ClientFault,
     checked,
@@ -19,6 +18,7 @@ from api.sockets.kernel.conversation import (
     json_text,
     parse_event,
 )
+from models.stt.options import KeyTerms
 
 HEADER_BYTES = 1 << 16  # as the package reads, by the default of asyncio
 DATA_BYTES = PAYLOAD_BYTES = 1 << 20  # as the messages of all sockets

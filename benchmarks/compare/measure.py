@@ -36,11 +36,12 @@ from models.llm.base import (
 from models.quality.base import QUALITY_SAMPLE_RATE
 from models.registry import CHAT, STT, TTS, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest
+from models.stt.options import RecognitionOptions
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.encode.encoder import encode
-from pipelines.stt.file import FileRequest, TranscriptionPipeline
+from pipelines.stt.file import TranscriptionPipeline
 from pipelines.voices.fitting.trials import (
     SpeechRating,
     load_speech_raters,
@@ -181,7 +182,7 @@ async def _recognise(
         pipeline = TranscriptionPipeline(transcriber, decoder, vad, load_profiles())
         engine.transcribe([TranscriptionRequest(np.zeros(STT_SAMPLE_RATE, np.float32), language)])
         for path, said in clips:
-            recording = await pipeline.open(path, FileRequest(language=language))
+            recording = await pipeline.open(path, RecognitionOptions(language=language))
             began = time.perf_counter()
             heard = await pipeline.transcribe(recording)
             spent += time.perf_counter() - began

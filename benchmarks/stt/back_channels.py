@@ -26,6 +26,7 @@ from configs.settings import weights_dir
 from models.audio import Pcm, resample
 from models.registry import STT, TTS, TURN_DETECTION, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
+from models.stt.options import RecognitionOptions
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
 from pipelines.agents.interruption import EXPECTED, Heard, interrupts
@@ -132,7 +133,10 @@ class Caller:
         self._model = model
         self.agent_speaks = False
         options = SessionOptions(
-            languages, interim_ms=JUDGING_MS, turns=SemanticTurns(), expected_sounds=self._expected
+            recognition=RecognitionOptions(languages=languages, words=True),
+            interim_ms=JUDGING_MS,
+            turns=SemanticTurns(),
+            expected_sounds=self._expected,
         )
         self._live = LiveSession(pipeline, options, self._emit)
         self._running = asyncio.create_task(self._live.run())

@@ -26,6 +26,7 @@ from configs.schema.transcription import ListeningConfig
 from configs.settings import weights_dir
 from models.registry import STT, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE
+from models.stt.options import RecognitionOptions
 from models.weights.store import WeightStore
 from pipelines.stt.committed import CommittedText
 from pipelines.stt.decoding import SessionOptions
@@ -63,7 +64,9 @@ class Listener:
 
 async def listen(pipeline: LiveTranscriptionPipeline, sentences: list[Sentence]) -> Listener:
     listener = Listener()
-    options = SessionOptions(languages=("en",), interim_ms=INTERIM_MS)
+    options = SessionOptions(
+        RecognitionOptions(languages=("en",), words=True), interim_ms=INTERIM_MS
+    )
     session = LiveSession(pipeline, options, listener.emit)
     running = asyncio.create_task(session.run())
     pause = np.zeros(round(PAUSE_S * STT_SAMPLE_RATE), np.float32)

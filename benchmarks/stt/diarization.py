@@ -39,16 +39,12 @@ from models.audio import Pcm
 from models.registry import SPEAKER, STT, VAD, load, load_model
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest, add_voices
+from models.stt.options import RecognitionOptions
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import LiveEvent, LiveTranscript
-from pipelines.stt.file import (
-    DecodedRecording,
-    FileRequest,
-    FileTranscript,
-    TranscriptionPipeline,
-)
+from pipelines.stt.file import DecodedRecording, FileTranscript, TranscriptionPipeline
 from pipelines.stt.live_speakers import SpeakerOptions
 from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
 from tests.local_ports import LocalSTTModel
@@ -138,7 +134,7 @@ def main() -> None:
         draw = random.Random(f"{arguments.seed} {' '.join(names)}")
         mix = mix_turns({name: recordings[name] for name in names}, arguments.seconds, draw)
         duration_s = len(mix.pcm) / STT_SAMPLE_RATE
-        request = FileRequest("en", speakers=True)
+        request = RecognitionOptions("en", speakers=True)
         recording = DecodedRecording(mix.pcm, duration_s, request, profile)
         began = time.perf_counter()
         transcript = asyncio.run(pipeline.transcribe(recording))
@@ -181,7 +177,7 @@ def _count_speakers(
         half = "tuned" if sha256(key.encode()).digest()[-1] % 2 else "held_out"
         pcm = three_turns([recordings[name] for name in names], random.Random(key))
         recording = DecodedRecording(
-            pcm, len(pcm) / STT_SAMPLE_RATE, FileRequest("en", speakers=True), profile
+            pcm, len(pcm) / STT_SAMPLE_RATE, RecognitionOptions("en", speakers=True), profile
         )
         turns = turns_of(asyncio.run(pipeline.transcribe(recording)))
         found = len({turn.speaker for turn in turns})
@@ -246,7 +242,11 @@ async def listen(
         if isinstance(event, LiveTranscript) and event.final and event.text:
             finals.append(event)
 
-    session = LiveSession(listening, SessionOptions(("en",), speakers=speakers), emit)
+    session = LiveSession(
+        listening,
+        SessionOptions(RecognitionOptions(languages=("en",), words=True), speakers=speakers),
+        emit,
+    )
     running = asyncio.create_task(session.run())
     began = time.monotonic()
     for at in range(0, len(pcm), STEP_SAMPLES):

@@ -25,7 +25,8 @@ from benchmarks.chat.gpu import made_up_words
 from benchmarks.hardware import hardware, versions
 from configs.load import load_yaml
 from configs.schema.models.stt import TransformersWhisperConfig
-from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
+from models.stt.options import RecognitionOptions
 from models.stt.whisper_transformers.engine import TransformersWhisperEngine
 from tests.models.stt.whisper_transformers.tiny_whisper import MARKS, make_tiny_whisper
 from tests.models.weights.one_folder import OneFolder
@@ -35,7 +36,7 @@ PROMPT = 4  # tokens before a text: start, language, task, no times
 BYTES_AND_MARKS = 256 + len(MARKS)
 SHARPNESS = 6.0  # of the attention of `speak_steadily`
 BATCHES = (1, 4, 16)
-OPTIONS = DecodingOptions()
+OPTIONS = RecognitionOptions()
 TURBO: dict[str, Any] = {"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20}
 TURBO |= {"encoder_ffn_dim": 5120, "decoder_layers": 4, "decoder_attention_heads": 20}
 TURBO |= {"decoder_ffn_dim": 5120, "vocab_size": 51866, "init_std": 0.02}

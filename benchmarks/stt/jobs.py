@@ -31,7 +31,8 @@ from deployments.replicas.stt import STTDeployment
 from models.audio import AudioChunk
 from models.base import ModelInfo
 from models.registry import STT, VAD, load, load_model
-from models.stt.base import FILE, STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
+from models.stt.base import FILE, STT_SAMPLE_RATE, TranscriptionRequest
+from models.stt.options import RecognitionOptions
 from models.weights.store import WeightStore
 from pipelines.audio.encode.encoder import FileWriter
 from pipelines.audio.segments import find_speech_segments
@@ -136,7 +137,7 @@ def bare(pcm: np.ndarray) -> Taken:
             pcm=pcm[one.start : one.end],
             language="en",
             urgency=FILE,
-            options=DecodingOptions(words=True),
+            options=RecognitionOptions(words=True),
         )
         for one in found
     ]

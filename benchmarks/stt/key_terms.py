@@ -21,7 +21,8 @@ from benchmarks.stt.lost_speech import VOICES, spoken
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
 from models.registry import STT, TTS, load_model
-from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, STTEngine, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
+from models.stt.options import RecognitionOptions
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 
@@ -48,9 +49,9 @@ def main() -> None:
     engine, _ = load_model(STT, "stt/whisper_base", store)
     print(hardware())
     ways = {
-        "without": DecodingOptions(),
-        f"{len(terms)} key terms": DecodingOptions(terms=tuple(terms)),
-        "the same as a prompt": DecodingOptions(initial_prompt=", ".join(terms)),
+        "without": RecognitionOptions(),
+        f"{len(terms)} key terms": RecognitionOptions(keyterms=tuple(terms)),
+        "the same as a prompt": RecognitionOptions(prompt=", ".join(terms)),
     }
     for way, options in ways.items():
         began = time.perf_counter()
@@ -95,7 +96,7 @@ def _speak(
     return said
 
 
-def _hear(engine: STTEngine, one: Said, options: DecodingOptions) -> str:
+def _hear(engine: STTEngine, one: Said, options: RecognitionOptions) -> str:
     (transcript,) = engine.transcribe([TranscriptionRequest(one.pcm, "en", options=options)])
     return " ".join(segment.text for segment in transcript.segments)
 

@@ -30,13 +30,14 @@ from configs.settings import weights_dir
 from models.audio import Pcm
 from models.registry import STT, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE
+from models.stt.options import RecognitionOptions
 from models.weights.store import WeightStore
 from pipelines.audio.decode.stream import LiveAudio
 from pipelines.audio.decode.worker import decode
 from pipelines.audio.encode.encoder import wav_header
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import LiveEvent, LiveTranscript
-from pipelines.stt.file import DecodedRecording, FileRequest, TranscriptionPipeline
+from pipelines.stt.file import DecodedRecording, TranscriptionPipeline
 from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
 from tests.local_ports import LocalSTTModel
 
@@ -161,7 +162,7 @@ class Listener:
         decode(job, BytesIO(bytes(header) + data), target)
         pcm = np.frombuffer(target.getvalue(), np.float32)
         recording = DecodedRecording(
-            pcm, len(pcm) / STT_SAMPLE_RATE, FileRequest("en"), load_profiles()["general"]
+            pcm, len(pcm) / STT_SAMPLE_RATE, RecognitionOptions("en"), load_profiles()["general"]
         )
         return (await self._files.transcribe(recording)).text
 
@@ -172,7 +173,9 @@ class Listener:
             if isinstance(event, LiveTranscript) and event.final:
                 texts.append(event.text)
 
-        session = LiveSession(self._live, SessionOptions(languages=("en",)), emit)
+        session = LiveSession(
+            self._live, SessionOptions(RecognitionOptions(languages=("en",), words=True)), emit
+        )
         running = asyncio.create_task(session.run())
         for at in range(0, len(data), PIECE):
             piece = data[at : at + PIECE]

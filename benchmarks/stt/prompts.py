@@ -29,9 +29,10 @@ from configs.settings import weights_dir
 from models.audio import Pcm
 from models.registry import STT, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE
+from models.stt.options import RecognitionOptions
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.stt.file import DecodedRecording, FileRequest, TranscriptionPipeline
+from pipelines.stt.file import DecodedRecording, TranscriptionPipeline
 from tests.local_ports import LocalSTTModel
 
 MOST_S = 20.0  # of a recording
@@ -162,7 +163,7 @@ def _try(
 
 async def _hear(pipeline: TranscriptionPipeline, pcm: Pcm, prompt: str) -> str:
     terms = tuple(prompt.removeprefix(TERMS).split(", ")) if prompt.startswith(TERMS) else ()
-    request = FileRequest(language="en", prompt="" if terms else prompt, keyterms=terms)
+    request = RecognitionOptions(language="en", prompt="" if terms else prompt, keyterms=terms)
     seconds = len(pcm) / STT_SAMPLE_RATE
     recording = DecodedRecording(pcm, seconds, request, pipeline.profiles[request.profile])
     return (await pipeline.transcribe(recording)).text

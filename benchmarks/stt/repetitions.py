@@ -32,10 +32,11 @@ from configs.settings import weights_dir
 from models.audio import Pcm, resample
 from models.registry import STT, TTS, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE
+from models.stt.options import RecognitionOptions
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.stt.file import DecodedRecording, FileRequest, TranscriptionPipeline
+from pipelines.stt.file import DecodedRecording, TranscriptionPipeline
 from tests.local_ports import LocalSTTModel
 
 WORDS = (
@@ -177,7 +178,7 @@ class Listener:
             pcm = clip()
             duration_s = len(pcm) / STT_SAMPLE_RATE
             recording = DecodedRecording(
-                pcm, duration_s, FileRequest("en"), load_profiles()["general"]
+                pcm, duration_s, RecognitionOptions("en"), load_profiles()["general"]
             )
             began = time.process_time()
             text = asyncio.run(self._pipeline.transcribe(recording)).text

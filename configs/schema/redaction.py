@@ -5,10 +5,7 @@ from typing import Literal
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from configs.schema.languages import Words
-
-Kind = Literal[
-    "email", "account", "card", "ssn", "birth_date", "phone", "address", "name", "number"
-]
+from configs.schema.personal_data import Kind
 
 
 class RedactionPatterns(StrictModel):

@@ -11,6 +11,7 @@ from models.audio import Pcm
 from models.base import Engine
 from models.errors import InvalidEngineRequest, UnsupportedLanguage
 from models.speaker.base import Embeddings, SpeakerEncoder
+from models.stt.options import RecognitionOptions
 
 STT_SAMPLE_RATE = 16_000  # Hz; the input of every engine
 MIN_SAMPLES = STT_SAMPLE_RATE // 50  # 20 ms; shorter audio has no speech
@@ -24,18 +25,6 @@ FINAL = 0  # a client waits for this text
 SPECULATIVE = 1  # becomes a final if the utterance has ended
 INTERIM = 2  # useful only at once, so it is decoded a single time
 FILE = 3  # a later part of a recording
-
-
-@dataclass(frozen=True, slots=True)
-class DecodingOptions:
-    """Options of decoding, from a profile of `configs/stt`."""
-
-    beam_size: int = 1
-    initial_prompt: str | None = None  # preceding text, or terms to expect
-    terms: tuple[str, ...] = ()  # names and rare words, as they are to be written
-    no_speech_threshold: float = 0.6  # 0 to 1
-    words: bool = False  # word timestamps
-    translate: bool = False  # translates to English; needs the capability
 
 
 def _always() -> bool:
@@ -62,7 +51,9 @@ class TranscriptionRequest:
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
     # Prior odds of each language against those not named.
     prior: Mapping[str, float] = field(default_factory=dict)
-    options: DecodingOptions = DecodingOptions()
+    # The caller's, with the prompt of this stretch, and `words` where anything needs their times.
+    options: RecognitionOptions = RecognitionOptions()
+    beam_size: int = 1  # of the decoding profile
     urgency: int = FINAL
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
     is_live: bool = False  # part of a session; requests of files leave a slot to other tenants
@@ -85,7 +76,7 @@ class TranscriptionRequest:
 
     @property
     def without_prompt(self) -> "TranscriptionRequest":
-        return replace(self, options=replace(self.options, initial_prompt=None))
+        return replace(self, options=replace(self.options, prompt=""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
             async with aclosing(self._retried(lambda: self._attempt(request))) as answers:
                 async for answer in answers:
                     transcript = self._transcript(request, answer)
-                    if answer.text and not transcript.segments and request.options.initial_prompt:
+                    if answer.text and not transcript.segments and request.options.prompt:
                         return await self._transcribe(request.without_prompt)
                     return transcript
         return self._nothing(request)
@@ -130,7 +130,7 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
     def _fields(self, request: TranscriptionRequest) -> dict[str, Any]:
         options = request.options
         config = self._config
-        prompt = " ".join(filter(None, (", ".join(options.terms), options.initial_prompt)))
+        prompt = " ".join(filter(None, (", ".join(options.keyterms), options.prompt)))
         fields: dict[str, Any] = {"model": config.model, "response_format": config.response_format}
         possible = (request.language,) if request.language else request.languages
         if len(possible) == 1 and not options.translate:

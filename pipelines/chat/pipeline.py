@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from uuid import UUID, uuid4
 
 from configs.schema.languages import LANGUAGES
+from configs.schema.personal_data import Redaction
 from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
@@ -34,7 +35,7 @@ from pipelines.errors import InvalidRequest, ModelNotFound
 from pipelines.ports import ChatModel, ModelList, named
 from pipelines.tasks import TaskSet
 from pipelines.text.language_detection import detect_language
-from pipelines.text.redaction import Redaction, Redactor, masked
+from pipelines.text.redaction import Redactor, masked
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)

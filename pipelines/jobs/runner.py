@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from configs.schema.jobs import JobsConfig
 from db.jobs.jobs import BATCH, Job
+from models.stt.options import SpeakerChoice
 from pipelines.errors import SERVICE_FAULTS, public_error
 from pipelines.jobs import batches, speech, transcription
 from pipelines.jobs.queue import JobQueue, LeaseLost
@@ -27,7 +28,7 @@ class JobRunner:
     config: JobsConfig
     stt: TranscriptionPipeline
     synthesis: PaidSynthesis
-    known_speakers: Callable[[int, bool | list[str]], Awaitable[tuple[SpeakerVoice, ...]]]
+    known_speakers: Callable[[int, SpeakerChoice], Awaitable[tuple[SpeakerVoice, ...]]]
     answer_line: batches.AnswerLine
 
     async def run(self, claimed: Job) -> None:
@@ -65,10 +66,9 @@ class JobRunner:
         if task.url and not await self.jobs.files(claimed, "part"):
             return await self.jobs.queue(claimed, "fetching")  # an earlier release fetched it here
         speakers = await self.known_speakers(claimed.workspace_id, task.known_speakers)
-        task = replace(task, request=replace(task.request, known=speakers))
         path = folder / "recording"
         await self._save(claimed, path)
-        await transcription.transcribe(self.jobs, claimed, task, path, self.stt)
+        await transcription.transcribe(self.jobs, claimed, task, path, self.stt, speakers)
 
     async def _save(self, claimed: Job, path: Path) -> None:
         """Writes the parts of the job to one file."""

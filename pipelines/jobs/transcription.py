@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
 from db.jobs.jobs import Job
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
+from models.stt.options import RecognitionOptions, SpeakerChoice
 from pipelines.jobs.leases import until_available
 from pipelines.jobs.queue import JobQueue
 from pipelines.stt.diarization import SpeakerLabels, SpeakerVoice
-from pipelines.stt.file import FileRequest, FileTranscript, TranscriptionPipeline, confidence_of
+from pipelines.stt.file import FileTranscript, TranscriptionPipeline, confidence_of
 from pipelines.stt.formatting import separator_of
 from pipelines.stt.heard_language import SessionLanguage
 
@@ -30,16 +31,14 @@ STEP = STT_SAMPLE_RATE // 50
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionTask:
-    """What a job is to transcribe: its parts, or what is at a URL."""
+    """What a job is to transcribe: its parts, or what is at a URL. Stored as JSON."""
 
-    # `known` speakers are arrays: a task, which is stored as JSON, has their ids in their place.
-    __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
-
-    request: FileRequest
+    request: RecognitionOptions
     url: str
     most_s: float  # of the recording
     window_s: float
-    known_speakers: bool | list[str] = False
+    # As in `request`, which the tasks of earlier releases do not have them in.
+    known_speakers: SpeakerChoice = False
 
 
 HeardSpeaker: TypeAlias = tuple[str, list[float], float]
@@ -69,11 +68,17 @@ def joined(kept: Sequence[bytes]) -> FileTranscript:
 
 
 async def transcribe(
-    jobs: JobQueue, job: Job, task: TranscriptionTask, path: Path, pipeline: TranscriptionPipeline
+    jobs: JobQueue,
+    job: Job,
+    task: TranscriptionTask,
+    path: Path,
+    pipeline: TranscriptionPipeline,
+    known: tuple[SpeakerVoice, ...],
 ) -> None:
     """Transcribes the recording `path` from the first window that is not kept yet.
 
-    Raises LeaseLost, InsufficientCredit, or as `TranscriptionPipeline.open` and `transcribe`.
+    Speakers who are `known` are told by name. Raises LeaseLost, InsufficientCredit, or as
+    `TranscriptionPipeline.open` and `transcribe`.
     """
     channels = 1 + task.request.multichannel
     async with jobs.decoding(job, task.most_s * channels) as most_s:
@@ -85,8 +90,8 @@ async def transcribe(
         last, before = _WINDOW.validate_json(await jobs.read(job, kept[-1]))
         done_s, language = last.duration_s, last.language
     voices = [SpeakerVoice(np.array(total), seconds, label) for label, total, seconds in before]
-    speakers = SpeakerLabels(task.request.known, heard=voices)
-    usual = pipeline.usual_languages.of(job.workspace_id, whole.request.languages)
+    speakers = SpeakerLabels(known, heard=voices)
+    usual = pipeline.usual_languages.of(job.workspace_id, whole.options.languages)
     session = SessionLanguage(language or usual)
     number, at = len(kept), round(done_s * STT_SAMPLE_RATE)
     began = time.monotonic()
@@ -113,11 +118,17 @@ async def transcribe(
             segments=tuple(one.shifted(offset) for one in heard.segments),
             utterances=None if turns is None else tuple(one.shifted(offset) for one in turns),
         )
-        known = [(one.label, one.total.tolist(), one.seconds) for one in speakers.heard]
+        heard_speakers = [(one.label, one.total.tolist(), one.seconds) for one in speakers.heard]
         at, number = end, number + 1
-        data, progress = _WINDOW.dump_json((result, known)), end / len(whole.pcm)
-        done = seconds, round(window.transcribed_s * 1000), progress
-        await jobs.keep(job, "result", number, data, *done)
+        await jobs.keep(
+            job,
+            "result",
+            number,
+            _WINDOW.dump_json((result, heard_speakers)),
+            seconds=seconds,
+            units=round(window.transcribed_s * 1000),
+            progress=end / len(whole.pcm),
+        )
         if at < len(whole.pcm) and await jobs.give_way(job, began):
             return
     await jobs.complete(job)

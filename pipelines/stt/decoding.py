@@ -16,21 +16,19 @@ from models.stt.base import (
     FINAL,
     INTERIM,
     STT_SAMPLE_RATE,
-    DecodingOptions,
     Transcript,
     TranscriptionRequest,
 )
+from models.stt.options import RecognitionOptions
 from pipelines.audio.segments import Spans
 from pipelines.ports import STTModel
 from pipelines.stt.committed import CommittedText
 from pipelines.stt.endpointing import LikelyEnd, TurnPolicy, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE
-from pipelines.stt.formatting import TranscriptStyle
 from pipelines.stt.heard_language import SessionLanguage, with_language
 from pipelines.stt.live_speakers import SpeakerOptions, UtteranceVoices
 from pipelines.stt.prompts import usable_prompt
 from pipelines.tasks import TaskSet
-from pipelines.text.redaction import Redaction
 from pipelines.text.usual_language import UsualLanguages
 from telemetry import tracing
 
@@ -41,17 +39,11 @@ SHORT_SAMPLES = round(1.5 * STT_SAMPLE_RATE)
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """The options of one session."""
+    """The options of one session: of recognition, and of what is particular to live speech."""
 
-    languages: tuple[str, ...] = ()  # codes of the engine; empty detects
-    initial_prompt: str | None = None  # terms to expect
-    keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
-    form: TranscriptStyle = TranscriptStyle()
-    redaction: Redaction | None = None  # masks
+    recognition: RecognitionOptions = RecognitionOptions(words=True)
     utterance_end_ms: int = 500
     interim_ms: int | Callable[[], int] | None = None  # None: no interims
-    words: bool = True  # of finals, with their times and confidence; without, texts come sooner
-    no_speech_threshold: float = 0.6
     owner: str = ""  # the tenant
     turns: TurnPolicy | None = None  # of a voice agent, with its events; in place of utterance_end
     speakers: SpeakerOptions | None = None  # finals get their speakers
@@ -115,7 +107,7 @@ class UtteranceDecoder:
 
     def __post_init__(self) -> None:
         self.language = FALLBACK_LANGUAGE  # language of the last utterance
-        self.change_languages(self._options.languages)
+        self.change_languages(self._options.recognition.languages)
 
     def change(self, options: SessionOptions) -> None:
         """Changes the options of later decodings, except their languages."""
@@ -145,34 +137,30 @@ class UtteranceDecoder:
     ) -> asyncio.Task[Transcript]:
         """Begins to decode float32 [n], whose text is not needed before `wanted_in_s`."""
         languages = self.languages if languages is None else languages
-        options = self._options
+        wanted = self._options.recognition
         sounds = None
-        if options.expected_sounds is not None and len(pcm) < SHORT_SAMPLES:
+        expected_sounds = self._options.expected_sounds
+        if expected_sounds is not None and len(pcm) < SHORT_SAMPLES:
             expected = self._session.certain
             languages = languages if expected is None else (expected,)
-            sounds = options.expected_sounds(languages[0]) if len(languages) == 1 else None
+            sounds = expected_sounds(languages[0]) if len(languages) == 1 else None
         request = TranscriptionRequest(
             pcm=pcm,
             language=languages[0] if len(languages) == 1 else None,
             languages=languages,
             prior=self._session.prior(len(pcm) / STT_SAMPLE_RATE),
-            options=DecodingOptions(
-                initial_prompt=sounds,
-                terms=options.keyterms,
-                no_speech_threshold=options.no_speech_threshold,
-                words=options.words and urgency != INTERIM,
-            ),
+            options=replace(wanted, words=wanted.needs_words and urgency != INTERIM),
             urgency=urgency,
             # A voice agent does not wait for word times, unless speech may be missed at a pause.
             speech=utterance.speech
-            if urgency != INTERIM and (options.words or len(utterance.speech) > 1)
+            if urgency != INTERIM and (wanted.needs_words or len(utterance.speech) > 1)
             else (),
-            owner=options.owner,
+            owner=self._options.owner,
             is_live=True,
             retry_within_s=wanted_in_s + self._limits.retry_within_s,
         )
         with tracing.current(utterance.span):
-            return self._tasks.start(self._transcribe(request, options.initial_prompt or ""))
+            return self._tasks.start(self._transcribe(request, sounds))
 
     async def final(self, ended: EndedUtterance) -> Transcript | None:
         """Returns the text of an utterance; None for a click.
@@ -190,13 +178,15 @@ class UtteranceDecoder:
                 raise
         return await self.decode(ended.pcm, FINAL, ended.utterance, ended.languages)
 
-    async def _transcribe(self, request: TranscriptionRequest, prompt: str) -> Transcript:
-        """Transcribes with the caller's prompt, unless the request has another."""
-        if prompt and request.options.initial_prompt is None:
+    async def _transcribe(self, request: TranscriptionRequest, sounds: str | None) -> Transcript:
+        """Transcribes with the expected sounds or else the caller's prompt as the prompt."""
+        prompt = request.options.prompt
+        if sounds is not None:
+            prompt = sounds
+        elif prompt:
             # The first prompt in some scripts loads 200 MB of models, which takes seconds.
             prompt = await asyncio.to_thread(usable_prompt, prompt, request.language)
-            options = replace(request.options, initial_prompt=prompt or None)
-            request = replace(request, options=options)
+        request = replace(request, options=replace(request.options, prompt=prompt))
         try:
             async with asyncio.timeout(self._limits.decode_timeout_s):
                 return await with_language(self._transcriber.transcribe(request), request.expected)

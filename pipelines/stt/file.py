@@ -26,12 +26,12 @@ from models.stt.base import (
     FINAL,
     SPECULATIVE,
     STT_SAMPLE_RATE,
-    DecodingOptions,
     Segment,
     Transcript,
     TranscriptionRequest,
     Word,
 )
+from models.stt.options import RecognitionOptions, TranscriptStyle
 from models.vad.base import VADEngine
 from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
 from pipelines.audio.levels import QUIET_WARNING, levelled
@@ -49,12 +49,12 @@ from pipelines.stt.diarization import (
     voice_of,
     voice_windows,
 )
-from pipelines.stt.formatting import TranscriptStyle, formatted, separator_of
+from pipelines.stt.formatting import formatted, separator_of
 from pipelines.stt.heard_language import SessionLanguage, with_language
 from pipelines.stt.prompts import usable_prompt
 from pipelines.tasks import iterate_in_thread
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
-from pipelines.text.redaction import Redaction, Redactor
+from pipelines.text.redaction import Redactor
 from pipelines.text.usual_language import UsualLanguages
 
 # Shortest and longest clip of a known speaker, including the padding of encoders.
@@ -80,24 +80,6 @@ class RecognisedLanguage:
 
 HeardSegment: TypeAlias = tuple[str, Segment]
 """A segment with the language in which it was recognised."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileRequest:
-    """The options of a transcription."""
-
-    language: str | None = None  # code; None detects
-    languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
-    profile: ProfileName = "general"
-    words: bool = False
-    translate: bool = False  # to English, if the model can
-    speakers: bool = False  # diarization; it needs the words
-    known: tuple[SpeakerVoice, ...] = ()  # told by name
-    multichannel: bool = False  # the first two channels are two speakers
-    prompt: str = ""  # names and terms to expect, or the text before; only its end is used
-    keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
-    form: TranscriptStyle = TranscriptStyle()
-    redaction: Redaction | None = None  # masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +120,15 @@ class HeardText:
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecording:
-    """A decoded file with the options of its transcription."""
+    """A decoded file with the options of its recognition."""
 
     pcm: Pcm  # float32 [n] at 16 kHz
     duration_s: float
-    request: FileRequest  # languages are the engine's codes
+    options: RecognitionOptions  # with the engine's codes of languages
     profile: DecodingProfile
     owner: str = ""  # the tenant
     second: Pcm | None = None  # the other channel
+    known: tuple[SpeakerVoice, ...] = ()  # enrolled speakers, labelled by their names
     speakers: SpeakerLabels | None = None  # shared with the parts before this one
     session: SessionLanguage | None = None  # shared with the parts before this one
 
@@ -183,28 +166,31 @@ class TranscriptionPipeline:
     async def open(
         self,
         path: Path,
-        request: FileRequest,
+        options: RecognitionOptions,
         owner: Owner = "",
         most_s: float = MAX_DURATION_S,
+        known: tuple[SpeakerVoice, ...] = (),
     ) -> DecodedRecording:
         """Decodes the file `path` in a temporary directory, after which its length is known.
 
-        Owners take turns (`AudioDecoder.decode`). Raises PipelineError or EngineError.
+        Speakers who are `known` are told by name. Owners take turns (`AudioDecoder.decode`).
+        Raises PipelineError or EngineError.
         """
-        request = await self.resolve(request)
+        options = await self.resolve(options)
         second = None
-        first_channel = 0 if request.multichannel else None
+        first_channel = 0 if options.multichannel else None
         decode = partial(self._decoder.decode, path, owner=owner, max_duration_s=most_s)
         audio = await decode(channel=first_channel)
-        if request.multichannel:
+        if options.multichannel:
             second = (await decode(channel=1)).pcm
         return DecodedRecording(
             pcm=audio.pcm,
             duration_s=audio.duration_s,
-            request=request,
-            profile=self.profiles[request.profile],
+            options=options,
+            profile=self.profiles[options.profile],
             owner=str(owner),
             second=second,
+            known=known,
         )
 
     async def known_speaker(
@@ -222,16 +208,16 @@ class TranscriptionPipeline:
             raise InvalidAudio(f"the clip of {name!r} is not speech of one person")
         return SpeakerVoice(voice.astype(np.float64), math.inf, name)
 
-    async def resolve(self, request: FileRequest) -> FileRequest:
+    async def resolve(self, options: RecognitionOptions) -> RecognitionOptions:
         """Replaces languages by the model's codes. Raises InvalidRequest or EngineError."""
-        language = request.language
-        languages = request.languages
+        language = options.language
+        languages = options.languages
         if language is not None or languages:
             supported = (await self._transcriber.describe()).languages
             if language is not None:
                 language = known_language(language, supported, "language")
             languages = tuple(known_language(code, supported, "languages") for code in languages)
-        return replace(request, language=language, languages=languages)
+        return replace(options, language=language, languages=languages)
 
     async def transcribe(self, recording: DecodedRecording) -> FileTranscript:
         """Transcribes a recording. Raises EngineError; cancelling stops the work."""
@@ -254,19 +240,18 @@ class TranscriptionPipeline:
         """
         loop = asyncio.get_running_loop()
         threads = self._threads.executor(owner=recording.owner)
-        request = recording.request
+        options = recording.options
         async with aclosing(iterate_in_thread(self._prepare(recording), threads)) as steps:
             [decoding] = [step async for step in steps if step is not None]
         recognised: list[HeardSegment] = []
         spoken: Counter[str] = Counter()  # samples in each language
         growing = None
-        redaction = request.redaction
-        form = request.form
+        redaction = options.redaction
         places = [np.zeros((0, 2))]
         embeddings = [np.zeros((0, EMBEDDING_SIZE), np.float32)]
         async with aclosing(decoding.transcripts()) as transcripts:
             async for span, transcript in transcripts:
-                language = TRANSLATION if request.translate else transcript.language
+                language = TRANSLATION if options.translate else transcript.language
                 start_s, end_s = span.start / STT_SAMPLE_RATE, span.end / STT_SAMPLE_RATE
                 segments = [(language, segment.shifted(start_s)) for segment in transcript.segments]
                 if segments:
@@ -282,18 +267,18 @@ class TranscriptionPipeline:
                     windows = voice_windows(decoding.speech[span])
                     places.append(np.array(windows) / STT_SAMPLE_RATE + start_s)
                     embeddings.append(transcript.voices)
-        if request.language is None and (certain := decoding.session.certain):
+        if options.language is None and (certain := decoding.session.certain):
             self.usual_languages.note(recording.owner, certain)
         if growing is not None:
             yield HeardText(growing.push("", ends=True), recording.duration_s)
-        given = TRANSLATION if request.translate else request.language or FALLBACK_LANGUAGE
+        given = TRANSLATION if options.translate else options.language or FALLBACK_LANGUAGE
         language = max(spoken, key=lambda code: spoken[code], default=given)
         redactor = None if redaction is None else Redactor(redaction)
-        written = await loop.run_in_executor(threads, _written, recognised, form, redactor)
+        written = await loop.run_in_executor(threads, _written, recognised, options.form, redactor)
         final_segments = tuple(segment for _, segment in written)
         utterances = None
-        if request.speakers:
-            labels = recording.speakers or SpeakerLabels(request.known)
+        if options.labels_speakers:
+            labels = recording.speakers or SpeakerLabels(recording.known)
             voices = WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))
             utterances = await loop.run_in_executor(
                 threads, cluster_speakers, final_segments, voices, separator_of(language), labels
@@ -336,7 +321,7 @@ class TranscriptionPipeline:
             segment: spans_of(probabilities, self._vad.capabilities.frame_samples, segment)
             for segment in speech
         }
-        usual = self.usual_languages.of(recording.owner, recording.request.languages)
+        usual = self.usual_languages.of(recording.owner, recording.options.languages)
         session = recording.session or SessionLanguage(usual)
         yield _FileDecoding(self._transcriber, pcm, recording, spans, session, is_quiet)
 
@@ -358,7 +343,7 @@ class _FileDecoding:
         Where the language is not given, a long segment among the first is transcribed before the
         others: it shows the language that a short one leaves open.
         """
-        language = self.recording.request.language
+        language = self.recording.options.language
         segments = list(self.speech)
         done: dict[SpeechSegment, Transcript] = {}
         urgency = FINAL if len(segments) == 1 else FILE
@@ -391,30 +376,29 @@ class _FileDecoding:
     async def _transcribe(
         self, segment: SpeechSegment, language: str | None, urgency: int
     ) -> Transcript:
-        request = self.recording.request
+        wanted = self.recording.options
         profile = self.recording.profile
         terms = ", ".join(profile.terms.get(language or self.session.certain or "", ()))
-        expected = TRANSLATION if request.translate else language or self.session.certain
-        prompt = await asyncio.to_thread(usable_prompt, request.prompt, expected)
+        expected = TRANSLATION if wanted.translate else language or self.session.certain
+        prompt = await asyncio.to_thread(usable_prompt, wanted.prompt, expected)
         pcm = self.pcm[segment.start : segment.end]
         seconds = len(pcm) / STT_SAMPLE_RATE
         asked = TranscriptionRequest(
             pcm=pcm,
             language=language,
             prior=self.session.prior(seconds),
-            languages=() if language else request.languages,
-            options=DecodingOptions(
-                beam_size=profile.beam_size,
-                initial_prompt=" ".join(filter(None, (terms, prompt))) or None,
-                terms=request.keyterms,
-                words=request.words or request.speakers or request.multichannel,
-                translate=request.translate,
+            languages=() if language else wanted.languages,
+            options=replace(
+                wanted,
+                prompt=" ".join(filter(None, (terms, prompt))),
+                words=wanted.needs_words,
             ),
+            beam_size=profile.beam_size,
             urgency=urgency,
             owner=self.recording.owner,
             # Words of a translation are not in the order of the speech.
-            speech=() if request.translate else self.speech[segment],
-            voice_windows=voice_windows(self.speech[segment]) if request.speakers else (),
+            speech=() if wanted.translate else self.speech[segment],
+            voice_windows=voice_windows(self.speech[segment]) if wanted.labels_speakers else (),
         )
         transcript = await with_language(self.transcriber.transcribe(asked), asked.expected)
         if transcript.segments:

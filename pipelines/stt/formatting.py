@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from configs.load import load_yaml
 from configs.schema.transcription import ProfanityConfig
 from models.stt.base import FINAL, INTERIM, UNSPACED, Segment, Transcript, Word
+from models.stt.options import TranscriptStyle
 from pipelines.text.normalisation.number_words import words_for
 from pipelines.text.redaction import JOINT, MERGED, Redactor, masked
 
@@ -22,15 +23,6 @@ _MASK = re.compile(r"\[[A-Z_]+\]")
 _MARK = r"[^\w*%‰°#@&+$€£¥₹\u0300-\u036f\u064b-\u0652\u0900-\u0963\u0966-\u0e4e]"
 _MARKS = re.compile(f"^{_MARK}+|{_MARK}+$")
 _END = re.compile(f"{_MARK}+$")
-
-
-@dataclass(frozen=True, slots=True)
-class TranscriptStyle:
-    """The options of a transcript's text."""
-
-    numerals: bool = False
-    profanity_filter: bool = False
-    punctuate: bool = True  # as the recogniser does, with capitals; False: neither
 
 
 def separator_of(language: str) -> str:

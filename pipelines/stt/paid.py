@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from db.webhooks import NewEvent
+from models.stt.options import RecognitionOptions
 from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
 from pipelines.audio.watermarking import WatermarkDetection, Watermarker
 from pipelines.billing.billing import Billing, Charge, FailureEvent
 from pipelines.billing.operation import Operation
+from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.file import (
     DecodedRecording,
-    FileRequest,
     FileTranscript,
     HeardText,
     TranscriptionPipeline,
@@ -40,7 +41,8 @@ class PaidTranscription:
         workspace_id: int,
         operation: Operation,
         path: Path,
-        asked: FileRequest,
+        options: RecognitionOptions,
+        known: tuple[SpeakerVoice, ...] = (),
     ) -> DecodedRecording:
         """Opens a file as `TranscriptionPipeline.open` does, as far as the credit pays for the
         audio.
@@ -48,11 +50,14 @@ class PaidTranscription:
         Sends `stt.failed` when the service fails. Also raises InsufficientCredit.
         """
         await self.check_credit(workspace_id, operation)
-        channels = 1 + asked.multichannel
+        channels = 1 + options.multichannel
         async with self.events.recording(workspace_id, "stt.failed"):
-            asked = await self.pipeline.resolve(asked)  # an unknown language fails, free of charge
+            # An unknown language fails here, free of charge.
+            options = await self.pipeline.resolve(options)
             async with self._decoding(workspace_id, operation, channels) as most_s:
-                return await self.pipeline.open(path, asked, workspace_id, most_s / channels)
+                return await self.pipeline.open(
+                    path, options, workspace_id, most_s / channels, known=known
+                )
 
     async def check_credit(self, workspace_id: int, operation: Operation) -> None:
         """Checks the credit before a file is decoded.
@@ -66,15 +71,16 @@ class PaidTranscription:
         workspace_id: int,
         operation: Operation,
         path: Path,
-        asked: FileRequest,
+        options: RecognitionOptions,
         to_answer: Callable[[FileTranscript], T],
+        known: tuple[SpeakerVoice, ...] = (),
     ) -> T:
         """Transcribes a file; returns the answer that `to_answer` makes of the transcript.
 
         Charges for the length of the decoded audio, since headers may be wrong. Raises as
         `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
         """
-        recording = await self.open(workspace_id, operation, path, asked)
+        recording = await self.open(workspace_id, operation, path, options, known=known)
         charging = self._charge(workspace_id, operation, recording.transcribed_s, _FAILED)
         async with await charging as charge:
             transcript = await self.pipeline.transcribe(recording)

@@ -17,6 +17,7 @@ from configs.schema.transcription import ListeningConfig
 from models.audio import Pcm
 from models.errors import EngineError
 from models.stt.base import FINAL, INTERIM, SPECULATIVE, STT_SAMPLE_RATE, Segment, Transcript
+from models.stt.options import TranscriptStyle
 from models.turn_detection.base import TurnDetectionEngine
 from models.vad.base import VADEngine
 from pipelines.ports import STTModel
@@ -42,7 +43,7 @@ from pipelines.stt.events import (
     live_transcript,
 )
 from pipelines.stt.file import confidence_of, known_language, text_of
-from pipelines.stt.formatting import TranscriptStyle, formatted
+from pipelines.stt.formatting import formatted
 from pipelines.stt.hallucination import HallucinationFilter
 from pipelines.stt.live_speakers import LiveSpeakers
 from pipelines.stt.turns import TurnJudge, open_endpointer
@@ -88,7 +89,8 @@ class LiveSession:
         self._ended: asyncio.Queue[EndedUtterance] = asyncio.Queue()
         self._backlog_s = 0.0  # audio of ended utterances without a transcript
         self._emitted = asyncio.Condition()
-        self._redactor = Redactor(options.redaction) if options.redaction else None
+        redaction = options.recognition.redaction
+        self._redactor = Redactor(redaction) if redaction else None
         self._tasks = TaskSet(on_failure=lambda *_: None)  # failures of discarded work are ignored
         self._speakers = LiveSpeakers(options.speakers, self._frames, self._tasks)
         self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer, self._tasks)
@@ -363,7 +365,7 @@ class LiveSession:
 
     async def _styled(self, transcript: Transcript, urgency: int) -> Transcript:
         """Formats and redacts a transcript."""
-        form = self._options.form
+        form = self._options.recognition.form
         if self._redactor is None and form == TranscriptStyle():
             return transcript
         return await asyncio.to_thread(formatted, transcript, form, self._redactor, urgency)

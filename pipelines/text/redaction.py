@@ -13,8 +13,9 @@ from functools import cache, partial
 from itertools import groupby
 
 from configs.schema.languages import LANGUAGES
+from configs.schema.personal_data import Kind, Redaction
 from configs.schema.readings import SET
-from configs.schema.redaction import PATTERNS, Kind
+from configs.schema.redaction import PATTERNS
 from models.stt.base import Word
 from pipelines.text.language_detection import detect_language
 from pipelines.text.normalisation.number_words import words_for
@@ -57,14 +58,6 @@ class Entity:
     end: int
     start_time: float | None = None  # seconds, where words of a transcript have times
     end_time: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Redaction:
-    """Options of redaction."""
-
-    kinds: frozenset[Kind]
-    language: str = ""  # ISO 639-1 code of number words; detected if empty
 
 
 @dataclass(eq=False, repr=False)

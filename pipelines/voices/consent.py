@@ -19,7 +19,8 @@ from configs.schema.voices import ConsentConfig
 from configs.settings import ConsentNeeded
 from db.database import utc_now
 from models.audio import Pcm
-from models.stt.base import FILE, STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest, Word
+from models.stt.base import FILE, STT_SAMPLE_RATE, TranscriptionRequest, Word
+from models.stt.options import RecognitionOptions
 from pipelines.errors import InvalidRequest
 from pipelines.ports import STTModel
 from pipelines.storage.encryption import DecryptionError, Encryption
@@ -143,7 +144,7 @@ class Consent:
             request = TranscriptionRequest(
                 pcm=pcm[:most],
                 language=sentence.language,
-                options=DecodingOptions(words=True),
+                options=RecognitionOptions(words=True),
                 urgency=FILE,
                 owner=owner,
             )

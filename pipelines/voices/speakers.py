@@ -18,6 +18,7 @@ from db.database import Database, page_of
 from db.voices.voices import EnrolledSpeaker, speakers_of
 from models.audio import Pcm
 from models.speaker.base import Embedding
+from models.stt.options import SpeakerChoice
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
@@ -87,20 +88,20 @@ class Speakers:
         await self._database.run(_delete, principal, speaker_id)
         await self._database.forget_deleted()
 
-    async def known(self, workspace_id: int, wanted: bool | list[str]) -> tuple[SpeakerVoice, ...]:
+    async def known(self, workspace_id: int, wanted: SpeakerChoice) -> tuple[SpeakerVoice, ...]:
         """All enrolled speakers, none, or those of these ids. Raises NotFound."""
         if not wanted:
             return ()
         rows, _ = await self._database.read(page_of, speakers_of(workspace_id), 1, MAX_SPEAKERS)
         chosen = {str(row.id): row for row in rows}
-        if isinstance(wanted, list):
+        if not isinstance(wanted, bool):
             if not set(wanted) <= set(chosen):
                 raise NotFound(f"known_speakers: {NO_SPEAKER}")
             chosen = {name: chosen[name] for name in wanted}
         return tuple(self._voice(row) for row in chosen.values())
 
     async def named(
-        self, principal: Principal, wanted: bool | list[str], granted: bool | list[str] = False
+        self, principal: Principal, wanted: SpeakerChoice, granted: SpeakerChoice = False
     ) -> tuple[SpeakerVoice, ...]:
         """Returns the speakers of `known` for a principal.
 
@@ -112,7 +113,7 @@ class Speakers:
         return await self.known(principal.workspace_id, wanted)
 
     async def options(
-        self, principal: Principal, wanted: bool | list[str], granted: bool | list[str] = False
+        self, principal: Principal, wanted: SpeakerChoice, granted: SpeakerChoice = False
     ) -> SpeakerOptions:
         """Returns options that label speakers. Raises EngineError, or as `named`."""
         speakers = await self.named(principal, wanted, granted)

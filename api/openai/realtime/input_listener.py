@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from api.openai.realtime.faults import RealtimeFault
@@ -16,7 +17,7 @@ from api.openai.realtime.turns import Effect, TurnOptions, UserTurns
 from api.services import SpeechServices
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import SocketListener
-from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from pipelines.agents.items import Part
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_bytes
 from pipelines.audio.noise_reduction import NoiseReducer
@@ -25,7 +26,6 @@ from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
 from pipelines.stt.events import LiveEvent, LiveSpeechStarted, LiveSpeechStopped
 from pipelines.stt.file import text_of
-from pipelines.stt.prompts import usable_prompt
 from pipelines.text.redaction import find_entities, masked
 
 LEAST_COMMIT_S = 0.1
@@ -113,19 +113,14 @@ class InputListener(SocketListener):
 
     async def _options_of(self, settings: InputAudio, wants_logprobs: bool) -> SessionOptions:
         wanted = settings.transcription or TranscriptionOptions()
-        known = wanted.known_speakers or False
-        labels = wanted.speaker_labels or bool(known)
         options = SessionOptions(
-            initial_prompt=usable_prompt(wanted.prompt or "", None) or None,
-            keyterms=wanted.terms,
-            redaction=wanted.redaction(),
+            recognition=wanted.recognition(words=wants_logprobs),
             interim_ms=self._turns.interim_ms,
-            words=wants_logprobs or labels,
             turns=policy_of(settings),
             expected_sounds=self._turns.expected_sounds,
         )
         try:
-            return await self.prepared(options, wanted.codes, labels=labels, known=known)
+            return await self.prepared(options)
         except InvalidRequest as error:
             name = "language" if wanted.language else "languages"
             param = f"session.audio.input.transcription.{name}"
@@ -171,15 +166,13 @@ class InputListener(SocketListener):
             message = f"the audio of an item is at most {MOST_ITEM_MS // 1000} s"
             raise RealtimeFault("invalid_value", message, param="item.content")
         owner = self._socket.principal.workspace_id
-        languages = self.options.languages
-        hints = DecodingOptions(
-            initial_prompt=self.options.initial_prompt, terms=self.options.keyterms
-        )
+        options = self.options.recognition
+        languages = options.languages
         request = TranscriptionRequest(
             pcm=pcm,
             language=languages[0] if len(languages) == 1 else None,
             languages=languages,
-            options=hints,
+            options=replace(options, words=False),
             owner=str(owner),
         )
         charge = await self._speech.billing.hold(owner, "stt", part.audio_ms, self._socket.payer)
@@ -187,9 +180,8 @@ class InputListener(SocketListener):
             transcript = await self._speech.live_transcription.transcriber.transcribe(request)
             await charge.capture_delivered(part.audio_ms)
         part.text = text_of(transcript).strip()
-        if wanted := self._settings.transcription:
-            redaction = wanted.redaction()
-            part.text = masked(part.text, find_entities(part.text, redaction) if redaction else ())
+        if options.redaction is not None:
+            part.text = masked(part.text, find_entities(part.text, options.redaction))
 
     def answered(self, left_s: float) -> None:
         """Waits for a user who is idle from the end of the agent's speech on, in `left_s`."""

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from api.http.bodies import WHOLE, KeyTerms, KnownSpeakers, RedactFields, RequestModel, Whole
+from api.http.bodies import WHOLE, RedactFields, RequestModel, Whole
 from api.native.chat.schemas import MAX_MESSAGES, MAX_TOOLS, Tool
 from api.native.pronunciations import DictionaryNames
 from api.openai.realtime.faults import MISSING, RealtimeFault, fault_of, wrong, wrong_choice
@@ -28,6 +28,8 @@ from api.openai.speech import PCM_RATE, VoiceName
 from api.sockets.tts.events import LenientModel, shown
 from models.llm.base import SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
+from models.stt.options import KeyTerms, KnownSpeakers, RecognitionOptions
+from pipelines.stt.prompts import usable_prompt
 
 SPEEDS = (0.25, 1.5)
 IDLE_TIMEOUTS_MS = (5000, 30_000)
@@ -144,15 +146,18 @@ class TranscriptionOptions(SparseModel, RedactFields):
     speaker_labels: bool | None = None
     known_speakers: KnownSpeakers | None = None  # which implies speaker_labels
 
-    @property
-    def codes(self) -> tuple[str, ...]:
-        """Of the languages that may be spoken; empty for any."""
-        return (self.language,) if self.language else tuple(filter(None, self.languages or ()))
-
-    @property
-    def terms(self) -> tuple[str, ...]:
-        """Names and rare words, as they are to be written."""
-        return (*(self.keywords or ()), *(self.keyterms or ()))
+    def recognition(self, *, words: bool) -> RecognitionOptions:
+        """The options that the fields mean, and whether finals have `words`."""
+        languages = (self.language,) if self.language else self.languages or ()
+        return RecognitionOptions(
+            languages=tuple(filter(None, languages)),
+            words=words,
+            speakers=self.speaker_labels or False,
+            known_speakers=self.known_speakers or False,
+            prompt=usable_prompt(self.prompt or "", None),
+            keyterms=(*(self.keywords or ()), *(self.keyterms or ())),
+            redaction=self.redaction(),
+        )
 
 
 class NoiseReduction(SparseModel):

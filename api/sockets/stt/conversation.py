@@ -1,13 +1,13 @@
 """The protocol of /ws/stt over one live session, and its messages."""
 
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from api.http.bodies import KeyTerms, KnownSpeakers, RedactFields
 from api.http.errors import to_api_error
+from api.native.transcription import RecognitionFields
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, checked, json_text, now_s, parse_event
@@ -16,12 +16,12 @@ from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import ListeningConversation, SocketListener
 from configs.settings import BRAND
 from models.base import ModelInfo
+from models.stt.options import DEFAULTS, Probability, RecognitionOptions
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.audio.levels import QUIET_WARNING
 from pipelines.billing.billing import to_usd
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
-from pipelines.stt.formatting import TranscriptStyle
 from pipelines.text.language_names import iso_code, name_language
 from pipelines.text.redaction import timed_entities
 
@@ -62,7 +62,7 @@ Milliseconds = Annotated[int, AfterValidator(lambda value: min(max(value, MIN_MS
 Languages = Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=MAX_LANGUAGES)]
 
 
-class StartConfig(STTClientMessage, RedactFields):
+class StartConfig(STTClientMessage, RecognitionFields[bool]):
     """`encoding` and `sample_rate` only announce: each audio message names its own."""
 
     encoding: SocketEncoding = "mulaw"
@@ -70,13 +70,12 @@ class StartConfig(STTClientMessage, RedactFields):
     utterance_end_ms: Milliseconds = 500
     continuous_mode: bool = False
     interim_results_frequency: Milliseconds | None = None
-    no_speech_threshold: float = Field(default=0.6, ge=0, le=1)
-    keyterms: KeyTerms = []
-    profanity_filter: bool = False
-    numerals: bool = False
-    punctuate: bool = True
-    speaker_labels: bool = False
-    known_speakers: KnownSpeakers = False  # which implies speaker_labels
+    no_speech_threshold: Probability = DEFAULTS.no_speech_threshold
+
+    def recognition(self) -> RecognitionOptions:
+        return replace(
+            super().recognition(), words=True, no_speech_threshold=self.no_speech_threshold
+        )
 
 
 class Start(STTClientMessage):
@@ -203,16 +202,11 @@ class SttConversation(ListeningConversation):
         config = start.config or StartConfig()
         info = await self.speech.live_transcription.transcriber.describe()
         options = SessionOptions(
+            recognition=replace(config.recognition(), languages=tuple(start.languages or ())),
             utterance_end_ms=config.utterance_end_ms,
             interim_ms=config.interim_results_frequency,
-            no_speech_threshold=config.no_speech_threshold,
-            keyterms=tuple(config.keyterms),
-            form=TranscriptStyle(config.numerals, config.profanity_filter, config.punctuate),
-            redaction=config.redaction(),
         )
-        known = config.known_speakers
-        labels = config.speaker_labels or bool(known)
-        await self._listener.start(options, start.languages or (), labels=labels, known=known)
+        await self._listener.start(options)
         self.config, self.is_continuous = config, config.continuous_mode
         self.socket.timeouts.clear("start")
         super().expect_message()

@@ -17,6 +17,7 @@ from models.audio import spread
 from models.base import ModelInfo
 from models.errors import EngineError
 from models.stt.base import STT_SAMPLE_RATE, Word
+from models.stt.options import SpeakerChoice
 from pipelines.audio.decode.live import LiveDecoder, Samples
 from pipelines.audio.noise_reduction import NoiseReducer
 from pipelines.errors import InsufficientCredit, Overloaded, PipelineError
@@ -50,7 +51,7 @@ class SocketListener(ABC):
         self._socket = socket
         self._speech = speech
         self._ended = ended
-        self.granted_speakers: bool | list[str] = False  # that a client secret's maker chose
+        self.granted_speakers: SpeakerChoice = False  # that a client secret's maker chose
         self._emitting: asyncio.Task[None] | None = None
         self._order = asyncio.Lock()  # events come from several tasks
 
@@ -73,40 +74,29 @@ class SocketListener(ABC):
         """After the client dropped what was not committed; likewise."""
         return
 
-    async def start(
-        self,
-        options: SessionOptions,
-        languages: Sequence[str] = (),
-        *,
-        labels: bool = False,
-        known: bool | list[str] = False,
-    ) -> None:
+    async def start(self, options: SessionOptions) -> None:
         """Listens. Raises as `prepared`."""
-        self.listen(await self.prepared(options, languages, labels=labels, known=known))
+        self.listen(await self.prepared(options))
 
-    async def prepared(
-        self,
-        options: SessionOptions,
-        languages: Sequence[str],
-        *,
-        labels: bool,
-        known: bool | list[str],
-    ) -> SessionOptions:
-        """The options of this socket; `languages` are codes as clients write them, `labels` tell
-        speakers apart, of whom some may be `known`.
+    async def prepared(self, options: SessionOptions) -> SessionOptions:
+        """The options of this socket, with the engine's codes of languages and known speakers.
 
         Raises InvalidRequest for a language, NotFound or InsufficientScope for a speaker, or
         EngineError.
         """
-        pipeline = self._speech.live_transcription
-        principal = self._socket.principal
-        codes = await pipeline.engine_languages(tuple(languages)) if languages else ()
+        principal, wanted = self._socket.principal, options.recognition
+        codes = await self._engine_languages(wanted.languages)
         speakers = None
-        if labels:
-            granted = self.granted_speakers
-            speakers = await self._speech.speakers.options(principal, known, granted)
-        owner = str(principal.workspace_id)
-        return replace(options, languages=codes, speakers=speakers, owner=owner)
+        if wanted.labels_speakers:
+            speakers = await self._speech.speakers.options(
+                principal, wanted.known_speakers, self.granted_speakers
+            )
+        return replace(
+            options,
+            recognition=replace(wanted, languages=codes),
+            speakers=speakers,
+            owner=str(principal.workspace_id),
+        )
 
     def listen(self, options: SessionOptions) -> None:
         """Listens to the audio that follows."""
@@ -115,25 +105,32 @@ class SocketListener(ABC):
         self.listening = self._socket.spawn(self._feed(self.live), "listen")
         self._emitting = self._socket.spawn(self.live.run(), "emit transcripts")
 
-    async def change(self, options: SessionOptions, languages: Sequence[str] | None = None) -> None:
-        """For the speech that follows; speakers and, without any here, languages stay. Raises
-        InvalidRequest for a language, or EngineLost."""
+    async def change(self, options: SessionOptions, *, changes_languages: bool = False) -> None:
+        """Changes the options of the speech that follows; speakers and, unless
+        `changes_languages`, languages stay. Raises InvalidRequest for a language, or EngineLost."""
         assert self.live is not None
-        before = self.options
-        codes = before.languages
-        if languages is not None:
-            codes = await self.change_languages(languages)
+        before, wanted = self.options, options.recognition
+        codes = before.recognition.languages
+        if changes_languages:
+            codes = await self.change_languages(wanted.languages)
         self.options = replace(
-            options, languages=codes, speakers=before.speakers, owner=before.owner
+            options,
+            recognition=replace(wanted, languages=codes),
+            speakers=before.speakers,
+            owner=before.owner,
         )
         self.live.change(self.options)
 
     async def change_languages(self, languages: Sequence[str]) -> tuple[str, ...]:
         """For the audio that follows; any without one. Codes of the engine. Raises as `change`."""
-        pipeline = self._speech.live_transcription
-        codes = await pipeline.engine_languages(tuple(languages)) if languages else ()
+        codes = await self._engine_languages(languages)
         self.input.inbox.put(codes)
         return codes
+
+    async def _engine_languages(self, languages: Sequence[str]) -> tuple[str, ...]:
+        if not languages:
+            return ()
+        return await self._speech.live_transcription.engine_languages(tuple(languages))
 
     def commit(self) -> None:
         """Ends the utterance at what was accepted; its sentence_id is one of `committed` then."""

@@ -194,7 +194,7 @@ class WhisperEngine(STTEngine):
             job = jobs[index]
             if job.request.budget.is_wanted():
                 script = foreign_letters(job.written_in)
-                kind = (job.request.options.beam_size, job.prompt, job.silence, script)
+                kind = (job.request.beam_size, job.prompt, job.silence, script)
                 groups[kind].append((index, job))
         for group in groups.values():
             for start in range(0, len(group), self._config.batch_size):
@@ -279,7 +279,7 @@ class WhisperEngine(STTEngine):
             prompts.is_unsaid(words, job.prompt) or coverage.cut_at(job.request, words) is not None
         ):
             return self._without_prompt(job)
-        if options.terms and (again := self._with_terms(job, decoding, words)) is not None:
+        if options.keyterms and (again := self._with_terms(job, decoding, words)) is not None:
             decoding = again
             words = self._align_words(job, decoding) if words else ()
         segment = Segment(
@@ -298,11 +298,11 @@ class WhisperEngine(STTEngine):
         """Decoded again before the likely key terms; None if that finds no more of them."""
         options = job.request.options
         text = key_terms.doubtful_part(words) if words else decoding.text
-        terms = key_terms.likely_terms(text, options.terms)
+        terms = key_terms.likely_terms(text, options.keyterms)
         if not self._is_said(job, decoding.text, terms):
             return None
-        prompt = f"{', '.join(terms)}. {options.initial_prompt or ''}"
-        options = replace(options, initial_prompt=prompt)
+        prompt = f"{', '.join(terms)}. {options.prompt}"
+        options = replace(options, prompt=prompt)
         # With as little silence as an interim has: in 0.75 of the time.
         request = replace(job.request, options=options, urgency=INTERIM)
         (again,) = self._decode([replace(job, request=request)])
@@ -425,7 +425,6 @@ class WhisperEngine(STTEngine):
         self, jobs: Sequence[DecodingJob], limits: Sequence[int], temperature: float | None
     ) -> list[Decoding]:
         """One call of the decoder, for texts of at most so many tokens."""
-        options = jobs[0].request.options
         begun = [self._prompt(job) for job in jobs]
         budgets = [id(job.request.budget) for job in jobs]  # parts share one
         shares = [job.left // budgets.count(id(job.request.budget)) for job in jobs]
@@ -436,7 +435,7 @@ class WhisperEngine(STTEngine):
             self._stack(jobs),
             begun,
             is_wanted=lambda: any(job.request.budget.is_wanted() for job in jobs),
-            beam_size=1 if temperature else options.beam_size,
+            beam_size=1 if temperature else jobs[0].request.beam_size,
             # The text gets the smaller of a half of it, and what the prompt leaves of it.
             max_length=max(2 * longest, len(begun[0]) + longest),
             return_scores=True,

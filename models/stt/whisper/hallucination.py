@@ -7,7 +7,7 @@ decoding loop (Radford et al., 2022, section 4.5); the thresholds were measured 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from models.stt.base import DecodingOptions
+from models.stt.options import RecognitionOptions
 
 # Measured: real speech has a no-speech probability below 0.5 and a log probability of its text
 # above -1.2; hallucinations from noise exceed one or the other.
@@ -61,7 +61,7 @@ class HallucinationGuards:
         """Whether the text may be decoded again."""
         return self.is_runaway(decoding) or decoding.avg_logprob < self.retry_logprob
 
-    def is_hallucination(self, decoding: Decoding, options: DecodingOptions) -> bool:
+    def is_hallucination(self, decoding: Decoding, options: RecognitionOptions) -> bool:
         """Whether the text is to be dropped."""
         unlikely = decoding.avg_logprob < DOUBTFUL_LOGPROB
         return (

@@ -53,8 +53,8 @@ class DecodingJob:
     is_again: bool = False  # after its prompt was tried
 
     @property
-    def prompt(self) -> str | None:
-        return self.request.options.initial_prompt
+    def prompt(self) -> str:
+        return self.request.options.prompt
 
     @property
     def written_in(self) -> str:

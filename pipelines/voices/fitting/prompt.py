@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from configs.schema.voices import PromptConfig
 from models.audio import Pcm, float_to_pcm16, pcm16_to_float, resample
 from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, SpeakerEncoder
-from models.stt.base import DecodingOptions, TranscriptionRequest
+from models.stt.base import TranscriptionRequest
 from models.tts.base import TTSEngine
 from models.tts.voice_prompt import (
     MAX_TRANSCRIPT,
@@ -48,7 +48,7 @@ WEIGHTS = {"snr": 1.0, "speech": 1.0, "length": 0.5, "clipped": 100.0}
 PEAK = 0.9  # of a prompt
 UNCLEAR = "invalid_audio"
 CLARITY = 0.2  # weight of intelligibility, relative to similarity
-READING = DecodingOptions(beam_size=5)  # a wrong word in the prompt spoils every sentence
+READING_BEAM_SIZE = 5  # a wrong word in the prompt spoils every sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class PromptTrials:
 
     def _read(self, heard: Pcm) -> tuple[str, float]:
         """The transcript, and the confidence of the recogniser."""
-        request = TranscriptionRequest(heard, self._target.language, options=READING)
+        request = TranscriptionRequest(heard, self._target.language, beam_size=READING_BEAM_SIZE)
         segments = self._raters.recogniser.transcribe([request])[0].segments
         if not segments:
             return "", 0.0

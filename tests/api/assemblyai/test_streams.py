@@ -166,7 +166,7 @@ async def test_the_client_may_end_a_turn_and_change_its_terms_and_languages(
         await client.send_pcm(loud(1), quiet(1))
         await client.send("ForceEndpoint")
         first = (await client.until("Turn", end_of_turn=True))[-1]
-        assert {one.options.terms for one in fake.requests} == {("Kokoro", "Antiphon")}
+        assert {one.options.keyterms for one in fake.requests} == {("Kokoro", "Antiphon")}
         assert fake.requests[0].language is None  # any
         changes = {"keyterms_prompt": ["Wyoming"], "language_codes": ["de"], "prompt": "Verbatim"}
         await client.send("UpdateConfiguration", **changes, sample_rate=8000)
@@ -175,7 +175,7 @@ async def test_the_client_may_end_a_turn_and_change_its_terms_and_languages(
         second = (await client.until("Turn", end_of_turn=True))[-1]
     assert (first["turn_order"], second["turn_order"]) == (0, 1)
     assert first["transcript"] == second["transcript"] == "Shall we go?"
-    assert fake.requests[-1].options.terms == ("Wyoming",)
+    assert fake.requests[-1].options.keyterms == ("Wyoming",)
     assert (fake.requests[-1].language, second["language_code"]) == ("de", "de")
 
 

@@ -236,12 +236,12 @@ async def test_key_terms_languages_and_personal_data_reach_the_recogniser(
         (changed,) = await client.until("ConfigureSuccess")
         await client.send_pcm(loud(1), quiet(1))
         (after,) = await client.until("Results")
-    assert fake.requests[0].options.terms == ("Antiphon", "Kokoro", "Ray")
+    assert fake.requests[0].options.keyterms == ("Antiphon", "Kokoro", "Ray")
     assert fake.requests[0].languages == ("en", "de")
     assert "555" not in best(result)["transcript"] and "Call me." in best(result)["transcript"]
     assert best(result)["languages"] == ["en"]
     assert changed["keyterms"] == ["Silero"]
-    assert fake.requests[-1].options.terms == ("Silero",)
+    assert fake.requests[-1].options.keyterms == ("Silero",)
     assert best(after)["transcript"] == best(after)["transcript"].lower().replace(
         "[phone]", "[PHONE]"
     )

@@ -197,7 +197,7 @@ async def test_configure_changes_the_turns_that_follow_and_a_wrong_one_nothing(
         await client.send_pcm(loud(1), quiet(0.2))
         events = await events_with_an_eager_end(client)
     assert changed["thresholds"] == thresholds and changed["keyterms"] == ["Kokoro"]
-    assert fake.requests[-1].options.terms == ("Kokoro",)
+    assert fake.requests[-1].options.keyterms == ("Kokoro",)
     assert fake.requests[-1].language == "de"
     assert events[-1]["languages"] == ["de"] and events[-1]["languages_hinted"] == ["de"]
     assert "EagerEndOfTurn" in [one["event"] for one in events]

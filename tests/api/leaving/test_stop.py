@@ -18,7 +18,8 @@ from configs.schema.voices import VoicesConfig
 from deployments.gateway import listener
 from deployments.gateway.handles import StopSignal
 from models.registry import CHAT, STT, TTS, load_model
-from pipelines.stt.file import FileRequest, HeardText
+from models.stt.options import RecognitionOptions
+from pipelines.stt.file import HeardText
 from pipelines.tts import session as speech_session
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.reading import SpeechRequest
@@ -301,7 +302,7 @@ async def test_cut_answers_and_transcripts_cost_what_was_sent(
     path = tmp_path / "talk.wav"
     path.write_bytes(speech_file())
     pipeline = stopped.server.services.speech.transcription.pipeline
-    heard = pipeline.stream(await pipeline.open(path, FileRequest()))
+    heard = pipeline.stream(await pipeline.open(path, RecognitionOptions()))
     ends_ms = [round(item.end_s * 1000) async for item in heard if isinstance(item, HeardText)]
     stopped.steps.made, stopped.steps.slowness = 0, 5.0
 

@@ -246,7 +246,7 @@ async def test_key_terms_reach_the_engine_without_spaces(
         answer = await send(client, auth, speech_wav, **terms)
         assert answer.status_code == 200, answer.text
         assert "x-ignored-fields" not in answer.headers
-    assert {asked.options.terms for asked in hearing.asked} == {("Kaczmarek", "Łódź")}
+    assert {asked.options.keyterms for asked in hearing.asked} == {("Kaczmarek", "Łódź")}
 
 
 async def test_a_form_without_audio_is_refused(client: httpx.AsyncClient, auth: Headers) -> None:

@@ -323,10 +323,10 @@ async def test_prompt_keywords_and_languages_reach_the_engine(
         assert answer.status_code == 200, answer.text
         await send(client, auth, speech_wav, model="phone_call", prompt="x" * 5000)
     first, second = listener.asked
-    assert first.options.initial_prompt == "Antiphon, a service."
-    assert first.options.terms == ("Hibari", "Kokoro")
+    assert first.options.prompt == "Antiphon, a service."
+    assert first.options.keyterms == ("Hibari", "Kokoro")
     assert (first.language, first.languages) == (None, ("de", "en"))
-    assert len(second.options.initial_prompt or "") == 700
+    assert len(second.options.prompt) == 700
 
 
 async def test_an_error_during_a_stream_is_an_event_and_is_not_charged(
@@ -434,7 +434,7 @@ async def test_a_translation_is_english_in_the_format_asked_for(
     assert srt.text.startswith("1\n00:00:0") and "good morning" in srt.text
     assert all(asked.options.translate and not asked.speech for asked in listener.asked)
     assert listener.asked[1].expected == "ja", "the language of the first segment"
-    assert listener.asked[0].options.initial_prompt == "A call."
+    assert listener.asked[0].options.prompt == "A call."
     seconds = 4 * verbose.json()["duration"]
     assert (await books.charged("stt"))[0] == pytest.approx(seconds * 1000, abs=8)
 

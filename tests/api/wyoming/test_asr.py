@@ -190,7 +190,7 @@ async def test_words_to_expect_reach_the_recogniser(home: Home, heard: FakeTrans
     async with home.client() as client:
         await say(client, loud(0.5), transcript_names=["Nabu"], transcript_terms=["dimmer"])
         await client.until("transcript")
-    assert heard.requests[-1].options.terms == ("Nabu", "dimmer")
+    assert heard.requests[-1].options.keyterms == ("Nabu", "dimmer")
 
 
 async def test_a_client_that_leaves_amid_a_command_pays_for_what_was_heard(home: Home) -> None:

@@ -23,13 +23,13 @@ from deployments.leased_work import watch as watch_module
 from deployments.leased_work.job_client import WAITS, LeasedJobClient
 from deployments.leased_work.watch import Watch
 from models.errors import EngineError
+from models.stt.options import RecognitionOptions
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.operation import Operation
 from pipelines.errors import PipelineError
 from pipelines.jobs.jobs import Jobs
 from pipelines.jobs.transcription import TASK, TranscriptionTask
 from pipelines.storage.encryption import Encryption
-from pipelines.stt.file import FileRequest
 from tests.api.native.jobs.doing import recording
 from tests.db.test_chats import add_workspace
 from tests.deployments.conftest import TestCluster
@@ -102,7 +102,7 @@ async def test_a_job_that_always_kills_its_process_fails_and_costs_nothing(
     queue = Jobs.of(settings, database, Encryption(settings.secrets.data_keys))
     audio = tmp_path / "talk.wav"
     audio.write_bytes(recording(10, every_s=5))
-    options = TASK.dump_json(TranscriptionTask(FileRequest(), "", 3600.0, 60.0))
+    options = TASK.dump_json(TranscriptionTask(RecognitionOptions(), "", 3600.0, 60.0))
     made = await queue.create(principal, Operation(), "transcription", "talk", options, audio)
     claimed = await queue.claim()
     assert claimed is not None

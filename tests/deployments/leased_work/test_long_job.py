@@ -15,13 +15,13 @@ import pytest_asyncio
 from configs.settings import load_settings
 from db.billing import ledger
 from db.database import Database, utc_now
+from models.stt.options import RecognitionOptions
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.operation import Operation
 from pipelines.jobs import batches
 from pipelines.jobs.jobs import Jobs
 from pipelines.jobs.transcription import TASK, TranscriptionTask, joined
 from pipelines.storage.encryption import Encryption
-from pipelines.stt.file import FileRequest
 from tests.api.native.jobs.doing import recording
 from tests.db.test_chats import add_workspace
 from tests.deployments.conftest import TestCluster, worker_app
@@ -82,7 +82,7 @@ async def test_a_recording_is_transcribed_on_idle_cores_despite_a_killed_process
     await database.run(ledger.open_account, principal.workspace_id, CREDIT)
     audio = tmp_path / "talk.wav"
     audio.write_bytes(recording(600, every_s=5))
-    options = TASK.dump_json(TranscriptionTask(FileRequest(words=True), "", 3600.0, 60.0))
+    options = TASK.dump_json(TranscriptionTask(RecognitionOptions(words=True), "", 3600.0, 60.0))
     made = await queue.create(principal, Operation(), "transcription", "talk", options, audio)
 
     await done_despite_a_kill(queue, principal, made.id)

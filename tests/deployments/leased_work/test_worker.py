@@ -15,12 +15,12 @@ from configs.settings import load_settings
 from db.billing import ledger
 from db.database import Database, utc_now
 from db.webhooks import Delivery, EncryptText, NewEvent, add_event
+from models.stt.options import RecognitionOptions
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.operation import Operation
 from pipelines.jobs.jobs import Jobs
 from pipelines.jobs.transcription import TASK, TranscriptionTask
 from pipelines.storage.encryption import Encryption
-from pipelines.stt.file import FileRequest
 from pipelines.webhooks.registration import Webhooks
 from tests.db.test_chats import add_workspace
 from tests.deployments.conftest import TestCluster, actor_pid, worker_app
@@ -116,7 +116,7 @@ async def test_the_recording_of_a_job_is_fetched_by_the_worker(
         return web.Response(body=b"a recording")
 
     async with receiver(authority, answer) as there:
-        task = TranscriptionTask(FileRequest(), there.url, 3600.0, 300.0)
+        task = TranscriptionTask(RecognitionOptions(), there.url, 3600.0, 300.0)
         options = TASK.dump_json(task)
         made = await jobs.create(
             principal, Operation(), "transcription", "talk", options, is_fetched=True

@@ -7,7 +7,8 @@ from models.audio import Pcm
 from models.base import ModelInfo
 from models.errors import UnsupportedLanguage
 from models.registry import STT
-from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, STTEngine, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
+from models.stt.options import RecognitionOptions
 from models.weights.store import WeightStore
 from tests.models.configured import assert_all_configured, configurations, described
 from tests.models.sounds import speak
@@ -37,7 +38,7 @@ def test_the_model_info_matches_the_declared_capabilities(model: Model) -> None:
 
 
 def test_speech_is_transcribed_with_word_times_inside_the_audio(model: Model, speech: Pcm) -> None:
-    options = DecodingOptions(words=True)
+    options = RecognitionOptions(words=True)
     (transcript,) = model[0].transcribe([TranscriptionRequest(speech, "en", options=options)])
     assert transcript.language == "en"
     words = [word for segment in transcript.segments for word in segment.words]

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from models.errors import WeightsMissing
 from models.registry import STT, load_model
-from models.stt.base import DecodingOptions, TranscriptionRequest, Word
+from models.stt.base import TranscriptionRequest, Word
+from models.stt.options import RecognitionOptions
 from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.hallucination import Decoding
 from models.stt.whisper.key_terms import (
@@ -97,7 +98,7 @@ def test_a_text_is_decoded_again_only_for_terms_that_the_speech_makes_likely(
         return generate(*asked)
 
     monkeypatch.setattr(engine, "_generate", count_calls)
-    options = DecodingOptions(terms=terms)
+    options = RecognitionOptions(keyterms=terms)
     engine.transcribe([TranscriptionRequest(speak(text, weights), "en", options=options)])
     assert len(calls) == times
 
@@ -111,7 +112,7 @@ def test_whisper_writes_the_terms_that_were_said(weights: WeightStore) -> None:
         pytest.skip(str(error))
 
     def heard(text: str, *terms: str) -> str:
-        options = DecodingOptions(terms=terms, words=True)
+        options = RecognitionOptions(keyterms=terms, words=True)
         (transcript,) = engine.transcribe(
             [TranscriptionRequest(speak(text, weights), "en", options=options)]
         )

@@ -8,7 +8,8 @@ from babel.core import get_global
 
 from benchmarks.tts.languages import SENTENCES_FILE
 from models.scripts import SCRIPTS, letters_outside
-from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
+from models.stt.options import RecognitionOptions
 from models.stt.tokens import REPETITIVE, compression_ratio
 from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.indian_scripts import INDIAN
@@ -144,12 +145,12 @@ def test_speech_is_written_in_the_script_of_its_language_in_one_batch(
         code: speak(SENTENCES[code][1], weights, code, "tts/kokoro" if code != "en" else "tts/vits")
         for code in ("hi", "en", "ta", "bn", "mr")
     }
-    options = DecodingOptions(words=True)
+    options = RecognitionOptions(words=True)
     requests = [
         TranscriptionRequest(pcm, language=code, options=options) for code, pcm in clips.items()
     ]
     translated = TranscriptionRequest(
-        clips["hi"], language="hi", options=DecodingOptions(translate=True)
+        clips["hi"], language="hi", options=RecognitionOptions(translate=True)
     )
     *transcripts, english = engine.transcribe([*requests, translated])
     for code, transcript in zip(clips, transcripts, strict=True):

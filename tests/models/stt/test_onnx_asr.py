@@ -15,8 +15,9 @@ from configs.schema.catalogue import Catalogue
 from models.audio import Pcm
 from models.errors import InvalidEngineRequest, WeightsMissing
 from models.registry import STT, load_model
-from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, STTEngine, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
 from models.stt.moonshine import Moonshine
+from models.stt.options import RecognitionOptions
 from models.weights.sources import pinned_file
 from models.weights.store import WeightStore
 from tests.models.configured import described
@@ -205,7 +206,7 @@ def test_a_network_of_nemo_keeps_the_contract(nemo: Any, speech: Pcm) -> None:
 
 
 def test_the_times_of_words_are_those_of_their_tokens(nemo: Any, speech: Pcm) -> None:
-    options = DecodingOptions(words=True)
+    options = RecognitionOptions(words=True)
     [segment] = heard(nemo[0], speech, language="en", options=options).segments
     assert nemo[0].capabilities.word_times and segment.avg_logprob < 0
     assert len(segment.words) > 1 and "<" not in segment.text
@@ -229,6 +230,6 @@ def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
 
 def test_what_the_model_cannot_do_is_refused(nemo: Any, speech: Pcm) -> None:
     with pytest.raises(InvalidEngineRequest, match="does not translate"):
-        heard(nemo[0], speech, options=DecodingOptions(translate=True))
+        heard(nemo[0], speech, options=RecognitionOptions(translate=True))
     with pytest.raises(InvalidEngineRequest, match="at most 30 s"):
         heard(nemo[0], np.ones(31 * STT_SAMPLE_RATE, np.float32))

@@ -7,14 +7,8 @@ import numpy as np
 import pytest
 
 from models.audio import Pcm
-from models.stt.base import (
-    INTERIM,
-    STT_SAMPLE_RATE,
-    DecodingBudget,
-    DecodingOptions,
-    TranscriptionRequest,
-    Word,
-)
+from models.stt.base import INTERIM, STT_SAMPLE_RATE, DecodingBudget, TranscriptionRequest, Word
+from models.stt.options import RecognitionOptions
 from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.hallucination import Decoding
 from models.stt.whisper.job import CALL_TOKENS, DecodingJob
@@ -51,7 +45,7 @@ def tries(engine: WhisperEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tr
         jobs: Sequence[DecodingJob], limits: Sequence[int], temperature: float | None
     ) -> list[Decoding]:
         decodings = generate(jobs, limits, temperature)
-        counted.prompted += [job.prompt is not None for job in jobs]
+        counted.prompted += [bool(job.prompt) for job in jobs]
         counted.tokens += sum(len(decoding.tokens) for decoding in decodings)
         return decodings
 
@@ -69,12 +63,12 @@ def text_of(engine: WhisperEngine, request: TranscriptionRequest) -> str:
     return " ".join(segment.text for segment in transcript.segments)
 
 
-def asked(pcm: Pcm, prompt: str | None = None) -> TranscriptionRequest:
+def asked(pcm: Pcm, prompt: str = "") -> TranscriptionRequest:
     half = len(pcm) // 2
     return TranscriptionRequest(
         pcm,
         "en",
-        options=DecodingOptions(initial_prompt=prompt),
+        options=RecognitionOptions(prompt=prompt),
         speech=((0, half - 1600), (half + 1600, len(pcm))),
     )
 
@@ -114,7 +108,7 @@ def test_no_prompt_costs_more_than_one_usual_text(
 def test_a_text_that_fails_is_decoded_once_more_without_its_prompt(
     engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch, failed: Decoding
 ) -> None:
-    prompts: list[str | None] = []
+    prompts: list[str] = []
     decode = engine._decode
 
     def fail(jobs: Sequence[DecodingJob], temperature: float | None = None) -> list[Decoding]:
@@ -123,7 +117,7 @@ def test_a_text_that_fails_is_decoded_once_more_without_its_prompt(
 
     monkeypatch.setattr(engine, "_decode", fail)
     assert "brown fox" in text_of(engine, asked(speech, "Fabrikam, Contoso"))
-    assert prompts == ["Fabrikam, Contoso", None]
+    assert prompts == ["Fabrikam, Contoso", ""]
     prompts.clear()
     interim = replace(asked(speech, "Fabrikam, Contoso"), urgency=INTERIM, speech=())
     assert text_of(engine, interim) == ""
@@ -138,7 +132,7 @@ def test_words_of_the_prompt_that_were_not_said_are_no_text(
 
     def leak(jobs: Sequence[DecodingJob], temperature: float | None = None) -> list[Decoding]:
         (decoding,) = decode(jobs, temperature)
-        if jobs[0].prompt is None:
+        if not jobs[0].prompt:
             return [decoding]
         said = engine._tokenizer(jobs[0]).encode(f" {prompt}")
         tokens = (*said, *decoding.tokens)
@@ -192,7 +186,7 @@ def test_a_request_whose_caller_left_is_not_decoded_again(
         return [decoding_of("on and on " * 20, complete=False) for _ in jobs]
 
     monkeypatch.setattr(engine, "_generate", fail)
-    for prompt in (None, "on and on"):
+    for prompt in ("", "on and on"):
         calls.clear()
         request = replace(asked(speech, prompt), budget=DecodingBudget(is_wanted=lambda: not calls))
         assert text_of(engine, request) == "" or not prompt

@@ -5,7 +5,8 @@ import pytest
 
 from models.errors import UnsupportedLanguage
 from models.registry import STT, load_model
-from models.stt.base import DecodingOptions, STTEngine, TranscriptionRequest
+from models.stt.base import STTEngine, TranscriptionRequest
+from models.stt.options import RecognitionOptions
 from models.weights.store import WeightStore
 from tests.engines import SCRIPTED
 
@@ -22,7 +23,7 @@ def test_silence_gives_empty_text(engine: STTEngine) -> None:
 
 def test_audio_is_transcribed_as_the_script_with_word_times(engine: STTEngine) -> None:
     request = TranscriptionRequest(
-        np.ones(16_000, np.float32), language="de", options=DecodingOptions(words=True)
+        np.ones(16_000, np.float32), language="de", options=RecognitionOptions(words=True)
     )
     (transcript,) = engine.transcribe([request])
     (segment,) = transcript.segments

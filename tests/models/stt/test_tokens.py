@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, Transcript, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
+from models.stt.options import RecognitionOptions
 from models.stt.tokens import RecognisedToken, transcript_of
 
 HIRAGANA = "あ".encode()
@@ -19,7 +20,7 @@ def transcribed(
         utf8 = piece.encode() if isinstance(piece, str) else piece
         tokens.append(RecognisedToken(utf8, -0.1, start_s))
     pcm = np.ones(round(seconds * STT_SAMPLE_RATE), np.float32)
-    request = TranscriptionRequest(pcm, language, options=DecodingOptions(words=True))
+    request = TranscriptionRequest(pcm, language, options=RecognitionOptions(words=True))
     return transcript_of(tokens, request, ("en", "de", "ja"))
 
 

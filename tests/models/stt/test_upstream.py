@@ -15,10 +15,10 @@ from models.stt.base import (
     INTERIM,
     STT_SAMPLE_RATE,
     DecodingBudget,
-    DecodingOptions,
     Transcript,
     TranscriptionRequest,
 )
+from models.stt.options import RecognitionOptions
 from models.stt.upstream import UpstreamRecogniser
 from models.weights.store import WeightStore
 from tests.models.llm.upstream.raw_upstream import KEY, Answer, refuses, upstream
@@ -55,7 +55,7 @@ async def ask(engine: UpstreamRecogniser, *requests: TranscriptionRequest) -> li
 async def heard(
     weights: WeightStore,
     answer: Any,
-    options: DecodingOptions,
+    options: RecognitionOptions,
     /,
     *,
     languages: Any = (),
@@ -69,7 +69,7 @@ async def heard(
 
 
 async def test_a_request_has_what_the_other_service_reads(weights: WeightStore) -> None:
-    options = DecodingOptions(words=True, initial_prompt="Yesterday.", terms=("Anna", "Zoé"))
+    options = RecognitionOptions(words=True, prompt="Yesterday.", keyterms=("Anna", "Zoé"))
     async with upstream(refuses(200, WHOLE)) as served:
         engine = engine_of(served.url, weights, key_env="FAR_KEY")
         await ask(engine, TranscriptionRequest(SOUND, "de", options=options))
@@ -91,7 +91,7 @@ async def test_a_request_has_what_the_other_service_reads(weights: WeightStore) 
 async def test_words_keep_their_marks_with_the_times_that_the_service_has(
     weights: WeightStore,
 ) -> None:
-    transcript, form = await heard(weights, WHOLE, DecodingOptions(words=True))
+    transcript, form = await heard(weights, WHOLE, RecognitionOptions(words=True))
     [segment] = transcript.segments
     assert (transcript.language, transcript.language_probability) == ("de", 1.0)
     assert segment.text == "Guten Tag, Anna." and segment.avg_logprob == pytest.approx(-0.2)
@@ -106,7 +106,7 @@ async def test_words_keep_their_marks_with_the_times_that_the_service_has(
     ids=str,
 )
 async def test_without_times_they_are_estimated(weights: WeightStore, changed: Any) -> None:
-    transcript, _ = await heard(weights, WHOLE | changed, DecodingOptions(words=True))
+    transcript, _ = await heard(weights, WHOLE | changed, RecognitionOptions(words=True))
     [segment] = transcript.segments
     assert [word.word for word in segment.words] == segment.text.split()
     assert (segment.words[0].start, segment.words[-1].end) == (0.0, 2.0)
@@ -114,16 +114,16 @@ async def test_without_times_they_are_estimated(weights: WeightStore, changed: A
 
 async def test_of_a_text_alone_the_language_is_left_open(weights: WeightStore) -> None:
     answer, config = {"text": "Guten Tag"}, {"response_format": "json"}
-    transcript, form = await heard(weights, answer, DecodingOptions(words=True), **config)
+    transcript, form = await heard(weights, answer, RecognitionOptions(words=True), **config)
     assert transcript.candidates == ("en", "de", "fr")
     assert b"timestamp_granularities" not in form
-    only, form = await heard(weights, answer, DecodingOptions(), languages=("fr",), **config)
+    only, form = await heard(weights, answer, RecognitionOptions(), languages=("fr",), **config)
     assert (only.language, only.candidates) == ("fr", ())
     assert b'name="language"\r\n\r\nfr\r\n' in form
 
 
 async def test_a_language_that_was_not_offered_is_not_believed(weights: WeightStore) -> None:
-    transcript, _ = await heard(weights, WHOLE | {"language": "klingon"}, DecodingOptions())
+    transcript, _ = await heard(weights, WHOLE | {"language": "klingon"}, RecognitionOptions())
     assert transcript.language == "en" and transcript.candidates == ("en", "de", "fr")
 
 
@@ -137,7 +137,7 @@ async def test_a_language_that_was_not_offered_is_not_believed(weights: WeightSt
     ],
 )
 async def test_silence_and_what_is_made_up_is_no_speech(weights: WeightStore, answer: Any) -> None:
-    transcript, _ = await heard(weights, answer, DecodingOptions())
+    transcript, _ = await heard(weights, answer, RecognitionOptions())
     assert transcript.segments == ()
 
 
@@ -153,7 +153,7 @@ async def test_what_needs_no_answer_is_not_sent(weights: WeightStore) -> None:
 
 
 async def test_a_translation_is_asked_for_where_the_service_has_it(weights: WeightStore) -> None:
-    request = TranscriptionRequest(SOUND, "de", options=DecodingOptions(translate=True))
+    request = TranscriptionRequest(SOUND, "de", options=RecognitionOptions(translate=True))
     async with upstream(refuses(200, {"text": "Good day"})) as served:
         await ask(engine_of(served.url, weights, translates=True), request)
         assert served.heads[0].startswith("POST /v1/audio/translations ")
@@ -229,7 +229,7 @@ async def test_a_request_whose_caller_left_is_not_waited_for(weights: WeightStor
 async def test_a_repetitive_text_is_asked_for_again_without_the_prompt(
     weights: WeightStore,
 ) -> None:
-    options = DecodingOptions(initial_prompt="Contoso")
+    options = RecognitionOptions(prompt="Contoso")
     repeats = refuses(200, json.dumps({"text": "Contoso. " * 200}))
     async with upstream(repeats, refuses(200, json.dumps(WHOLE))) as served:
         engine = engine_of(served.url, weights)

@@ -15,10 +15,10 @@ from models.stt.base import (
     INTERIM,
     SPECULATIVE,
     STT_SAMPLE_RATE,
-    DecodingOptions,
     Transcript,
     TranscriptionRequest,
 )
+from models.stt.options import RecognitionOptions
 from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES
 from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.hallucination import Decoding, without_repetitions
@@ -55,12 +55,13 @@ def test_speech_is_transcribed_in_its_detected_language(engine: WhisperEngine, s
 
 
 def test_beam_search_with_a_prompt_transcribes_speech(engine: WhisperEngine, speech: Pcm) -> None:
-    options = DecodingOptions(beam_size=5, initial_prompt="fox, dog, tree")
-    assert word_error_rate(text_of(engine, speech, language="en", options=options)) < 0.1
+    options = RecognitionOptions(prompt="fox, dog, tree")
+    text = text_of(engine, speech, language="en", options=options, beam_size=5)
+    assert word_error_rate(text) < 0.1
 
 
 def test_word_times_are_in_order_and_inside_the_audio(engine: WhisperEngine, speech: Pcm) -> None:
-    options = DecodingOptions(words=True)
+    options = RecognitionOptions(words=True)
     (transcript,) = engine.transcribe([TranscriptionRequest(speech, "en", options=options)])
     (segment,) = transcript.segments
     times = [time for word in segment.words for time in (word.start, word.end)]
@@ -77,7 +78,7 @@ def test_french_is_translated_into_english(engine: WhisperEngine, weights: Weigh
         pcm = speak("La maison est près de la mer.", weights, "fr", "tts/kokoro")
     except WeightsMissing as error:
         pytest.skip(str(error))
-    options = DecodingOptions(translate=True, words=True)
+    options = RecognitionOptions(translate=True, words=True)
     requests = [TranscriptionRequest(pcm, options=options), TranscriptionRequest(pcm)]
     translation, transcript = engine.transcribe(requests)
     assert translation.language == transcript.language == "fr"
@@ -92,7 +93,7 @@ def test_an_engine_that_does_not_translate_refuses_it(
     unable = replace(engine.capabilities, translates=False)
     monkeypatch.setattr(engine, "capabilities", unable)
     with pytest.raises(InvalidEngineRequest, match="does not translate"):
-        text_of(engine, speech, options=DecodingOptions(translate=True))
+        text_of(engine, speech, options=RecognitionOptions(translate=True))
 
 
 @pytest.mark.parametrize("seconds", [0.3, pytest.param(2.0, marks=pytest.mark.slow)])
@@ -109,8 +110,8 @@ def test_a_batch_gives_the_texts_of_single_requests(engine: WhisperEngine, speec
     requests = [
         TranscriptionRequest(speech, "en"),
         TranscriptionRequest(np.zeros(0, np.float32)),
-        TranscriptionRequest(half, "en", options=DecodingOptions(words=True)),
-        TranscriptionRequest(half, "en", options=DecodingOptions(beam_size=2)),
+        TranscriptionRequest(half, "en", options=RecognitionOptions(words=True)),
+        TranscriptionRequest(half, "en", beam_size=2),
     ]
     together = engine.transcribe(requests)
     alone = [engine.transcribe([request])[0] for request in requests]
@@ -287,7 +288,7 @@ def test_noise_is_not_decoded_again(engine: WhisperEngine, monkeypatch: pytest.M
 def test_a_lower_no_speech_threshold_rejects_more_texts(engine: WhisperEngine) -> None:
     text = Decoding((1,), "you", -0.9, 0.7, 0.5, True)
     rejected = [
-        engine._guards.is_hallucination(text, DecodingOptions(no_speech_threshold=value))
+        engine._guards.is_hallucination(text, RecognitionOptions(no_speech_threshold=value))
         for value in (0.0, 0.6, 0.8, 1.0)
     ]
     assert rejected == [True, True, False, False]
@@ -304,7 +305,7 @@ def test_single_words_are_not_hallucinations(engine: WhisperEngine, weights: Wei
 def test_words_are_those_between_spaces(engine: WhisperEngine, weights: WeightStore) -> None:
     pcm = speak("Write to example.com, a well-known address, at 8:30.", weights)
     [segment] = engine.transcribe(
-        [TranscriptionRequest(pcm, "en", options=DecodingOptions(words=True))]
+        [TranscriptionRequest(pcm, "en", options=RecognitionOptions(words=True))]
     )[0].segments
     assert [word.word for word in segment.words] == segment.text.split()
     assert re.search(r"\w[.:-]\w", segment.text)

@@ -9,6 +9,7 @@ import pytest
 
 from db.database import Database
 from db.jobs.jobs import Job
+from models.stt.options import RecognitionOptions
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
@@ -18,7 +19,6 @@ from pipelines.jobs.jobs import Jobs
 from pipelines.jobs.transcription import TASK, TranscriptionTask
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
-from pipelines.stt.file import FileRequest
 from pipelines.webhooks import sender as sender_module
 from pipelines.webhooks.sender import Sender
 from tests.api.local_server import local_settings
@@ -58,7 +58,7 @@ async def fetching_from(
 
 async def add(fetches: Fetches, principal: Principal, url: str) -> Job:
     await raise_plan(fetches, principal)
-    options = TASK.dump_json(TranscriptionTask(FileRequest(), url, 3600.0, 300.0))
+    options = TASK.dump_json(TranscriptionTask(RecognitionOptions(), url, 3600.0, 300.0))
     return await fetches.create(
         principal, Operation(), "transcription", "n", options, is_fetched=True
     )

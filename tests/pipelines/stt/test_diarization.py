@@ -16,6 +16,7 @@ from models.audio import Pcm, resample
 from models.registry import SPEAKER, STT, VAD
 from models.speaker.base import EMBEDDING_SIZE
 from models.stt.base import STT_SAMPLE_RATE, Segment, Word
+from models.stt.options import RecognitionOptions
 from models.tts.base import SynthesisRequest
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.segments import SpeechSegment, spans_of
@@ -36,7 +37,7 @@ from pipelines.stt.diarization import (
     voice_windows,
 )
 from pipelines.stt.events import LiveEvent, LiveTranscript
-from pipelines.stt.file import DecodedRecording, FileRequest, TranscriptionPipeline
+from pipelines.stt.file import DecodedRecording, TranscriptionPipeline
 from pipelines.stt.live_speakers import SpeakerOptions
 from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
 from pipelines.voices import speakers
@@ -279,7 +280,7 @@ async def test_two_synthesised_voices_are_separated_into_speakers() -> None:
     pause = np.zeros(STT_SAMPLE_RATE // 2, np.float32)
     pcm = np.concatenate([man, pause, woman, pause, man])
     pipeline = TranscriptionPipeline(transcriber, AudioDecoder(), vad, load_profiles())
-    request = FileRequest("en", speakers=True)
+    request = RecognitionOptions("en", speakers=True)
     profile = load_profiles()["general"]
     recording = DecodedRecording(pcm, len(pcm) / STT_SAMPLE_RATE, request, profile)
     utterances = (await pipeline.transcribe(recording)).utterances
@@ -312,7 +313,9 @@ async def test_live_speech_of_synthesised_voices_is_labelled_and_an_enrolled_one
         if isinstance(event, LiveTranscript) and event.final and event.text:
             heard.append(event)
 
-    options = SessionOptions(("en",), speakers=SpeakerOptions(encoder, known))
+    options = SessionOptions(
+        RecognitionOptions(languages=("en",), words=True), speakers=SpeakerOptions(encoder, known)
+    )
     session = LiveSession(LiveTranscriptionPipeline(transcriber, vad, config), options, emit)
     running = asyncio.create_task(session.run())
     for piece in (man, pause, woman, pause, man, pause):

@@ -17,13 +17,13 @@ from models.base import ModelInfo
 from models.errors import EngineLost
 from models.registry import STT, VAD, load_model
 from models.stt.base import FILE, FINAL, Segment, Transcript, TranscriptionRequest
+from models.stt.options import RecognitionOptions, TranscriptStyle
 from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.errors import InvalidRequest
 from pipelines.stt.file import (
     IN_FLIGHT,
-    FileRequest,
     FileTranscript,
     HeardText,
     TranscriptionPipeline,
@@ -112,7 +112,7 @@ async def test_files_are_prepared_at_a_lower_priority_than_requests_are_answered
 ) -> None:
     vad = PriorityVAD()
     pipeline = TranscriptionPipeline(transcriber, decoder, vad, load_profiles())
-    await transcribe(pipeline, write(tmp_path / "0", tone(1)), FileRequest())
+    await transcribe(pipeline, write(tmp_path / "0", tone(1)), RecognitionOptions())
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert vad.seen == {min(own + MODEL_NICENESS, 19)}
 
@@ -124,7 +124,7 @@ def write(path: Path, *pieces: np.ndarray) -> Path:
 
 
 async def transcribe(
-    pipeline: TranscriptionPipeline, path: Path, request: FileRequest
+    pipeline: TranscriptionPipeline, path: Path, request: RecognitionOptions
 ) -> FileTranscript:
     return await pipeline.transcribe(await pipeline.open(path, request))
 
@@ -146,7 +146,7 @@ async def test_a_language_is_graded_by_the_character_errors_of_the_model(
 async def test_silence_gives_an_empty_transcript(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
-    result = await transcribe(pipeline, write(tmp_path / "0", silence(3)), FileRequest())
+    result = await transcribe(pipeline, write(tmp_path / "0", silence(3)), RecognitionOptions())
     assert (result.text, result.confidence, result.duration_s) == ("", 0.0, 3.0)
     assert transcriber.requests == []
 
@@ -157,7 +157,7 @@ async def test_speech_segments_are_joined_with_their_time_offsets(
     local = LocalSTTModel(*load_model(STT, SCRIPTED, weights))
     pipeline = TranscriptionPipeline(local, decoder, LoudnessVAD(), load_profiles())
     path = write(tmp_path / "0", silence(2), tone(1), silence(4), tone(1), silence(1))
-    result = await transcribe(pipeline, path, FileRequest(words=True))
+    result = await transcribe(pipeline, path, RecognitionOptions(words=True))
     assert result.text == "the quick brown fox the quick brown fox"
     times = [time for word in result.words for time in (word.start, word.end)]
     assert times == sorted(times)
@@ -173,7 +173,7 @@ async def test_the_longest_of_the_first_segments_shows_the_language_of_a_file(
     pieces = [silence(1)]
     for seconds in (1, 4, 1, 1):
         pieces += [tone(seconds), silence(3)]
-    result = await transcribe(pipeline, write(tmp_path / "0", *pieces), FileRequest())
+    result = await transcribe(pipeline, write(tmp_path / "0", *pieces), RecognitionOptions())
     lengths = [len(request.pcm) / 16_000 for request in transcriber.requests]
     assert lengths == pytest.approx([4.5, 1.5, 1.5, 1.5], abs=0.1)
     assert [request.language for request in transcriber.requests] == [None] * 4
@@ -186,7 +186,7 @@ async def test_each_segment_of_a_file_is_written_in_its_own_language(
 ) -> None:
     transcriber.languages = ("zh", "zh", "en")
     pieces = [tone(5), silence(3), tone(4), silence(3), tone(4), silence(3)]
-    recording = await pipeline.open(write(tmp_path / "0", *pieces), FileRequest())
+    recording = await pipeline.open(write(tmp_path / "0", *pieces), RecognitionOptions())
     *parts, whole = [item async for item in pipeline.stream(recording)]
     assert isinstance(whole, FileTranscript)
     assert whole.text == "text 0text 1 text 2" and whole.language == "zh"
@@ -197,9 +197,23 @@ async def test_a_long_file_has_a_limited_number_of_calls_in_flight(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "0", tone(200))
-    await transcribe(pipeline, path, FileRequest(language="en"))
+    await transcribe(pipeline, path, RecognitionOptions(language="en"))
     assert len(transcriber.requests) > 5
     assert transcriber.most_in_flight == IN_FLIGHT
+
+
+async def test_the_engine_gets_all_options_of_the_caller(
+    pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
+) -> None:
+    options = RecognitionOptions(
+        language="en",
+        words=True,
+        keyterms=("Antiphon",),
+        no_speech_threshold=0.4,
+        form=TranscriptStyle(numerals=True),
+    )
+    await transcribe(pipeline, write(tmp_path / "0", tone(1)), options)
+    assert [request.options for request in transcriber.requests] == [options]
 
 
 async def test_the_speech_of_a_file_is_urgent_only_when_it_is_short(
@@ -207,8 +221,8 @@ async def test_the_speech_of_a_file_is_urgent_only_when_it_is_short(
 ) -> None:
     """The first utterances of long files, of 30 s each, kept live speech waiting for seconds."""
     pieces = [silence(1), tone(1), silence(3)]
-    await transcribe(pipeline, write(tmp_path / "0", *pieces), FileRequest())
-    await transcribe(pipeline, write(tmp_path / "1", *pieces * 2), FileRequest())
+    await transcribe(pipeline, write(tmp_path / "0", *pieces), RecognitionOptions())
+    await transcribe(pipeline, write(tmp_path / "1", *pieces * 2), RecognitionOptions())
     assert [one.urgency for one in transcriber.requests] == [FINAL, FILE, FILE]
     assert not any(one.is_live for one in transcriber.requests)
 
@@ -228,20 +242,20 @@ async def test_a_profile_sets_the_beam_size_and_the_initial_prompt(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "0", tone(1))
-    await transcribe(pipeline, path, FileRequest(language="en", profile="meeting"))
-    await transcribe(pipeline, path, FileRequest(language="en", profile="medical"))
-    await transcribe(pipeline, path, FileRequest(language="de", profile="medical"))
+    await transcribe(pipeline, path, RecognitionOptions(language="en", profile="meeting"))
+    await transcribe(pipeline, path, RecognitionOptions(language="en", profile="medical"))
+    await transcribe(pipeline, path, RecognitionOptions(language="de", profile="medical"))
     meeting, english, german = transcriber.requests
-    assert meeting.options.beam_size > 1
-    assert "tachycardia" in (english.options.initial_prompt or "")
-    assert german.options.initial_prompt is None
+    assert meeting.beam_size > 1
+    assert "tachycardia" in english.options.prompt
+    assert not german.options.prompt
 
 
 async def test_the_phone_call_profile_filters_audio_to_the_telephone_band(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "0", tone(1, hz=60) * 0.5 + tone(1, hz=1000) * 0.5)
-    await transcribe(pipeline, path, FileRequest(language="en", profile="phone_call"))
+    await transcribe(pipeline, path, RecognitionOptions(language="en", profile="phone_call"))
     spectrum = np.abs(np.fft.rfft(transcriber.requests[0].pcm[2000:14_000]))
     assert spectrum[45] < 0.02 * spectrum[750]
 
@@ -250,9 +264,9 @@ async def test_a_region_is_dropped_from_the_language_and_an_unknown_one_refused(
     pipeline: TranscriptionPipeline, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "0", tone(1))
-    assert (await transcribe(pipeline, path, FileRequest(language="en-US"))).language == "en"
+    assert (await transcribe(pipeline, path, RecognitionOptions(language="en-US"))).language == "en"
     with pytest.raises(InvalidRequest):
-        await transcribe(pipeline, path, FileRequest(language="xx"))
+        await transcribe(pipeline, path, RecognitionOptions(language="xx"))
 
 
 async def test_an_error_of_the_engine_reaches_the_caller(
@@ -260,7 +274,9 @@ async def test_an_error_of_the_engine_reaches_the_caller(
 ) -> None:
     transcriber.error = EngineLost("gone")
     with pytest.raises(EngineLost):
-        await transcribe(pipeline, write(tmp_path / "0", tone(90)), FileRequest(language="en"))
+        await transcribe(
+            pipeline, write(tmp_path / "0", tone(90)), RecognitionOptions(language="en")
+        )
 
 
 async def test_recordings_of_one_tenant_do_not_delay_that_of_another(
@@ -281,12 +297,12 @@ async def test_recordings_of_one_tenant_do_not_delay_that_of_another(
     pipeline = TranscriptionPipeline(transcriber, decoder, SlowForMinutes(), load_profiles())
     short, long = write(tmp_path / "0", tone(1)), write(tmp_path / "1", tone(3))
     for owner in (1, 2):  # for a minute from now on, none of them takes the last free thread
-        await pipeline.transcribe(await pipeline.open(short, FileRequest(), owner))
-    opened = [await pipeline.open(long, FileRequest(), 1) for _ in range(20)]
+        await pipeline.transcribe(await pipeline.open(short, RecognitionOptions(), owner))
+    opened = [await pipeline.open(long, RecognitionOptions(), 1) for _ in range(20)]
     greedy = [asyncio.create_task(pipeline.transcribe(one)) for one in opened]
     await asyncio.sleep(0)
     async with asyncio.timeout(PATIENCE_S):
-        await pipeline.transcribe(await pipeline.open(short, FileRequest(), 2))
+        await pipeline.transcribe(await pipeline.open(short, RecognitionOptions(), 2))
     assert not any(task.done() for task in greedy)
     release.set()
     await asyncio.gather(*greedy)
@@ -309,11 +325,11 @@ async def test_real_speech_between_noises_is_transcribed_without_hallucinations(
     for name, sound in wordless(5).items():
         for profile in load_profiles():
             path = write(tmp_path / "0", sound)
-            result = await transcribe(pipeline, path, FileRequest(profile=profile))
+            result = await transcribe(pipeline, path, RecognitionOptions(profile=profile))
             assert result.text == "", (name, profile)
     speech = speak("The quick brown fox jumps over the lazy dog.", weights)
     path = write(tmp_path / "0", wordless(5)["hum"], speech, wordless(5)["pink noise"] * 0.1)
-    result = await transcribe(pipeline, path, FileRequest(words=True))
+    result = await transcribe(pipeline, path, RecognitionOptions(words=True))
     assert "quick brown fox jumps over the lazy dog" in result.text.lower()
     assert result.language == "en"
     assert result.words[0].start == pytest.approx(5.2, abs=0.5)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.stt.base import Segment, Transcript, Word
-from pipelines.stt.formatting import TranscriptStyle, formatted
+from models.stt.options import TranscriptStyle
+from pipelines.stt.formatting import formatted
 
 NUMERALS = TranscriptStyle(numerals=True)
 MASKED = TranscriptStyle(profanity_filter=True)

@@ -10,6 +10,7 @@ import pytest
 from models.audio import Pcm
 from models.speaker.base import Embeddings
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
+from models.stt.options import RecognitionOptions
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.endpointing import SilenceTurns
@@ -100,7 +101,9 @@ async def test_without_words_a_final_has_one_turn(
     model: FakeTranscriber, encoder: CountingEncoder
 ) -> None:
     options = SessionOptions(
-        words=False, turns=SilenceTurns(silence_ms=500), speakers=SpeakerOptions(encoder)
+        recognition=RecognitionOptions(),
+        turns=SilenceTurns(silence_ms=500),
+        speakers=SpeakerOptions(encoder),
     )
     async with listening(model, options) as live:
         await live.hear(tone(LOW, 2), quiet(1), tone(HIGH, 2), quiet(1))

@@ -9,6 +9,7 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from models.stt.base import FINAL, STT_SAMPLE_RATE
+from models.stt.options import RecognitionOptions
 from pipelines.stt import prompts
 from pipelines.stt.decoding import LiveUtterance, SessionOptions, UtteranceDecoder
 from pipelines.stt.prompts import MOST_CHARACTERS, usable_prompt
@@ -66,7 +67,7 @@ async def test_the_prompt_of_live_speech_is_judged_beside_the_event_loop(
     monkeypatch.setattr(prompts, "paragraph_language", load_first)
     usable_prompt.cache_clear()
     model, limits = FakeTranscriber(), load_yaml(ListeningConfig, "listening").limits
-    options = SessionOptions(languages=("en",), initial_prompt=f"{NAMES}.")
+    options = SessionOptions(RecognitionOptions(languages=("en",), prompt=f"{NAMES}."))
     decoder = UtteranceDecoder(model, limits, TaskSet(), options, UsualLanguages())
     decoding = decoder.decode(np.zeros(STT_SAMPLE_RATE, np.float32), FINAL, LiveUtterance(1, 0))
     for _ in range(3):
@@ -74,4 +75,4 @@ async def test_the_prompt_of_live_speech_is_judged_beside_the_event_loop(
     assert not decoding.done() and model.requests == []
     loaded.set()
     await decoding
-    assert model.requests[0].options.initial_prompt == f"{NAMES}."
+    assert model.requests[0].options.prompt == f"{NAMES}."

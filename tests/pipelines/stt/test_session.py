@@ -21,6 +21,7 @@ from models.stt.base import (
     Transcript,
     TranscriptionRequest,
 )
+from models.stt.options import RecognitionOptions, TranscriptStyle
 from models.tts.base import SynthesisRequest
 from pipelines.errors import InvalidRequest
 from pipelines.stt.decoding import SessionOptions
@@ -133,7 +134,7 @@ async def test_the_recogniser_knows_where_someone_speaks(model: FakeTranscriber)
 async def test_an_agent_looks_for_missed_speech_only_at_pauses(
     model: FakeTranscriber, pause_s: float, spans: int
 ) -> None:
-    options = SessionOptions(words=False, turns=SilenceTurns(silence_ms=1000))
+    options = SessionOptions(recognition=RecognitionOptions(), turns=SilenceTurns(silence_ms=1000))
     async with listening(model, options) as live:
         await live.hear(quiet(1), loud(1), quiet(pause_s), loud(1), quiet(1.5))
     assert len(model.requests[-1].speech) == spans
@@ -346,8 +347,21 @@ async def test_long_speech_is_cut_into_finals_without_a_gap(model: FakeTranscrib
         assert sum(isinstance(event, LiveSpeechStarted) for event in live.events) == 1
 
 
+async def test_the_engine_gets_all_options_of_the_caller(model: FakeTranscriber) -> None:
+    options = RecognitionOptions(
+        languages=("de",),
+        words=True,
+        keyterms=("Antiphon",),
+        no_speech_threshold=0.4,
+        form=TranscriptStyle(numerals=True),
+    )
+    async with listening(model, SessionOptions(options)) as live:
+        await live.hear(loud(1), quiet(1))
+        assert [request.options for request in model.requests] == [options]
+
+
 async def test_languages_reach_the_recogniser_and_can_change(model: FakeTranscriber) -> None:
-    async with listening(model, SessionOptions(languages=("de",))) as live:
+    async with listening(model, SessionOptions(RecognitionOptions(languages=("de",)))) as live:
         await live.hear(loud(1), quiet(0.3))
         live.listener.change_languages(("en", "de"))
         await live.hear(quiet(0.4))

@@ -241,8 +241,8 @@ async def test_a_short_sound_is_in_the_language_of_the_speech_before() -> None:
         )
         await user.hear(loud(0.3), quiet(1), loud(2), quiet(1), loud(0.3), quiet(1), loud(2))
         await user.hear(quiet(1))
-    asked = [(one.languages, one.options.initial_prompt) for one in user.model.requests]
-    assert asked == [((), None), ((), None), (("de",), "Mhm. Ja."), ((), None)]
+    asked = [(one.languages, one.options.prompt) for one in user.model.requests]
+    assert asked == [((), ""), ((), ""), (("de",), "Mhm. Ja."), ((), "")]
 
 
 async def test_a_completed_turn_ends_after_speech_resumed_however_it_was_judged_before() -> None:

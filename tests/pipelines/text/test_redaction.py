@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from benchmarks.redaction import MEASURED, labelled, measure
 from configs.schema.languages import LANGUAGES
-from configs.schema.redaction import Kind
-from pipelines.text.redaction import HELD, Redaction, Redactor, find_entities, masked
+from configs.schema.personal_data import Kind, Redaction
+from pipelines.text.redaction import HELD, Redactor, find_entities, masked
 from tests.cpu_time import cpu_units
 
 ALL = frozenset(get_args(Kind))

@@ -364,15 +364,15 @@ async def test_the_recogniser_gets_the_languages_and_the_words_that_are_expected
         await speak()
         asked = heard.requests[-1]
         assert (asked.languages, asked.language) == (("de", "en"), None)
-        assert asked.options.initial_prompt == "A call."
-        assert asked.options.terms == ("Quixbury", "Zorblatt")
+        assert asked.options.prompt == "A call."
+        assert asked.options.keyterms == ("Quixbury", "Zorblatt")
         assert not asked.options.words  # no logprobs are asked for
         await choose(languages=["de"], language="en", keywords=None, keyterms=None, prompt=None)
         await client.until("session.updated")
         await speak()
         asked = heard.requests[-1]
-        assert (asked.language, asked.options.initial_prompt) == ("en", None)
-        assert asked.options.terms == ()
+        assert (asked.language, asked.options.prompt) == ("en", "")
+        assert asked.options.keyterms == ()
         await choose(keyterms=["x" * 101])
         error = await client.until_error()
         assert error["param"].startswith("session.audio.input.transcription.keyterms")

@@ -235,7 +235,7 @@ async def test_key_terms_and_the_format_of_the_text_are_those_of_start(
     await client.send_pcm(quiet(0.5), loud(1), quiet(1))
     (final,) = finals(await client.receive_until("transcription"))
     assert final["text"] == "s*** 900"
-    assert {asked.options.terms for asked in fake.requests} == {("Kaczmarek",)}
+    assert {asked.options.keyterms for asked in fake.requests} == {("Kaczmarek",)}
 
 
 async def test_config_changes_languages_and_mode(client: SttClient, fake: FakeTranscriber) -> None:

@@ -13,7 +13,8 @@ from configs.schema.models.stt import TransformersWhisperConfig
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost, UnsupportedLanguage, WeightsMissing
 from models.registry import STT, load_model
-from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, Transcript, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
+from models.stt.options import RecognitionOptions
 from models.stt.whisper.job import DecodingJob
 from models.weights.store import WeightStore
 from tests.models.sounds import speak
@@ -175,7 +176,7 @@ def test_real_weights_match_the_ctranslate2_engine(weights: WeightStore, tmp_pat
         pytest.skip(str(error))
     convert(source, tmp_path)
     made = TransformersWhisperEngine(config(), OneFolder(tmp_path))
-    request = TranscriptionRequest(speech, options=DecodingOptions(words=True))
+    request = TranscriptionRequest(speech, options=RecognitionOptions(words=True))
     [ours] = made.transcribe([request])
     published, _ = load_model(STT, "stt/whisper_base", weights)
     assert isinstance(published, WhisperEngine)
