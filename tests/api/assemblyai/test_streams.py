@@ -268,20 +268,6 @@ async def test_wrong_and_unsupported_options_get_no_socket(
     assert next(iter(query)) in body["error"]
 
 
-async def test_an_unknown_model_ends_the_session_and_a_wrong_key_opens_none(
-    turn_server: SocketServer,
-) -> None:
-    async with assembly(turn_server, **{**STREAM, "speech_model": "nova-3"}) as client:
-        (error,), code, reason = await client.rest()
-    assert error["type"] == "Error" and "speech_model" in error["error"]
-    assert code == 1008 and reason == error["error"]
-    url = f"ws://{turn_server.address}/v3/ws?sample_rate=16000"
-    for headers in ({"Authorization": "sk_wrong"}, {}):
-        with pytest.raises(InvalidStatus) as refused:
-            await connect(url, additional_headers=headers).__aenter__()
-        assert refused.value.response.status_code == 401
-
-
 async def test_a_silent_client_is_told_why_its_session_ends(turn_server: SocketServer) -> None:
     async with assembly(turn_server, **STREAM, inactivity_timeout=5) as client:
         await client.receive()

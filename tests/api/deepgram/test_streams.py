@@ -310,29 +310,6 @@ async def test_an_unsupported_option_that_is_switched_off_does_not_matter(
     assert metadata["type"] == "Metadata" and code == 1000
 
 
-async def test_an_unknown_language_or_model_ends_the_session_with_its_reason(
-    stt_server: SocketServer,
-) -> None:
-    for query in ({"language": "tlh"}, {"model": "gpt-4"}):
-        async with deepgram(stt_server, PATH, **STREAM, **query) as client:
-            (error,), code, reason = await client.rest()
-        assert (error["type"], code) == ("Error", 1008)
-        assert reason and error["description"].startswith(reason[:60])
-
-
-async def test_wrong_messages_get_an_error_and_the_stream_goes_on(
-    stt_server: SocketServer,
-) -> None:
-    async with deepgram(stt_server, PATH, **STREAM) as client:
-        wrong = ("{", "[]", '{"type": "Unknown"}', '{"type": "Finalize", "channel": "one"}')
-        for text in wrong:
-            await client.socket.send(text)
-            assert (await client.receive())["type"] == "Error"
-        await client.send("KeepAlive")
-        await client.send_pcm(loud(1), quiet(1))
-        assert best((await client.until("Results"))[-1])["transcript"]
-
-
 async def test_the_key_may_follow_token_in_the_subprotocols_of_a_browser(
     stt_server: SocketServer,
 ) -> None:

@@ -58,25 +58,6 @@ async def test_a_flush_without_credit_gets_an_error_and_the_context_stays_usable
     assert await books.charged("tts") == (10, 10 * CHARACTER)
 
 
-async def test_tts_disconnect_bills_the_spoken_text(stt_server: SocketServer, books: Books) -> None:
-    await books.add_webhook("tts.completed", "tts.failed")
-    text = "A sentence of some length. " * 400
-    async with connect(stt_server.url("/ws/tts")) as socket:
-        client = TtsClient(socket, stt_server.voice_id)
-        for _ in range(2):
-            await client.receive()
-        await client.create()
-        await client.send("send_text", text=text)
-        await client.send("flush_context")
-        assert "audio_chunk" in await client.receive()
-        socket.transport.abort()
-    await stt_server.until_empty()
-    units, cost = await books.charged("tts")
-    assert 0 < units < len(text)
-    assert cost == units * CHARACTER
-    assert await books.events() == []
-
-
 async def test_a_client_that_stops_reading_loses_its_session_and_pays_for_what_was_sent(
     stt_server: SocketServer, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from tests.api.sockets.conftest import SocketServer, upgrade
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PATHS = ["/ws/tts", "/ws/stt"]
+INWORLD = "/tts/v1/voice:streamBidirectional"
 
 
 async def refused(url: str, **options: Any) -> httpx.Response:
@@ -40,7 +41,7 @@ async def new_workspace(server: SocketServer, email: str) -> str:
     return signed_in.token
 
 
-@pytest.mark.parametrize("path", [*PATHS, "/openai/v1/realtime", "/telephony/twilio"])
+@pytest.mark.parametrize("path", [*PATHS, "/openai/v1/realtime", "/telephony/twilio", INWORLD])
 async def test_get_without_upgrade_returns_200_ok(shared_server: SocketServer, path: str) -> None:
     async with httpx.AsyncClient(base_url=f"http://{shared_server.address}") as client:
         answer = await client.get(path)
