@@ -40,7 +40,7 @@ def test_without_reports_the_number_of_replicas_stays(metrics: Any) -> None:
     assert by_load(context) == (3, {})
 
 
-async def test_the_load_is_the_busy_slots_and_the_seconds_of_work_that_wait() -> None:
+async def test_the_load_counts_busy_slots_and_seconds_of_waiting_work() -> None:
     engine = Engine(batch_size=1)
     assert engine.queue.load == 0
     first = engine.submit("a", FILE, seconds=2)

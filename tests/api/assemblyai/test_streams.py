@@ -91,7 +91,7 @@ async def test_a_turn_grows_to_its_end_and_the_session_to_its_termination(
     assert isinstance(termination["session_duration_seconds"], int)
 
 
-async def test_a_turn_whose_text_comes_after_the_next_speech_began_has_its_own_start(
+async def test_a_late_turn_has_its_own_start(
     turn_server: SocketServer, fake: FakeTranscriber
 ) -> None:
     fake.answer = said
@@ -136,7 +136,7 @@ async def test_turns_are_unformatted_unless_asked_for_and_partials_may_be_left_o
         ({"min_turn_silence": 0, "max_turn_silence": 0}, 100, 100),
     ],
 )
-def test_the_silence_that_ends_a_turn_is_that_of_the_query_or_of_its_model(
+def test_the_silence_that_ends_a_turn_depends_on_query_and_model(
     query: dict[str, Any], least_ms: int, most_ms: int
 ) -> None:
     turns = TurnsQuery.model_validate({"sample_rate": 16_000, **query}).options.turns

@@ -119,7 +119,7 @@ def test_speed_is_a_factor_or_a_name(http: httpx.Client) -> None:
     ] == ("generation_config.volume, generation_config.emotion")
 
 
-def test_a_voice_is_named_by_id_or_name_and_one_of_cartesias_has_a_stand_in(
+def test_voices_have_ids_and_names_and_foreign_ones_stand_ins(
     http: httpx.Client,
 ) -> None:
     voices = http.get("/voices").json()["data"]

@@ -36,7 +36,7 @@ async def test_one_message_is_spoken_to_its_done(server: SocketServer) -> None:
     assert first["step_time"] > 0 and (last["status_code"], last["done"]) == (200, True)
 
 
-async def test_a_context_speaks_each_sentence_as_it_is_complete_and_the_rest_at_its_end(
+async def test_a_context_speaks_sentences_at_once_and_the_rest_at_its_end(
     server: SocketServer,
 ) -> None:
     async with cartesia(server) as client:
@@ -148,7 +148,7 @@ WRONG: list[tuple[dict[str, Any], int, str]] = [
 ]
 
 
-async def test_a_wrong_message_gets_an_error_of_its_context_and_the_socket_goes_on(
+async def test_a_wrong_message_gets_an_error_of_its_context(
     server: SocketServer,
 ) -> None:
     async with cartesia(server) as client:
@@ -165,7 +165,7 @@ async def test_a_wrong_message_gets_an_error_of_its_context_and_the_socket_goes_
             assert event["context_id"]
 
 
-async def test_more_text_for_a_context_that_ends_is_refused_and_an_empty_one_is_not(
+async def test_a_closing_context_refuses_text_but_not_an_empty_one(
     server: SocketServer,
 ) -> None:
     async with cartesia(server) as client:

@@ -176,7 +176,7 @@ async def test_texts_are_spoken_after_their_flush_and_close_speaks_the_rest(
     assert {one["type"] for one in events} == {"audio"} and code == 1000
 
 
-async def test_whole_sentences_are_spoken_before_any_flush_and_only_a_flush_is_confirmed(
+async def test_sentences_are_spoken_unflushed_and_only_flushes_are_confirmed(
     server: SocketServer,
 ) -> None:
     async with deepgram(server, PATH, **RAW) as client:

@@ -31,7 +31,7 @@ def sentence(number: int, request: TranscriptionRequest) -> Transcript:
     return Transcript("en", 0.9, (Segment("Hello, World.", 0.0, end, -0.1, 0.0, words),))
 
 
-async def test_an_utterance_gives_one_final_result_with_words_and_the_model_that_answered(
+async def test_an_utterance_gives_one_final_result_with_words_and_model(
     stt_server: SocketServer, fake: FakeTranscriber
 ) -> None:
     fake.answer = sentence
@@ -87,7 +87,7 @@ async def test_interim_results_precede_the_final_and_have_words_with_estimated_t
     assert final["start"] == interim["start"]
 
 
-async def test_finalize_ends_the_utterance_at_once_and_says_so_also_when_nothing_was_said(
+async def test_finalize_ends_the_utterance_at_once_even_without_speech(
     stt_server: SocketServer,
 ) -> None:
     async with deepgram(stt_server, PATH, **STREAM) as client:
@@ -135,7 +135,7 @@ def last_word_end(result: dict[str, Any]) -> float:
     return end
 
 
-async def test_no_end_is_told_while_the_next_speech_goes_on_that_began_sooner(
+async def test_speech_that_resumes_in_time_delays_the_utterance_end(
     stt_server: SocketServer, fake: FakeTranscriber
 ) -> None:
     """However late the result before it comes."""
@@ -170,7 +170,7 @@ async def test_ends_are_told_of_audio_that_was_sent_before_its_results_came(
         assert ended["last_word_end"] == last_word_end(result)
 
 
-async def test_a_sound_without_words_loses_no_end_and_delays_it_if_it_comes_soon(
+async def test_a_wordless_sound_only_delays_the_utterance_end(
     stt_server: SocketServer, fake: FakeTranscriber
 ) -> None:
     def words_at_first(number: int, request: TranscriptionRequest) -> Transcript:

@@ -81,7 +81,7 @@ async def test_speech_that_goes_on_resumes_the_turn_that_probably_ended(
     assert events[-1]["transcript"] == events[-2]["transcript"]
 
 
-async def test_a_turn_whose_text_comes_after_the_next_speech_began_has_its_own_start(
+async def test_a_late_turn_has_its_own_start(
     turn_server: SocketServer, fake: FakeTranscriber
 ) -> None:
     async with deepgram(turn_server, PATH, **FLUX, eot_timeout_ms=500) as client:

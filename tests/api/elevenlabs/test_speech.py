@@ -91,7 +91,7 @@ def test_the_letters_of_a_stream_come_with_their_audio(http: httpx.Client) -> No
     assert starts == sorted(starts) and starts[-1] > 1.5
 
 
-def test_a_voice_of_here_speaks_by_id_or_name_and_one_of_elevenlabs_has_a_stand_in(
+def test_voices_speak_by_id_or_name_and_foreign_ones_have_stand_ins(
     http: httpx.Client,
 ) -> None:
     voices = {one["voice_id"]: one for one in http.get("/v1/voices").json()["voices"]}

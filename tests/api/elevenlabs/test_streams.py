@@ -79,7 +79,7 @@ def spelt(events: list[dict[str, Any]]) -> str:
     return "".join("".join(one["alignment"]["chars"]) for one in events if one.get("alignment"))
 
 
-async def test_a_text_is_spoken_letters_are_timed_and_the_end_closes_the_socket(
+async def test_a_text_is_spoken_with_timed_letters_until_its_end(
     server: SocketServer,
 ) -> None:
     async with speaking(server) as client:
@@ -104,7 +104,7 @@ async def test_a_text_is_spoken_letters_are_timed_and_the_end_closes_the_socket(
     ]
 
 
-async def test_whole_sentences_are_spoken_before_any_flush_and_a_flush_speaks_the_rest(
+async def test_sentences_are_spoken_unflushed_and_a_flush_speaks_the_rest(
     server: SocketServer,
 ) -> None:
     async with speaking(server) as client:
@@ -276,7 +276,7 @@ async def test_no_first_message_within_the_time_of_a_handshake_ends_the_socket(
     assert error["message"] == "no message with a key came in time" and code == 1008
 
 
-async def test_a_text_at_fault_ends_a_stream_as_a_fault_of_the_client(server: SocketServer) -> None:
+async def test_an_invalid_text_ends_a_stream_with_a_client_error(server: SocketServer) -> None:
     async with speaking(server) as client:
         await client.send("<speak>&lol;</speak>", flush=True)
         events, code = await client.rest()

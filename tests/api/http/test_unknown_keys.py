@@ -118,7 +118,7 @@ async def test_keys_that_exist_are_not_counted(
     assert (await plans(client, f"Bearer {new_api_key()}")).status_code == 401
 
 
-async def test_a_text_that_is_too_long_for_a_stream_names_the_socket_and_its_length(
+async def test_the_error_of_a_too_long_text_names_the_socket(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     for path in ("/tts-stream", "/tts-synthesize"):

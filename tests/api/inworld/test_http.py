@@ -85,7 +85,7 @@ def test_a_stream_is_ndjson_and_its_last_word_ends_with_the_audio(
     assert "usage" in results[0] and len(results) > 2
 
 
-def test_an_error_during_a_stream_is_its_last_line_and_frees_the_idempotency_key(
+def test_an_error_ends_a_stream_and_frees_the_idempotency_key(
     client: httpx.Client, voice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speak = ToneEngine.synthesize

@@ -156,7 +156,7 @@ async def test_the_voices_of_a_language_are_listed(
     assert english[0]["name"] in named["content"][1]["text"]
 
 
-async def test_voices_that_only_can_speak_a_language_are_listed_where_it_has_none_of_its_own(
+async def test_cross_lingual_voices_are_listed_for_languages_without_native_ones(
     client: httpx.AsyncClient,
     auth: Headers,
     services: Services,
@@ -288,7 +288,7 @@ class SlowSpeech:
             self.ended.set()
 
 
-async def test_a_call_stops_when_its_client_cancels_it_and_only_for_its_session(
+async def test_a_call_is_cancelled_only_by_its_own_session(
     client: httpx.AsyncClient,
     auth: Headers,
     other_auth: Headers,

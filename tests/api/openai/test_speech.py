@@ -190,7 +190,7 @@ async def test_a_repeated_idempotency_key_replays_the_first_response(
     assert again.headers["content-type"] == "audio/mpeg"
 
 
-async def test_an_error_during_an_sse_stream_is_an_event_and_is_not_charged(
+async def test_an_error_during_an_sse_stream_is_a_free_event(
     services: Services, auth: Headers, books: Books
 ) -> None:
     app = create_app(with_speakers(services, one=FailsAt(1, EngineLost("the replica died"))))

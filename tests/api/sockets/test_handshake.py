@@ -72,7 +72,7 @@ async def test_a_key_without_the_scope_is_403(shared_server: SocketServer) -> No
     assert answer.json()["message"] == "the API key lacks the scopes 'tts', 'chat'"
 
 
-async def test_the_key_may_be_in_the_header_and_a_token_in_the_query(
+async def test_a_header_may_hold_the_key_and_the_query_a_token(
     shared_server: SocketServer,
 ) -> None:
     headers = {"Authorization": f"Bearer {shared_server.key}"}
@@ -120,7 +120,7 @@ async def test_more_sockets_than_the_plan_allows_are_429(shared_server: SocketSe
         pass
 
 
-async def test_workspaces_that_open_all_the_sockets_they_can_leave_some_to_the_next(
+async def test_workspaces_that_flood_sockets_leave_some_to_the_next(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await shared_server.until_empty()

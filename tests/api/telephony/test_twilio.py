@@ -229,7 +229,7 @@ async def test_a_wrong_key_is_refused_before_the_upgrade(server: SocketServer, k
         assert refused.value.response.status_code == 401
 
 
-async def test_a_client_secret_in_the_path_opens_the_stream_and_stays_out_of_logs(
+async def test_a_client_secret_in_the_path_stays_out_of_logs(
     server: SocketServer, heard: FakeTranscriber, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -47,7 +47,7 @@ async def test_all_utterances_of_a_command_are_one_transcript(
     assert first.startswith("text ") and second.isdecimal()
 
 
-async def test_a_client_of_the_current_package_gets_words_as_soon_as_they_are_certain(
+async def test_current_clients_get_words_as_soon_as_they_are_certain(
     home: Home, heard: FakeTranscriber
 ) -> None:
     said = "turn on the light in the kitchen and close the door please".split()
@@ -97,7 +97,7 @@ async def test_a_connection_transcribes_one_command_after_another(
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
 @pytest.mark.parametrize(("rate", "channels"), [(16_000, 1), (44_100, 2), (11_025, 1), (96_000, 8)])
-async def test_audio_of_any_width_rate_and_number_of_channels_is_the_same_sound(
+async def test_audio_of_any_format_is_the_same_sound(
     home: Home, heard: FakeTranscriber, width: int, rate: int, channels: int
 ) -> None:
     sound = resample(np.concatenate([loud(1.0), quiet(0.4)]), 16_000, rate)
@@ -119,7 +119,7 @@ async def test_audio_of_any_width_rate_and_number_of_channels_is_the_same_sound(
     assert await home.units("stt") - before == pytest.approx(1400, abs=1)
 
 
-async def test_a_command_of_which_a_part_failed_has_no_transcript_and_its_part_costs_nothing(
+async def test_a_partly_failed_command_is_untranscribed_and_free(
     home: Home, heard: FakeTranscriber
 ) -> None:
     before = await home.units("stt")

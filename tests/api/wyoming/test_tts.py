@@ -65,7 +65,7 @@ async def test_a_voice_is_found_by_the_name_that_the_description_has(home: Home)
         ({"text": "a " * 50_000}, None),
     ],
 )
-async def test_a_text_that_cannot_be_spoken_is_an_error_and_the_end_of_its_audio(
+async def test_an_unspeakable_text_is_an_error_and_ends_its_audio(
     home: Home, body: dict[str, Any], code: str | None
 ) -> None:
     """Some versions of Home Assistant ignore errors, and wait for the end."""

@@ -193,7 +193,7 @@ async def test_a_failed_request_is_not_charged_and_sends_a_failed_event(
     assert event["data"]["id"] == (await books.entries())[0].operation
 
 
-async def test_a_stream_that_fails_midway_is_not_charged_and_sends_a_failed_event(
+async def test_a_stream_that_fails_midway_is_free_and_sends_an_event(
     services: Services, auth: Headers, books: Books
 ) -> None:
     await books.add_webhook("tts.failed")
@@ -206,7 +206,7 @@ async def test_a_stream_that_fails_midway_is_not_charged_and_sends_a_failed_even
 
 
 @pytest.mark.parametrize("path", WHOLE)
-async def test_more_hang_ups_in_an_hour_than_are_free_cost_the_speech_made_until_then(
+async def test_hang_ups_beyond_the_free_ones_cost_the_speech_made(
     path: str, services: Services, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loop of requests that were left just before their answer had the models for nothing."""
@@ -250,7 +250,7 @@ async def test_the_completed_event_has_a_url_of_the_audio(
     assert duration_s == pytest.approx(data["duration"], abs=0.1)
 
 
-async def test_a_very_long_stream_has_an_event_without_a_copy_of_its_audio(
+async def test_the_event_of_a_very_long_stream_has_no_audio(
     app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paid, "COPY_S", 1.0)
@@ -282,7 +282,7 @@ async def test_audio_is_not_stored_without_a_subscribed_webhook(
     assert await books.events() == []
 
 
-async def test_a_full_file_store_fails_no_request_and_the_event_has_no_audio_url(
+async def test_a_full_file_store_only_drops_the_audio_url_of_events(
     app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def put(*args: Any) -> str:
@@ -296,7 +296,7 @@ async def test_a_full_file_store_fails_no_request_and_the_event_has_no_audio_url
     assert await books.charged("tts") == (len(TEXT), len(TEXT) * PRICE)
 
 
-async def test_a_failed_charge_is_an_error_for_a_file_and_is_retried_for_a_stream(
+async def test_a_failed_charge_fails_a_file_and_is_retried_for_streams(
     app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def capture(*args: Any) -> int:

@@ -76,7 +76,7 @@ def decode(data: bytes, output_format: str) -> tuple[Pcm, int]:
     return (pcm16_to_float(data), 24_000) if output_format == "pcm" else decode_file(data)
 
 
-def test_a_stream_that_fails_sends_the_audio_that_waits_for_a_longer_line() -> None:
+def test_a_failing_stream_sends_its_buffered_audio_first() -> None:
     """It is charged when the service stops."""
     writer = LineWriter("pcm", timestamps=False)
     lines = b""

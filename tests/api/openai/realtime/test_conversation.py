@@ -124,7 +124,7 @@ async def test_cues_of_vendors_are_not_spoken(
 
 
 @pytest.mark.parametrize(("options", "is_cut"), [({}, True), ({"max_output_tokens": 400}, False)])
-async def test_a_long_spoken_answer_ends_with_a_sentence_unless_the_client_sets_a_limit(
+async def test_without_a_limit_a_long_answer_ends_with_a_sentence(
     server: SocketServer, options: dict[str, Any], is_cut: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.agents.response.MOST_S", 2.0)
