@@ -66,9 +66,9 @@ class Socket:
     fault: Callable[[Event], str]
     """The message of an event that is an error; empty for any other event."""
     query: Mapping[str, str] = field(default_factory=dict)
-    say: Callable[[str, str], list[Frame]] | None = None
+    say: Callable[[str, str], Sequence[Frame]] | None = None
     """Of a text and the id of a voice: the frames that speak it."""
-    hear: Callable[[bytes], list[Frame]] | None = None
+    hear: Callable[[bytes], Sequence[Frame]] | None = None
     """Of 16-bit samples at 16 kHz: the frames that send them."""
     end: Sequence[Frame] = ()  # ends the audio of `hear`
     is_end: Callable[[Event], bool] = lambda event: False

@@ -445,8 +445,14 @@ WYOMING = Dialect(  # its gateway has the key
     ),
 )
 
-IN_RESULT = ("insufficient_credit", "insufficient_scope", "invalid_audio", "overloaded")
-IN_RESULT += ("validation_error", "voice_not_found")
+IN_RESULT = (
+    "insufficient_credit",
+    "insufficient_scope",
+    "invalid_audio",
+    "overloaded",
+    "validation_error",
+    "voice_not_found",
+)
 MCP = Dialect(
     "MCP",
     bearer,

@@ -136,7 +136,7 @@ def twilio_start(**parameters: str) -> list[Frame]:
     return frames({"event": "start", "start": start})
 
 
-def wyoming_event(kind: str, payload: bytes = b"", **data: Any) -> bytes:
+def wyoming_event(kind: str, payload: bytes = b"", /, **data: Any) -> bytes:
     header = {"type": kind, "data": data, "payload_length": len(payload)}
     return json.dumps(header).encode() + b"\n" + payload
 

@@ -13,7 +13,7 @@ from models.errors import EngineOverloaded
 from tests.api.native.jobs.doing import recording
 from tests.contract.conftest import Caller
 from tests.contract.dialect import Dialect, Recognition, Request, Speech
-from tests.contract.dialects import DIALECTS, NATIVE, UNKNOWN
+from tests.contract.dialects import DIALECTS, MCP, NATIVE, UNKNOWN
 from tests.local_ports import LocalTTSModel
 from tests.patience import PATIENCE_S
 
@@ -181,7 +181,7 @@ async def test_a_client_that_hangs_up_pays_for_the_sentences_that_it_got(
     reading = asyncio.create_task(caller.post(dialect, speech.ask(TEXT, caller.voice)))
     async with asyncio.timeout(PATIENCE_S):
         await reached.wait()
-        await asyncio.sleep(0.3)  # all that was made is sent
+        await asyncio.sleep(0.3 if sent else 0)  # all that was made is sent
         reading.cancel()
         await asyncio.wait([reading])
         await caller.until_free()
@@ -223,14 +223,13 @@ async def test_an_unknown_model_or_language_is_refused(
     assert await caller.books.kinds() == []
 
 
-@pytest.mark.parametrize(
-    ("dialect", "call"),
-    [one for one in SPEECH + RECOGNITION if one.values[0].name != "MCP"],  # type: ignore[attr-defined]
-)
+@pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
 async def test_fields_that_are_ignored_are_named(
     dialect: Dialect, call: Speech | Recognition, caller: Caller
 ) -> None:
     request = example(call, caller)
+    if dialect is MCP:
+        pytest.skip("arguments of tools are in a message")
     part = "params" if "content" in request else "data" if "data" in request else "json"
     answer = await caller.post(dialect, {**request, part: {**request[part], "voise": "x"}})
     assert answer.status_code == 200, answer.text

@@ -1,7 +1,7 @@
 """Behaviours that the sockets of all dialects share."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,8 @@ from websockets.exceptions import InvalidStatus
 
 from models.audio import AudioChunk, float_to_pcm16
 from models.errors import EngineLost, EngineOverloaded
-from tests.contract.conftest import Caller
-from tests.contract.dialect import Dialect, Socket
+from tests.contract.conftest import Caller, Connection
+from tests.contract.dialect import Dialect, Frame, Socket
 from tests.contract.dialects import DIALECTS
 from tests.local_ports import LocalTTSModel
 from tests.patience import PATIENCE_S
@@ -119,14 +119,17 @@ async def test_a_broken_message_is_an_error_and_the_session_goes_on(
         await use(client, caller)
 
 
-async def use(client: Any, caller: Caller) -> None:
-    """Speaks or listens to the end."""
-    socket: Socket = client.kind
+def frames_of(socket: Socket, caller: Caller) -> Sequence[Frame]:
+    """Frames that speak the text, or send the audio."""
     if socket.say is not None:
-        await client.send(*socket.say(TEXT, caller.voice))
-        await client.until_end()
-    if socket.hear is not None:
-        await client.send(*socket.hear(TALK), *socket.end)
+        return socket.say(TEXT, caller.voice)
+    return socket.hear(TALK) if socket.hear is not None else ()
+
+
+async def use(client: Connection, caller: Caller) -> None:
+    """Speaks or listens to the end."""
+    if client.kind.say or client.kind.hear:
+        await client.send(*frames_of(client.kind, caller), *client.kind.end)
         await client.until_end()
 
 
@@ -156,8 +159,7 @@ async def test_without_credit_there_is_an_error(
 ) -> None:
     await caller.books.set_credit(0)
     async with caller.open(dialect, socket) as client:
-        frames = socket.say(TEXT, caller.voice) if socket.say else socket.hear(TALK)
-        await client.send(*frames)
+        await client.send(*frames_of(socket, caller))
         assert "credit" in await client.until_fault()
     assert await caller.units(socket.service) == 0
     assert caller.recogniser.requests == []
@@ -173,7 +175,7 @@ async def test_speech_that_fails_is_free(
 
     monkeypatch.setattr(LocalTTSModel, "synthesize", fail)
     async with caller.open(dialect, socket) as client:
-        await client.send(*socket.say(TEXT, caller.voice))
+        await client.send(*frames_of(socket, caller))
         assert await client.until_fault()
     assert await caller.units("tts") == 0
 
@@ -184,7 +186,7 @@ async def test_speech_that_the_recogniser_fails_on_is_free(
 ) -> None:
     caller.recogniser.errors = [EngineLost("gone")] * 9
     async with caller.open(dialect, socket) as client:
-        await client.send(*socket.hear(TALK), *socket.end)
+        await client.send(*frames_of(socket, caller), *socket.end)
         assert await client.until_fault()
     assert await caller.units("stt") < 1600
 
@@ -196,7 +198,7 @@ async def test_a_client_that_hangs_up_pays_for_the_sentences_that_it_got(
     await caller.books.add_webhook("tts.completed", "tts.failed")
     reached = caller.stop_engine_at("letters", monkeypatch)
     async with caller.open(dialect, socket) as client:
-        await client.send(*socket.say(TEXT, caller.voice))
+        await client.send(*frames_of(socket, caller))
         reading = asyncio.create_task(client.until_closed())
         async with asyncio.timeout(PATIENCE_S):
             await reached.wait()
@@ -213,7 +215,7 @@ async def test_a_client_that_hangs_up_pays_for_the_audio_that_it_sent(
     dialect: Dialect, socket: Socket, caller: Caller
 ) -> None:
     async with caller.open(dialect, socket) as client:
-        await client.send(*socket.hear(TALK))
+        await client.send(*frames_of(socket, caller))
         await client.until_read()
         client.abort()
     assert await caller.units("stt") == 2000
