@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from api.http.bodies import BodySpace, Take
-from api.http.limits import AdmissionControl, RequestLimits
+from api.http.admission import AdmissionControl, BodySpace, Take
+from api.http.limits import RequestLimits
 from api.openai.names import OpenAINames
 from api.sockets.kernel.registry import SocketRegistry
 from configs.load import load_yaml

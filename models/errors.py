@@ -47,6 +47,10 @@ class WeightsCorrupt(EngineError):
     """A weight file does not have the size or SHA-256 that the catalogue states."""
 
 
+class SourceFailed(Exception):
+    """A file of weights is not available from this source; another may have it."""
+
+
 class ModelNotLoaded(EngineError, code="unavailable"):
     """A model cannot be loaded; one sentence with the cause, and the remedy if there is one."""
 

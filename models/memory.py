@@ -1,12 +1,20 @@
-"""Returns freed memory to the system, and to the GPU."""
+"""Returns freed memory, and cleared memory that is not used, to the system, and to the GPU."""
 
 import ctypes
 import gc
 import logging
+import mmap
+import os
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import groupby
 
 logger = logging.getLogger(__name__)
+
+BLOCK = 2**21
+ZEROS = bytes(BLOCK)
+LEAST_CLEARED = 2**26  # bytes of zeros in a row; the heaps of other threads have fewer
 
 
 def give_back() -> None:
@@ -22,3 +30,60 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError):  # a C library other than glibc
         logger.debug("no_malloc_trim")
+
+
+def give_back_cleared() -> int:
+    """Returns memory of zeros to the system; its next use gets zeros again. Returns its bytes.
+
+    llama.cpp clears the whole cache of a context at the start, which makes each page of it
+    resident: 448 MiB for four slots of 4,096 tokens of a model with 1.5 billion parameters, of
+    which a chat of 100 tokens uses 3 MiB. Takes 0.1 s. Call it while no request is in progress:
+    what another thread writes into a run of zeros meanwhile would be lost.
+    """
+    if sys.platform != "linux":
+        return 0
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    returned = 0
+    try:
+        memory = os.open("/proc/self/mem", os.O_RDONLY)
+    except OSError as error:  # a sandbox without /proc
+        logger.debug("cleared_memory_kept", extra={"error": str(error)})
+        return 0
+    try:
+        for start, end in _anonymous_regions():
+            for first, size in _cleared_runs(memory, start, end):
+                if libc.madvise(first, size, mmap.MADV_DONTNEED) == 0:
+                    returned += size
+    finally:
+        os.close(memory)
+    return returned
+
+
+def _anonymous_regions() -> Iterator[tuple[int, int]]:
+    """The private writable regions without a file that can hold a run, [start, end)."""
+    with open("/proc/self/maps", encoding="ascii") as maps:
+        lines = maps.read().splitlines()
+    for line in lines:
+        addresses, rights, _, _, inode, *_ = line.split()
+        start, end = (int(address, 16) for address in addresses.split("-"))
+        if rights == "rw-p" and inode == "0" and end - start >= LEAST_CLEARED:
+            yield start, end
+
+
+def _cleared_runs(memory: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The address and the size of each run of blocks of zeros."""
+    blocks = range(-(-start // BLOCK) * BLOCK, end - BLOCK + 1, BLOCK)
+    for is_cleared, run in groupby(blocks, key=lambda block: _is_cleared(memory, block)):
+        addresses = list(run)
+        size = len(addresses) * BLOCK
+        if is_cleared and size >= LEAST_CLEARED:
+            yield addresses[0], size
+
+
+def _is_cleared(memory: int, block: int) -> bool:
+    try:
+        # A few bytes tell most blocks in use.
+        return os.pread(memory, 64, block) == ZEROS[:64] and os.pread(memory, BLOCK, block) == ZEROS
+    except OSError:  # unmapped meanwhile
+        return False

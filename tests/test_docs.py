@@ -41,7 +41,8 @@ def test_each_link_to_a_page_leads_to_a_file_and_a_section(page: Path) -> None:
 
 
 def test_each_file_that_a_page_names_exists() -> None:
-    folders = "api|benchmarks|configs|db|deployments|docs|models|pipelines|telemetry|tests|tools"
+    folders = "api|benchmarks|configs|db|deployments|docs|fairness"
+    folders += "|models|pipelines|telemetry|tests|tools"
     for name, text in TEXTS.items():
         for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", text):
             # NAME and other capitals are to be replaced, in recipes.

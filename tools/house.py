@@ -37,6 +37,8 @@ GROUPS = {
     "PlatformServices",
     "InfrastructureServices",
 }
+# The module that keeps what a request carries in the state of its scope.
+CONTEXT = "api/http/context.py"
 # Parts that serve every route alike, and so take what they need instead of a group.
 GROUPLESS = re.compile(
     r"api/(http/(?!routing\.py$)|reference/|guide/)|(?!api/|deployments/gateway/)"
@@ -352,6 +354,24 @@ def summaries(path: str) -> Iterator[tuple[int, str]]:
                     yield argument.value.lineno, f"{argument.value.value!r} begins with no verb"
 
 
+def request_state(path: str) -> Iterator[tuple[int, str]]:
+    """What a request carries is a field of `RequestContext`; an application has a state, too."""
+    if not path.startswith("api/") or path == CONTEXT:
+        return
+    for node in nodes(path):
+        match node:
+            case ast.Attribute(attr="state", value=owner) if _last_name(owner) in ("app", "_app"):
+                continue
+            case (
+                ast.Attribute(attr="state")
+                | ast.Subscript(slice=ast.Constant("state"))
+                | ast.Call(
+                    ast.Attribute(attr="get" | "setdefault" | "pop"), [ast.Constant("state"), *_]
+                )
+            ):
+                yield node.lineno, "the state of a request: use a field of RequestContext"
+
+
 def ratchet(rule: FileRule, listed: list[str]) -> Iterator[str]:
     """Violations of files that are not listed, and listed files that have none."""
     violations = {path: sorted(set(rule(path))) for path in source()}
@@ -374,7 +394,7 @@ RULES = (
     context_variables,
     test_names,
 )
-FILE_RULES = (starred_tuples, openers, variable_names, summaries)
+FILE_RULES = (starred_tuples, openers, variable_names, summaries, request_state)
 
 
 def shrink(unclean: dict[str, list[str]]) -> None:

@@ -13,10 +13,10 @@ from starlette.datastructures import QueryParams
 from starlette.routing import BaseRoute
 from starlette.websockets import WebSocket
 
+from api.http.context import context_of
 from api.http.errors import ApiError, to_api_error
-from api.http.limits import step_aside, take_place
 from api.http.streaming import while_connected
-from api.http.uploads import MAX_FILE_BYTES, UPLOAD_FOLDERS, upload_space, validated
+from api.http.uploads import MAX_FILE_BYTES, UPLOAD_FOLDERS, validated
 from api.services import PlatformServices, Services, SpeechServices
 from api.sockets.kernel.conversation import Conversation, checked, fault_message, parse_event
 from api.sockets.kernel.routes import SocketRoute, socket_routes
@@ -126,13 +126,16 @@ async def fetched(
     The work stops if the client disconnects, if it `watches` that. Raises as
     `SpeechServices.fetch`, ApiError(overloaded) or ClientDisconnect.
     """
-    space = upload_space(request)
-    async with space as take, temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
-        step_aside(request)
+    context = context_of(request)
+    async with (
+        context.upload_space() as take,
+        temporary_directory_in_thread(UPLOAD_FOLDERS) as folder,
+    ):
+        context.place.step_aside()
         path = folder / "0"
         fetching = speech.fetch(url, path, MAX_FILE_BYTES, take)
         await (while_connected(request.receive, fetching) if watches else fetching)
-        take_place(request)
+        context.place.take()
         yield path
 
 

@@ -7,10 +7,7 @@ import asyncio
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Collection
 from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args
 
@@ -24,8 +21,9 @@ from pydantic import (
 )
 from starlette.requests import Request
 
+from api.http.admission import Take
+from api.http.context import context_of
 from api.http.errors import CLOSE, ApiError
-from configs.schema.platform import SlowClients
 from configs.schema.redaction import Kind
 from pipelines.text.redaction import Redaction
 from pipelines.text.surrogates import mark_halves
@@ -37,10 +35,7 @@ MAX_DEPTH = 64
 # Bounds how long the event loop is held: the parser takes up to a second for a MiB of brackets.
 MAX_VALUES = 20_000
 
-SLOW_CLIENTS = "slow_clients"  # key in the scope's state: the times that bodies may take
-
 T = TypeVar("T")
-Take = Callable[[int], Awaitable[None]]
 
 KEY_TERMS = "Names and rare words that may occur, in the desired spelling."
 KeyTerms = Annotated[
@@ -59,49 +54,6 @@ _STRUCTURE = b"[]{},"
 _REST = bytes(set(range(256)) - set(_STRUCTURE))
 _NUL = b"\\u0000"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-
-
-@dataclass(eq=False, repr=False)
-class BodySpace:
-    """The bytes of bodies that are kept while their requests run: uploads on disk, JSON in memory.
-
-    One workspace gets half of `most_bytes`. What one has above a quarter does not count against
-    those with less, so that two do not keep a third out: in all there may be 1.5 `most_bytes`.
-    """
-
-    _most_bytes: int
-    _kind: Literal["uploads", "bodies"]
-    _check: Callable[[], Awaitable[None]] | None = None
-    """Awaited before bytes are taken; raises where nothing may be kept."""
-    _taken: Counter[int] = field(default_factory=Counter)  # by workspace
-
-    @asynccontextmanager
-    async def of(self, workspace_id: int) -> AsyncIterator[Take]:
-        """Yields a function that takes bytes until the end of the block, or raises
-        ApiError(overloaded)."""
-        mine = 0
-
-        async def take(size: int) -> None:
-            nonlocal mine
-            if self._check is not None:
-                await self._check()
-            half, fair = self._most_bytes // 2, self._most_bytes // 4
-            of_workspace = self._taken[workspace_id] + size
-            counted = fair if of_workspace <= fair else half
-            of_all = size + sum(min(one, counted) for one in self._taken.values())
-            if of_workspace > half or of_all > self._most_bytes:
-                metrics.overload_refusals.labels(self._kind).inc()
-                message = f"too many {self._kind} are in progress; try again in a moment"
-                raise ApiError("overloaded", message, headers=CLOSE)
-            self._taken[workspace_id] += size
-            mine += size
-
-        await take(0)
-        try:
-            yield take
-        finally:
-            self._taken[workspace_id] -= mine
-            self._taken += Counter()  # drops the workspaces without any
 
 
 async def read_json(
@@ -134,7 +86,7 @@ async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGene
 
     An upload has more time, and the more of it has arrived the more.
     """
-    limits = request.scope.get("state", {}).get(SLOW_CLIENTS) or SlowClients()
+    limits = context_of(request).slow_clients
     loop = asyncio.get_running_loop()
     due = loop.time() + (limits.upload_s if is_upload else limits.json_s)
     chunks = request.stream()
@@ -214,7 +166,7 @@ def _check_structure(body: bytes) -> None:
     openers = structure.count(b"[") + structure.count(b"{")
     if openers + structure.count(b",") >= MAX_VALUES:
         raise _too_many()
-    steps = (1 if one in b"[{" else -1 for one in structure.translate(None, b","))
+    steps = (1 if bracket in b"[{" else -1 for bracket in structure.translate(None, b","))
     if max(accumulate(steps), default=0) > MAX_DEPTH:
         raise _invalid(f"the body is nested deeper than {MAX_DEPTH} levels")
 
@@ -273,10 +225,10 @@ class RedactFields(BaseModel):
     redact_mode: Literal["mask", "mark"] | None = None
 
     def redaction(self, mode: str = "mask", language: str = "") -> Redaction | None:
-        """What is to be masked, or with "mark" to be listed."""
+        """The personal data to mask, or with "mark" to list."""
         if not self.redact or mode != (self.redact_mode or "mask"):
             return None
-        kinds = (one for one in get_args(Kind) if {one, "all"} & {*self.redact})
+        kinds = (kind for kind in get_args(Kind) if {kind, "all"} & {*self.redact})
         return Redaction(frozenset(kinds), language)
 
 
@@ -312,7 +264,7 @@ class Page(BaseModel, Generic[T]):
 
 
 class PageQuery(BaseModel):
-    """Which page of a list; its subclasses filter the list."""
+    """The page of a list that is returned; subclasses filter the list."""
 
     page: int = Field(default=1, ge=1, le=1_000_000)
     limit: int = Field(default=20, ge=1, le=100)

@@ -109,13 +109,13 @@ def is_openai(request: HTTPConnection) -> bool:
 def openai_error(error: ApiError) -> dict[str, Any]:
     other = "invalid_request_error" if error.status < 500 else "server_error"
     named = _FIELD.match(error.message) if error.code == "validation_error" else None
-    shown = {
+    details = {
         "message": error.message,
         "type": OPENAI_TYPES.get(error.status, other),
         "code": error.code,
         "param": error.param or (named[1] if named else None),
     }
-    return {"success": False, "message": error.message, "error": shown}
+    return {"success": False, "message": error.message, "error": details}
 
 
 def error_response(error: ApiError, request: HTTPConnection) -> Response:
@@ -195,18 +195,18 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         if "text/html" in request.headers.get("accept", ""):
             return HTMLResponse(NOT_FOUND_PAGE, 404, PAGE_POLICY)
-        shown = ApiError("not_found", "this path does not exist")
+        answer = ApiError("not_found", "this path does not exist")
     elif error.status_code == 405:
         allow = ", ".join(sorted(_allowed_methods(request)))
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"Allow": allow})
         message = f"this path allows {allow}"
-        shown = ApiError("method_not_allowed", message, headers={"Allow": allow})
+        answer = ApiError("method_not_allowed", message, headers={"Allow": allow})
     elif error.status_code >= 500:
-        shown = ApiError("internal_error", INTERNAL_MESSAGE)
+        answer = ApiError("internal_error", INTERNAL_MESSAGE)
     else:
-        shown = ApiError("validation_error", "the request cannot be read")
-    return error_response(shown, request)
+        answer = ApiError("validation_error", "the request cannot be read")
+    return error_response(answer, request)
 
 
 def _allowed_methods(request: Request) -> set[str]:

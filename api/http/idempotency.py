@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -16,9 +16,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from api.http.bodies import MAX_JSON_BYTES, body_chunks
+from api.http.context import context_of
 from api.http.errors import CLOSE, ApiError
-from api.http.ignored_fields import HEADER, note_ignored, shown_ignored
-from api.http.turns import turn_of
+from api.http.ignored_fields import HEADER, SEPARATOR, note_ignored
 from api.http.uploads import multipart_boundary
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.idempotency import MAX_KEPT_BYTES, Claim, IdempotencyStore, KeptAnswer
@@ -63,12 +63,13 @@ async def answer_once(
         key = hashlib.sha256(f"visitor {key}".encode()).hexdigest()
     body = _Body(request, principal, store.new_digest())
     claim = await store.claim(principal.workspace_id, _path_of(request), key)
-    turn_of(request).leave()  # the body may arrive slowly
+    context = context_of(request)
+    context.turn.leave()  # the body may arrive slowly
     if not isinstance(claim, Claim):
         await body.read_rest()
-        await turn_of(request).take()  # no model does it
+        await context.turn.take()  # no model does it
         return _replay(request, await store.open(claim, body.digest()))
-    request.state.operation = Operation(principal.key_id, claim.operation)
+    context.operation = Operation(principal.key_id, claim.operation)
     body.claim = claim
     try:
         answer = await handle(Request(request.scope, body.receive))
@@ -95,7 +96,7 @@ def _replay(request: Request, kept: KeptAnswer | None) -> Response:
     replayed = StreamingResponse(kept.body, kept.status, {"Content-Length": str(kept.size)})
     for name, value in kept.headers:
         if name == HEADER:  # named again, or refused if this request is strict
-            note_ignored(request, map(unquote, value.split(", ")))
+            note_ignored(request, map(unquote, value.split(SEPARATOR)))
         else:
             replayed.headers.append(name, value)
     replayed.headers["Idempotency-Replayed"] = "true"
@@ -185,7 +186,7 @@ class _RecordedAnswer(Response):
         self._kept = False
         self._status = 0
         self._kept_headers: list[list[str]] = []
-        self._state: Mapping[str, Any] = {}  # of the request's scope
+        self._ignored: Iterable[str] = ()  # fields of the request
         self._waiting: Message | None = None  # the start, until the first part of the body
         self._sent = TemporaryFile()  # the body so far
         self._bytes = 0
@@ -194,7 +195,7 @@ class _RecordedAnswer(Response):
         self._disconnected = False  # the client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._state = scope["state"]
+        self._ignored = context_of(scope).ignored
         try:
             with closing(self._sent):
                 await self._answer(scope, self._body.receive, partial(self._record, send))
@@ -215,8 +216,8 @@ class _RecordedAnswer(Response):
                 for name, value in message["headers"]
                 if name.lower() not in _NOT_KEPT_HEADERS
             ]
-            if ignored := shown_ignored(self._state):
-                self._kept_headers.append([HEADER, ignored])
+            if self._ignored:
+                self._kept_headers.append([HEADER, SEPARATOR.join(self._ignored)])
             return
         if message["type"] == "http.response.body":
             self._take(message.get("body", b""))

@@ -17,14 +17,14 @@ from pydantic_core import PydanticUndefined
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.http.context import context_of
 from api.http.errors import InvalidField
 
-IGNORED = "ignored_fields"  # key in the scope's state: the names, in order
 HEADER = "X-Ignored-Fields"
 MOST_NAMES = 20
 MOST_CHARACTERS = 64  # of a name
 MOST_BYTES = 2000  # of the header: a character of a name may take 12
-_SEPARATE = ", "
+SEPARATOR = ", "
 _PREFERENCE = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')  # commas in quotes separate nothing
 
 
@@ -38,38 +38,33 @@ class Shape:
 
 def note_ignored(request: Request, names: Iterable[str]) -> None:
     """Adds names to the header of the response. Raises ApiError for a strict request."""
-    noted: dict[str, None] = request.scope.setdefault("state", {}).setdefault(IGNORED, {})
+    noted = context_of(request).ignored
     refuses: bool | None = None
     for name in names:
-        shown = quote(name[:MOST_CHARACTERS], safe="[]")
+        quoted = quote(name[:MOST_CHARACTERS], safe="[]")
         if refuses is None:  # once: a header of 64 KiB takes 7 ms, and a body has 10,000 names
             refuses = is_strict(request)
         if refuses:
-            raise InvalidField(shown, "no field has this name")
-        if shown in noted:
+            raise InvalidField(quoted, "no field has this name")
+        if quoted in noted:
             continue
-        taken = sum(len(one) + len(_SEPARATE) for one in noted)
-        if len(noted) == MOST_NAMES or taken + len(shown) > MOST_BYTES:
+        taken = sum(len(earlier) + len(SEPARATOR) for earlier in noted)
+        if len(noted) == MOST_NAMES or taken + len(quoted) > MOST_BYTES:
             return
-        noted[shown] = None
+        noted[quoted] = None
 
 
 def name_unread(answer: Response, unread: Iterable[str]) -> None:
     """Names what no voice reads of a text in the header `X-Unread`, percent-encoded."""
-    shown = _SEPARATE.join(quote(part[:MOST_CHARACTERS], safe="") for part in unread)
-    if shown:
-        answer.headers["X-Unread"] = shown[:MOST_BYTES]
-
-
-def shown_ignored(state: Mapping[str, Any]) -> str:
-    """The header of the response, from the state of the scope; empty when nothing is ignored."""
-    return _SEPARATE.join(state.get(IGNORED, ()))
+    parts = SEPARATOR.join(quote(part[:MOST_CHARACTERS], safe="") for part in unread)
+    if parts:
+        answer.headers["X-Unread"] = parts[:MOST_BYTES]
 
 
 def is_strict(request: Request) -> bool:
     """Whether the first preference for `handling`, of all headers `Prefer`, is `strict`."""
-    for one in _PREFERENCE.findall(",".join(request.headers.getlist("prefer")).lower()):
-        name, _, value = one.partition(";")[0].partition("=")
+    for preference in _PREFERENCE.findall(",".join(request.headers.getlist("prefer")).lower()):
+        name, _, value = preference.partition(";")[0].partition("=")
         if name.strip() == "handling":
             return value.strip() in ("strict", '"strict"')
     return False
@@ -124,7 +119,7 @@ def shape_of(annotation: Any) -> Shape | None:
         return items and Shape(items=items)
     if origin in (Union, UnionType):
         shapes = [shape for shape in map(shape_of, inner) if shape is not None]
-        if any(get_origin(one) is dict for one in inner) or not shapes:
+        if any(get_origin(alternative) is dict for alternative in inner) or not shapes:
             return None
         objects = tuple(fields for shape in shapes for fields in shape.objects)
         return Shape(objects, next((shape.items for shape in shapes if shape.items), None))
@@ -132,14 +127,15 @@ def shape_of(annotation: Any) -> Shape | None:
 
 
 def _shape_of_parts(annotation: Any, metadata: Iterable[Any]) -> Shape | None:
-    for one in metadata:  # a value that a validator converts has the shape of its input
-        if isinstance(one, BeforeValidator) and one.json_schema_input_type is not PydanticUndefined:
-            return shape_of(one.json_schema_input_type)
+    for validator in metadata:  # a value that one converts has the shape of its input
+        if isinstance(validator, BeforeValidator):
+            if validator.json_schema_input_type is not PydanticUndefined:
+                return shape_of(validator.json_schema_input_type)
     return shape_of(annotation)
 
 
 def _names(attribute: str, field: FieldInfo, *, by_name: bool) -> set[str]:
     alias = field.validation_alias or field.alias
     choices = alias.choices if isinstance(alias, AliasChoices) else [alias or attribute]
-    names = {str(one.path[0]) if isinstance(one, AliasPath) else one for one in choices}
+    names = {str(name.path[0]) if isinstance(name, AliasPath) else name for name in choices}
     return names | {attribute} if by_name else names

@@ -5,10 +5,8 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import cache
-from typing import Any
 
 from prometheus_client import Counter, Histogram
 from starlette.datastructures import Headers, MutableHeaders
@@ -16,18 +14,12 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.http.addresses import client_address, widest_network
-from api.http.bodies import SLOW_CLIENTS
+from api.http.admission import REQUEST, AdmissionControl
+from api.http.context import RequestContext, begin_context
 from api.http.errors import ApiError, error_response, to_api_error
-from api.http.ignored_fields import HEADER, shown_ignored
-from api.http.limits import (
-    RELEASES,
-    REQUEST,
-    UNKNOWN,
-    AdmissionControl,
-    add_rate_headers,
-    leave_place,
-)
-from api.http.turns import TURN, Turn
+from api.http.ignored_fields import HEADER, SEPARATOR
+from api.http.limits import add_rate_headers
+from api.http.turns import Turn
 from models.errors import EngineStopped
 from telemetry import metrics, tracing
 from telemetry.tracing import request_id
@@ -64,14 +56,16 @@ class RequestFrame:
             request_id.reset(token)
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        turns = self._admission.turns
-        turn = Turn(turns, widest_network(client_address(HTTPConnection(scope))))
-        scope.setdefault("state", {})[TURN] = turn
-        with turns.working():
+        context = self._begin(scope, client_address(HTTPConnection(scope)))
+        with self._admission.turns.working():
             try:
                 await self._app(scope, receive, send)
             finally:
-                turn.leave(is_end=True)
+                context.turn.leave(is_end=True)
+
+    def _begin(self, scope: Scope, address: str) -> RequestContext:
+        turn = Turn(self._admission.turns, widest_network(address))
+        return begin_context(scope, turn, self._admission.slow_clients)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, identity = time.perf_counter(), request_id.get() or ""
@@ -80,7 +74,8 @@ class RequestFrame:
         is_head = method == "HEAD"
         if is_head:  # the answer of GET without its body
             scope = {**scope, "method": "GET"}
-        state: dict[str, Any] = scope.setdefault("state", {})
+        address = client_address(Request(scope))
+        context = self._begin(scope, address)
         metrics.http_requests_live.inc()
 
         async def receive_framed() -> Message:
@@ -92,34 +87,29 @@ class RequestFrame:
         async def send_framed(message: Message) -> None:
             nonlocal status, closes, end
             if message["type"] == "http.response.start":
-                turn.leave(is_end=True)
+                context.turn.leave(is_end=True)
                 status = message["status"]
                 if status >= 400:
                     await self._admission.turns.delay_refusal()
                 headers = MutableHeaders(raw=message["headers"])
                 if "content-length" in headers:  # the answer is whole; a stream keeps its place
-                    leave_place(state)
+                    context.place.begin_sending()
                 closes = headers.get("connection") == "close"
                 headers["X-Request-Id"] = identity
-                add_rate_headers(headers, state)
-                if ignored := shown_ignored(state):
-                    headers[HEADER] = ignored
+                add_rate_headers(headers, context.rate_window)
+                if context.ignored:
+                    headers[HEADER] = SEPARATOR.join(context.ignored)
             elif is_head and message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             if closes and has_body and message["type"] == "http.response.body":
                 end, message = message, {**message, "more_body": True}
             await send(message)
 
-        address = client_address(Request(scope))
-        turn = state[TURN] = Turn(self._admission.turns, widest_network(address))
-        releases: list[Callable[[], None]] = [turn.leave]
-        state[RELEASES], state[SLOW_CLIENTS] = releases, self._admission.slow_clients
         try:
             if scope["path"] not in QUIET_PATHS:
-                state[UNKNOWN] = self._admission.enter_unknown(address)
-                releases.append(state[UNKNOWN])
-                releases.append(self._admission.enter(REQUEST))
-            await turn.take()
+                context.leave_unknown = self._admission.enter_unknown(address)
+                context.at_end(self._admission.enter(REQUEST))
+            await context.turn.take()
             if "\0" in scope["path"] or b"%00" in scope["query_string"]:
                 raise ApiError("validation_error", "the address holds U+0000")
             await self._app(scope, receive_framed, send_framed)
@@ -133,8 +123,7 @@ class RequestFrame:
         finally:
             elapsed_s = time.perf_counter() - started
             metrics.http_requests_live.dec()
-            for release in releases:
-                release()
+            context.release()
             _count(method if method in _METHODS else "other", scope, status, elapsed_s)
             if scope["path"] not in QUIET_PATHS:
                 access_log.info(

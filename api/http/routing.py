@@ -16,13 +16,11 @@ from starlette.responses import Response
 
 from api.http.addresses import client_address
 from api.http.bodies import MAX_PUBLIC_JSON_BYTES, SPOKEN, ErrorBody, parse_json, read_json
+from api.http.context import context_of
 from api.http.errors import ApiError
 from api.http.idempotency import answer_once
 from api.http.ignored_fields import note_ignored, shape_of, unknown_fields
-from api.http.limits import PLACE, RELEASES, SENDING, UNKNOWN, take_place
 from api.http.streaming import while_connected
-from api.http.turns import turn_of
-from api.http.uploads import UPLOAD_SPACE
 from api.services import (
     ChatServices,
     InfrastructureServices,
@@ -60,13 +58,11 @@ def _group(name: str) -> Any:
 
 
 async def _principal_of(request: Request) -> Principal:
-    principal: Principal = request.state.principal
-    return principal
+    return context_of(request).principal
 
 
 async def _operation_of(request: Request) -> Operation:
-    operation: Operation = request.state.operation
-    return operation
+    return context_of(request).operation
 
 
 SpeechDep = Annotated[SpeechServices, _group("speech")]
@@ -92,8 +88,8 @@ def credential_of(connection: HTTPConnection, schemes: tuple[str, ...] = BEARER)
         scheme, credential = "", scheme
     if credential and scheme.lower() in schemes:
         return credential.strip()
-    own = (connection.headers.get(one, "").strip() for one in schemes if "-" in one)
-    return next(filter(None, own), "")
+    named = (connection.headers.get(name, "").strip() for name in schemes if "-" in name)
+    return next(filter(None, named), "")
 
 
 def require_scopes(
@@ -147,39 +143,38 @@ class StrictRoute(APIRoute):
         shape = shape_of(body_type)
         of_visitors: dict[str, Any] = getattr(body_type, "of_visitors", {})
         fields: dict[str, FieldInfo] = getattr(body_type, "model_fields", {})
-        spoken = [name for name, known in fields.items() if SPOKEN in known.metadata]
+        spoken = [name for name, info in fields.items() if SPOKEN in info.metadata]
         free_cues: bool = getattr(body_type, "free_cues", False)
-        queries = {one.alias for one in get_flat_params(self.dependant)}
+        queries = {parameter.alias for parameter in get_flat_params(self.dependant)}
 
         async def read_and_handle(request: Request) -> Response:
+            context = context_of(request)
             if self.public and request.app.state.sees_clients:
                 admission = services_of(request).infrastructure.admission
-                leave = admission.enter_caller(client_address(request))
-                request.scope["state"][RELEASES].append(leave)
+                context.at_end(admission.enter_caller(client_address(request)))
             if request.scope["query_string"]:
-                note_ignored(request, (one for one in request.query_params if one not in queries))
-            turn = turn_of(request)
+                note_ignored(request, (key for key in request.query_params if key not in queries))
             if field is None:  # the route reads its body itself, or has none
                 if request.method == "POST":
-                    turn.leave()
+                    context.turn.leave()
                 return await handle(request)
-            turn.leave()
+            context.turn.leave()
             if self.public:
                 return await parse_and_handle(request, await read_json(request, self.most_bytes))
             space = services_of(request).infrastructure.bodies
-            async with space.of(request.state.principal.workspace_id) as take:
+            async with space.of(context.principal.workspace_id) as take:
                 return await parse_and_handle(request, await read_json(request, take=take))
 
         async def parse_and_handle(request: Request, body: bytes) -> Response:
-            turn = turn_of(request)
-            await turn.take()
+            context = context_of(request)
+            await context.turn.take()
             value = parse_json(body)
-            if of_visitors and request.state.principal.is_visitor and isinstance(value, dict):
+            if of_visitors and context.principal.is_visitor and isinstance(value, dict):
                 value |= _values_of_visitor(value, of_visitors)
             note_ignored(request, unknown_fields(shape, value))
-            take_place(request)
+            context.place.take()
             if self.cancels:  # its work is that of a model
-                turn.leave()
+                context.turn.leave()
             work = handle(_ParsedRequest(request, body, value))
             answer = await (while_connected(request.receive, work) if self.cancels else work)
             for name in spoken:
@@ -238,20 +233,16 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 limits = services.platform.request_limits
                 credential = credential_of(request, schemes)
                 principal = await limits.authenticate(request, authenticator, credential, schemes)
-                request.state.principal = principal
-                request.state.operation = Operation(principal.key_id)
-                request.scope["state"][UNKNOWN]()
-                uploads = partial(infrastructure.uploads.of, principal.workspace_id)
-                setattr(request.state, UPLOAD_SPACE, uploads)
+                context = context_of(request)
+                context.identify(principal)
+                workspace_id = principal.workspace_id
+                context.upload_space = partial(infrastructure.uploads.of, workspace_id)
                 await limits.count_request(request, principal)
                 scopes = (required,) if required else ()
                 require_scopes(authenticator, principal, scopes, visitors=self.visitors)
-                admission, workspace_id = infrastructure.admission, principal.workspace_id
-                state = request.scope["state"]
-                state[RELEASES].append(admission.enter_caller(workspace_id))
-                state[PLACE] = partial(admission.enter, self.path, workspace_id)
-                state[SENDING] = partial(admission.enter_sending, self.path, workspace_id)
-                state[PLACE]()()  # no body is read for which there is no place now
+                context.at_end(infrastructure.admission.enter_caller(workspace_id))
+                context.place = infrastructure.admission.place(self.path, workspace_id)
+                context.place.check()
                 if request.method == "POST" and "idempotency-key" in request.headers:
                     keeps_body = principal.retention != "zero" and not self.shows_secret
                     store = infrastructure.idempotency

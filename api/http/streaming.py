@@ -2,8 +2,9 @@
 
 import json
 import logging
+import select
 import time
-from asyncio import FIRST_COMPLETED, Task, create_task, wait
+from asyncio import FIRST_COMPLETED, BaseTransport, Task, create_task, wait
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import closing, suppress
@@ -24,7 +25,9 @@ T = TypeVar("T")
 C = TypeVar("C", contravariant=True)
 
 KEEP_ALIVE_AFTER_S = 15.0
+LOOK_S = 0.5  # between looks at a client that is not read
 BASE64_STEP = 3 * 2**16  # bytes encoded at once, in 0.2 ms; without padding
+_HANG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)  # the former is Linux's
 
 
 class Closable(Protocol):
@@ -191,6 +194,16 @@ async def encode_frames(
         with suppress(Exception):
             await rest.athrow(error)  # so that work whose result cannot be encoded is not charged
         yield writer.fail(error)
+
+
+def has_left(transport: BaseTransport) -> bool:
+    """Whether the client has closed its side of the connection, maybe behind unread bytes, of which
+    an event loop does not tell."""
+    if transport.is_closing():
+        return True
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket"), _HANG_UP)
+    return bool(poll.poll(0))
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

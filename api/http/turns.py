@@ -7,13 +7,12 @@ requests for lists of another workspace each pass took 35 ms, and the speech 2.3
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
-from starlette.requests import HTTPConnection
-
-from pipelines.fair_queuing import FairSlots
+from models.fairness.slots import FairSlots
+from pipelines.errors import Overloaded
 from telemetry import metrics
 
-TURN = "turn"  # the key of its Turn in the scope's state of a request
 OVERLOADED = "the service is overloaded; try again in a moment"
 
 SLOTS = 3
@@ -31,7 +30,7 @@ class Turns:
     """
 
     def __init__(self, most_waiting: int) -> None:
-        self._slots = FairSlots(SLOTS, most_waiting, OVERLOADED)
+        self._slots = FairSlots(SLOTS, most_waiting, partial(Overloaded, OVERLOADED))
         self._working = 0
         self._delayed = 0
 
@@ -57,7 +56,7 @@ class Turns:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Around a request for a model, and around a socket."""
+        """Counts a request for a model, or a socket, for as long as the block runs."""
         self._working += 1
         try:
             yield
@@ -91,18 +90,18 @@ class Turn:
         self._began = 0.0  # time of the event loop
 
     async def take(self) -> None:
-        """Waits for it. Raises Overloaded."""
+        """Waits for the turn. Raises Overloaded."""
         self._give_back = await self._turns.take(self._address)
         loop = asyncio.get_running_loop()
         self._began = loop.time()
         self._expiry = loop.call_later(LONGEST_S, self.leave)
 
     async def pay(self, spent_s: float) -> None:
-        """Waits after work of that length that was done without it. Raises Overloaded."""
+        """Waits after work of that length that was done without the turn. Raises Overloaded."""
         await self._turns.pay(self._address, spent_s)
 
     def leave(self, *, is_end: bool = False) -> None:
-        """Does nothing when it is not held; `is_end`: of the request."""
+        """Gives the turn back, if it is held; `is_end` says that the request ends."""
         give_back, self._give_back = self._give_back, None
         if give_back is None or self._expiry is None:
             return
@@ -112,8 +111,3 @@ class Turn:
             loop.call_later((loop.time() - self._began) * REST, give_back)
         else:
             give_back()
-
-
-def turn_of(connection: HTTPConnection) -> Turn:
-    turn: Turn = connection.scope["state"][TURN]
-    return turn

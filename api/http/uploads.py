@@ -7,11 +7,9 @@ files have no path that the decoder's process could open.
 
 import logging
 import re
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -22,15 +20,13 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from api.http.bodies import BodySpace, RequestModel, Take, body_chunks, declared_bytes
+from api.http.bodies import RequestModel, body_chunks, declared_bytes
+from api.http.context import context_of
 from api.http.errors import CLOSE, ApiError, InvalidField, first_fault
 from api.http.ignored_fields import form_fields, note_ignored
-from api.http.limits import take_place
-from api.http.turns import turn_of
 from pipelines.temporary_directories import temporary_directory_in_thread
 
 UPLOAD_FOLDERS = "upload"  # the purpose by which folders of killed processes are found
-UPLOAD_SPACE = "upload_space"  # key in the request's state: `BodySpace.of` its workspace
 MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # headers, boundaries and plain fields of a whole form
 MAX_FIELD_BYTES = 8 * 2**10
@@ -110,15 +106,15 @@ class MultipartForm:
 
     def with_lists(self, lists: Container[str]) -> dict[str, Any]:
         """The fields, with every value of those named in `lists`, sent as `name` or `name[]`."""
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for sent, value in self.values:
             match = _LIST_NAME.fullmatch(sent)
             name = match["name"] if match else sent
             if name in lists:
-                found.setdefault(name, []).append(value)
+                fields.setdefault(name, []).append(value)
             elif not match:
-                found[name] = value
-        return found
+                fields[name] = value
+        return fields
 
     def file(self, name: str) -> Upload:
         """The file of that field. Raises ApiError(validation_error)."""
@@ -169,7 +165,7 @@ async def receive_form(
                 parser.write(chunk)
                 if receiver.waiting_bytes >= WRITE_BYTES:
                     await run_in_threadpool(receiver.write)
-                    await turn_of(request).pay(WRITE_BYTES / READ_BYTES_PER_S)
+                    await context_of(request).turn.pay(WRITE_BYTES / READ_BYTES_PER_S)
             parser.finalize()
             await run_in_threadpool(receiver.write)
         except (MultipartParseError, UnicodeDecodeError) as error:
@@ -179,10 +175,10 @@ async def receive_form(
         if not receiver.ended:
             raise _invalid("the multipart body ends too early")
         form = receiver.form
-        if (known := form_fields(request)) is not None:
+        if (fields := form_fields(request)) is not None:
             sent = [name for name, _ in form.values] + [file.field for file in form.files]
-            note_ignored(request, (name for name in map(plain_name, sent) if name not in known))
-        take_place(request)
+            note_ignored(request, (name for name in map(plain_name, sent) if name not in fields))
+        context_of(request).place.take()
         yield form
 
 
@@ -201,10 +197,10 @@ async def receive_file(
                 waiting += file.write(chunk)
                 if waiting >= WRITE_BYTES:
                     await run_in_threadpool(file.flush)
-                    await turn_of(request).pay(waiting / READ_BYTES_PER_S)
+                    await context_of(request).turn.pay(waiting / READ_BYTES_PER_S)
                     waiting = 0
             await run_in_threadpool(file.flush)
-        take_place(request)
+        context_of(request).place.take()
         yield path
 
 
@@ -223,7 +219,7 @@ async def _receiving(
         await before_large()
         before_large = None
     async with (
-        upload_space(request) as take,
+        context_of(request).upload_space() as take,
         temporary_directory_in_thread(UPLOAD_FOLDERS) as folder,
     ):
 
@@ -240,13 +236,6 @@ async def _receiving(
                 yield chunk
 
         yield folder, chunks()
-
-
-def upload_space(request: Request) -> AbstractAsyncContextManager[Take]:
-    """As `BodySpace.of` for the files of the request."""
-    unbounded = partial(BodySpace(sys.maxsize, "uploads").of, 0)
-    space: AbstractAsyncContextManager[Take] = getattr(request.state, UPLOAD_SPACE, unbounded)()
-    return space
 
 
 def plain_name(name: str) -> str:

@@ -16,11 +16,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message
 
 from api.http.bodies import parse_json, read_json
+from api.http.context import context_of
 from api.http.errors import ApiError, ErrorDialect
-from api.http.limits import take_place
 from api.http.routing import InfrastructureDep, PrincipalDep, make_router
 from api.http.streaming import while_connected
-from api.http.turns import turn_of
 
 router = make_router("MCP", scope="any")
 
@@ -48,10 +47,10 @@ async def receive_message(
     server = await to_thread.run_sync(_load)
     async with infrastructure.bodies.of(principal.workspace_id) as take:
         body = await read_json(request, server.MAX_BYTES, take)
-        turn = turn_of(request)
-        await turn.take()
+        context = context_of(request)
+        await context.turn.take()
         message = parse_json(body)
-        turn.leave()
+        context.turn.leave()
         if not isinstance(message, dict):
             raise ApiError("validation_error", "the body must be one message of JSON-RPC")
         client = principal.workspace_id, request.headers.get(SESSION, "")
@@ -59,8 +58,8 @@ async def receive_message(
         if method == "notifications/cancelled" and isinstance(params, dict):
             if cancelled := _running.get((*client, json.dumps(params.get("requestId")))):
                 cancelled.cancel()
-        take_place(request)
-        request.state.take = take
+        context.place.take()
+        context.take_memory = take
         key = (*client, json.dumps(number))
         with CancelScope() as scope:
             if client[1]:

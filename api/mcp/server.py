@@ -21,6 +21,7 @@ from starlette import types
 
 from api.dialects.requests import fetched
 from api.http.bodies import RequestModel
+from api.http.context import context_of
 from api.http.errors import ApiError, to_api_error
 from api.http.routing import require_scopes, services_of
 from api.http.streaming import while_connected
@@ -83,16 +84,17 @@ class VoicesArguments(RequestModel):
 
 
 async def _speak(request: Request, asked: SpeakArguments) -> wire.CallToolResult:
-    workspace_id = request.state.principal.workspace_id
+    context = context_of(request)
+    workspace_id = context.principal.workspace_id
     synthesis = services_of(request).speech.synthesis
     wanted = SpeechRequest(
         text=asked.text, voice=asked.voice, speed=asked.speed, workspace_id=workspace_id
     )
     plan = await synthesis.plan(wanted, workspace_id)
     _, file = await synthesis.speak_file(
-        plan, workspace_id, request.state.operation, asked.output_format, MAX_SPEECH_BYTES
+        plan, workspace_id, context.operation, asked.output_format, MAX_SPEECH_BYTES
     )
-    await request.state.take(2 * file.file.size)
+    await context.take_memory(2 * file.file.size)
     data = await to_thread.run_sync(lambda: b64encode(file.data).decode("ascii"))
     file.file.close()
     audio = wire.AudioContent(data=data, mime_type=CODECS[asked.output_format].media_type)
@@ -103,12 +105,12 @@ async def _speak(request: Request, asked: SpeakArguments) -> wire.CallToolResult
 
 
 async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.CallToolResult:
-    workspace_id = request.state.principal.workspace_id
-    operation = request.state.operation
+    context = context_of(request)
+    workspace_id = context.principal.workspace_id
     speech = services_of(request).speech
     marks = asked.redaction("mark")
-    known = await speech.speakers.named(request.state.principal, asked.known_speakers)
-    await speech.transcription.check_credit(workspace_id, operation)
+    known = await speech.speakers.named(context.principal, asked.known_speakers)
+    await speech.transcription.check_credit(workspace_id, context.operation)
     async with AsyncExitStack() as stack:
         if asked.url is not None:
             path = await stack.enter_async_context(
@@ -127,7 +129,7 @@ async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.Call
             await to_thread.run_sync(path.write_bytes, data)
         result = await speech.transcription.transcribe(
             workspace_id,
-            operation,
+            context.operation,
             path,
             replace(asked.to_request(), known=known),
             lambda transcript: transcription_result(transcript, asked.timestamps, marks),
@@ -137,7 +139,7 @@ async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.Call
 
 async def _voices(request: Request, asked: VoicesArguments) -> wire.CallToolResult:
     directory = services_of(request).voices.custom.directory
-    found = await directory.voices(request.state.principal.workspace_id)
+    found = await directory.voices(context_of(request).principal.workspace_id)
     if asked.language is not None:
         language = asked.language.lower()[:2]
         found = [one for one in found if one.speaks(language)]
@@ -187,7 +189,7 @@ async def _list_tools(
             annotations=hints,
         )
         for name, tool in TOOLS.items()
-        if tool.scope in context.request.state.principal.scopes
+        if tool.scope in context_of(context.request).principal.scopes
     ]
     return wire.ListToolsResult(tools=tools)
 
@@ -200,7 +202,8 @@ async def _call_tool(context: Context, params: wire.CallToolRequestParams) -> wi
         raise MCPError(wire.INVALID_PARAMS, f"the tools are {', '.join(TOOLS)}")
     try:
         authenticator = services_of(request).platform.accounts.authenticator
-        require_scopes(authenticator, request.state.principal, (tool.scope,), visitors=False)
+        principal = context_of(request).principal
+        require_scopes(authenticator, principal, (tool.scope,), visitors=False)
         arguments = validated(tool.arguments, params.arguments or {})
         # A task of its own: the SDK cancels again and again, also what only cleans up.
         return await while_connected(request.receive, tool.run(request, arguments))

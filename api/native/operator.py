@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from api.http.bodies import RequestModel
+from api.http.context import context_of
 from api.http.errors import ApiError
 from api.http.routing import InfrastructureDep, OperatorRoute, PlatformDep, make_router
-from api.http.turns import turn_of
 from api.native.billing import CurrentPlanBody, Subscribe
 from api.native.models import Model, shown_model
 from api.services import ClusterControl
@@ -125,6 +125,6 @@ async def deploy(body: DeployRequest, request: Request, cluster: ClusterDep) -> 
     """An invalid configuration returns 400 and changes nothing. The response comes when all models
     serve, or one has failed. If the deployment replaces the gateways, the connection of this
     request breaks, and the deployment continues."""
-    turn_of(request).leave()
+    context_of(request).turn.leave()
     ok, output = await cluster.deploy(body.config, only_check=body.dry_run)
     return DeployOutcome(ok=ok, output=output)

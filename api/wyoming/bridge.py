@@ -9,8 +9,9 @@ from contextlib import suppress
 from starlette.applications import Starlette
 from starlette.types import Message, Scope
 
-from api.http.departures import LOOK_S, LOST, has_left
+from api.http.context import CLIENT_LEFT
 from api.http.middleware import RequestFrame
+from api.http.streaming import LOOK_S, has_left
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault
@@ -80,7 +81,7 @@ class WyomingBridge:
             lost.set()
 
         client, lost = writer.get_extra_info("peername"), asyncio.Event()
-        scope = {**self._scope, "client": client and client[:2], "state": {LOST: lost}}
+        scope = {**self._scope, "client": client and client[:2], "state": {CLIENT_LEFT: lost}}
         looking = asyncio.create_task(look(), name="look for hang-up")
         try:
             await self._app(scope, receive, send)

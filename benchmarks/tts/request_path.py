@@ -36,7 +36,16 @@ from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.engines import TONE
 
-SOURCE = ("api", "configs", "db", "deployments", "models", "pipelines", "telemetry")
+SOURCE = (
+    "api",
+    "configs",
+    "db",
+    "deployments",
+    "fairness",
+    "models",
+    "pipelines",
+    "telemetry",
+)
 TEXT = "The old harbour was quiet in the early morning"  # one chunk: no other is in flight
 MOST_FILES = 40  # fewer on the path of /tts-synthesize
 MOST_GENERATORS = 9  # at most on the path of /tts-stream

@@ -2,10 +2,8 @@
 order: round robin by workspace.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from itertools import zip_longest
+from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -18,6 +16,7 @@ from db.accounts import Workspace, lock_workspace
 from db.billing.ledger import release_named
 from db.billing.tables import CreditHold
 from db.database import change_rows, is_free
+from db.jobs.interleaving import interleave
 from db.jobs.jobs import IN_WORK, Job
 from db.voices.voices import Voice
 
@@ -44,7 +43,7 @@ def _can_be_claimed(
     return sa.and_(free(of, now, status), left)
 
 
-def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> Iterator[Waiting]:
+def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> list[Waiting]:
     """What can be claimed, in the order of the queue.
 
     Repeatedly, of the workspace whose last one was begun longest ago, what waits longest since it
@@ -62,21 +61,18 @@ def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> I
         )
         .join(Workspace, col(Workspace.id) == of.workspace_id)
         .where(_can_be_claimed(of, now, work))
-        .order_by(since.desc(), col(of.id).desc())
+        .order_by(since, col(of.id))
     )
-    waiting: defaultdict[int, list[Waiting]] = defaultdict(list)  # the oldest last
-    session.flush()
-    for row in session.connection().execute(query):
-        waiting[row.workspace_id].append(row)
 
-    def turn(rows: list[Waiting]) -> tuple[datetime, datetime, int]:
-        first = rows[-1]
+    def rank(first: Waiting) -> tuple[datetime, datetime, int]:
         turn_at = first.turn_at or first.created_at - AHEAD
         return turn_at, first.created_at, first.workspace_id
 
+    session.flush()
     # After its turn a workspace is behind all others, so each round has the same order.
-    for rows in zip_longest(*map(reversed, sorted(waiting.values(), key=turn))):
-        yield from filter(None, rows)
+    return interleave(
+        session.connection().execute(query), owner=attrgetter("workspace_id"), rank=rank
+    )
 
 
 def claim(session: Session, of: type[W], lease: str, now: datetime, work: WorkConfig) -> W | None:

@@ -148,7 +148,7 @@ class ChatArrival:
 
         expect(0)
         discard_corrupt(store, weights, reread=False)
-        fetch(store, weights, FetchProgress(size_bytes, show=show, reserve_bytes=floor))
+        fetch(store, weights, FetchProgress(size_bytes, show=show), reserve_bytes=floor)
 
 
 def awaited(running: dict[str, Any]) -> Waiting | None:

@@ -22,9 +22,9 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from api.http.addresses import network_of, networks_of, parse_address
-from api.http.departures import LOOK_S, has_left
 from api.http.errors import CLOSE, ApiError, error_response
 from api.http.middleware import DISCARD_PAUSE_S, LINGER_S
+from api.http.streaming import LOOK_S, has_left
 from api.http.turns import Turns
 from configs.schema.platform import AdmissionConfig
 from deployments.gateway.socket_connections import WebSocketConnection

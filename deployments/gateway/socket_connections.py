@@ -14,7 +14,8 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
-from api.http.departures import LOOK_S, LOST, has_left
+from api.http.context import CLIENT_LEFT
+from api.http.streaming import LOOK_S, has_left
 from api.http.turns import Turns
 from pipelines.errors import Overloaded
 
@@ -137,7 +138,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.ABNORMAL_CLOSURE})
 
     async def run_asgi(self) -> None:
-        self.scope["state"][LOST] = self._lost
+        self.scope["state"][CLIENT_LEFT] = self._lost
         await super().run_asgi()
         if not self.writable.is_set():
             # The client does not read, so closing would never complete.

@@ -4,6 +4,7 @@ import operator
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from deployments.autoscaling import WAIT_S
@@ -12,11 +13,11 @@ from deployments.replicas.model import ModelDeployment
 from deployments.replicas.rehearsal import rehearse_chat
 from deployments.replicas.turns import TURN_S, AnswerInTurns
 from models.errors import ContextLengthExceeded, EngineOverloaded
+from models.fairness.shares import CONTENDED_S
+from models.fairness.slots import FairSlots
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest, TokenUsage
 from models.registry import CHAT
 from pipelines.chat.coalescing import coalesce
-from pipelines.errors import Overloaded
-from pipelines.fair_queuing import CONTENDED_S, FairSlots
 from telemetry import metrics, tracing
 from telemetry.tracing import Attributes, CallHeaders
 
@@ -120,13 +121,11 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     async def _slot(
         self, slots: FairSlots, request: GenerationRequest, *, is_first: bool
     ) -> Callable[[], None]:
-        """Waits for one; returns the function that gives it back. Raises EngineOverloaded."""
+        """Waits for a slot; returns the function that gives it back. Raises EngineOverloaded."""
         tokens = waiting_tokens(request)
         self._waiting_tokens += tokens
         try:
             return await slots.take(request.owner, is_first=is_first)
-        except Overloaded as error:
-            raise EngineOverloaded(str(error)) from None
         finally:
             self._waiting_tokens -= tokens
 
@@ -136,7 +135,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
             self._slots[engine] = FairSlots(
                 number,
                 MAX_WAITING,
-                "too many chats wait for the model",
+                partial(EngineOverloaded, "too many chats wait for the model"),
                 # Streams share the cores: beside four of another tenant a chat took 4.1 s, beside
                 # two 1.8 s (8 slots, 2 cores).
                 most=-(-number // 4),

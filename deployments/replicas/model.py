@@ -63,6 +63,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         self._canary: Canary[ModelT] | None = None
         self._wanted: ModelUserConfig | None = None  # that was taken last
         self._used = False  # since the load was last told
+        self._keeps_freed_memory = False  # since the last request
         self._trial: asyncio.Task[None] | None = None  # of the engine, after a request failed
         self._failure: Exception | None = None  # of the last trial
         self._swap = asyncio.Lock()  # serialises the loads of two quick edits
@@ -183,7 +184,13 @@ class ModelDeployment(ABC, Generic[ModelT]):
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """For `deployments.autoscaling`; Serve calls it every few seconds."""
         load = self.load() if self._loaded is not None else 0.0
-        used, self._used = self._used, False
+        used = self._used
+        self._used = False
+        if used:
+            self._keeps_freed_memory = True
+        elif self._keeps_freed_memory and not load:
+            self._keeps_freed_memory = False
+            await asyncio.to_thread(give_back)  # measured: 10 to 50 MB after speech or transcripts
         return load_report(max(load, LEAST * used))  # Serve looks between short requests
 
     @abstractmethod

@@ -12,6 +12,9 @@ from typing import TypeAlias
 
 from deployments.autoscaling import WAIT_S
 from models.errors import EngineOverloaded
+from models.fairness.scheduling import Scheduler
+from models.fairness.shares import CONTENDED_S
+from models.fairness.turns import TurnOrder
 from models.stt.base import (
     FILE,
     FINAL,
@@ -22,8 +25,6 @@ from models.stt.base import (
     Transcript,
     TranscriptionRequest,
 )
-from pipelines.fair_queuing import CONTENDED_S, FairShares
-from pipelines.scheduling import Scheduler
 from pipelines.tasks import TaskSet
 from telemetry import metrics
 
@@ -110,7 +111,7 @@ class PriorityBatcher(Scheduler[_Batch]):
         self._max_batch_size = max_batch_size
         self._run = run
         self._waiting: list[_WaitingRequest] = []
-        self._shares = FairShares(contended_s=CONTENDED_S, clock=clock)
+        self._order = TurnOrder(contended_s=CONTENDED_S, clock=clock)
         self._served: dict[str, float] = {}  # when the owner's last batch of files began
         self._tasks = TaskSet()
         self._live_at = float("-inf")
@@ -158,7 +159,7 @@ class PriorityBatcher(Scheduler[_Batch]):
         if batch is None:
             return False
         self._running.append(batch)
-        self._shares.take(batch.owner)
+        self._order.take(batch.owner)
         if batch.urgency == FILE:
             self._served[batch.owner] = batch.since
         work = self._answer(batch.requests)
@@ -169,11 +170,11 @@ class PriorityBatcher(Scheduler[_Batch]):
     def _freed(self, batch: _Batch, task: "asyncio.Task[None]") -> None:
         self._running.remove(batch)
         now = self.clock()
-        self._shares.leave(batch.owner, (now - batch.since) * batch.share)
+        self._order.leave(batch.owner, (now - batch.since) * batch.share)
         self._pace_s = (now - batch.since) / max(1, batch.samples)
         self._fill()
         if not self._running:
-            self._shares.clear()
+            self._order.clear()
             self._served.clear()
 
     def _take(self, free: int) -> _Batch | None:
@@ -217,10 +218,10 @@ class PriorityBatcher(Scheduler[_Batch]):
         firsts: dict[str, _WaitingRequest] = {}
         for one in ready:
             firsts.setdefault(one.request.owner, one)
-        owner = self._shares.next(firsts, slots, slots)
+        owner = self._order.next(firsts, slots)
         running = [batch.urgency for batch in self._running if batch.owner == owner]
         if owner is not None and not (firsts[owner].request.is_live and {*running} <= {INTERIM}):
-            owner = self._shares.next(firsts, free, slots)
+            owner = self._order.next(firsts, free)
         return None if owner is None else firsts[owner]
 
     def _is_urgent(self, one: _WaitingRequest, now: float) -> bool:

@@ -15,9 +15,10 @@ from deployments.replicas.model import ModelDeployment
 from deployments.replicas.rehearsal import rehearse_speech, sentence_of
 from models.audio import AudioChunk, cut
 from models.errors import EngineError
+from models.fairness.scheduling import DeadlineScheduler
+from models.memory import give_back
 from models.registry import TTS
 from models.tts.base import SynthesisRequest, TTSEngine
-from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
 from telemetry import metrics, tracing
 from telemetry.tracing import CallHeaders
@@ -142,6 +143,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
             logger.exception("rehearsal_failed")
         finally:
             executor.leave()
+            await asyncio.to_thread(give_back)  # measured: 27 MB
 
 
 def speech_timed(

@@ -5,8 +5,8 @@ import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from weakref import WeakValueDictionary
 
+from models.fairness.slots import FairSlots
 from models.llm.base import GenerationRequest
 
 # About 250 tokens: 2 s on two cores, in which no other prompt would begin and no other stream get
@@ -30,8 +30,7 @@ class PromptQueue:
     """
 
     def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._slots = FairSlots(1)
         self._streams: set[LongPrompt] = set()
         self._owed_s = 0.0  # of pauses, by the long prompts to the streams of other tenants
 
@@ -41,9 +40,7 @@ class PromptQueue:
         is_long = sum(len(message.content) for message in request.messages) > LONG_CHARS
         async with AsyncExitStack() as places:
             if is_long:
-                turn = self._turns.setdefault(request.owner, asyncio.Lock())
-                await places.enter_async_context(turn)  # one place for each tenant in the queue
-                await places.enter_async_context(self._lock)
+                await places.enter_async_context(self._slots.slot(request.owner))
                 await self.pause(request.owner)
             prompt = LongPrompt(self, request.owner, places if is_long else None)
             self._streams.add(prompt)

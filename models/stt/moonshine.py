@@ -7,6 +7,7 @@ exports by Optimum, with one decoder for the first token and the others.
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -48,14 +49,19 @@ class Moonshine:
             if one.name.startswith("past_key_values")
         }
 
-    def recognise(self, pcm: Pcm) -> list[HeardToken]:
-        """The likeliest token at each step, without their times."""
+    def recognise(self, pcm: Pcm, is_wanted: Callable[[], bool]) -> list[HeardToken]:
+        """The likeliest token at each step, without their times.
+
+        Returns no tokens soon after `is_wanted` is false.
+        """
         seconds = len(pcm) / STT_SAMPLE_RATE
         padded = np.pad(pcm, (0, max(0, round(SHORTEST_S * STT_SAMPLE_RATE) - len(pcm))))
         [states] = self._encoder.run(None, {self._encoder.get_inputs()[0].name: padded[None]})
         past, latest = dict(self._empty), BEGIN
         tokens: list[HeardToken] = []
         for step in range(SPARE_TOKENS + int(seconds * self._max_tokens_per_s)):
+            if not is_wanted():
+                return []
             logits, *present = self._decoder.run(
                 None,
                 {

@@ -3,7 +3,7 @@
 Their decoders take no prompt, so key terms have no effect, and say no language.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from configs.schema.models.stt import OnnxAsrConfig
@@ -39,7 +39,7 @@ class OnnxAsrEngine(STTEngine):
             self.capabilities.check(request)
         return [
             transcript_of(
-                self._network.recognise(request.pcm)
+                self._network.recognise(request.pcm, request.budget.is_wanted)
                 if is_audible(request.pcm) and request.budget.is_wanted()
                 else (),
                 request,
@@ -66,8 +66,11 @@ class NemoNetwork:
             providers=CPU,
         ).with_timestamps()
 
-    def recognise(self, pcm: Pcm) -> list[HeardToken]:
-        """The likeliest token at each step, with its beginning."""
+    def recognise(self, pcm: Pcm, is_wanted: Callable[[], bool]) -> list[HeardToken]:
+        """The likeliest token at each step, with its beginning.
+
+        The library computes to the end, even if `is_wanted` becomes false meanwhile.
+        """
         heard = self._recogniser.recognize(pcm)
         found = zip(heard.tokens or (), heard.logprobs or (), heard.timestamps or (), strict=True)
         return [

@@ -1,4 +1,4 @@
-"""Deletes what lies in the cache and no artefact of the catalogue needs."""
+"""Finds and deletes files of the cache that no artefact of the catalogue needs."""
 
 import shutil
 from collections.abc import Iterable
@@ -20,12 +20,11 @@ def leftovers(store: WeightStore) -> set[Path]:
         needed |= {store.artefact_path(name), store.derived(name, "any").parent}
         if not entry.files:
             needed.add(store.listing_path(name))
-    found = {path for folder in FOLDERS for path in (store.root / folder).glob("*")}
-    return found - needed
+    return {path for folder in FOLDERS for path in (store.root / folder).glob("*")} - needed
 
 
 def delete(paths: Iterable[Path]) -> int:
-    """Deletes files and folders of the cache; returns their bytes. Raises OSError.
+    """Delete files and folders of the cache; returns their bytes. Raises OSError.
 
     A replica that has a file open can still read it.
     """
@@ -37,6 +36,6 @@ def delete(paths: Iterable[Path]) -> int:
 
 
 def size_bytes(path: Path) -> int:
-    """The bytes of a file, or of those in a folder, without those that it links to."""
-    inside = [path, *path.rglob("*")]
-    return sum(one.lstat().st_size for one in inside if one.is_file() and not one.is_symlink())
+    """The bytes of a file, or of the files in a folder, without the targets of links."""
+    files = [file for file in (path, *path.rglob("*")) if file.is_file() and not file.is_symlink()]
+    return sum(file.lstat().st_size for file in files)

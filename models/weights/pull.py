@@ -24,11 +24,11 @@ from configs.schema.catalogue import (
     WeightFile,
 )
 from configs.settings import own_catalogue
-from models.errors import WeightsCorrupt, WeightsMissing
+from models.errors import SourceFailed, WeightsCorrupt, WeightsMissing
 from models.weights.cleaning import delete, leftovers
 from models.weights.configurations import Gender, form_inside, form_of, model_yaml, some
 from models.weights.fetch import FetchProgress, complete, only_run
-from models.weights.sources import Downloads, SourceFailed, declared_bytes, hub_model, pinned_file
+from models.weights.sources import Downloads, declared_bytes, hub_model, pinned_file
 from models.weights.store import (
     WeightStore,
     load_own_catalogue,
@@ -46,7 +46,7 @@ _GGUF_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
 @dataclass(frozen=True)
 class PullOptions:
-    """What the operator says of the weights."""
+    """Options of `antiphon models pull`."""
 
     name: str | None = None  # in the catalogue
     include: tuple[str, ...] = ()  # patterns of paths
@@ -59,13 +59,13 @@ class PullOptions:
 
 @dataclass(frozen=True)
 class WeightsOrigin:
-    """Where files are, and what is said of them there."""
+    """A place of files, and the description of the model there."""
 
     title: str
     homepage: str
     paths: Collection[str]
-    describe: Callable[[str], WeightFile]  # of a path
-    source: Callable[[dict[str, str]], Source]  # of paths by the names that the files get
+    describe: Callable[[str], WeightFile]  # takes a path
+    source: Callable[[dict[str, str]], Source]  # takes paths by the names that the files get
     description: str = ""
     licence: str | None = None
     owner: str = "own"
@@ -75,39 +75,43 @@ class WeightsOrigin:
 def pull(
     root: Path, reference: str, options: PullOptions, say: Callable[[str], None]
 ) -> tuple[str, str | None]:
-    """Fetches what `hf:owner/name@REVISION`, an address or a path names into the cache at `root`.
+    """Fetch the model at `hf:owner/name@REVISION`, an address or a path into the cache at `root`.
 
     Returns its name in the catalogue, and its engine if its form is known: then `own_model` has a
     configuration. Until all files are there and right, only what was downloaded is kept, from which
     the next pull continues. Raises ValueError, WeightsMissing, WeightsCorrupt or OSError.
     """
-    with only_run(root, lambda: say("waiting for another run")) as folder:
-        store, origin = WeightStore(root), _origin(reference, options)
+    with only_run(root, lambda: say("waiting for another run")) as downloads_folder:
+        store = WeightStore(root)
+        origin = _origin(reference, options)
         engine, paths = choose(origin.paths, options.include)
         if engine == "vits" and options.gender is None:
             raise ValueError("say whether the voice is female or male: --gender")
-        artefact, title = _describe(origin, paths, options), origin.title
+        artefact = _describe(origin, paths, options)
+        title = origin.title
         if engine in ("llama_cpp", "vits"):  # a repository may have many of them
             title = PurePosixPath(next(iter(paths.values()))).stem
         name = _free_name(store, options.name or title, artefact)
         size = f"{len(paths)} files, {artefact.size_bytes / 2**20:,.1f} MiB"
         say(f"{artefact.description}: {size}, licence {artefact.licence}")
         with closing(FetchProgress(artefact.size_bytes)) as progress:
-            downloads = Downloads(folder, progress.downloading)
+            downloads = Downloads(downloads_folder, progress.downloading)
             artefact = _pinned(artefact, downloads)
-            known = store.catalogue.artefacts
-            whole = WeightStore(root, Catalogue(artefacts={**known, name: artefact}))
-            complete(whole, [name], folder, progress)
-        for one, file in artefact.files.items():
-            downloads.forget(artefact.sources[0], one, file)  # of one that was there before
+            entries = {**store.catalogue.artefacts, name: artefact}
+            extended = WeightStore(root, Catalogue(artefacts=entries))
+            complete(extended, [name], downloads_folder, progress)
+        for file_name, file in artefact.files.items():
+            # `_pinned` has downloaded it again where the cache had it already.
+            downloads.forget(artefact.sources[0], file_name, file)
         try:
-            for one in artefact.files:
-                _check_is_data(whole.folder(name) / one)
-            engine = engine or form_inside(whole.folder(name))
+            folder = extended.folder(name)
+            for file_name in artefact.files:
+                _check_is_data(folder / file_name)
+            engine = engine or form_inside(folder)
             if engine is not None:
-                _configure(engine, name, whole.folder(name), origin, options)
+                _configure(engine, name, folder, origin, options)
         except (ValueError, WeightsCorrupt):
-            delete(leftovers(store) - leftovers(whole))
+            delete(leftovers(store) - leftovers(extended))
             raise
         write_own_catalogue({**load_own_catalogue().artefacts, name: artefact})
         return name, engine
@@ -122,11 +126,11 @@ def choose(known: Collection[str], include: Collection[str]) -> tuple[str | None
     engine, paths = form_of(chosen, known)
     if engine is None:
         paths = {path: path for path in chosen if PurePosixPath(path).suffix in DATA}
-        left = set(chosen) - set(paths)
-        if (include and left) or not any(path.endswith(WEIGHTS) for path in paths):
+        refused = set(chosen) - set(paths)
+        if (include and refused) or not any(path.endswith(WEIGHTS) for path in paths):
             raise ValueError(
-                f"no safetensors, GGUF or ONNX: {some(left or known)}. Pickles and programs (.bin,"
-                " .pt, .py …) are not taken, since they can run code when they are loaded"
+                f"no safetensors, GGUF or ONNX: {some(refused or known)}. Pickles and programs"
+                " (.bin, .pt, .py …) are not taken, since they can run code when they are loaded"
             )
     for name, path in paths.items():
         if ".." in path.split("/") or path.startswith("/") or not path.isprintable():
@@ -155,16 +159,17 @@ def _hub(reference: str) -> WeightsOrigin:
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repo):
         raise ValueError(f"hf:{reference} is not hf:owner/name@REVISION")
     model = hub_model(repo, revision or "main")
-    listed, card = {one.path: one for one in model.files}, model.card or {}
+    listed = {file.path: file for file in model.files}
+    card = model.card or {}
     licence = card.get("license")
     if licence == "other":
         licence = card.get("license_name") or card.get("license_link")
 
     def describe(path: str) -> WeightFile:
-        one = listed[path]
-        if one.lfs is not None:
-            return WeightFile(size_bytes=one.lfs.size, sha256=one.lfs.sha256)
-        return WeightFile(size_bytes=one.size, git_object=one.git_object)
+        file = listed[path]
+        if file.lfs is not None:
+            return WeightFile(size_bytes=file.lfs.size, sha256=file.lfs.sha256)
+        return WeightFile(size_bytes=file.size, git_object=file.git_object)
 
     return WeightsOrigin(
         title=repo.rpartition("/")[2],
@@ -182,35 +187,41 @@ def _hub(reference: str) -> WeightsOrigin:
 def _address(url: str, sha256: str | None) -> WeightsOrigin:
     if sha256 is None:
         raise ValueError("an address needs the SHA-256 of its file: --sha256")
-    name, digest = PurePosixPath(urlsplit(url).path).name, sha256.lower()
+    name = PurePosixPath(urlsplit(url).path).name
     return WeightsOrigin(
         title=PurePosixPath(name).stem,
         homepage=url,
         paths=[name],
-        describe=lambda _: WeightFile(size_bytes=declared_bytes(url), sha256=digest),
+        describe=lambda _: WeightFile(size_bytes=declared_bytes(url), sha256=sha256.lower()),
         source=lambda paths: UrlSource(kind="url", files=dict.fromkeys(paths, url)),
     )
 
 
 def _path(path: Path) -> WeightsOrigin:
-    """A file, with the description of a voice beside it, or a folder without links: those of
-    a folder from elsewhere could name any file of this machine."""
+    """A file, with the description of a voice beside it, or a folder without links, which could
+    name any file of this machine if the folder is from elsewhere."""
     if path.is_file():
-        beside = path.with_name(f"{path.name}.json")
-        files = {one.name: one for one in (path, beside) if one.is_file()}
+        voice = path.with_name(f"{path.name}.json")
+        files = {file.name: file for file in (path, voice) if file.is_file()}
     else:
-        inside = {one.relative_to(path).as_posix(): one for one in sorted(path.rglob("*"))}
-        files = {name: one for name, one in inside.items() if "/." not in f"/{name}"}
-        files = {name: one for name, one in files.items() if one.is_symlink() or not one.is_dir()}
-        if wrong := [name for name, one in files.items() if one.is_symlink() or not one.is_file()]:
-            raise ValueError(f"links and devices are not followed: {some(wrong)} in {path}")
+        files = {}
+        refused = []
+        for file in sorted(path.rglob("*")):
+            name = file.relative_to(path).as_posix()
+            if "/." in f"/{name}" or (file.is_dir() and not file.is_symlink()):
+                continue
+            files[name] = file
+            if file.is_symlink() or not file.is_file():
+                refused.append(name)
+        if refused:
+            raise ValueError(f"links and devices are not followed: {some(refused)} in {path}")
     return WeightsOrigin(
         title=path.stem if path.is_file() else path.name,
         homepage=path.as_uri(),
         paths=files,
         describe=lambda name: pinned_file(files[name]),
         source=lambda paths: FileSource(
-            kind="file", files={name: str(files[one]) for name, one in paths.items()}
+            kind="file", files={name: str(files[place]) for name, place in paths.items()}
         ),
     )
 
@@ -239,7 +250,7 @@ def _describe(origin: WeightsOrigin, paths: dict[str, str], options: PullOptions
 
 
 def _pinned(artefact: Artefact, downloads: Downloads) -> Artefact:
-    """With the SHA-256 of each file; those with a git hash are small, and fetched for it."""
+    """The artefact with the SHA-256 of each file; those with a git hash are small, and fetched."""
     downloads.check_room(artefact.files.values())
     [source] = artefact.sources
     try:
@@ -253,7 +264,7 @@ def _pinned(artefact: Artefact, downloads: Downloads) -> Artefact:
 
 
 def _free_name(store: WeightStore, wanted: str, artefact: Artefact) -> str:
-    """The name in the catalogue; that of an earlier pull from the same place can be used again."""
+    """The name in the catalogue; a pull from the place of an earlier one can use its name."""
     name = re.sub(r"[^a-z0-9]+", "-", wanted.lower()).strip("-") or "own"
     if (other := store.catalogue.artefacts.get(name)) is None:
         return name
@@ -267,7 +278,7 @@ def _free_name(store: WeightStore, wanted: str, artefact: Artefact) -> str:
 def _configure(
     engine: str, name: str, folder: Path, origin: WeightsOrigin, options: PullOptions
 ) -> None:
-    """Writes the model's configuration, unless an earlier pull has. Raises ValueError."""
+    """Write the model's configuration, unless an earlier pull has. Raises ValueError."""
     # The card of a repository of voices has the languages of all.
     languages = options.languages or origin.languages * (engine != "vits")
     text = model_yaml(engine, name, folder, origin.title, origin.owner, languages, options.gender)
@@ -277,9 +288,9 @@ def _configure(
 
 
 def _check_is_data(path: Path) -> None:
-    """Raises WeightsCorrupt when the first bytes are of a pickle, or not of the format."""
+    """Raise WeightsCorrupt when the first bytes are of a pickle, or not of the format."""
     with path.open("rb") as stream:
         head = stream.read(9)
-    wrong = {".gguf": head[:4] != b"GGUF", ".safetensors": head[8:] != b"{"}
-    if wrong.get(path.suffix, _PICKLE.match(head) is not None):
+    is_wrong = {".gguf": head[:4] != b"GGUF", ".safetensors": head[8:] != b"{"}
+    if is_wrong.get(path.suffix, _PICKLE.match(head) is not None):
         raise WeightsCorrupt(f"{path.name!r} is no {path.suffix[1:]} file, and may be a pickle")

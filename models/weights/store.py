@@ -28,6 +28,8 @@ from models.errors import WeightsCorrupt, WeightsMissing
 
 logger = logging.getLogger(__name__)
 
+_PULL = "run `make weights` or `antiphon models pull {}`"
+_REPAIR = "run `python -m models.weights fetch --repair` or `make weights`"
 _HEADER = "# Weights of your own: `antiphon models pull` and `remove` write this file.\n"
 
 LISTING = TypeAdapter(dict[str, WeightFile])
@@ -38,7 +40,8 @@ fetch is final: a commit cannot change."""
 def load_catalogue() -> Catalogue:
     """`configs/catalogue.yaml` and the operator's own entries, as they are now: a swap may name
     weights that were added. Raises SettingsError when both have a name."""
-    ours, own = load_yaml(Catalogue, "catalogue").artefacts, load_own_catalogue().artefacts
+    ours = load_yaml(Catalogue, "catalogue").artefacts
+    own = load_own_catalogue().artefacts
     if both := sorted(ours.keys() & own.keys()):
         raise SettingsError(
             f"ANTIPHON_CATALOGUE: {own_catalogue()} has {', '.join(both)}, which is in"
@@ -58,7 +61,7 @@ def load_own_catalogue() -> Catalogue:
 
 
 def write_own_catalogue(artefacts: dict[str, Artefact]) -> None:
-    """Replaces the operator's own entries. Raises OSError."""
+    """Replace the operator's own entries. Raises OSError."""
     path = own_catalogue()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the data folder has secrets
     shape = Catalogue(artefacts=artefacts).model_dump(mode="json", exclude_defaults=True)
@@ -83,8 +86,8 @@ class WeightStore:
         try:
             artefact = self.catalogue.artefacts[name]
         except KeyError:
-            known = ", ".join(sorted(self.catalogue.artefacts))
-            raise WeightsMissing(f"no artefact {name!r} in the catalogue; it has {known}") from None
+            names = ", ".join(sorted(self.catalogue.artefacts))
+            raise WeightsMissing(f"no artefact {name!r} in the catalogue; it has {names}") from None
         if artefact.files:
             return artefact
         try:
@@ -103,7 +106,7 @@ class WeightStore:
         return self.root / "blobs" / file.identity
 
     def has(self, file: WeightFile) -> bool:
-        """Whether its bytes are there, by their number."""
+        """Whether the bytes of a file are in the cache, by their number."""
         blob = self.blob_path(file)
         return blob.is_file() and blob.stat().st_size == file.size_bytes
 
@@ -122,12 +125,12 @@ class WeightStore:
         return True
 
     def was_checked(self, file: WeightFile) -> bool:
-        """Whether its bytes are those of the last check, by size and time. Raises OSError."""
+        """Whether a file has the size and time of its last check. Raises OSError."""
         note = self.checked_path(file)
         return note.is_file() and note.read_bytes() == _state(self.blob_path(file))
 
     def note_checked(self, file: WeightFile) -> None:
-        """Keeps that the bytes of a file have been read and are right. Raises OSError."""
+        """Record that the bytes of a file have been read and are right. Raises OSError."""
         with suppress(OSError):  # a cache of another user is read again next time
             write_whole(self.checked_path(file), _state(self.blob_path(file)))
 
@@ -136,7 +139,7 @@ class WeightStore:
         return self.root / "checked" / file.identity
 
     def store_converted(self, path: Path, content: bytes) -> None:
-        """Writes a converted file, and its digest for `is_as_converted`. Raises OSError."""
+        """Write a converted file, and its digest for `is_as_converted`. Raises OSError."""
         write_whole(path, content)
         digest = hashlib.sha256(content).hexdigest()
         write_whole(_digest_path(path), _state(path) + b" " + digest.encode())
@@ -181,8 +184,7 @@ class WeightStore:
                 size_bytes = (folder / file_name).stat().st_size
             except OSError:
                 raise WeightsMissing(
-                    f"{file_name!r} of {name!r} is not in the cache; run `make weights`"
-                    f" or `antiphon models pull {name}`"
+                    f"{file_name!r} of {name!r} is not in the cache; {_PULL.format(name)}"
                 ) from None
             if size_bytes != file.size_bytes:
                 raise WeightsCorrupt(
@@ -201,8 +203,7 @@ class WeightStore:
         for path in paths.values():
             if not path.exists():
                 raise WeightsMissing(
-                    f"{path.name!r} of {name!r} was never built; run `make weights`"
-                    f" or `antiphon models pull {name}`"
+                    f"{path.name!r} of {name!r} was never built; {_PULL.format(name)}"
                 )
         return paths
 
@@ -215,23 +216,19 @@ class WeightStore:
         }
 
     def verify(self, name: str) -> Path:
-        """Like `folder`, and reads every byte, also of converted files.
+        """Read every byte of the artefact, also of converted files, and return its `folder`.
 
         Raises WeightsMissing or WeightsCorrupt.
         """
         folder = self.folder(name)
         for file_name, file in self.artefact(name).files.items():
             if wrong := mismatch(file, folder / file_name):
-                raise WeightsCorrupt(
-                    f"{file_name!r} of {name!r} has {wrong};"
-                    " run `python -m models.weights fetch --repair` or `make weights`"
-                )
+                raise WeightsCorrupt(f"{file_name!r} of {name!r} has {wrong}; {_REPAIR}")
             self.note_checked(file)
         for path in self.converted(name).values():
             if not self.is_as_converted(path):
                 raise WeightsCorrupt(
-                    f"{path.name!r}, converted from {name!r}, is not as it was written;"
-                    " run `python -m models.weights fetch --repair` or `make weights`"
+                    f"{path.name!r}, converted from {name!r}, is not as it was written; {_REPAIR}"
                 )
         return folder
 
@@ -252,31 +249,35 @@ def mismatch(file: WeightFile, path: Path) -> str | None:
     Raises OSError.
     """
     with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         size_bytes = stream.tell()
-        pinned, fits = file.sha256, (found, size_bytes) == (file.sha256, file.size_bytes)
-        if file.git_object is not None:
-            # The git hash of the file, or of its Git LFS pointer.
-            stand_in = (
+        if file.git_object is None:
+            expected = file.sha256
+            fits = (sha256, size_bytes) == (file.sha256, file.size_bytes)
+        else:
+            pointer = (
                 "version https://git-lfs.github.com/spec/v1\n"
-                f"oid sha256:{found}\nsize {size_bytes}\n"
+                f"oid sha256:{sha256}\nsize {size_bytes}\n"
             ).encode()
             stream.seek(0)
-            names = (_git_name(stream, size_bytes), _git_name(BytesIO(stand_in), len(stand_in)))
-            pinned, fits = f"the git object {file.git_object}", file.git_object in names
+            expected = f"the git object {file.git_object}"
+            fits = file.git_object in (
+                _git_hash(stream, size_bytes),
+                _git_hash(BytesIO(pointer), len(pointer)),  # of a file in Git LFS
+            )
     if fits:
         return None
-    return f"SHA-256 {found} and {size_bytes} bytes, expected {pinned} and {file.size_bytes}"
+    return f"SHA-256 {sha256} and {size_bytes} bytes, expected {expected} and {file.size_bytes}"
 
 
-def _git_name(content: BufferedReader | BytesIO, size_bytes: int) -> str:
+def _git_hash(content: BufferedReader | BytesIO, size_bytes: int) -> str:
     # A SHA-1; only its second-preimage resistance matters here.
     digest = hashlib.sha1(f"blob {size_bytes}\0".encode(), usedforsecurity=False)
     return hashlib.file_digest(content, lambda: digest).hexdigest()
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file atomically, since several replicas may start at once. Raises OSError."""
+    """Write a file atomically, since several replicas may start at once. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(content)
@@ -285,7 +286,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def delete_outdated(paths: Iterable[Path]) -> None:
-    """Deletes the files that exist. A replica that has one open can still read it."""
+    """Delete the files that exist. A replica that has one open can still read it."""
     for path in paths:
         try:
             path.unlink(missing_ok=True)

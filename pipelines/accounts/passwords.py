@@ -6,15 +6,15 @@ import time
 import unicodedata
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from configs.settings import BRAND
-from pipelines.errors import InvalidRequest
-from pipelines.fair_queuing import FairSlots
+from models.fairness.slots import FairSlots
+from pipelines.errors import InvalidRequest, Overloaded
 
 T = TypeVar("T")
 
@@ -41,7 +41,9 @@ class Passwords:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)
         # Of this thread: Linux has one for each. Relative, as no user may raise the own priority.
         self._thread = ThreadPoolExecutor(1, "passwords", os.nice, (NICENESS,))
-        self._slots = FairSlots(1, QUEUE_LENGTH, "too many sign-ups and logins at once")
+        self._slots = FairSlots(
+            1, QUEUE_LENGTH, partial(Overloaded, "too many sign-ups and logins at once")
+        )
         self._rested_at = 0.0  # of time.monotonic()
 
     async def hash(self, password: str, *, network: str = "") -> str:

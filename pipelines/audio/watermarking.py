@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from configs.settings import WatermarkOf
+from models.fairness.scheduling import DeadlineScheduler
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine
 from models.watermark.base import Watermark
 from pipelines.audio.decode.decoder import DecodedAudio
 from pipelines.errors import NotFound
-from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
 
 DETECTION_THRESHOLD = 0.5  # likelihood of a watermark; see benchmarks/tts/watermark.py

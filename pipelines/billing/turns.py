@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from weakref import WeakValueDictionary
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+from models.fairness.shares import UNBOUNDED
+from models.fairness.slots import FairSlots
 
 # Of a workspace in one gateway, or it would have all connections. Of many that wait for one row
 # PostgreSQL wakes more than can go on: 64 writers in 8 gateways did 190 to 240 charges a second,
@@ -16,18 +18,13 @@ class AccountTurns:
     """The turns of the workspaces of one process, each first come, first served."""
 
     def __init__(self) -> None:
-        self._turns: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()
+        self._slots = FairSlots(UNBOUNDED, most=AT_ONCE)
 
     @asynccontextmanager
     async def of(self, workspace_id: int) -> AsyncIterator[None]:
         """Around a transaction of the workspace's account."""
-        turns = self._turns.setdefault(workspace_id, asyncio.Semaphore(AT_ONCE))
-        is_mine = False
-        with suppress(TimeoutError):
-            async with asyncio.timeout(TURN_S):
-                is_mine = await turns.acquire()
-        try:
+        async with AsyncExitStack() as turn:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TURN_S):
+                    await turn.enter_async_context(self._slots.slot(workspace_id))
             yield
-        finally:
-            if is_mine:
-                turns.release()

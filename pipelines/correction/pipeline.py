@@ -11,6 +11,7 @@ from typing import TypeVar
 from configs.schema.correction import CorrectionConfig
 from models.base import ModelInfo
 from models.errors import EngineLost
+from models.fairness.slots import FairSlots
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from models.registry import once
 from pipelines.billing.billing import Billing, Charge
@@ -24,8 +25,7 @@ from pipelines.correction.protection import Protected, carried, within
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.rewriting import Rewriter, most_for
 from pipelines.correction.rules import CorrectionRules
-from pipelines.errors import InvalidRequest
-from pipelines.fair_queuing import FairSlots
+from pipelines.errors import InvalidRequest, Overloaded
 from pipelines.ports import ChatModel
 
 T = TypeVar("T")
@@ -62,7 +62,9 @@ class CorrectionPipeline:
         self._rules = once(self._rules)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="correction")
         # One more than the threads: a workspace alone uses all, and another waits for one piece.
-        self._slots = FairSlots(_THREADS + 1, _WAITING, "too many texts wait to be corrected")
+        self._slots = FairSlots(
+            _THREADS + 1, _WAITING, partial(Overloaded, "too many texts wait to be corrected")
+        )
 
     async def start(self, request: CorrectionRequest) -> CorrectedCompletion:
         """Waits for the first piece, so that early errors are raised here.

@@ -33,6 +33,8 @@ from pipelines.text.language_detection import detect_language, paragraph_languag
 _ROUNDS = 3  # a correction may reveal another mistake
 _LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w|://)")
 # A whole word, and no part of something like "u.s" or "im.net".
+_WORD_BEFORE = re.compile(r"([^\W\d_]+) $")
+_WORD_AFTER = re.compile(r" ([^\W\d_]+)")
 _TOKEN = re.compile(r"(?<![A-Za-z0-9'’./@_-])[A-Za-z0-9]++(?!['’]|[./@_-][^\W_])")
 _NO_LETTERS = re.compile(r"[^A-Za-z]*")
 _SAMPLE = 2000  # characters by which the language is detected
@@ -43,6 +45,9 @@ _LONG = 6  # letters; such a long word resembles no other by chance
 _SURELY_ENGLISH = 0.8  # share of the words
 _MOSTLY_ENGLISH = 0.65
 _PERHAPS_ENGLISH = 0.5  # as with many names or misspellings
+# Both words are often meant, or no comma follows.
+_ACCEPTED = frozenset(("had had", "that that", "notwithstanding", "thus"))
+_PARTICLES = frozenset("al da das de del della der di dos du el la las le los van von".split())
 _ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 
 
@@ -225,8 +230,10 @@ class CorrectionRules:
         if old.lower() == new.lower() and old != "i":
             # "london", but neither "cpu" nor "u".
             return len(old) == 1 or not old.islower() or new != old.capitalize()
-        if old.lower() in ("a", "an"):
-            return re.match(r"\W*[A-Z]{2}", following) is not None  # read letter by letter
+        if old.lower() in ("a", "an"):  # read letter by letter, or a part of "A&M"
+            return re.match(r"&|\W*[A-Z]{2}", following) is not None
+        if old.lower() in _ACCEPTED or _is_in_name(text, finding):
+            return True
         if old.isspace():
             return re.match(r"\.\w", following) is not None  # " .bashrc"
         return old.lower() == "it's" and re.match(r" [A-Z]", following) is not None
@@ -236,11 +243,18 @@ class CorrectionRules:
         index = words.index(finding.start, finding.end)
         if index is None or not word.isalpha() or not word.isascii():
             return None
-        if word.isupper() or _is_joined(text, finding):
+        if word.isupper() or any(
+            is_left(text, finding) for is_left in (_is_joined, _is_foreign, _is_in_name)
+        ):
             return None
         if word.lower() in self._words.respellings or word.lower() in self._words.abbreviations:
             return None
         capital = word[0].isupper()
+        following = text[finding.end : finding.end + 2]
+        if following.startswith("-") or (
+            capital and following[:1] == " " and following[1:].isupper()
+        ):
+            return None  # "proble-" was broken off, and "Auguste Rodin" is a name
         initial = capital and begins_sentence(text, finding.start)
         offered = finding.replacements
         if capital and initial:
@@ -258,6 +272,23 @@ class CorrectionRules:
         if put is None or (capital and not initial and put not in self._words.proper):
             return None
         return like(word, put)
+
+
+def _is_foreign(text: str, finding: Finding) -> bool:
+    """Whether the word is beside one with foreign letters, as in "Comédie humaine"."""
+    before = _WORD_BEFORE.search(text, 0, finding.start)
+    after = _WORD_AFTER.match(text, finding.end)
+    return any(match is not None and not match[1].isascii() for match in (before, after))
+
+
+def _is_in_name(text: str, finding: Finding) -> bool:
+    """Whether it is a part of a name: "El Mundo" or the "del" of "Punta del Este"."""
+    old = text[finding.start : finding.end]
+    words = old.split()
+    if len(words) > 1 and all(word[0].isupper() for word in words):
+        return True
+    after = _WORD_AFTER.match(text, finding.end)
+    return old in _PARTICLES and after is not None and after[1][0].isupper()
 
 
 def _is_joined(text: str, finding: Finding) -> bool:

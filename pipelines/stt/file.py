@@ -18,6 +18,8 @@ from scipy.signal import butter, sosfilt, sosfilt_zi
 from configs.environment import MODEL_NICENESS, cores
 from configs.schema.transcription import DecodingProfile, ProfileName
 from models.audio import Pcm
+from models.fairness.scheduling import DeadlineScheduler
+from models.fairness.shares import Owner
 from models.speaker.base import EMBEDDING_SIZE, SpeakerEncoder
 from models.stt.base import (
     FILE,
@@ -35,9 +37,7 @@ from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
 from pipelines.audio.levels import QUIET_WARNING, levelled
 from pipelines.audio.segments import Spans, SpeechSegment, find_speech_segments, spans_of
 from pipelines.errors import InvalidAudio, InvalidRequest
-from pipelines.fair_queuing import Owner
 from pipelines.ports import STTModel
-from pipelines.scheduling import DeadlineScheduler
 from pipelines.stt.diarization import (
     SpeakerLabels,
     SpeakerUtterance,

@@ -1,4 +1,4 @@
-"""Pacing of synthesis: playback clocks, fair scheduling of streams, and the prefetch window."""
+"""Pacing of synthesis: playback clocks, streams by their lead, and the prefetch window."""
 
 import asyncio
 import math
@@ -52,7 +52,7 @@ class PlaybackClock:
     A delay of a client that reads its chunks late does not count as an underrun.
     """
 
-    _scheduler: "FairScheduler"
+    _scheduler: "StreamScheduler"
     _: KW_ONLY
     is_played: bool = True  # else the speech is for a file: it has no lead, and never starves
     asked_at: float | None = None  # the time by `clock` at which the text arrived
@@ -140,7 +140,7 @@ class PlaybackClock:
         return not self.has_ample_lead and not self.is_stalled
 
 
-class FairScheduler:
+class StreamScheduler:
     """The streams of one model.
 
     A stream with an ample lead waits while another has none; if all have one, they use the engine

@@ -13,6 +13,7 @@ from configs.environment import cores
 from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk
 from models.errors import EngineLost, UnknownVoice
+from models.fairness.scheduling import DeadlineScheduler
 from models.scripts import letters_outside
 from models.tts.base import PackRef, SynthesisRequest
 from models.watermark.base import Watermark
@@ -25,7 +26,6 @@ from pipelines.errors import (
     VoiceNotFound,
 )
 from pipelines.ports import TTSModel
-from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
 from pipelines.text.chunking import FirstChunkPolicy, TextChunk
 from pipelines.text.lexicon import Lexicon
@@ -33,10 +33,10 @@ from pipelines.text.markup import Token
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
 from pipelines.tts.dictionaries import Dictionaries
 from pipelines.tts.pacing import (
-    FairScheduler,
     InFlightChunk,
     PlaybackClock,
     PrefetchWindow,
+    StreamScheduler,
 )
 from pipelines.tts.reading import (
     PassageReader,
@@ -115,7 +115,7 @@ class SpeechPipeline:
         # tenant's block waits for one block of another tenant, and not for all that are waiting.
         self._threads = DeadlineScheduler(cores(), "speech")
         self.directory = VoiceDirectory(self._models, self._voices, self._custom)
-        self._schedulers: defaultdict[str, FairScheduler] = defaultdict(FairScheduler)
+        self._schedulers: defaultdict[str, StreamScheduler] = defaultdict(StreamScheduler)
 
     async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> SpeechPlan:
         """Chooses the voice and reads the text up to its first chunk, however long it is.

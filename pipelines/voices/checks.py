@@ -13,12 +13,12 @@ import numpy as np
 
 from configs.schema.voices import SampleRules
 from models.audio import Pcm
+from models.fairness.shares import Owner
 from models.speaker.base import Embeddings, SpeakerEncoder, mean_embedding
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine
 from pipelines.audio.decode.decoder import AudioDecoder, head_of, sniff
 from pipelines.audio.measures import clipped_share, level_dbfs, pitch_hz, snr_db, speech_only
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, InvalidRequest, PipelineError
-from pipelines.fair_queuing import Owner
 
 MEDIA_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav", "flac": "audio/flac"}
 LENGTH_SLACK_S = 0.05  # padding or trimming by encoders

@@ -9,14 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import itemgetter
 from uuid import UUID
 
 from db import deliveries
 from db.database import Database, utc_now
 from db.deliveries import AttemptResult, Claimed
 from db.errors import DatabaseError
+from db.jobs.interleaving import interleave
 from db.webhooks import Webhook, body_about
-from pipelines.fair_queuing import FairShares
+from models.fairness.shares import Share
+from models.fairness.turns import TurnOrder
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.tasks import retry, wait_within
 from pipelines.webhooks.registration import secret_about
@@ -30,7 +33,8 @@ POLL_S = 0.5
 AT_ONCE = 256  # attempts; each waits for a receiver more than it computes
 AT_ONCE_FOR_ONE = 4  # webhook: one that is slow does not delay another
 AT_ONCE_FOR_WORKSPACE = 16  # and many slow ones of one workspace do not delay those of others
-SHARE = 8  # a workspace takes at most this part of the free places
+_OF_WEBHOOK = Share(ceiling=AT_ONCE_FOR_ONE)
+_OF_WORKSPACE = Share(ceiling=AT_ONCE_FOR_WORKSPACE, spares=8)
 SLOW_S = 4.0  # an attempt that takes longer, whatever its outcome, puts its workspace
 SLOW_FOR = timedelta(minutes=10)  # for this time among those
 AT_ONCE_SLOW = 64  # that share these places
@@ -45,8 +49,6 @@ WAITS_S = (0.0, 5.0, *(60.0 * minutes for minutes in _MINUTES))
 JITTER = 0.2  # of a wait, so that deliveries that failed together are not retried together
 LONGEST_RETRY_AFTER_S = 3600.0
 GIVE_UP_AFTER = timedelta(days=5)
-
-Due = tuple[UUID, UUID, int]  # a delivery, its webhook and workspace
 
 
 @dataclass(eq=False, repr=False)
@@ -72,7 +74,7 @@ class WebhookDispatcher:
     _next_backlog: float = 0.0
 
     def __post_init__(self) -> None:
-        self._shares = FairShares(clock=time.monotonic)  # of workspaces
+        self._order = TurnOrder(clock=time.monotonic)  # of workspaces
 
     async def run(self) -> None:
         """Delivers for ever; an outage of the database only delays deliveries."""
@@ -103,8 +105,14 @@ class WebhookDispatcher:
             return 0
         due = await self._database.read(deliveries.due, now)
         chosen: list[UUID] = []
-        for delivery_id, hook, workspace in self._in_turn(due, places.workspaces):
-            if places.hooks[hook] < AT_ONCE_FOR_ONE and places.free_for(workspace):
+        in_turn = interleave(
+            due,
+            owner=itemgetter(2),
+            rank=lambda delivery: self._order.used_s(delivery[2]),
+            held=places.workspaces,
+        )
+        for delivery_id, hook, workspace in in_turn:
+            if places.free_for(hook, workspace):
                 places.take(hook, workspace)
                 chosen.append(delivery_id)
         if not chosen:
@@ -115,22 +123,9 @@ class WebhookDispatcher:
         for delivery in claimed:
             task = asyncio.create_task(self._deliver(delivery))
             self._running[task] = delivery
-            self._shares.take(delivery.webhook.workspace_id)
+            self._order.take(delivery.webhook.workspace_id)
             task.add_done_callback(self._ended)
         return len(claimed)
-
-    def _in_turn(self, due: Iterable[Due], running: Counter[int]) -> list[Due]:
-        """Workspaces in turn as by `FairShares`, of each the longest due first.
-
-        One that has no place and used few comes before the backlog of hundreds of others.
-        """
-        places = Counter(running)
-        turns: list[tuple[int, float, int, Due]] = []
-        for one in due:
-            *_, workspace = one
-            turns.append((places[workspace], self._shares.used_s(workspace), len(turns), one))
-            places[workspace] += 1
-        return [one for *_, one in sorted(turns)]
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._running[task]
@@ -149,7 +144,7 @@ class WebhookDispatcher:
             if not attempt.is_gone:
                 number = claimed.delivery.attempt + 1
                 wait_s = next_wait_s(number, attempt.retry_after_s, self.time_scale)
-        self._shares.leave(claimed.webhook.workspace_id, STORING_S + attempt.milliseconds / 1000)
+        self._order.leave(claimed.webhook.workspace_id, STORING_S + attempt.milliseconds / 1000)
         if attempt.milliseconds >= SLOW_S * 1000:
             self._note_slow(claimed.webhook.workspace_id)
         self._count(claimed, attempt)
@@ -241,9 +236,7 @@ class WebhookDispatcher:
 class _Places:
     """The places of running attempts, and which workspaces may take another.
 
-    Each leaves a multiple of what it has free, as the dynamic thresholds for shared buffers of
-    Choudhury and Hahne (1998): n of them with hanging receivers leave 1 / (1 + n / SHARE) of the
-    places. Hanging receivers of hundreds of workspaces only fill the places of slow ones.
+    Hanging receivers of hundreds of workspaces only fill the places of slow ones.
     """
 
     def __init__(self, running: Iterable[Webhook], slow: Container[int]) -> None:
@@ -259,10 +252,11 @@ class _Places:
         self.free -= 1
         self._free_slow -= workspace in self._slow
 
-    def free_for(self, workspace: int) -> bool:
+    def free_for(self, hook: UUID, workspace: int) -> bool:
         free = min(self.free, self._free_slow) if workspace in self._slow else self.free
-        share = min(AT_ONCE_FOR_WORKSPACE, max(1, free // SHARE))
-        return free > 0 and self.workspaces[workspace] < share
+        if not _OF_WEBHOOK.allows(self.hooks[hook], free):
+            return False
+        return _OF_WORKSPACE.allows(self.workspaces[workspace], free)
 
 
 def next_wait_s(number: int, retry_after_s: float | None, scale: float = 1.0) -> float | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deployments.autoscaling import WAIT_S, by_load
+from deployments.autoscaling import WAIT_S, RestWhenIdle, by_load
 from models.stt.base import FILE
 from tests.deployments.replicas.test_priority_batcher import Engine
 
@@ -38,6 +38,23 @@ def test_replicas_follow_the_sum_of_their_loads(
 def test_without_reports_the_number_of_replicas_stays(metrics: Any) -> None:
     context: Any = SimpleNamespace(target_num_replicas=3, aggregated_metrics=metrics)
     assert by_load(context) == (3, {})
+
+
+def test_a_model_rests_sooner_after_its_start_than_after_use() -> None:
+    policy = RestWhenIdle(after_use_s=840)
+
+    def wanted(now: float, load: float) -> float:
+        context: Any = SimpleNamespace(
+            target_num_replicas=1, aggregated_metrics={"load": {0: load}}, current_time=now
+        )
+        return policy(context)[0]
+
+    assert wanted(0, 0.0) == 0  # not used since it was loaded
+    assert 0 < wanted(10, 0.01) <= 1
+    assert 0 < wanted(849, 0.0) <= 1
+    assert wanted(850, 0.0) == 0
+    assert 1 < wanted(900, 2.0) <= 2
+    assert 0 < wanted(1739, 0.0) <= 1
 
 
 async def test_the_load_counts_busy_slots_and_seconds_of_waiting_work() -> None:

@@ -10,12 +10,13 @@ import yaml
 
 from configs.settings import PROJECT_DIR
 
-RULES = ("starred_tuples", "openers", "variable_names", "summaries")
+RULES = ("starred_tuples", "openers", "variable_names", "summaries", "request_state")
 BREACHES = {
     "starred_tuples": "def pay(ledger):\n    work = (1, 2)\n    ledger.capture(*work)\n",
     "openers": 'def cost():\n    """Of one request."""\n',
     "variable_names": "for one in []:\n    print(one)\n",
     "summaries": 'route("/voices", summary="The voices")\n',
+    "request_state": 'def plan(scope):\n    return scope["state"]["plan"]\n',
 }
 ALLOWED = {
     "a list of variable length": "def pay(count):\n    kinds = ['part']\n    count(*kinds)\n",
@@ -26,6 +27,7 @@ ALLOWED = {
     "a verb with a comma": 'route("/chat", summary="Chat, in the form of OpenAI")\n',
     "the title of the whole": 'FastAPI(summary="Text to speech")\n',
     "a field of a class": "class Charge:\n    made: int = 0\n",
+    "the state of an application": "def plans(request):\n    return request.app.state.plans\n",
 }
 
 
@@ -49,6 +51,7 @@ class Repository:
         return (self._folder / "tools/house.yaml").read_text()
 
     def write(self, path: str, content: str) -> None:
+        (self._folder / path).parent.mkdir(exist_ok=True)
         (self._folder / path).write_text(content)
 
     def check(self, *options: str) -> list[str]:
@@ -100,6 +103,27 @@ def test_shrinking_adds_no_file_and_drops_those_that_are_gone(repository: Reposi
 @pytest.mark.parametrize("content", ALLOWED.values(), ids=ALLOWED)
 def test_what_only_looks_like_a_breach_is_allowed(repository: Repository, content: str) -> None:
     repository.write("api/voices.py", content)
+    assert repository.check() == []
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "request.state.plan",
+        "setattr(request.state, 'plan', 1)",
+        "scope.get('state', {})",
+        "scope.setdefault('state', {})",
+        "connection['state']",
+    ],
+)
+def test_only_the_module_of_the_context_uses_the_state_of_a_request(
+    repository: Repository, use: str
+) -> None:
+    repository.write("api/voices.py", use)
+    assert len(repository.check()) == 1
+
+    repository.write("api/voices.py", "")
+    repository.write("api/http/context.py", use)
     assert repository.check() == []
 
 

@@ -11,6 +11,7 @@ from api.sockets.kernel import close_codes
 from api.sockets.kernel.session import SocketSession
 from configs.schema.platform import PlansConfig, SocketLimits
 from db.errors import DatabaseError
+from models.fairness.shares import Share
 from pipelines.accounts.authentication import Authenticator, Principal
 from pipelines.errors import Unauthorized
 from pipelines.limits.limits import Lease, SharedLimits
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE = 16  # credentials that are looked up concurrently
 CLOSING_S = 2.0  # for the last error event and the close frame
+_SHARE = Share(spares=1)  # of the sessions of this process, for a workspace
 
 
 @dataclass(eq=False, repr=False)
@@ -47,7 +49,8 @@ class SocketRegistry:
         for the next one. Raises ApiError(concurrency_limit), or ApiError(overloaded).
         """
         key = f"sockets:{principal.workspace_id}"
-        if self.shared.held_under(key) >= self.at_most - self.shared.held:
+        free = self.at_most - self.shared.held
+        if not _SHARE.allows(self.shared.held_under(key), free):
             metrics.overload_refusals.labels("socket").inc()
             raise ApiError("overloaded", "too many sessions are open; try again in a moment")
         limit = self.plans.limits_of(principal.plan).concurrent_websockets

@@ -14,10 +14,10 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from api.http.addresses import client_address
+from api.http.context import context_of
 from api.http.errors import ApiError, error_response, to_api_error
 from api.http.middleware import access_log
 from api.http.routing import BEARER, credential_of, require_scopes, services_of
-from api.http.turns import turn_of
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import Conversation, Service, json_text, now_s
@@ -104,7 +104,7 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
     started = time.perf_counter()
     services = services_of(websocket)
     sockets, platform = services.infrastructure.sockets, services.platform
-    turn = turn_of(websocket)
+    turn = context_of(websocket).turn
     first: str | None = None
     try:
         async with asyncio.timeout(sockets.limits.handshake_s):
@@ -199,7 +199,7 @@ async def _first_message(websocket: WebSocket, route: SocketRoute) -> str:
 async def _refuse(websocket: WebSocket, error: ApiError) -> None:
     """A real HTTP answer in place of the upgrade; to a socket that was accepted without a key a
     message with its body, and close code 1008."""
-    turn_of(websocket).leave(is_end=True)
+    context_of(websocket).turn.leave(is_end=True)
     await services_of(websocket).infrastructure.admission.turns.delay_refusal()
     metrics.socket_refusals.labels(error.code).inc()
     failure = error.code if error.status >= 500 else ""

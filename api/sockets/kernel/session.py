@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from api.http.departures import LOST
+from api.http.context import context_of
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, Conversation, SessionEnded
 from api.sockets.kernel.queue import BoundedQueue
@@ -197,8 +197,8 @@ class SocketSession:
             asyncio.create_task(self._send_all(), name="send"),
             asyncio.create_task(self._converse(first), name="receive"),
         ]
-        if (lost := self._websocket.scope["state"].get(LOST)) is not None:
-            loops.append(asyncio.create_task(self._leave_when(lost), name="leave"))
+        if (client_left := context_of(self._websocket).client_left) is not None:
+            loops.append(asyncio.create_task(self._abandon_after(client_left), name="leave"))
         for task in loops:
             task.add_done_callback(self._loop_done)
         try:
@@ -213,9 +213,9 @@ class SocketSession:
             except Exception:  # a conversation that cannot close frees its socket
                 logger.exception("conversation_not_closed")
 
-    async def _leave_when(self, lost: asyncio.Event) -> None:
+    async def _abandon_after(self, client_left: asyncio.Event) -> None:
         """A client that has left is not heard of while a message before that is handled."""
-        await lost.wait()
+        await client_left.wait()
         await asyncio.sleep(0)  # a close frame that was read has its own code
         self.abandon()
 

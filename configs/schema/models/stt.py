@@ -33,7 +33,9 @@ class WhisperConfig(WhisperGuards):
     # Measured on two cores: one thread decodes a sentence as fast as two, so the second core is
     # used better by another worker.
     threads: int = Field(default=1, ge=1, le=64)  # of one call
-    workers: int = Field(default=2, ge=1, le=16)  # calls in parallel
+    # Calls in parallel: each worker is a process with its own copy of the weights, which starts
+    # when it is first needed.
+    workers: int = Field(default=2, ge=1, le=16)
     padding_s: float = Field(default=2.0, ge=0.2, le=10.0)  # silence encoded after the speech
     min_window_s: float = Field(default=6.0, ge=1.0, le=30.0)  # single words need more silence
 

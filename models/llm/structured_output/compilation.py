@@ -5,38 +5,39 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
 from models.errors import EngineOverloaded
+from models.fairness.shares import Share
+from models.fairness.slots import FairSlots
 from models.llm.structured_output.ast import WorkBudget
 
 MAX_WAITING = 64  # with the one that is compiled
 MAX_OF_OWNER = 8  # of them, so that no tenant fills the queue
+_SHARE = Share(ceiling=MAX_OF_OWNER)
 
 T = TypeVar("T")
 
 
 class GrammarCompiler:
-    """The thread and its queue, in which each owner has one place: a tenant's schemas delay those
-    of another by one. A single thread, since under the GIL a second one would delay the streams."""
+    """The thread and its queue, in which owners take turns: a tenant's schemas delay those of
+    another by one. A single thread, since under the GIL a second one would delay the streams."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
         self._owners: list[str] = []  # of the requests that wait
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._slots = FairSlots(1)
 
     async def run(self, owner: str, compile_: Callable[[WorkBudget], T]) -> T:
         """What `compile_` returns, in the thread; cancelling the caller cancels the work.
 
         Raises what it raises, or EngineOverloaded when the queue is full, or that of the owner.
         """
-        if len(self._owners) >= MAX_WAITING or self._owners.count(owner) >= MAX_OF_OWNER:
+        if not _SHARE.allows(self._owners.count(owner), MAX_WAITING - len(self._owners)):
             raise EngineOverloaded("too many schemas and tools wait to be compiled")
         budget = WorkBudget(rests=True)
         self._owners.append(owner)
-        turn = self._turns.setdefault(owner, asyncio.Lock())
         try:
-            async with turn:
+            async with self._slots.slot(owner):
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(self._thread, compile_, budget)
         finally:

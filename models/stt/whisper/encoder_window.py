@@ -13,13 +13,13 @@ import logging
 from io import BytesIO
 from pathlib import Path
 
-import ctranslate2
 import numpy as np
 from faster_whisper.feature_extractor import FeatureExtractor
 from numpy.typing import NDArray
 
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
+from models.stt.whisper.processes import WhisperProcesses
 from models.weights.store import write_whole
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class EncoderWindow:
     """Encodes only the speech, and fills the window with cached states of silence."""
 
     def __init__(
-        self, model: ctranslate2.models.Whisper, padding_s: float, min_s: float, memory: Path
+        self, model: WhisperProcesses, padding_s: float, min_s: float, memory: Path
     ) -> None:
         """At least `padding_s` of silence after the speech, and `min_s` with it.
 
@@ -62,8 +62,7 @@ class EncoderWindow:
         features = self._extract(pcm, padding=max(padding, 2 * self._extract.hop_length))
         frames = min(features.shape[1] & ~1, WINDOW_FRAMES)  # [mels, frames], an even number
         batch = np.ascontiguousarray(features[None, :, :frames], dtype=np.float32)
-        encoded = self._model.encode(ctranslate2.StorageView.from_array(batch), to_cpu=True)
-        states: States = np.array(encoded, dtype=np.float32)[0]
+        states: States = self._model.encode(batch)[0]
         return states
 
     def fill(self, states: States, length: int = WINDOW_STATES) -> States:

@@ -7,14 +7,17 @@ The model is that of Radford et al., "Robust Speech Recognition via Large-Scale 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-import ctranslate2
 import numpy as np
 from faster_whisper import WhisperModel
 from faster_whisper.tokenizer import Tokenizer
 from faster_whisper.transcribe import get_suppressed_tokens
+from tokenizers import Tokenizer as Vocabulary
 
 from configs.schema.models.stt import WhisperConfig, WhisperGuards
 from models.stt import coverage
@@ -36,7 +39,13 @@ from models.stt.coverage import words_of
 from models.stt.tokens import compression_ratio
 from models.stt.whisper import key_terms, languages, prompts
 from models.stt.whisper.alignment import MEL_FRAMES_PER_S, words_from
-from models.stt.whisper.encoder_window import WINDOW_STATES, EncoderWindow, States
+from models.stt.whisper.calls import CallAbandoned
+from models.stt.whisper.encoder_window import (
+    STATES_PER_S,
+    WINDOW_STATES,
+    EncoderWindow,
+    States,
+)
 from models.stt.whisper.hallucination import (
     IMPROBABLE_LOGPROB,
     Decoding,
@@ -45,6 +54,7 @@ from models.stt.whisper.hallucination import (
 )
 from models.stt.whisper.job import CALL_TOKENS, SPARE_TOKENS, DecodingJob, with_budget
 from models.stt.whisper.native_script import ScriptTokens, foreign_letters, writer_of
+from models.stt.whisper.processes import WhisperProcesses
 from models.weights.store import WeightStore
 
 LOOP_TOKENS = 4  # in a row that come once in a text after which a loop is left
@@ -55,14 +65,17 @@ class WhisperEngine(STTEngine):
     """Whisper: all 99 languages of its vocabulary, or English for an English model."""
 
     def __init__(self, config: WhisperConfig, weights: WeightStore) -> None:
-        whisper = WhisperModel(
-            str(weights.folder(config.artefact)),
-            device=config.device,
-            compute_type=config.compute_type,
-            cpu_threads=config.threads,
-            num_workers=config.workers,
-            local_files_only=True,
+        folder = weights.folder(config.artefact)
+        processes = WhisperProcesses(
+            {
+                "model_path": str(folder),
+                "device": config.device,
+                "compute_type": config.compute_type,
+                "intra_threads": config.threads,
+            },
+            count=config.workers,
         )
+        whisper = WhisperVocabulary(folder, processes)
         window = EncoderWindow(
             whisper.model,
             config.padding_s,
@@ -76,17 +89,16 @@ class WhisperEngine(STTEngine):
     def _begin(
         self,
         config: WhisperGuards,
-        whisper: WhisperModel,
+        whisper: "WhisperVocabulary",
         window: EncoderWindow,
         *,
         max_concurrency: int,
         device: str,
     ) -> None:
-        """`whisper.model` is CTranslate2's, or has the same methods."""
         self._config = config
         self._guards = HallucinationGuards(config.compression_ratio_threshold, config.retry_logprob)
         self._whisper = whisper
-        self._model: ctranslate2.models.Whisper = whisper.model
+        self._model: Any = whisper.model
         self._window = window
         self.capabilities = STTCapabilities(
             languages=tuple(
@@ -187,9 +199,13 @@ class WhisperEngine(STTEngine):
         for group in groups.values():
             for start in range(0, len(group), self._config.batch_size):
                 batch = group[start : start + self._config.batch_size]
-                decodings = self._decode([job for _, job in batch])
+                try:
+                    decodings = self._decode([job for _, job in batch])
+                except CallAbandoned:
+                    continue
                 for (index, job), decoding in zip(batch, decodings, strict=True):
-                    transcripts[index] = self._finish(job, decoding)
+                    with suppress(CallAbandoned):
+                        transcripts[index] = self._finish(job, decoding)
         return transcripts
 
     def _encode(self, requests: Sequence[TranscriptionRequest]) -> list[States]:
@@ -201,14 +217,14 @@ class WhisperEngine(STTEngine):
             for one in requests
         ]
 
-    def _stack(self, jobs: Sequence[DecodingJob]) -> ctranslate2.StorageView:
+    def _stack(self, jobs: Sequence[DecodingJob]) -> Any:
         """The input of the decoder, [jobs, n, width]: speech, then silence."""
         length = min(WINDOW_STATES, max(len(job.states) + job.silence for job in jobs))
         return self._view([self._window.fill(job.states, length) for job in jobs])
 
-    def _view(self, states: Sequence[States]) -> ctranslate2.StorageView:
+    def _view(self, states: Sequence[States]) -> Any:
         """The states in the type that `self._model` takes, [n, m, width]."""
-        return ctranslate2.StorageView.from_array(np.stack(states))
+        return np.stack(states)
 
     def _choose_language(self, job: DecodingJob) -> None:
         """Sets the language of a job, from its states without the cached silence if possible."""
@@ -419,6 +435,7 @@ class WhisperEngine(STTEngine):
         results = self._model.generate(
             self._stack(jobs),
             begun,
+            is_wanted=lambda: any(job.request.budget.is_wanted() for job in jobs),
             beam_size=1 if temperature else options.beam_size,
             # The text gets the smaller of a half of it, and what the prompt leaves of it.
             max_length=max(2 * longest, len(begun[0]) + longest),
@@ -472,3 +489,13 @@ class WhisperEngine(STTEngine):
                 language=language,
             )
         return self._tokenizers[key]
+
+
+class WhisperVocabulary(WhisperModel):  # type: ignore[misc]  # it has no types
+    """faster-whisper's tokenizer, languages and alignment, with another network."""
+
+    def __init__(self, folder: Path, network: Any) -> None:
+        """`network` has the methods of `WhisperProcesses`."""
+        self.hf_tokenizer = Vocabulary.from_file(str(folder / "tokenizer.json"))
+        self.tokens_per_second = STATES_PER_S
+        self.model = network

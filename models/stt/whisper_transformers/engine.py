@@ -4,29 +4,29 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import torch
-from faster_whisper import WhisperModel
 from tokenizers import Tokenizer
 
 from configs.schema.models.stt import TransformersWhisperConfig
 from models.audio import Pcm
 from models.stt.base import TranscriptionRequest
 from models.stt.whisper.encoder_window import WINDOW_STATES, EncoderWindow
-from models.stt.whisper.engine import WhisperEngine
+from models.stt.whisper.engine import WhisperEngine, WhisperVocabulary
 from models.stt.whisper_transformers.network import TorchWhisper
 from models.weights.store import WeightStore
 
 States: TypeAlias = Any  # torch.Tensor [1500, width] on the model's device
-
-STATES_PER_S = 50
 
 
 class TransformersWhisperEngine(WhisperEngine):
     """The same guards as with CTranslate2; the window is always 30 s, which is fast on a GPU."""
 
     def __init__(self, config: TransformersWhisperConfig, weights: WeightStore) -> None:
-        whisper = _Whisper(config, weights)
-        window = _WholeWindow(whisper.model)
-        self._begin(config, whisper, window, max_concurrency=1, device=whisper.model.device)
+        folder = weights.folder(config.artefact)
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        network = TorchWhisper(folder, tokenizer, config.device, config.dtype)
+        whisper = WhisperVocabulary(folder, network)
+        window = _WholeWindow(network)
+        self._begin(config, whisper, window, max_concurrency=1, device=network.device)
 
     def __del__(self) -> None:
         # A swapped model is freed with the last request that refers to it.
@@ -49,25 +49,15 @@ class TransformersWhisperEngine(WhisperEngine):
         return torch.stack(list(states))
 
 
-class _Whisper(WhisperModel):  # type: ignore[misc]  # it has no types
-    """faster-whisper's tokenizer and languages, with another network."""
-
-    def __init__(self, config: TransformersWhisperConfig, weights: WeightStore) -> None:
-        folder = weights.folder(config.artefact)
-        self.hf_tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self.tokens_per_second = STATES_PER_S
-        self.model = TorchWhisper(folder, self.hf_tokenizer, config.device, config.dtype)
-
-
 class _WholeWindow(EncoderWindow):
     """Always encodes 30 s, so there is nothing to fill."""
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
+    def __init__(self, network: TorchWhisper) -> None:
+        self._network = network
 
     def encode(self, pcm: Pcm, padding_s: float | None = None) -> States:
         """[1500, width]"""
-        return self._model.encode([pcm])[0]
+        return self._network.encode([pcm])[0]
 
     def fill(self, states: States, length: int = WINDOW_STATES) -> States:
         return states

@@ -4,8 +4,7 @@ So both have one engine, one set of guards and one implementation of word times.
 Whisper's input features; `CrossAttention` records the decoder's attention for word times.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +18,7 @@ from transformers import (
     GenerationConfig,
     GenerationMixin,
     LogitsProcessorList,
+    StoppingCriteriaList,
     WhisperForConditionalGeneration,
     WhisperTimeStampLogitsProcessor,
 )
@@ -29,6 +29,7 @@ from models.audio import Pcm
 from models.errors import EngineError, EngineLost
 from models.memory import give_back
 from models.stt.base import STT_SAMPLE_RATE
+from models.stt.whisper.calls import Aligned, CallAbandoned, Generated
 
 Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
 
@@ -165,21 +166,6 @@ SOT, NO_TIMESTAMPS, END = "<|startoftranscript|>", "<|notimestamps|>", "<|endoft
 NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")  # the names since large-v3, and before
 
 
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """One text, in the form of CTranslate2's result."""
-
-    sequences_ids: list[list[int]]  # without the prompt and the end
-    scores: list[float]  # mean log probability over the tokens without the end
-    no_speech_prob: float
-
-
-@dataclass(frozen=True, slots=True)
-class Aligned:
-    text_token_probs: list[float]
-    alignments: list[tuple[int, int]]  # (token, state of 20 ms)
-
-
 class TorchWhisper:
     """Weights on one device. Calls block and run one at a time."""
 
@@ -241,6 +227,7 @@ class TorchWhisper:
         states: Tensor,
         prompts: Sequence[Sequence[int]],
         *,
+        is_wanted: Callable[[], bool],
         beam_size: int,
         max_length: int,
         suppress_tokens: Sequence[int],
@@ -248,7 +235,10 @@ class TorchWhisper:
         **_always: object,
     ) -> list[Generated]:
         """Texts of [n, 1500, width] after prompts of one length; `max_length` includes prompts, and
-        a text has at most a half of it, as with CTranslate2."""
+        a text has at most a half of it, as with CTranslate2.
+
+        Raises CallAbandoned at the first token after `is_wanted` is false.
+        """
         network = self._loaded_network()
         given = len(prompts[0])
         longest = min(max_length // 2, max_length - given)
@@ -268,6 +258,12 @@ class TorchWhisper:
             decoder_start_token_id=prompts[0][0],  # else the library would prepend its own
             no_timestamps_token_id=self._first_time - 1,
         )
+
+        def stop_abandoned(tokens: Tensor, _scores: Tensor, **_arguments: object) -> Tensor:
+            if not is_wanted():
+                raise CallAbandoned
+            return torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
+
         rules = [] if plain else [WhisperTimeStampLogitsProcessor(settings, begin_index=given)]
         with torch.inference_mode():
             made = GenerationMixin.generate(  # Whisper's own splits audio and decodes it again
@@ -276,6 +272,7 @@ class TorchWhisper:
                 decoder_input_ids=torch.tensor(prompts, device=states.device),
                 generation_config=settings,
                 logits_processor=LogitsProcessorList(rules),
+                stopping_criteria=StoppingCriteriaList([stop_abandoned]),
             )[:, given:].tolist()
             texts = [row[: row.index(self._end)] if self._end in row else row for row in made]
             return self._scored(states, prompts, texts, forbidden, longest=longest)

@@ -13,7 +13,8 @@ from onnx import TensorProto
 
 from models.errors import WeightsCorrupt
 from models.speaker.base import EMBEDDING_SIZE
-from models.weights.convert.torch_file import Array, Graph, read_tensors, value
+from models.weights.convert.onnx_graph import Graph, value
+from models.weights.convert.torch_file import Array, read_tensors
 
 BANDS, UNITS = 80, 192
 CHANNELS = 320  # of the head's output, for each frame
@@ -21,7 +22,8 @@ BLOCKS = ((12, 1), (24, 2), (16, 2))  # layers, and the dilation of their convol
 
 
 def convert(published: Path) -> dict[str, bytes]:
-    """From `features` [1, n, 80] and `context` [m, m], m = (n + 1) // 2, to `embeddings` [1, 256].
+    """A graph of `features` [1, n, 80] and `context` [m, m], m = (n + 1) // 2, to `embeddings`
+    [1, 256].
 
     Element [j, i] of `context` is the weight of frame j in the context of frame i. Embeddings have
     length 1; the network's are of 192 numbers, the others are 0. Raises WeightsCorrupt.
@@ -37,19 +39,22 @@ def convert(published: Path) -> dict[str, bytes]:
 
 
 class _Graph(Graph):
-    """With layers that have the published weights."""
+    """A graph of layers with the published weights."""
 
     def __init__(self, tensors: dict[str, Array]) -> None:
         super().__init__()
         self._tensors = tensors
 
     def conv(self, of: str, name: str, **attributes: Any) -> str:
-        parts = [self._tensors[f"{name}.weight"], self._tensors.get(f"{name}.bias")]
-        return self.add("Conv", of, *(one for one in parts if one is not None), **attributes)
+        weights = [self._tensors[f"{name}.weight"]]
+        if (bias := self._tensors.get(f"{name}.bias")) is not None:
+            weights.append(bias)
+        return self.add("Conv", of, *weights, **attributes)
 
     def norm(self, of: str, name: str) -> str:
         """Batch normalisation, without a scale where none is published."""
-        mean, variance = (self._tensors[f"{name}.running_{one}"] for one in ("mean", "var"))
+        mean = self._tensors[f"{name}.running_mean"]
+        variance = self._tensors[f"{name}.running_var"]
         scale = self._tensors.get(f"{name}.weight", np.ones_like(mean))
         offset = self._tensors.get(f"{name}.bias", np.zeros_like(mean))
         return self.add("BatchNormalization", of, scale, offset, mean, variance)

@@ -27,7 +27,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.utils import Extractor
 
-from models.weights.convert.torch_file import Graph
+from models.weights.convert.onnx_graph import Graph
 
 Tensor = NDArray[np.float32]
 PLAN_OUTPUTS = ("durations", "features", "source")
@@ -124,8 +124,8 @@ class _Published:
         if name in self._tensors:
             return self._tensor(name)
         node = self._makers[name]
-        given = {one: self._constant(one) for one in node.input}
-        return np.asarray(next(iter(ReferenceEvaluator(node).run(None, given))))
+        inputs = {source: self._constant(source) for source in node.input}
+        return np.asarray(next(iter(ReferenceEvaluator(node).run(None, inputs))))
 
     def _dequantized(self, name: str, scale_name: str) -> Tensor:
         node = self._nodes[name]
@@ -273,17 +273,24 @@ class _VocoderPart(Graph):
         weight, bias = self.published.transposed(name)  # [in, out, width]
         width, pad = weight.shape[2], (weight.shape[2] - times) // 2
         before, after = (width - 1 - pad) // times, (times - 1 + pad) // times
-        made = np.zeros((times, weight.shape[1], weight.shape[0], before + after + 1), np.float32)
+        inputs, outputs, _ = weight.shape
+        taps = np.zeros((times, outputs, inputs, before + after + 1), np.float32)
         for step in range(times):
             for distance in range(-after, before + 1):
                 if 0 <= (tap := distance * times + step + pad) < width:
-                    made[step, :, :, before - distance] = weight[:, :, tap].T
+                    taps[step, :, :, before - distance] = weight[:, :, tap].T
         value = self.add("LeakyRelu", value, alpha=0.1)
-        weight, bias = made.reshape(-1, weight.shape[0], 1, made.shape[3]), np.tile(bias, times)
-        window = {"strides": [1, 1], "dilations": [1, 1], "pads": [0, before, 0, after]}
-        value = self.half("Conv", value, weight, bias, **window)
+        value = self.half(
+            "Conv",
+            value,
+            taps.reshape(-1, inputs, 1, taps.shape[3]),
+            np.tile(bias, times),
+            strides=[1, 1],
+            dilations=[1, 1],
+            pads=[0, before, 0, after],
+        )
         value = self.add("Transpose", value, perm=[0, 2, 3, 1])
-        value = self.add("Reshape", value, self.whole(1, 1, -1, made.shape[1]))
+        value = self.add("Reshape", value, self.whole(1, 1, -1, outputs))
         return self.add("Transpose", value, perm=[0, 3, 1, 2])
 
     def decoded(self, value: str, name: str, *, is_last: bool = False) -> str:

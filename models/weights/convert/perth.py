@@ -8,7 +8,8 @@ from pathlib import Path
 from onnx import ValueInfoProto
 
 from models.watermark.perth import BINS, LAYERS, SPEEDS
-from models.weights.convert.torch_file import Array, Graph, read_tensors, tensor_of, value
+from models.weights.convert.onnx_graph import Graph, value
+from models.weights.convert.torch_file import Array, read_tensors, tensor_of
 
 UNITS = 256
 SLOPE = 0.01
@@ -21,13 +22,14 @@ def convert(published: Path) -> dict[str, bytes]:
     [1, 2, frames]: the weight of the branch, and the watermark. Raises WeightsCorrupt.
     """
     tensors = read_tensors(published / "perth_net_250000.pth.tar", "model")
-    encoder, decoder = Graph(), Graph()
-    change = _stack(encoder, tensors, "encoder.layers", ("magnitudes", "change"), BINS)
-    heard = [
-        _stack(decoder, tensors, f"decoder.{speed}_layers", (speed, f"{speed}_heard"), 2)
+    encoder = Graph()
+    change = _stack(encoder, tensors, "encoder.layers", "magnitudes", "change", outputs=BINS)
+    decoder = Graph()
+    branches = [
+        _stack(decoder, tensors, f"decoder.{speed}_layers", speed, f"{speed}_heard", outputs=2)
         for speed in SPEEDS
     ]
-    sources, results = zip(*heard, strict=True)
+    sources, results = zip(*branches, strict=True)
     return {
         "encoder.onnx": encoder.file("watermark encoder", change[:1], change[1:]),
         "decoder.onnx": decoder.file("watermark decoder", sources, results),
@@ -35,19 +37,24 @@ def convert(published: Path) -> dict[str, bytes]:
 
 
 def _stack(
-    graph: Graph, tensors: dict[str, Array], prefix: str, ends: tuple[str, str], outputs: int
+    graph: Graph, tensors: dict[str, Array], prefix: str, source: str, result: str, *, outputs: int
 ) -> tuple[ValueInfoProto, ValueInfoProto]:
-    """Adds convolutions between two values of these names; describes both."""
-    source, result = ends
-    sound, last = source, len(LAYERS) - 1
+    """Add convolutions from the value `source` to the value `result`; describes both."""
+    sound = source
+    last = len(LAYERS) - 1
     for number, frames in enumerate(LAYERS):
-        shape = outputs if number == last else UNITS, UNITS if number else BINS, frames
-        name, sides = f"{prefix}.{number}.conv", [frames // 2, frames // 2]
-        weight = tensor_of(tensors, f"{name}.weight", shape)
-        bias = tensor_of(tensors, f"{name}.bias", shape[:1])
-        made = result if number == last else ""
-        window = {"kernel_shape": [frames], "pads": sides}
-        sound = graph.add("Conv", sound, weight, bias, result=made, **window)
+        name = f"{prefix}.{number}.conv"
+        units = outputs if number == last else UNITS
+        shape = units, UNITS if number else BINS, frames
+        sound = graph.add(
+            "Conv",
+            sound,
+            tensor_of(tensors, f"{name}.weight", shape),
+            tensor_of(tensors, f"{name}.bias", shape[:1]),
+            result=result if number == last else "",
+            kernel_shape=[frames],
+            pads=[frames // 2, frames // 2],
+        )
         if number < last:
             sound = graph.add("LeakyRelu", sound, alpha=SLOPE)
     length = f"{source}_frames"

@@ -11,7 +11,8 @@ from onnx import TensorProto
 
 from models.speaker.base import EMBEDDING_SIZE
 from models.speaker.mel import MEL_BANDS
-from models.weights.convert.torch_file import Array, Graph, read_tensors, tensor_of, value
+from models.weights.convert.onnx_graph import Graph, value
+from models.weights.convert.torch_file import Array, read_tensors, tensor_of
 
 LAYERS = 3
 UNITS = 256
@@ -24,30 +25,30 @@ def convert(published: Path) -> dict[str, bytes]:
     [k, 256]. Raises WeightsCorrupt.
     """
     tensors = read_tensors(published / "pretrained.pt", "model_state")
-    graph, zero, one = Graph(), np.array([0]), np.array([1])
+    graph = Graph()
     sound = graph.add("Transpose", "mels", perm=[1, 0, 2])
     for layer in range(LAYERS):
-        inputs = MEL_BANDS if layer == 0 else UNITS
-        weight = _gates(tensors, f"lstm.weight_ih_l{layer}", (inputs,))[None]
+        size = MEL_BANDS if layer == 0 else UNITS
+        weight = _gates(tensors, f"lstm.weight_ih_l{layer}", (size,))[None]
         recurrent = _gates(tensors, f"lstm.weight_hh_l{layer}", (UNITS,))[None]
         biases = [_gates(tensors, f"lstm.bias_{side}_l{layer}", ()) for side in ("ih", "hh")]
         bias = np.concatenate(biases)[None]
         states = graph.add("LSTM", sound, weight, recurrent, bias, "frames", hidden_size=UNITS)
         if layer == LAYERS - 1:
             graph.nodes[-1].output.append("last")  # states, of the valid frames
-        sound = graph.add("Squeeze", states, one)
+        sound = graph.add("Squeeze", states, np.array([1]))
     weight = tensor_of(tensors, "linear.weight", (EMBEDDING_SIZE, UNITS)).T.copy()
     bias = tensor_of(tensors, "linear.bias", (EMBEDDING_SIZE,))
-    linear = graph.add("Gemm", graph.add("Squeeze", "last", zero), weight, bias)
+    linear = graph.add("Gemm", graph.add("Squeeze", "last", np.array([0])), weight, bias)
     positive = graph.add("Relu", linear)
     graph.add("LpNormalization", positive, result="embeddings", axis=1, p=2)
-    mels, frames = value("mels", ["k", "n", MEL_BANDS]), value("frames", ["k"], TensorProto.INT32)
+    inputs = [value("mels", ["k", "n", MEL_BANDS]), value("frames", ["k"], TensorProto.INT32)]
     outputs = [value("embeddings", ["k", EMBEDDING_SIZE])]
-    return {"encoder.onnx": graph.file("speaker encoder", [mels, frames], outputs)}
+    return {"encoder.onnx": graph.file("speaker encoder", inputs, outputs)}
 
 
 def _gates(tensors: dict[str, Array], name: str, inputs: tuple[int, ...]) -> Array:
-    """Reorders gates: torch has input, forget, cell, output; ONNX input, output, forget, cell."""
+    """Reorder gates: torch has input, forget, cell, output; ONNX input, output, forget, cell."""
     tensor = tensor_of(tensors, name, (4 * UNITS, *inputs))
     gate_in, gate_forget, gate_cell, gate_out = np.split(tensor, 4)
     return np.concatenate([gate_in, gate_out, gate_forget, gate_cell])

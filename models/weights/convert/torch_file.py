@@ -1,5 +1,4 @@
-"""Reads the tensors of a file of `torch.save`, without torch and without running its code, and
-serialises ONNX graphs that contain them.
+"""Reads the tensors of a file of `torch.save`, without torch and without running its code.
 
 Such a file is a pickle, which may call any function by name. This reader allows the few names that
 tensors need, and refuses all others. It reads the zip archives of current torch, and the format
@@ -10,25 +9,20 @@ import math
 import pickle
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
 
 from models.errors import WeightsCorrupt
-
-OPSET, IR_VERSION = 17, 8
 
 MAGIC = 0x1950A86A20F9469CFC6C
 PROTOCOL = 1001
 MAX_NUMBERS = 2**28  # elements of one storage
 
 Array = NDArray[Any]
-Values = Sequence[onnx.ValueInfoProto]
 
 
 def read_tensors(path: Path, section: str | None = None) -> dict[str, Array]:
@@ -154,46 +148,3 @@ def tensor_of(tensors: Mapping[str, Array], name: str, shape: tuple[int, ...]) -
     if tensor is None or tensor.shape != shape or tensor.dtype != np.float32:
         raise WeightsCorrupt(f"the published file has no {name!r} of shape {shape}")
     return tensor
-
-
-def value(
-    name: str, shape: Sequence[int | str], element: int = TensorProto.FLOAT
-) -> onnx.ValueInfoProto:
-    """An input or output; names in the shape are variable sizes."""
-    return helper.make_tensor_value_info(name, element, shape)
-
-
-class Graph:
-    """A graph that is being built."""
-
-    opset, ir_version = OPSET, IR_VERSION
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: dict[str, Array] = {}
-
-    def add(self, kind: str, *inputs: str | Array, result: str = "", **attributes: Any) -> str:
-        """The name of the result of a node. Arrays become constants."""
-        names = [one if isinstance(one, str) else self.constant(one) for one in inputs]
-        result = result or f"value{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, names, [result], **attributes))
-        return result
-
-    def constant(self, array: Array) -> str:
-        """Its name."""
-        name = f"constant{len(self.constants)}"
-        self.constants[name] = array
-        return name
-
-    def model(self, name: str, inputs: Values, outputs: Values) -> onnx.ModelProto:
-        """The whole graph."""
-        tensors = [numpy_helper.from_array(array, key) for key, array in self.constants.items()]
-        graph = helper.make_graph(self.nodes, name, inputs, outputs, tensors)
-        opsets = [helper.make_opsetid("", self.opset)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
-
-    def file(self, name: str, inputs: Values, outputs: Values) -> bytes:
-        """The whole graph, checked and serialised."""
-        model = self.model(name, inputs, outputs)
-        onnx.checker.check_model(model)
-        return bytes(model.SerializeToString())

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
 
@@ -20,6 +21,8 @@ import numpy as np
 from configs.environment import cores
 from configs.settings import PROJECT_DIR
 from models.audio import Pcm
+from models.fairness.shares import Owner
+from models.fairness.slots import FairSlots
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.sandbox import Measure
 from pipelines.audio.id3 import id3_length
@@ -31,7 +34,6 @@ from pipelines.errors import (
     PipelineError,
     StorageUnavailable,
 )
-from pipelines.fair_queuing import FairSlots, Owner
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ _MP4_BRANDS = frozenset(
 )
 _EBML = b"\x1a\x45\xdf\xa3"
 _REFUSAL = "the file is not MP3, WAV, FLAC, OGG, M4A, WebM or AAC audio"
+_TOO_MANY_LIVE = "too many streams are in containers or Opus now: send PCM, or try later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +93,12 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         """
         self._process = DecoderProcess(timeout_s)
         self.live_places = FairSlots(
-            MOST_LIVE, 0, "too many streams are in containers or Opus now: send PCM, or try later"
+            MOST_LIVE, max_waiting=0, refusal=partial(Overloaded, _TOO_MANY_LIVE)
         )
         workers = workers or max(2, min(cores(), MOST_WORKERS))
-        self._slots = FairSlots(workers, max_waiting, "too many files wait to be decoded")
+        self._slots = FairSlots(
+            workers, max_waiting, partial(Overloaded, "too many files wait to be decoded")
+        )
 
     async def start(self) -> None:
         """Starts the process ahead of the first upload; calling it is optional."""

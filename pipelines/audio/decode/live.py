@@ -6,10 +6,10 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
+from models.fairness.shares import Owner
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.decoder import AudioDecoder, head_bytes, sniff
 from pipelines.errors import InvalidAudio
-from pipelines.fair_queuing import Owner
 
 MESSAGE_BYTES = 2**14  # to the process; from it a channel's number and as many samples
 # The demuxer of MP4 looks back some bytes within its header, beyond which it cannot.

@@ -1,13 +1,15 @@
 """Containers and Opus on Deepgram's sockets, with a scripted recogniser."""
 
 import asyncio
+from functools import partial
 
 import numpy as np
 import pytest
 
 from models.audio import Pcm
+from models.fairness.slots import FairSlots
 from pipelines.audio.decode import live
-from pipelines.fair_queuing import FairSlots
+from pipelines.errors import Overloaded
 from tests.api.deepgram.socket_client import best, deepgram
 from tests.api.sockets.conftest import SocketServer
 from tests.hostile.audio_files import tone
@@ -144,7 +146,8 @@ async def test_a_stream_that_is_too_fast_or_a_bomb_is_ended(stt_server: SocketSe
 async def test_one_stream_too_many_is_refused_and_charged_nothing(
     stt_server: SocketServer,
 ) -> None:
-    stt_server.services.speech.decoder.live_places = FairSlots(1, 0, "too many streams")
+    refusal = partial(Overloaded, "too many streams")
+    stt_server.services.speech.decoder.live_places = FairSlots(1, 0, refusal)
     async with deepgram(stt_server, PATH) as first:
         await first.send("KeepAlive")
         async with deepgram(stt_server, PATH) as second:

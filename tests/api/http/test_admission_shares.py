@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 from fastapi import FastAPI
 
+from api.http.admission import REQUEST, AdmissionControl
 from api.http.errors import ApiError
-from api.http.limits import REQUEST, AdmissionControl
 from api.http.routing import StrictRoute
 from api.services import Services
-from pipelines.fair_queuing import CONTENDED_S
+from models.fairness.shares import CONTENDED_S
 from tests.clock import Clock
 
 PATH = "/tts-synthesize"
@@ -139,7 +139,41 @@ def test_places_are_free_after_every_workspace_has_left(admission: AdmissionCont
         for end in admitted(admission, workspace_id):
             end()
     limit = admission._kinds[PATH]
-    assert (limit._count, len(limit._held), len(limit._recent._came) <= 2) == (0, 0, True)
+    assert (limit._count, len(limit._shares.holders)) == (0, 0)
+    assert len(limit._recent._came) <= 2
+
+
+def test_a_place_is_held_from_the_body_to_the_answer(
+    admission: AdmissionControl,
+) -> None:
+    working = admission._kinds[PATH]
+    sending = admission._sending[PATH]
+    place = admission.place(PATH, 1)
+    place.check()
+    assert working._count == 0
+    for _ in range(2):
+        place.take()
+        assert working._count == 1
+    place.step_aside()
+    assert working._count == 0
+    place.take()
+    place.begin_sending()
+    assert (working._count, sending._count) == (0, 1)
+    place.take()
+    assert working._count == 0
+    place.leave()
+    assert sending._count == 0
+
+
+def test_a_place_is_kept_where_too_many_answers_are_only_sent(admission: AdmissionControl) -> None:
+    while admission.enter_sending(PATH, 2) is not None:
+        pass
+    place = admission.place(PATH, 2)
+    place.take()
+    place.begin_sending()
+    assert admission._kinds[PATH]._count == 1
+    place.leave()
+    assert admission._kinds[PATH]._count == 0
 
 
 def test_every_post_that_makes_a_model_work_has_places(app: FastAPI, services: Services) -> None:

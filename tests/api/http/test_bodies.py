@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.app import create_app
+from api.http.admission import BodySpace
 from api.http.bodies import (
     MAX_DEPTH,
     MAX_JSON_BYTES,
     MAX_PUBLIC_JSON_BYTES,
     MAX_VALUES,
-    BodySpace,
     parse_json,
 )
 from api.http.errors import ApiError
@@ -167,7 +167,7 @@ async def test_json_bodies_are_bounded_in_bytes_in_all_and_by_workspace(
 
         waiting = asyncio.create_task(post(auth, stalling()))
         async with asyncio.timeout(PATIENCE_S):
-            while not space._taken:
+            while not space._shares.holders:
                 await asyncio.sleep(0.01)
         full = await post(auth, b" " * 2000)
         assert (full.status_code, full.json()["error"]) == (503, "overloaded")
@@ -175,4 +175,4 @@ async def test_json_bodies_are_bounded_in_bytes_in_all_and_by_workspace(
         stall.set()
         assert (await waiting).status_code == 400
         assert (await post(auth, b" " * 2000)).status_code == 400  # not JSON
-    assert not space._taken
+    assert not space._shares.holders

@@ -13,8 +13,8 @@ from starlette.requests import Request
 
 from api.app import create_app
 from api.http.addresses import client_address
+from api.http.admission import REQUEST, AdmissionControl
 from api.http.errors import ApiError
-from api.http.limits import REQUEST, AdmissionControl
 from api.services import Services
 from api.sockets.kernel.registry import SocketRegistry
 from deployments.gateway.listener import HttpListener

@@ -12,9 +12,11 @@ from starlette.requests import Request
 
 from api.app import create_app
 from api.http import turns
-from api.http.bodies import SLOW_CLIENTS, body_chunks
+from api.http.admission import AdmissionControl
+from api.http.bodies import body_chunks
+from api.http.context import begin_context
 from api.http.errors import ApiError
-from api.http.limits import AdmissionControl
+from api.http.turns import Turn, Turns
 from api.services import Services
 from configs.schema.platform import AdmissionConfig, SlowClients
 from deployments.gateway.listener import HttpListener
@@ -159,8 +161,8 @@ async def arriving(
         await asyncio.sleep(after_s)
         return {"type": "http.request", "body": bytes(size), "more_body": size > 0}
 
-    scope = {"type": "http", "headers": [], "state": {SLOW_CLIENTS: limits}}
-    request = Request(scope, receive)
+    request = Request({"type": "http", "headers": []}, receive)
+    begin_context(request.scope, Turn(Turns(1), "10.0.0.1"), limits)
     return [len(chunk) async for chunk in body_chunks(request, is_upload=is_upload)]
 
 

@@ -9,9 +9,10 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from api.http import turns
-from api.http.limits import UNKNOWN, AdmissionControl
+from api.http.admission import AdmissionControl
+from api.http.context import context_of
 from api.http.middleware import RequestFrame
-from api.http.turns import SLOTS, turn_of
+from api.http.turns import SLOTS
 from api.services import Services
 from tests.patience import PATIENCE_S
 
@@ -109,7 +110,7 @@ async def test_a_request_that_left_its_turn_keeps_no_other_out(
     computed = asyncio.Event()
 
     async def compute(request: Request) -> Response:
-        turn_of(request).leave()
+        context_of(request).turn.leave()
         await computed.wait()
         return Response()
 
@@ -165,8 +166,8 @@ async def test_known_requests_of_an_address_are_not_limited_as_unknown(
     ended = asyncio.Event()
 
     async def know(request: Request) -> Response:
-        turn_of(request).leave()
-        request.scope["state"][UNKNOWN]()
+        context_of(request).turn.leave()
+        context_of(request).leave_unknown()
         await ended.wait()
         return Response()
 

@@ -16,16 +16,13 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from api.http.bodies import BodySpace
+from api.http.admission import BodySpace
+from api.http.context import begin_context
 from api.http.errors import ApiError
-from api.http.turns import TURN, Turn, Turns
-from api.http.uploads import (
-    UPLOAD_SPACE,
-    MultipartForm,
-    UploadLimits,
-    receive_form,
-)
+from api.http.turns import Turn, Turns
+from api.http.uploads import MultipartForm, UploadLimits, receive_form
 from api.services import Services
+from configs.schema.platform import SlowClients
 from tests.patience import PATIENCE_S
 
 BOUNDARY = "edge"
@@ -46,7 +43,12 @@ class Upload:
     """A request that arrives in chunks, and counts how many were read."""
 
     def __init__(
-        self, body: bytes, chunk: int = 1000, headers: dict[str, str] | None = None
+        self,
+        body: bytes,
+        chunk: int = 1000,
+        headers: dict[str, str] | None = None,
+        space: BodySpace | None = None,
+        workspace_id: int = 0,
     ) -> None:
         self.read = 0
         self._chunks: Iterator[bytes] = (body[at : at + chunk] for at in range(0, len(body), chunk))
@@ -56,9 +58,10 @@ class Upload:
             "method": "POST",
             "path": "/stt",
             "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
-            "state": {TURN: Turn(Turns(10), "10.0.0.1")},
         }
         self.request = Request(scope, self._receive)
+        context = begin_context(scope, Turn(Turns(10), "10.0.0.1"), SlowClients())
+        context.upload_space = partial((space or BodySpace(2**40, "uploads")).of, workspace_id)
 
     async def _receive(self) -> Message:
         chunk = next(self._chunks, None)
@@ -188,9 +191,8 @@ async def test_uploads_in_progress_are_bounded_in_bytes_in_all_and_by_workspace(
     space = BodySpace(10_000, "uploads")
 
     def upload(size: int, workspace_id: int) -> Upload:
-        sent = Upload(form(part("audio", b"x" * size, "a")), chunk=500)
-        setattr(sent.request.state, UPLOAD_SPACE, partial(space.of, workspace_id))
-        return sent
+        body = form(part("audio", b"x" * size, "a"))
+        return Upload(body, chunk=500, space=space, workspace_id=workspace_id)
 
     async with receive_form(upload(4000, 1).request, LIMITS):
         with pytest.raises(ApiError, match="too many uploads") as caught:
@@ -208,7 +210,7 @@ async def test_uploads_in_progress_are_bounded_in_bytes_in_all_and_by_workspace(
         with pytest.raises(ApiError, match="too many uploads"):
             await receive(upload(1000, 3))
     await receive(upload(4000, 1))
-    assert not space._taken
+    assert not space._shares.holders
 
 
 async def test_uploads_over_the_bound_are_refused_over_http(

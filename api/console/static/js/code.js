@@ -112,9 +112,17 @@ function shown(request) {
   return h("section.snippets", h("h3", request.title), made);
 }
 
-// A button that opens the drawer; `current()` gives the requests as the panel would send them now.
-export const codeButton = (current) =>
+// A button that opens the drawer; `current()` gives the requests as the panel would send them now, or
+// throws what is wrong with them, which `place` then shows.
+export const codeButton = (current, place) =>
   button(t("code.open"), () => {
+    let requests = [];
+    try {
+      requests = current();
+    } catch (error) {
+      if (!place || !error.isExplained) throw error;
+      place.fail(error);
+    }
     const about = h("p", t("code.about"));
-    dialog(t("code.title"), [about, ...current().map(shown), h("p", h("a", { href: "/docs" }, t("code.reference")))], { kind: "drawer" });
+    dialog(t("code.title"), [about, ...requests.map(shown), h("p", h("a", { href: "/docs" }, t("code.reference")))], { kind: "drawer" });
   }, { icon: "code" });

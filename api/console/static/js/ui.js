@@ -211,6 +211,35 @@ export function dialog(title, content, { kind = "" } = {}) {
   return made;
 }
 
+// Colours of the statuses that the API names: of webhooks, deliveries, voices and models.
+const STATUSES = {
+  active: "good", delivered: "good", ready: "good",
+  pending: "warn", processing: "warn",
+  failed: "bad", inactive: "bad", unavailable: "bad",
+};
+export const statusBadge = (name, text = name) => h("span.badge", { class: STATUSES[name] }, text);
+
+// A dialog with a form, which `send` closes when its work is done: `send(close)`.
+export function formDialog(title, send, content, submit, options) {
+  const place = status();
+  const made = dialog(title, form(place, () => send(() => made.close()), ...content, submitButton(submit), place), options);
+}
+
+// A folded field for JSON, with a button that inserts a sample.
+export const jsonField = (label, box, hint, sample) =>
+  h("details", h("summary", label), h("div.stack", field(label, box, { hint }),
+    h("div.actions", button(t("action.sample"), () => { box.value = JSON.stringify(sample, null, 2); box.focus(); }, { kind: "small" }))));
+
+// A call of a tool, as a language model asks for it.
+export const toolCall = (name, given) => h("p", icon("tool"), " ", h("strong", t("tool.call", { name })), " ", h("code", given));
+export const toolResult = (properties = {}) => h("input", { value: '"ok"', autocomplete: "off", spellcheck: false, ...properties });
+
+// A button that records and stops.
+export function setRecording(made, isOn, name, text) {
+  made.classList.toggle("recording", isOn);
+  setButton(made, name, text);
+}
+
 // True when the user agrees. `word` must be typed where the act cannot be undone.
 export function confirmed(title, text, action, word = "") {
   return new Promise((resolve) => {
@@ -281,7 +310,9 @@ export const fileName = (text, end) =>
   `${text.normalize("NFKD").replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 48).toLowerCase() || "audio"}.${end}`;
 
 // On narrow screens each row is a block with the heads beside its cells; the roles keep it a table.
-export function table(label, heads, rows) {
+// Without rows it is the text `empty`.
+export function table(label, heads, rows, empty) {
+  if (!rows.length && empty) return h("p.empty", empty);
   const cell = (content, at) => h(at ? "td" : "th", at ? { role: "cell", data: { head: heads[at] } } : { scope: "row", role: "rowheader" }, content);
   const body = h("tbody", { role: "rowgroup" }, rows.map((cells) => h("tr", { role: "row" }, cells.map(cell))));
   const head = h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((text) => h("th", { scope: "col", role: "columnheader" }, text || h("span.offscreen", t("table.actions"))))));

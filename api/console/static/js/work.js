@@ -16,25 +16,38 @@ function once(name, work) {
 }
 
 export const voices = () => once("voices", () => list("/default-voices", "data"));
-export const byName = (one, other) => one.name.localeCompare(other.name);
+const byName = (one, other) => one.name.localeCompare(other.name);
 export const dictionaries = () => once("dictionaries", () => list("/pronunciations?limit=100", "data"));
-export const languages = () => once("languages", async () => (await list("/stt/languages", "languages")).sort(byName));
+const languages = () => once("languages", async () => (await list("/stt/languages", "languages")).sort(byName));
 // The name of a language, with how well it is recognised where that was measured.
-export const graded = (language) => (language.grade ? `${language.name} (${t(`language.${language.grade}`)})` : language.name);
+const graded = (language) => (language.grade ? `${language.name} (${t(`language.${language.grade}`)})` : language.name);
+
+// Adds the languages of recognition to a list of choices.
+export const fillLanguages = (box, name = graded, more = []) =>
+  languages().then((all) => box.append(...(more.length ? [...all, ...more].sort(byName) : all).map((one) => new Option(name(one), one.code))), () => {});
+
+// [code, name] of the languages of voices, by name.
+export const voiceLanguages = (all) =>
+  [...new Map(all.map((one) => [one.labels.language, one.labels.language_name]))].sort((one, other) => one[1].localeCompare(other[1]));
+
+// All models, and the usual chat model. Only OpenAI's list says which it is: the one that stands for
+// their voice agent.
+async function models() {
+  const all = await once("models", () => list("/openai/v1/models", "data"));
+  return { all, usual: all.find((one) => one.aliases.includes("gpt-realtime")) };
+}
 
 // Adds the chat models to a list whose first choice leaves it to the service, and names the model that
-// this choice means. Only OpenAI's list says which it is: the one that stands for their voice agent.
+// this choice means.
 export async function fillModels(box) {
-  const all = await once("models", () => list("/openai/v1/models", "data"));
-  const usual = all.find((one) => one.aliases.includes("gpt-realtime"));
+  const { all, usual } = await models();
   if (usual) box.options[0].textContent = t("model.default", { model: usual.id });
   box.append(...all.filter((one) => one.kind === "chat").map((one) => new Option(one.id, one.id)));
 }
 
 // Says in `about` which chat model answers, and how much is here of the one that will replace it.
 export async function tellModel(about) {
-  const all = await once("models", () => list("/openai/v1/models", "data"));
-  const usual = all.find((one) => one.aliases.includes("gpt-realtime"));
+  const { usual } = await models();
   if (!usual) return;
   const { coming, status } = usual;
   const share = coming && Math.round((100 * coming.got_bytes) / coming.size_bytes);

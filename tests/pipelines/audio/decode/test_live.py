@@ -4,18 +4,19 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from models.audio import Pcm, pcm16_to_float
+from models.fairness.slots import FairSlots
 from pipelines.audio.decode import decoder as decoder_module
 from pipelines.audio.decode import live
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.decode.live import LiveDecoder
 from pipelines.errors import InvalidAudio, Overloaded
-from pipelines.fair_queuing import FairSlots
 from tests.hostile.audio_files import encode, tone, wav
 from tests.hostile.live_audio import LIVE_CONTAINERS, PACKETS, RATE, in_messages, live_container
 from tests.pipelines.audio.decode.test_decoder import pitch_hz
@@ -228,7 +229,7 @@ async def test_a_process_that_spins_is_ended_and_others_go_on(
 
 
 async def test_places_are_few_and_come_back(decoder: AudioDecoder) -> None:
-    decoder.live_places = FairSlots(1, 0, "too many streams")
+    decoder.live_places = FairSlots(1, 0, partial(Overloaded, "too many streams"))
     one, other = await opened(decoder), LiveDecoder(decoder, "another")
     with pytest.raises(Overloaded, match="too many streams"):
         await other.open()

@@ -11,6 +11,6 @@ export default function makeChat() {
   const modes = tabs(t("chat.modes"), [["chat", t("chat.mode.chat"), chat], ["correct", t("chat.mode.correct"), correct]]);
   modes.choose("chat");
   const element = h("div.panel.chat",
-    panelHead(t("nav.chat"), t("chat.lead"), codeButton(() => (modes.chosen === "chat" ? chat.safely() : [correct.request()]))), modes);
+    panelHead(t("nav.chat"), t("chat.lead"), codeButton(() => [(modes.chosen === "chat" ? chat : correct).request()], chat.place)), modes);
   return { element, show: ([mode]) => mode && modes.choose(mode), leave: () => chat.leave() };
 }

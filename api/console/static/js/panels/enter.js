@@ -2,16 +2,18 @@
 import { ask } from "../api.js";
 import { t, usd } from "../i18n.js";
 import { icon } from "../icons.js";
+import { PASSWORD_CHARACTERS } from "../limits.js";
 import { about, micro, operatorToken } from "../session.js";
 import { act, button, check, field, form, h, status, submitButton, tabs } from "../ui.js";
-
-const LEAST = 8; // characters of a password, as the API says it
 
 function password(properties) {
   const input = h("input", { type: "password", name: "password", required: true, maxLength: 256, ...properties });
   const show = check(t("enter.show_password"), { onchange: () => { input.type = show.box.checked ? "text" : "password"; } });
   return { input, show };
 }
+
+const email = () => h("input", { type: "email", name: "email", autocomplete: "username", required: true });
+const wideButton = (text) => submitButton(text, { class: "button main wide" });
 
 export default function makeEnter({ enter, enterAsOperator, logo, expired, discard }) {
   const place = status();
@@ -23,42 +25,42 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, disca
   };
 
   const signUp = () => {
-    const email = h("input", { type: "email", name: "email", autocomplete: "username", required: true });
-    const { input, show } = password({ minLength: LEAST, autocomplete: "new-password" });
+    const address = email();
+    const { input, show } = password({ minLength: PASSWORD_CHARACTERS, autocomplete: "new-password" });
     const invite = h("input", { name: "invite", autocomplete: "off", spellcheck: false });
     return form(place, () => {
-      const json = { email: email.value, password: input.value };
+      const json = { email: address.value, password: input.value };
       if (invite.value.trim()) json.invite = invite.value.trim();
       return account("/auth/signup", json);
     },
-    field(t("enter.email"), email),
-    field(t("enter.password"), input, { hint: t("enter.password_hint", { n: LEAST }) }),
+    field(t("enter.email"), address),
+    field(t("enter.password"), input, { hint: t("enter.password_hint", { n: PASSWORD_CHARACTERS }) }),
     show,
     about.sign_up === "invite" && field(t("enter.invite"), invite, { hint: t("enter.invite_hint") }),
-    submitButton(t("enter.make"), { class: "button main wide" }));
+    wideButton(t("enter.make")));
   };
 
   const logIn = () => {
-    const email = h("input", { type: "email", name: "email", autocomplete: "username", required: true });
+    const address = email();
     const { input, show } = password({ autocomplete: "current-password" });
-    return form(place, () => account("/auth/login", { email: email.value, password: input.value }),
-      field(t("enter.email"), email), field(t("enter.password"), input, { hint: t("enter.forgotten") }), show, submitButton(t("enter.go"), { class: "button main wide" }));
+    return form(place, () => account("/auth/login", { email: address.value, password: input.value }),
+      field(t("enter.email"), address), field(t("enter.password"), input, { hint: t("enter.forgotten") }), show, wideButton(t("enter.log_in")));
   };
 
   const withKey = () => {
     const key = h("input", { name: "key", autocomplete: "off", spellcheck: false, required: true });
     return form(place, () => enter(key.value.trim()),
-      field(t("enter.key"), key, { hint: t("enter.key_hint") }), submitButton(t("enter.go_key"), { class: "button main wide" }));
+      field(t("enter.key"), key, { hint: t("enter.key_hint") }), wideButton(t("enter.go_key")));
   };
 
   const withToken = () => {
     const token = h("input", { type: "password", name: "token", autocomplete: "off", required: true });
     const made = form(tokenPlace, () => enterAsOperator(token.value.trim()),
-      field(t("enter.token"), token, { hint: t("enter.token_hint") }), tokenPlace, submitButton(t("enter.go_token"), { class: "button main wide" }));
+      field(t("enter.token"), token, { hint: t("enter.token_hint") }), tokenPlace, wideButton(t("enter.go_token")));
     operator.replaceWith(made);
     token.focus();
   };
-  const operator = button(t("enter.operator"), act(tokenPlace, () => (operatorToken() ? enterAsOperator(operatorToken()) : withToken())), { kind: "quiet small" });
+  const operator = button(t("nav.operator"), act(tokenPlace, () => (operatorToken() ? enterAsOperator(operatorToken()) : withToken())), { kind: "quiet small" });
 
   const isOpen = about.sign_up !== "closed";
   const modes = tabs(t("enter.modes"), [

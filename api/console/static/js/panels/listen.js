@@ -1,12 +1,13 @@
 // Listen: files and the microphone, as text.
 import { codeButton } from "../code.js";
 import { t, usd } from "../i18n.js";
+import { RECORDING_MB, RECORDING_MINUTES } from "../limits.js";
 import { price } from "../session.js";
 import { setting } from "../store.js";
 import { card, check, field, h, panelHead, select, tabs } from "../ui.js";
-import { graded, languages } from "../work.js";
+import { fillLanguages } from "../work.js";
 import { liveListening, startMessage } from "./listen/live.js";
-import { MOST_MB, MOST_MINUTES, dropZone, fileQueue } from "./listen/queue.js";
+import { dropZone, fileQueue } from "./listen/queue.js";
 import { transcriptCard } from "./listen/transcript.js";
 
 const PROFILES = ["general", "phone_call", "meeting", "medical"];
@@ -54,7 +55,7 @@ export default function makeListen() {
     },
     onremove: (item) => item === shown && transcript.clear(),
   });
-  const about = t("listen.drop_about", { mb: MOST_MB, minutes: MOST_MINUTES, price: usd(price("stt_second", 60)) });
+  const about = t("listen.drop_about", { mb: RECORDING_MB, minutes: RECORDING_MINUTES, price: usd(price("stt_second", 60)) });
   const drop = dropZone(t("listen.drop"), about, (files) => {
     if (files.length) lastFile = files.at(-1).name;
     queue.add(files);
@@ -72,14 +73,14 @@ export default function makeListen() {
   };
   const translated = h("p.hint", { role: "status", hidden: true }, t("listen.translate_about"));
   const settings = h("div.stack",
-    h("div.fields", field(t("listen.language"), language), field(t("listen.model"), profile),
+    h("div.fields", field(t("word.language"), language), field(t("listen.model"), profile),
       field(t("listen.terms"), terms, { hint: t("listen.terms_hint") })),
     h("div.checks", numerals, masked, punctuate), ofFiles, translated);
   const files = h("div.columns", card(t("listen.files"), drop, queue), transcript);
-  const modes = tabs(t("listen.modes"), [["files", t("listen.files"), files], ["microphone", t("listen.microphone"), live]], () => fit());
+  const modes = tabs(t("listen.modes"), [["files", t("listen.files"), files], ["microphone", t("mic.device"), live]], () => fit());
   modes.choose("files");
   for (const { box } of [speakers, channels, translate]) box.addEventListener("change", fit);
-  languages().then((all) => language.append(...all.map((one) => new Option(graded(one), one.code))), () => {});
+  fillLanguages(language);
 
   const requests = () => {
     const { keyterms } = style();
@@ -88,12 +89,12 @@ export default function makeListen() {
     const openai = [`answer = client.audio.${work}.create(`, `    model="whisper-1", file=open(${JSON.stringify(lastFile)}, "rb"),`, ...added, ")", "print(answer.text)"].join("\n");
     return [
       { title: t("listen.files"), path: path(), form: options(), files: [[translate.box.checked ? "file" : "audio", lastFile]], openai },
-      { title: t("listen.microphone"), socket: "/ws/stt", messages: [startMessage(language.value, style()), { type: "audio", audio: "<base64>", encoding: "linear", sample_rate: 24000 }, { type: "stop" }] },
+      { title: t("mic.device"), socket: "/ws/stt", messages: [startMessage(language.value, style()), { type: "audio", audio: "<base64>", encoding: "linear", sample_rate: 24000 }, { type: "stop" }] },
     ];
   };
   const element = h("div.panel.listen",
     panelHead(t("nav.listen"), t("listen.lead"), codeButton(requests)),
-    h("section.card", { "aria-label": t("speak.settings") }, settings), modes);
+    h("section.card", { "aria-label": t("word.settings") }, settings), modes);
   return {
     element,
     show: ([mode] = []) => mode && modes.choose(mode),

@@ -4,10 +4,9 @@ import { devicePicker } from "../audio/microphone.js";
 import { liveMeter } from "../audio/waveform.js";
 import { codeButton } from "../code.js";
 import { t, usd } from "../i18n.js";
-import { icon } from "../icons.js";
 import { on, price } from "../session.js";
-import { button, card, explained, field, form, h, panelHead, select, setButton, status } from "../ui.js";
-import { fillModels, graded, languages, refreshCredit, voices } from "../work.js";
+import { button, card, explained, field, form, h, jsonField, panelHead, select, setRecording, status, toolCall, toolResult } from "../ui.js";
+import { fillLanguages, fillModels, refreshCredit, voices } from "../work.js";
 import { sessionOf, talk } from "./talk/agent.js";
 
 const USUAL = "gpt-realtime-mini"; // stands for the default model, with Fast voices
@@ -61,7 +60,7 @@ export default function makeTalk() {
   const lineOf = (item, who) => {
     if (!lines.has(item)) {
       const text = h("p.said-text");
-      const made = h("div.turn", { class: who, data: { who } }, h("span.offscreen", t(who === "user" ? "talk.you" : "talk.them")), text);
+      const made = h("div.turn", { class: who, data: { who } }, h("span.offscreen", t(who === "user" ? "word.you" : "talk.agent")), text);
       lines.set(item, { made, text });
       log.append(made);
     }
@@ -91,13 +90,13 @@ export default function makeTalk() {
       end();
     },
     call: (name, given, answer) => {
-      const result = h("input", { value: '"ok"', autocomplete: "off", spellcheck: false });
-      const made = h("div.turn.tool", h("p", icon("tool"), " ", h("strong", t("talk.tool", { name })), " ", h("code", given)));
+      const result = toolResult();
+      const made = h("div.turn.tool", toolCall(name, given));
       const ask = form(place, () => {
         answer(result.value);
         ask.replaceWith(h("p", t("talk.sent", { result: result.value })));
         start.focus();
-      }, field(t("talk.result", { name }), result), button(t("talk.send"), null, { type: "submit", kind: "small" }));
+      }, field(t("tool.result", { name }), result), button(t("talk.send"), null, { type: "submit", kind: "small" }));
       made.append(ask);
       log.append(made);
       end();
@@ -111,9 +110,8 @@ export default function makeTalk() {
       lines = new Map();
       log.replaceChildren();
       none.hidden = true;
-      setButton(start, "hangup", t("talk.stop"));
-      start.classList.add("recording");
-      place.say(t("talk.connecting"));
+      setRecording(start, true, "hangup", t("talk.stop"));
+      place.say(t("word.connecting"));
       call = talk(wished, device.value, view);
       await call.done;
       place.say(t("talk.ended"));
@@ -121,8 +119,7 @@ export default function makeTalk() {
       place.fail(error, run);
     } finally {
       call = null;
-      start.classList.remove("recording");
-      setButton(start, "talk", t("talk.start"));
+      setRecording(start, false, "talk", t("talk.start"));
       ours.detach();
       theirs.detach();
       none.hidden = log.childElementCount > 0;
@@ -140,7 +137,7 @@ export default function makeTalk() {
   };
   voices().then(fillVoices, () => {});
   const stopListening = on("voices", fillVoices);
-  languages().then((all) => language.append(...all.map((one) => new Option(graded(one), one.code))), () => {});
+  fillLanguages(language);
   fillModels(model).catch(() => {});
 
   const requests = () => {
@@ -150,27 +147,18 @@ export default function makeTalk() {
       { title: t("talk.conversation"), socket: "/openai/v1/realtime", messages: [{ type: "session.update", session }, { type: "input_audio_buffer.append", audio: "<base64>" }] },
     ];
   };
-  const safely = () => {
-    try {
-      return requests();
-    } catch (error) {
-      place.fail(error);
-      return [];
-    }
-  };
-  const sample = button(t("talk.tools_sample"), () => { tools.value = JSON.stringify(SAMPLE, null, 2); tools.focus(); }, { kind: "small" });
   const element = h("div.panel.talk",
-    panelHead(t("nav.talk"), t("talk.lead"), codeButton(safely)),
+    panelHead(t("nav.talk"), t("talk.lead"), codeButton(requests, place)),
     h("div.columns",
       card(t("talk.conversation"),
         h("div.call-meters",
-          h("figure", h("figcaption", t("talk.you")), ours),
-          h("figure", h("figcaption", t("talk.them")), theirs)),
+          h("figure", h("figcaption", t("word.you")), ours),
+          h("figure", h("figcaption", t("talk.agent")), theirs)),
         h("div.actions", start), place, none, log),
       card(t("talk.agent"),
-        field(t("talk.instructions"), instructions), field(t("talk.voice"), voice), field(t("talk.model"), model),
+        field(t("talk.instructions"), instructions), field(t("voices.title"), voice), field(t("word.model"), model),
         h("div.fields", field(t("talk.turns"), turns), field(t("talk.language"), language)), device,
-        h("details", h("summary", t("talk.tools")), h("div.stack", field(t("talk.tools"), tools, { hint: t("talk.tools_hint") }), h("div.actions", sample))),
+        jsonField(t("talk.tools"), tools, t("talk.tools_hint"), SAMPLE),
         h("p.hint", t("talk.price", { stt: usd(price("stt_second", 60)), tts: usd(price("tts_character", 1)), chat: usd(price("chat_token", 1)) })),
         h("p.hint", t("talk.headphones")))));
   return {

@@ -5,13 +5,12 @@ import { codeButton } from "../code.js";
 import { number, t, usd } from "../i18n.js";
 import { go } from "../router.js";
 import { about, on, price } from "../session.js";
-import { act, button, card, confirmed, dialog, explained, field, form, h, panelHead, select, status, submitButton } from "../ui.js";
-import { byName, languages, refreshCredit, voicesChanged } from "../work.js";
+import { act, button, card, confirmed, explained, field, form, formDialog, h, panelHead, select, status, statusBadge, submitButton } from "../ui.js";
+import { fillLanguages, refreshCredit, voicesChanged } from "../work.js";
 import { recordings } from "./voices/recordings.js";
 import { showReport } from "./voices/report.js";
 
 const LOOK_MS = 5000;
-const KINDS = { processing: "warn", ready: "good", failed: "bad" };
 
 export default function makeVoices() {
   const place = status();
@@ -53,7 +52,7 @@ export default function makeVoices() {
     for (const file of files) body.append("files", file, file.name);
     making.say(t("own.checking"));
     const voice = await upload("/voices", body, {
-      onProgress: (share) => making.say(share < 1 ? t("own.uploading", { percent: Math.floor(share * 100) }) : t("own.checking")),
+      onProgress: (share) => making.say(share < 1 ? t("upload.sent", { percent: Math.floor(share * 100) }) : t("own.checking")),
       onWait: () => making.say(t("error.resend")),
     });
     making.say(t("own.begun", { name: voice.name }));
@@ -64,7 +63,7 @@ export default function makeVoices() {
     refreshCredit();
     await look();
   },
-  h("div.fields", field(t("own.name"), name), field(t("own.about"), description), field(t("own.language"), language), field(t("own.gender"), gender)),
+  h("div.fields", field(t("word.name"), name), field(t("own.about"), description), field(t("word.language"), language), field(t("word.gender"), gender)),
   h("h3", t("own.recordings")), takes,
   field(t("own.consent"), consent, { hint: about.consent === "attest" ? t("own.consent_needed") : t("own.consent_hint") }),
   h("div.stack", h("div.row.start", h("h3", t("own.sentence")), getSentence), read),
@@ -79,13 +78,13 @@ export default function makeVoices() {
   const row = (voice) => {
     const isMade = voice.status === "processing";
     const head = h("div.row",
-      h("h3", voice.name, h("span.badge", { class: KINDS[voice.status] }, t(`own.status.${voice.status}`)),
+      h("h3", voice.name, statusBadge(voice.status, t(`own.status.${voice.status}`)),
         voice.similarity !== null && h("span.hint", t("own.likeness", { value: number(voice.similarity, 2) }))),
       h("div.actions",
         voice.status === "ready" && button(t("own.try"), () => go(`speak/${voice.id}`), { icon: "speak", kind: "small" }),
         !voice.owner && button(t("own.rename"), () => rename(voice), { kind: "small", label: t("own.rename_of", { name: voice.name }) }),
         !isMade && !voice.owner && button(t("own.report"), act(place, () => showReport(voice)), { kind: "small", label: t("own.report_of", { name: voice.name }) }),
-        !voice.owner && button(t("action.delete"), act(place, () => remove(voice)), { icon: "trash", kind: "small", label: t("own.delete", { name: voice.name }) })));
+        !voice.owner && button(t("action.delete"), act(place, () => remove(voice)), { icon: "trash", kind: "small", label: t("action.delete_of", { name: voice.name }) })));
     const made = h("article.voice-own", { data: { id: voice.id } }, head, h("p.hint", [voice.owner && t("own.shared", { name: voice.owner }), voice.language, t(`voices.${voice.gender}`), voice.description].filter(Boolean).join(" · ")));
     if (isMade) {
       const bar = h("progress", { max: 1, value: voice.progress, "aria-label": t("own.progress", { name: voice.name }) });
@@ -106,19 +105,18 @@ export default function makeVoices() {
     return made;
   };
   const rename = (voice) => {
-    const place = status();
     const input = h("input", { value: voice.name, maxLength: 200, required: true, autocomplete: "off" });
-    const made = dialog(t("own.rename_of", { name: voice.name }), form(place, async () => {
+    formDialog(t("own.rename_of", { name: voice.name }), async (close) => {
       await ask(`/voices/${voice.id}`, { method: "PATCH", json: { name: input.value.trim() } });
-      made.close();
+      close();
       await look();
       await voicesChanged();
-    }, field(t("own.name"), input), submitButton(t("own.rename")), place), { kind: "narrow" });
+    }, [field(t("word.name"), input)], t("own.rename"), { kind: "narrow" });
     input.focus();
   };
   const remove = async (voice) => {
     const key = voice.status === "processing" ? "own.delete_ask_unfinished" : "own.delete_ask";
-    if (!(await confirmed(t("own.delete", { name: voice.name }), t(key, { name: voice.name }), t("action.delete")))) return;
+    if (!(await confirmed(t("action.delete_of", { name: voice.name }), t(key, { name: voice.name }), t("action.delete")))) return;
     await ask(`/voices/${voice.id}`, { method: "DELETE" });
     await look();
     list.querySelector("button")?.focus();
@@ -158,7 +156,7 @@ export default function makeVoices() {
     // Goes on while another panel is open, so that a voice is in Speak as soon as it is ready.
     if (voices.some((one) => one.status === "processing")) next = setTimeout(look, isShown ? LOOK_MS : 3 * LOOK_MS);
   };
-  languages().then((all) => language.append(...[...all, { code: "en-GB", name: t("own.british") }].sort(byName).map((one) => new Option(one.name, one.code))), () => {});
+  fillLanguages(language, (one) => one.name, [{ code: "en-GB", name: t("own.british") }]);
   const stopListening = on("route", ({ name: panel }) => { isShown = panel === "voices"; });
 
   const requests = () => [{ title: t("own.make"), path: "/voices", form: fields(), files: takes.names().map((one) => ["files", one]) }];

@@ -20,11 +20,11 @@ export function audit() {
     const found = await ask(`/audit?limit=50&page=${wanted}`);
     page = wanted;
     entries = page === 1 ? found.data : [...entries, ...found.data];
-    rows.replaceChildren(table(t("audit.title"), [t("audit.action"), t("audit.time"), t("audit.actor"), t("audit.target"), t("audit.details")],
+    rows.replaceChildren(table(t("account.audit"), [t("audit.action"), t("audit.time"), t("audit.actor"), t("audit.target"), t("audit.details")],
       entries.map((one) => [one.action, h("span.time", moment(one.created_at)), shortened(one.actor), shortened(one.target), h("span", { title: one.digest }, Object.entries(one.details).map(detail).join("; "))])));
     more.hidden = page >= found.pagination.pages;
   };
-  const made = card(t("audit.title"), h("p.hint", t("audit.about")), place, rows, more);
+  const made = card(t("account.audit"), h("p.hint", t("audit.about")), place, rows, more);
   made.show = () => load(1).catch((error) => place.fail(error, made.show));
   return made;
 }

@@ -24,14 +24,12 @@ export function keys() {
     const number = (asked += 1);
     const { keys: found } = await ask("/developer/api");
     if (number !== asked) return; // an older answer that came late
-    rows.replaceChildren(found.length
-      ? table(t("keys.title"), [t("keys.name"), t("keys.key"), t("keys.scopes"), t("keys.created"), t("keys.used"), t("keys.expires"), ""],
-          found.map((key) => [
-            key.name, h("code", `${key.prefix}…`), key.scopes.length === SCOPES.length ? t("keys.all") : key.scopes.join(", "),
-            day(key.created_at), key.last_used_at ? ago(key.last_used_at) : t("keys.never"), key.expires_at ? day(key.expires_at) : t("keys.expires."),
-            iconButton("trash", t("keys.delete", { name: key.name }), act(listed, () => remove(key))),
-          ]))
-      : h("p.empty", t("keys.none")));
+    const heads = ["key", "scopes", "created", "used", "expires"].map((one) => t(`keys.${one}`));
+    rows.replaceChildren(table(t("account.keys"), [t("word.name"), ...heads, ""], found.map((key) => [
+      key.name, h("code", `${key.prefix}…`), key.scopes.length === SCOPES.length ? t("keys.all") : key.scopes.join(", "),
+      day(key.created_at), key.last_used_at ? ago(key.last_used_at) : t("keys.never"), key.expires_at ? day(key.expires_at) : t("keys.expires."),
+      iconButton("trash", t("keys.delete", { name: key.name }), act(listed, () => remove(key))),
+    ]), t("keys.none")));
   };
   const remove = async (key) => {
     if (!(await confirmed(t("keys.delete", { name: key.name }), t("keys.delete_ask", { name: key.name }), t("action.delete")))) return;
@@ -53,11 +51,11 @@ export function keys() {
     fresh.replaceChildren(h("div.stack", h("p", t("keys.made")), h("div.secret", h("code", made.key), copyButton(made.key, { of: t("keys.copy") }))));
     await load();
   },
-  h("div.fields", field(t("keys.name"), name), field(t("keys.expires"), expires)),
+  h("div.fields", field(t("word.name"), name), field(t("keys.expires"), expires)),
   h("fieldset.stack", h("legend", t("keys.scopes")), all, some),
   submitButton(t("keys.go"), { id: "create-key" }), place, fresh);
 
-  const made = h("div.stack", card(t("keys.make"), h("p.hint", t("keys.about")), make), card(t("keys.title"), listed, rows));
+  const made = h("div.stack", card(t("keys.make"), h("p.hint", t("keys.about")), make), card(t("account.keys"), listed, rows));
   made.hide = () => fresh.replaceChildren(); // shown once
   made.show = () => load().catch((error) => listed.fail(error, made.show));
   return made;

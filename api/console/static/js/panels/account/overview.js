@@ -87,7 +87,7 @@ function usageCard() {
   ];
   const made = card(t("usage.title"),
     h("div.figures",
-      h("p.figure", credit, h("span", t("usage.credit"))), h("p.figure", spent, spentText),
+      h("p.figure", credit, h("span", t("nav.credit"))), h("p.figure", spent, spentText),
       h("p.figure", requests, h("span", t("usage.requests"))), h("p.figure", left, leftText),
       h("p.figure", storage, storageText)),
     h("div.row", h("div.row.start", field(t("usage.period"), period), field(t("usage.by"), group)), h("div.actions",
@@ -108,7 +108,7 @@ function planCard() {
     const { plans } = await ask("/plans");
     now.textContent = t("plan.now", {
       name: current.plan.name, price: usd(current.plan.price),
-      cycle: t(`plan.cycle.${current.billing_cycle}`), date: day(current.next_billing_date),
+      cycle: t(`cycle.${current.billing_cycle}`), date: day(current.next_billing_date),
     });
     all.replaceChildren(...plans.map((plan) => {
       const isMine = plan.id === current.plan.id;

@@ -1,6 +1,7 @@
 // Profile, workspace, password, sessions, and the end of the account.
 import { ask } from "../../api.js";
 import { day, moment, t } from "../../i18n.js";
+import { PASSWORD_CHARACTERS } from "../../limits.js";
 import { credential, emit, isKey, session } from "../../session.js";
 import { act, button, card, confirmed, field, form, h, select, status, submitButton, table } from "../../ui.js";
 
@@ -17,7 +18,7 @@ function profileCard() {
     const saved = await ask("/auth/profile", { method: "PUT", json });
     fill(saved);
     place.say(t("settings.profile_saved", { name: saved.name || "–", company: saved.company || "–" }));
-  }, h("div.fields", field(t("settings.name"), name), field(t("settings.company"), company)), submitButton(t("action.save")), place);
+  }, h("div.fields", field(t("word.name"), name), field(t("settings.company"), company)), submitButton(t("action.save")), place);
   ask("/auth/profile").then(fill).catch((error) => place.fail(error));
   return card(t("settings.profile"), save);
 }
@@ -46,14 +47,14 @@ function workspaceCard() {
 function passwordCard(onchange) {
   const place = status();
   const current = h("input", { type: "password", name: "current", autocomplete: "current-password", required: true, maxLength: 256 });
-  const fresh = h("input", { type: "password", name: "new", autocomplete: "new-password", required: true, minLength: 8, maxLength: 256 });
+  const fresh = h("input", { type: "password", name: "new", autocomplete: "new-password", required: true, minLength: PASSWORD_CHARACTERS, maxLength: 256 });
   const change = form(place, async () => {
     await ask("/auth/password", { method: "PUT", json: { current_password: current.value, new_password: fresh.value } });
     change.reset();
     place.say(t("settings.password_done"));
     await onchange();
-  }, h("div.fields", field(t("settings.password_current"), current), field(t("settings.password_new"), fresh, { hint: t("enter.password_hint", { n: 8 }) })), submitButton(t("settings.password_go"), { id: "change-password" }), place);
-  return card(t("settings.password"), change);
+  }, h("div.fields", field(t("settings.password_current"), current), field(t("settings.password_new"), fresh, { hint: t("enter.password_hint", { n: PASSWORD_CHARACTERS }) })), submitButton(t("settings.password_go"), { id: "change-password" }), place);
+  return card(t("enter.password"), change);
 }
 
 function sessionsCard() {

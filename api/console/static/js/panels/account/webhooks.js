@@ -3,10 +3,9 @@ import { ask } from "../../api.js";
 import { toBase64 } from "../../audio/pcm.js";
 import { moment, number, t } from "../../i18n.js";
 import { about } from "../../session.js";
-import { act, button, card, check, confirmed, copyButton, dialog, explained, field, form, h, iconButton, status, submitButton, table } from "../../ui.js";
+import { act, button, card, check, confirmed, copyButton, dialog, explained, field, formDialog, h, iconButton, status, statusBadge, table } from "../../ui.js";
 
 const DELIVERIES = 20; // the last ones are shown
-const STATES = { delivered: "good", failed: "bad", pending: "warn", cancelled: "" };
 const VERIFY = `import base64, hashlib, hmac, time
 
 
@@ -60,43 +59,32 @@ export function webhooks() {
     list.replaceChildren(...(found.length ? found.map(row) : [h("p.empty", t("hooks.none"))]));
   };
   const row = (hook) => h("article.hook", { data: { id: hook.id } },
-    h("div.row", h("h3", hook.url), h("span.badge", { class: hook.status === "active" ? "good" : "bad" }, t(`hooks.status.${hook.status}`))),
+    h("div.row", h("h3", hook.url), statusBadge(hook.status, t(`hooks.status.${hook.status}`))),
     h("p.hint", hook.events.join(", ")),
     h("div.actions",
       button(t("hooks.deliveries"), act(place, () => deliveries(hook)), { kind: "small", label: t("hooks.deliveries_of", { url: hook.url }) }),
       button(t("hooks.test"), act(place, () => test(hook)), { kind: "small", label: t("hooks.test_of", { url: hook.url }) }),
-      button(t("hooks.edit_short"), () => edit(hook), { kind: "small", label: t("hooks.edit", { url: hook.url }) }),
-      button(t("hooks.rotate"), act(place, () => rotate(hook)), { kind: "small", label: t("hooks.rotate_of", { url: hook.url }) }),
+      button(t("action.edit"), () => change(hook), { kind: "small", label: t("hooks.edit", { url: hook.url }) }),
+      button(t("hooks.rotate"), () => rotate(hook), { kind: "small", label: t("hooks.rotate_of", { url: hook.url }) }),
       iconButton("trash", t("hooks.delete", { url: hook.url }), act(place, () => remove(hook)))));
 
-  const create = () => {
-    const said = status();
-    const fields = hookFields(null);
-    const made = dialog(t("hooks.new"), form(said, async () => {
-      await ask("/webhooks", { method: "POST", json: fields.read() });
-      made.close();
-      await load();
-      place.say(t("hooks.added"));
-    }, fields, submitButton(t("hooks.add")), said));
-  };
-  const edit = (hook) => {
-    const said = status();
+  // Changes a webhook, or makes one where there is none.
+  const change = (hook) => {
     const fields = hookFields(hook);
-    const made = dialog(t("hooks.edit", { url: hook.url }), form(said, async () => {
-      await ask(`/webhooks/${hook.id}`, { method: "PATCH", json: fields.read() });
-      made.close();
+    formDialog(hook ? t("hooks.edit", { url: hook.url }) : t("hooks.new"), async (close) => {
+      await ask(hook ? `/webhooks/${hook.id}` : "/webhooks", { method: hook ? "PATCH" : "POST", json: fields.read() });
+      close();
       await load();
-      place.say(t("hooks.saved"));
-    }, fields, submitButton(t("action.save")), said));
+      place.say(t(hook ? "hooks.saved" : "hooks.added"));
+    }, [fields], t(hook ? "action.save" : "hooks.add"));
   };
-  const rotate = async (hook) => {
-    const said = status();
+  const rotate = (hook) => {
     const secret = newSecret();
-    const made = dialog(t("hooks.rotate_of", { url: hook.url }), form(said, async () => {
+    formDialog(t("hooks.rotate_of", { url: hook.url }), async (close) => {
       await ask(`/webhooks/${hook.id}`, { method: "PATCH", json: { secret } });
-      made.close();
+      close();
       place.say(t("hooks.rotated"));
-    }, h("p", t("hooks.rotate_ask")), h("div.secret", h("code", secret), copyButton(secret)), submitButton(t("hooks.rotate_go")), said));
+    }, [h("p", t("hooks.rotate_ask")), h("div.secret", h("code", secret), copyButton(secret))], t("hooks.rotate_go"));
   };
   const remove = async (hook) => {
     if (!(await confirmed(t("hooks.delete", { url: hook.url }), t("hooks.delete_ask", { url: hook.url }), t("action.delete")))) return;
@@ -114,28 +102,28 @@ export function webhooks() {
     const body = h("div.stack");
     const draw = async () => {
       const { data } = await ask(`/webhooks/${hook.id}/deliveries?limit=${DELIVERIES}`);
-      body.replaceChildren(data.length
-        ? table(t("hooks.deliveries_of", { url: hook.url }), [t("hooks.created"), t("hooks.event"), t("hooks.state"), t("hooks.attempts"), t("hooks.last"), t("hooks.next"), ""],
-            data.map((one) => {
-              const last = one.attempts.at(-1);
-              return [moment(one.created_at), one.event, h("span.badge", { class: STATES[one.status] }, one.status), number(one.attempts.length),
-                last ? t("hooks.answer", { code: String(last.status_code ?? last.error), n: last.milliseconds }) : "", moment(one.next_attempt_at),
-                button(t("hooks.again"), act(said, async () => {
-                  await ask(`/webhooks/${hook.id}/deliveries/${one.id}/redeliver`, { method: "POST" });
-                  await draw();
-                  said.say(t("hooks.resent", { event: one.event }));
-                }), { kind: "small", label: t("hooks.again_of", { event: one.event, time: moment(one.created_at) }) })];
-            }))
-        : h("p.empty", t("hooks.deliveries_none", { url: hook.url })));
+      const heads = ["created", "event", "state", "attempts", "last", "next"].map((one) => t(`hooks.${one}`));
+      body.replaceChildren(table(t("hooks.deliveries_of", { url: hook.url }), [...heads, ""], data.map((one) => {
+        const last = one.attempts.at(-1);
+        return [
+          moment(one.created_at), one.event, statusBadge(one.status), number(one.attempts.length),
+          last ? t("hooks.answer", { code: String(last.status_code ?? last.error), n: last.milliseconds }) : "", moment(one.next_attempt_at),
+          button(t("hooks.again"), act(said, async () => {
+            await ask(`/webhooks/${hook.id}/deliveries/${one.id}/redeliver`, { method: "POST" });
+            await draw();
+            said.say(t("hooks.resent", { event: one.event }));
+          }), { kind: "small", label: t("hooks.again_of", { event: one.event, time: moment(one.created_at) }) }),
+        ];
+      }), t("hooks.deliveries_none", { url: hook.url })));
     };
     await draw();
     const made = dialog(t("hooks.deliveries_of", { url: hook.url }), [h("div.actions", button(t("action.refresh"), act(said, draw), { icon: "refresh", kind: "small" })), said, body], { kind: "drawer" });
     made.id = "deliveries";
   };
 
-  const add = button(t("hooks.new"), create, { icon: "plus", id: "add-hook" });
+  const add = button(t("hooks.new"), () => change(null), { icon: "plus", id: "add-hook" });
   const made = h("div.stack",
-    card(t("hooks.title"), h("p.hint", t("hooks.about")), h("div.actions", add), place, list),
+    card(t("account.webhooks"), h("p.hint", t("hooks.about")), h("div.actions", add), place, list),
     card(t("hooks.verify"), h("p.hint", t("hooks.verify_about")), h("div.snippet", copyButton(VERIFY), h("pre", { tabIndex: 0 }, h("code", VERIFY)))));
   made.show = () => load().catch((error) => place.fail(error, made.show));
   return made;

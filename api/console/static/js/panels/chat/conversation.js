@@ -1,11 +1,9 @@
 // A chat: its messages, streamed answers, and calls of tools.
 import { ApiError, aborted, ask, call, events } from "../../api.js";
-import { number, t, usd } from "../../i18n.js";
-import { icon } from "../../icons.js";
+import { ago, number, t, usd } from "../../i18n.js";
 import { markdown } from "../../markdown.js";
 import { price, session } from "../../session.js";
-import { button, card, confirmed, copyButton, explained, field, form, h, iconButton, setButton, status } from "../../ui.js";
-import { ago } from "../../i18n.js";
+import { button, card, confirmed, copyButton, field, form, h, iconButton, setButton, status, toolCall, toolResult } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { chatSettings } from "./settings.js";
 
@@ -31,7 +29,7 @@ export function conversation() {
   const turn = (role, text = "") => {
     none.hidden = true;
     const content = h("div", role === "user" ? h("p.said-text", text) : markdown(text));
-    const made = h("div.turn", { class: role }, h("span.offscreen", t(role === "user" ? "chat.you" : "chat.model_says")), content);
+    const made = h("div.turn", { class: role }, h("span.offscreen", t(role === "user" ? "word.you" : "word.model")), content);
     // The longer a text takes to show, the more of it is shown at once.
     let latest = text;
     let timer = 0;
@@ -83,7 +81,7 @@ export function conversation() {
     input?.();
     const control = new AbortController();
     stop = () => control.abort();
-    setButton(sendButton, "stop", t("chat.stop"));
+    setButton(sendButton, "stop", t("action.stop"));
     place.say(t("chat.answering"));
     const line = turn("assistant");
     let text = "";
@@ -128,16 +126,16 @@ export function conversation() {
     }
   };
 
-  const showCall = (one) => h("p", icon("tool"), " ", h("strong", t("chat.call", { name: one.function.name })), " ", h("code", one.function.arguments));
+  const showCall = (one) => toolCall(one.function.name, one.function.arguments);
   const askResults = (line, calls) => {
-    const inputs = calls.map((one) => h("input", { value: '"ok"', autocomplete: "off", spellcheck: false, name: one.id }));
+    const inputs = calls.map((one) => toolResult({ name: one.id }));
     const results = form(place, async () => {
       const messages = calls.map((one, at) => ({ role: "tool", tool_call_id: one.id, content: inputs[at].value }));
       await answer(messages, () => {
         results.replaceWith(...messages.map((one) => h("p.hint", one.content)));
         message.focus();
       });
-    }, calls.map((one, at) => [showCall(one), field(t("chat.result", { name: one.function.name }), inputs[at])]),
+    }, calls.map((one, at) => [showCall(one), field(t("tool.result", { name: one.function.name }), inputs[at])]),
     button(t("chat.send_result"), null, { type: "submit", kind: "small" }));
     line.classList.add("tool");
     line.append(results);
@@ -177,7 +175,7 @@ export function conversation() {
       const before = log.scrollHeight;
       const turns = shown.messages.filter((one) => one.role !== "system").map((one) => {
         const made = turn(one.role === "user" ? "user" : "assistant", one.content);
-        for (const one_call of one.tool_calls || []) made.append(showCall(one_call));
+        made.append(...(one.tool_calls || []).map(showCall));
         return made;
       });
       log.querySelector(".earlier")?.remove();
@@ -238,16 +236,8 @@ export function conversation() {
     h("section.card", { "aria-label": t("chat.mode.chat") }, none, log, place, h("div.compose", field(t("chat.message"), message), sendButton)),
     settings);
   made.request = () => ({ title: t("chat.mode.chat"), ...withOpenai(body([{ role: "user", content: message.value || "…" }]).json) });
+  made.place = place;
   made.leave = () => stop?.();
-  made.safely = () => {
-    try {
-      return [made.request()];
-    } catch (error) {
-      if (!error.isExplained) throw error;
-      place.fail(explained(error.message));
-      return [];
-    }
-  };
   return made;
 }
 

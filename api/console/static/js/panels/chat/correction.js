@@ -1,11 +1,11 @@
 // Correction: every change as a diff that can be taken or left.
 import { ask } from "../../api.js";
 import { t, usd } from "../../i18n.js";
+import { CORRECTION_CHARACTERS } from "../../limits.js";
 import { price } from "../../session.js";
 import { button, card, copyButton, explained, field, form, h, iconButton, select, status, submitButton } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 
-const MOST = 20_000;
 const CONTEXTS = ["", "email", "chat", "document", "message", "social"];
 const STYLES = ["autoCapitalize", "autoPunctuate", "useContractions", "expandAbbreviations"];
 
@@ -42,8 +42,8 @@ export function correction() {
 
   const size = () => [...text.value].length;
   const recount = () => {
-    count.textContent = t("correct.count", { n: size(), most: MOST });
-    count.classList.toggle("bad", size() > MOST);
+    count.textContent = t("text.count", { n: size(), most: CORRECTION_CHARACTERS });
+    count.classList.toggle("bad", size() > CORRECTION_CHARACTERS);
   };
   const body = () => {
     const json = { text: text.value, stream: false, save_chat: false };
@@ -95,7 +95,7 @@ export function correction() {
 
   const correct = form(place, async () => {
     if (!text.value.trim()) throw explained(t("speak.empty"));
-    if (size() > MOST) throw explained(t("correct.over", { n: size(), most: MOST }));
+    if (size() > CORRECTION_CHARACTERS) throw explained(t("correct.over", { n: size(), most: CORRECTION_CHARACTERS }));
     const json = body();
     const answer = await ask("/v1/chat/completions", { method: "POST", json });
     original = [...json.text];
@@ -116,7 +116,7 @@ export function correction() {
   h("div.fields", field(t("correct.context"), context), field(t("correct.tone"), tone, { hint: t("correct.tone_hint") })),
   h("details", h("summary", t("correct.style")), h("div.fields", STYLES.map((name) => field(t(`correct.style.${name}`), styles.get(name))))),
   h("details", h("summary", t("correct.dictionary")), terms),
-  submitButton(t("correct.go"), { icon: "check", id: "correct-go" }), place);
+  submitButton(t("chat.mode.correct"), { icon: "check", id: "correct-go" }), place);
   text.addEventListener("input", recount);
   recount();
   const made = h("div.columns", h("section.card", { "aria-label": t("correct.text") }, correct), card(t("correct.result"), none, facts, warnings, shown, after));

@@ -1,6 +1,6 @@
 // What a chat sends besides its messages.
 import { t, number } from "../../i18n.js";
-import { button, card, check, explained, field, h, range, select } from "../../ui.js";
+import { card, check, explained, field, h, jsonField, range, select } from "../../ui.js";
 import { fillModels, tellModel } from "../../work.js";
 
 const TOOLS = [{ name: "weather", description: "The weather of a city", parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } }];
@@ -15,8 +15,7 @@ export function chatSettings({ saves }) {
   const schema = h("textarea.code", { rows: 10, spellcheck: false, name: "schema" });
   const save = check(t("chat.save"), { checked: saves, disabled: !saves });
   const about = h("p.hint", { id: "chat-model-about" });
-  fillModels(model).catch(() => {});
-  tellModel(about).catch(() => {});
+  for (const filled of [fillModels(model), tellModel(about)]) filled.catch(() => {});
 
   const read = (box, label) => {
     if (!box.value.trim()) return null;
@@ -28,16 +27,14 @@ export function chatSettings({ saves }) {
       throw explained(t("chat.not_json", { field: label, reason: error.message }));
     }
   };
-  const made = card(t("chat.settings"),
-    field(t("chat.model"), model),
+  const made = card(t("word.settings"),
+    field(t("word.model"), model),
     about,
     field(t("chat.system"), system, { hint: t("chat.system_hint") }),
     temperature,
     field(t("chat.most"), most),
-    h("details", h("summary", t("chat.tools")), h("div.stack", field(t("chat.tools"), tools, { hint: t("chat.tools_hint") }),
-      h("div.actions", button(t("chat.sample"), () => { tools.value = JSON.stringify(TOOLS, null, 2); tools.focus(); }, { kind: "small" })))),
-    h("details", h("summary", t("chat.schema")), h("div.stack", field(t("chat.schema"), schema, { hint: t("chat.schema_hint") }),
-      h("div.actions", button(t("chat.sample"), () => { schema.value = JSON.stringify(SCHEMA, null, 2); schema.focus(); }, { kind: "small" })))),
+    jsonField(t("chat.tools"), tools, t("chat.tools_hint"), TOOLS),
+    jsonField(t("chat.schema"), schema, t("chat.schema_hint"), SCHEMA),
     save, saves ? null : h("p.hint", t("chat.saved_zero")));
   // The fields of a request; throws what is not JSON before anything is sent.
   made.fields = () => {

@@ -6,7 +6,7 @@ import { converse, openSocket } from "../../audio/socket.js";
 import { liveMeter } from "../../audio/waveform.js";
 import { number, t, usd } from "../../i18n.js";
 import { noteCredit, price } from "../../session.js";
-import { button, card, copyButton, h, setButton, status } from "../../ui.js";
+import { button, card, copyButton, h, setRecording, status } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { exportButtons } from "./transcript.js";
 
@@ -83,9 +83,8 @@ export function liveListening({ language, style }) {
   };
   const run = async () => {
     stop = () => {}; // a click during the start does not start a second session
-    setButton(start, "stop", t("listen.stop"));
-    start.classList.add("recording");
-    place.say(t("listen.starting"));
+    setRecording(start, true, "stop", t("action.stop"));
+    place.say(t("word.connecting"));
     text.replaceChildren();
     finals.clear();
     after.hidden = true;
@@ -95,13 +94,12 @@ export function liveListening({ language, style }) {
       place.fail(error, run);
     } finally {
       stop = null;
-      start.classList.remove("recording");
-      setButton(start, "listen", t("listen.start"));
+      setRecording(start, false, "listen", t("listen.start"));
       after.hidden = !finals.size;
       refreshCredit();
     }
   };
-  const made = card(t("listen.microphone"), device, meter, h("div.actions", start),
+  const made = card(t("mic.device"), device, meter, h("div.actions", start),
     h("p.hint", t("listen.live_price", { price: usd(price("stt_second", 60)) })), place, none, text, after);
   made.leave = () => stop?.();
   return made;

@@ -2,12 +2,10 @@
 import { upload, aborted } from "../../api.js";
 import { clock, number, t, usd } from "../../i18n.js";
 import { icon } from "../../icons.js";
+import { RECORDING_MB, RECORDING_MINUTES } from "../../limits.js";
 import { price } from "../../session.js";
 import { button, explained, h, iconButton, status } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
-
-export const MOST_MB = 25;
-export const MOST_MINUTES = 10;
 
 // The length of a file, or null where the browser does not know.
 export function lengthOf(file) {
@@ -26,7 +24,7 @@ export function lengthOf(file) {
 }
 
 export function fileQueue({ options, path, onshow, onremove }) {
-  const list = h("ul.queue", { "aria-label": t("listen.queue") });
+  const list = h("ul.queue", { "aria-label": t("listen.files") });
   let running = false;
 
   const row = (file) => {
@@ -50,14 +48,14 @@ export function fileQueue({ options, path, onshow, onremove }) {
       const isOver = !["waiting", "uploading", "working"].includes(name);
       actions.replaceChildren(
         ...(name === "done" ? [button(t("listen.show"), () => onshow(item), { kind: "small", label: t("listen.open", { name: file.name }) })] : []),
-        iconButton(isOver ? "trash" : "close", t(isOver ? "listen.remove" : "listen.cancel", { name: file.name }), isOver ? gone : () => {
+        iconButton(isOver ? "trash" : "close", t(isOver ? "action.remove_of" : "listen.cancel", { name: file.name }), isOver ? gone : () => {
           item.control.abort();
           item.set("cancelled", t("listen.cancelled"));
         }));
     };
     item.progress = (share) => {
       bar.value = share;
-      if (share < 1) item.set("uploading", t("listen.uploading", { percent: Math.floor(share * 100) }));
+      if (share < 1) item.set("uploading", t("upload.sent", { percent: Math.floor(share * 100) }));
       else item.set("working", t("listen.working"));
     };
     item.fail = (error) => {
@@ -75,9 +73,9 @@ export function fileQueue({ options, path, onshow, onremove }) {
 
   const checked = async (file) => {
     const mb = file.size / 1e6;
-    if (file.size > MOST_MB * 1024 * 1024) throw explained(t("listen.too_large", { name: file.name, mb: number(mb, 1), most: MOST_MB }));
+    if (file.size > RECORDING_MB * 1024 * 1024) throw explained(t("listen.too_large", { name: file.name, mb: number(mb, 1), most: RECORDING_MB }));
     const seconds = await lengthOf(file);
-    if (seconds > MOST_MINUTES * 60 + 1) throw explained(t("listen.too_long", { name: file.name, length: clock(seconds), most: MOST_MINUTES }));
+    if (seconds > RECORDING_MINUTES * 60 + 1) throw explained(t("listen.too_long", { name: file.name, length: clock(seconds), most: RECORDING_MINUTES }));
   };
 
   const transcribe = async (item) => {

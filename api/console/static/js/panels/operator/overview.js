@@ -2,11 +2,10 @@
 import { askAsOperator, callAsOperator } from "../../api.js";
 import { lineChart } from "../../charts.js";
 import { number, t } from "../../i18n.js";
-import { card, h, status, table } from "../../ui.js";
+import { card, h, status, statusBadge, table } from "../../ui.js";
 
 const POLL_MS = 5000; // as often as processes report
 const KEPT = 60;
-const STATES = { ready: "good", asleep: "", unavailable: "bad" };
 const READ = /^antiphon_(report_age_seconds|replica_load|engine_requests_live|http_requests_live|http_requests_total|sockets_live|overload_refusals_total|attempts_refused_total|limit_decisions_total)\{(.*)\} (\S+)/;
 
 // The samples of `GET /metrics` that are shown, as {name, value, …labels}.
@@ -49,7 +48,7 @@ export function overview() {
       const replicas = of("report_age_seconds", isIts).length;
       const model = about.models[name];
       const state = model === null ? "unavailable" : model?.status;
-      return [name, model?.id || "", state ? h("span.badge", { class: STATES[state] }, t(`operator.status.${state}`)) : "", number(replicas),
+      return [name, model?.id || "", state ? statusBadge(state, t(`operator.status.${state}`)) : "", number(replicas),
         replicas ? number(total(of("replica_load", isIts)) / replicas, 2) : "", number(total(of("engine_requests_live", isIts)) + total(of("http_requests_live", isIts)))];
     })));
     const counted = new Set(of("http_requests_total").map((one) => one.replica));

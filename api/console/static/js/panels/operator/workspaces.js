@@ -2,7 +2,7 @@
 import { askAsOperator } from "../../api.js";
 import { day, t, usd } from "../../i18n.js";
 import { about } from "../../session.js";
-import { act, button, card, dialog, field, form, h, select, status, submitButton, table } from "../../ui.js";
+import { act, button, card, field, form, formDialog, h, select, status, submitButton, table } from "../../ui.js";
 
 export function workspaces() {
   const place = status();
@@ -18,25 +18,21 @@ export function workspaces() {
     more.hidden = !next;
     draw();
   };
-  const draw = () => rows.replaceChildren(shown.length
-    ? table(t("operator.workspaces"), ["workspace", "email", "plan", "credit", "created"].map((one) => t(`operator.${one}`)).concat(""), shown.map((one) => [
-        h("span", { title: one.id }, one.name), one.email, one.plan, h("span.number", usd(one.credit, 6)), day(one.created_at),
-        h("div.actions",
-          button(t("operator.credit"), () => credit(one), { kind: "small", label: t("operator.change_credit_of", one) }),
-          button(t("operator.plan"), () => plan(one), { kind: "small", label: t("operator.change_plan_of", one) })),
-      ]))
-    : h("p.empty", t("operator.no_workspace")));
+  const heads = ["workspace", "email", "plan", "credit", "created"].map((one) => t(`operator.${one}`));
+  const draw = () => rows.replaceChildren(table(t("operator.workspaces"), [...heads, ""], shown.map((one) => [
+    h("span", { title: one.id }, one.name), one.email, one.plan, h("span.number", usd(one.credit, 6)), day(one.created_at),
+    h("div.actions",
+      button(t("operator.credit"), () => credit(one), { kind: "small", label: t("operator.change_credit_of", one) }),
+      button(t("operator.plan"), () => plan(one), { kind: "small", label: t("operator.change_plan_of", one) })),
+  ]), t("operator.no_workspace")));
 
   // A dialog whose `send` says what came of it; then the focus is where it was before, in new rows.
-  const change = (title, send, ...fields) => {
-    const said = status();
-    const made = dialog(title, form(said, async () => {
-      place.say(await send());
-      made.close();
-      draw();
-      [...rows.querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === title)?.focus();
-    }, ...fields, submitButton(t("action.save")), said), { kind: "narrow" });
-  };
+  const change = (title, send, ...fields) => formDialog(title, async (close) => {
+    place.say(await send());
+    close();
+    draw();
+    [...rows.querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === title)?.focus();
+  }, fields, t("action.save"), { kind: "narrow" });
   const post = (one, part, json) => askAsOperator(`workspaces/${one.id}/${part}`, { method: "POST", json });
   const credit = (one) => {
     const amount = h("input", { type: "number", name: "usd", step: "0.000001", required: true });
@@ -50,7 +46,7 @@ export function workspaces() {
   };
   const plan = (one) => {
     const chosen = select(about.plans.map((id) => [id, id]), { name: "plan", value: one.plan });
-    const cycle = select(["monthly", "annual"].map((each) => [each, t(`operator.cycle.${each}`)]), { name: "cycle" });
+    const cycle = select(["monthly", "annual"].map((each) => [each, t(`cycle.${each}`)]), { name: "cycle" });
     change(t("operator.change_plan_of", one), async () => {
       const answer = await post(one, "plan", { plan_id: chosen.value, billing_cycle: cycle.value });
       one.plan = answer.plan.id;

@@ -1,21 +1,20 @@
 // Which pronunciation dictionaries a request names.
 import { t } from "../../i18n.js";
+import { DICTIONARIES } from "../../limits.js";
 import { on } from "../../session.js";
 import { setting } from "../../store.js";
 import { check, h } from "../../ui.js";
 import { dictionaries } from "../../work.js";
 
-const MOST = 5;
-
 export function dictionaryChooser({ onchange = () => {} } = {}) {
   const boxes = h("div.checks");
   const none = h("p.hint", t("dictionaries.none"));
-  const made = h("fieldset.stack.dictionaries", h("legend", t("dictionaries.title")), none, boxes,
+  const made = h("fieldset.stack.dictionaries", h("legend", t("speak.pronunciations")), none, boxes,
     h("p.hint", h("a", { href: "#/speak/pronunciations" }, t("dictionaries.manage"))));
   const checked = () => [...boxes.querySelectorAll("input:checked")].map((box) => box.value);
   const keep = () => {
     setting("dictionaries", checked());
-    const isFull = checked().length >= MOST;
+    const isFull = checked().length >= DICTIONARIES;
     for (const box of boxes.querySelectorAll("input")) box.disabled = isFull && !box.checked;
     onchange();
   };

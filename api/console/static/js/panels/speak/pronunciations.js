@@ -3,12 +3,12 @@ import { ask, call, ApiError } from "../../api.js";
 import { playShort } from "../../audio/player.js";
 import { fromBase64 } from "../../audio/pcm.js";
 import { day, t } from "../../i18n.js";
+import { DICTIONARY_VERSIONS } from "../../limits.js";
 import { setting } from "../../store.js";
 import { act, button, card, check, confirmed, download, explained, field, fileName, form, h, iconButton, select, status, submitButton, table } from "../../ui.js";
-import { dictionaries, dictionariesChanged, refreshCredit, voices } from "../../work.js";
+import { dictionaries, dictionariesChanged, refreshCredit, voiceLanguages, voices } from "../../work.js";
 import { escaped } from "./markup.js";
 
-const VERSIONS = 10; // that the service keeps
 const SHOWN = 200; // entries at once; others are found by words
 
 export function pronunciations() {
@@ -27,7 +27,7 @@ export function pronunciations() {
   const alias = h("input", { name: "alias", maxLength: 200, autocomplete: "off" });
   const phoneme = h("input", { name: "phoneme", maxLength: 200, autocomplete: "off", spellcheck: false, placeholder: "ˈɛndʒɪn" });
   const alphabet = select([["ipa", "IPA"], ["x-sampa", "X-SAMPA"]], { name: "alphabet" });
-  const language = select([["", t("pronunciations.all_languages")]], { name: "language" });
+  const language = select([["", t("word.all")]], { name: "language" });
   const matches = check(t("pronunciations.case"), { checked: true });
   const find = h("input", { type: "search", autocomplete: "off" });
   const finder = field(t("pronunciations.find"), find);
@@ -43,16 +43,16 @@ export function pronunciations() {
     none.hidden = all.length > 0;
     list.replaceChildren(...all.map((one) => h("li.history-row", { data: { id: one.id } },
       h("div.history-text", h("p", one.name), h("p.hint", t("pronunciations.facts", { n: one.size, version: one.version, day: day(one.updated_at) }))),
-      button(t("pronunciations.edit_short"), act(listed, () => openById(one.id)), { kind: "small", label: t("pronunciations.edit", { name: one.name }) }),
+      button(t("action.edit"), act(listed, () => openById(one.id)), { kind: "small", label: t("pronunciations.edit", { name: one.name }) }),
       iconButton("download", t("pronunciations.export", { name: one.name }), act(listed, () => save(one, one.version))),
-      iconButton("trash", t("pronunciations.delete", { name: one.name }), act(listed, () => remove(one))))));
+      iconButton("trash", t("action.delete_of", { name: one.name }), act(listed, () => remove(one))))));
   };
   const save = async ({ id, name: named }, number) => {
     const answer = await call(`/pronunciations/${id}?format=pls&version=${number}`);
     download(new Blob([await answer.text()], { type: "application/pls+xml" }), fileName(named, "pls"));
   };
   const remove = async (one) => {
-    if (!(await confirmed(t("pronunciations.delete", { name: one.name }), t("pronunciations.delete_ask"), t("action.delete")))) return;
+    if (!(await confirmed(t("action.delete_of", { name: one.name }), t("pronunciations.delete_ask"), t("action.delete")))) return;
     await ask(`/pronunciations/${one.id}`, { method: "DELETE" });
     if (current?.id === one.id) shut();
     await dictionariesChanged();
@@ -74,16 +74,13 @@ export function pronunciations() {
     listed.say(t("pronunciations.imported", { n: made.size, name: named }));
   }));
 
-  const openById = async (id) => {
-    const found = await ask(`/pronunciations/${id}`);
-    await open(id, found);
-  };
+  const openById = async (id) => open(id, await ask(`/pronunciations/${id}`));
   const leaving = async () => !isChanged || confirmed(t("pronunciations.leave"), t("pronunciations.leave_ask", { name: name.value || t("pronunciations.new") }), t("pronunciations.leave_go"));
   const open = async (id, { name: named, entries, version: newest }) => {
     if (!(await leaving())) return;
     current = { id, name: named, version: newest, entries };
     name.value = named;
-    version.replaceChildren(...Array.from({ length: Math.min(newest, VERSIONS) }, (_, at) => new Option(t(at ? "pronunciations.older" : "pronunciations.newest", { version: newest - at }), newest - at)));
+    version.replaceChildren(...Array.from({ length: Math.min(newest, DICTIONARY_VERSIONS) }, (_, at) => new Option(t(at ? "pronunciations.older" : "pronunciations.newest", { version: newest - at }), newest - at)));
     versions.hidden = newest < 2;
     place.clear();
     change(false);
@@ -122,23 +119,21 @@ export function pronunciations() {
     const found = all.filter((one) => !wanted || `${one.grapheme} ${one.alias || ""}`.toLowerCase().includes(wanted));
     finder.hidden = all.length <= 10;
     const label = t("pronunciations.entries");
-    rows.replaceChildren(all.length
-      ? table(label, [t("pronunciations.word"), t("pronunciations.alias"), t("pronunciations.phoneme"), t("pronunciations.language"), ""], found.slice(0, SHOWN).map((one) => [
-          h("span", one.grapheme, !one.case_sensitive && h("span.badge", t("pronunciations.any_case"))),
-          one.alias || "–",
-          one.phoneme ? h("span.phonemes", one.phoneme, one.alphabet === "x-sampa" && h("span.badge", "X-SAMPA")) : "–",
-          one.language || t("pronunciations.all_languages"),
-          h("div.actions",
-            iconButton("play", t("pronunciations.hear", { word: one.grapheme }), act(place, () => hear(one))),
-            button(t("pronunciations.edit_short"), () => edit(one), { kind: "small", label: t("pronunciations.edit_entry", { word: one.grapheme }) }),
-            iconButton("trash", t("pronunciations.remove", { word: one.grapheme }), () => {
-              current.entries = current.entries.filter((other) => other !== one);
-              if (edited === one) edit(null);
-              change(true);
-              word.focus();
-            })),
-        ]))
-      : h("p.empty", t("pronunciations.entries_none")));
+    rows.replaceChildren(table(label, [t("pronunciations.word"), t("pronunciations.alias"), t("pronunciations.phoneme"), t("word.language"), ""], found.slice(0, SHOWN).map((one) => [
+      h("span", one.grapheme, !one.case_sensitive && h("span.badge", t("pronunciations.any_case"))),
+      one.alias || "–",
+      one.phoneme ? h("span.phonemes", one.phoneme, one.alphabet === "x-sampa" && h("span.badge", "X-SAMPA")) : "–",
+      one.language || t("word.all"),
+      h("div.actions",
+        iconButton("play", t("pronunciations.hear", { word: one.grapheme }), act(place, () => hear(one))),
+        button(t("action.edit"), () => edit(one), { kind: "small", label: t("pronunciations.edit_entry", { word: one.grapheme }) }),
+        iconButton("trash", t("pronunciations.remove", { word: one.grapheme }), () => {
+          current.entries = current.entries.filter((other) => other !== one);
+          if (edited === one) edit(null);
+          change(true);
+          word.focus();
+        })),
+    ]), all.length ? "" : t("pronunciations.entries_none")));
     if (found.length > SHOWN) rows.append(h("p.hint", t("pronunciations.more", { n: found.length - SHOWN })));
   };
   find.addEventListener("input", draw);
@@ -187,11 +182,11 @@ export function pronunciations() {
   },
   h("div.fields", field(t("pronunciations.word"), word), field(t("pronunciations.alias"), alias, { hint: t("pronunciations.alias_hint") }),
     field(t("pronunciations.phoneme"), phoneme, { hint: t("pronunciations.phoneme_hint") }), field(t("pronunciations.alphabet"), alphabet),
-    field(t("pronunciations.language"), language), matches),
+    field(t("word.language"), language), matches),
   h("div.actions", add, listen));
   entry.classList.add("entry");
 
-  const store = button(t("pronunciations.save"), act(place, async () => {
+  const store = button(t("action.save"), act(place, async () => {
     const named = name.value.trim();
     if (!named) {
       name.focus();
@@ -216,12 +211,9 @@ export function pronunciations() {
   name.addEventListener("input", () => { isChanged = true; saved.textContent = t("pronunciations.unsaved"); });
 
   const editor = h("section.card.editor", { "aria-label": t("pronunciations.editor"), hidden: true },
-    heading, h("div.fields", field(t("pronunciations.name"), name), versions),
+    heading, h("div.fields", field(t("word.name"), name), versions),
     entry, finder, rows, h("div.actions", store, button(t("action.close"), async () => (await leaving()) && shut()), saved), place);
-  voices().then((all) => {
-    const named = new Map(all.map((one) => [one.labels.language, one.labels.language_name]));
-    language.append(...[...named].sort((one, other) => one[1].localeCompare(other[1])).map(([code, text]) => new Option(text, code)));
-  }, () => {});
+  voices().then((all) => language.append(...voiceLanguages(all).map(([code, text]) => new Option(text, code))), () => {});
 
   const made = h("div.columns.wide-right",
     card(t("pronunciations.title"), h("p.hint", t("pronunciations.about")), h("div.actions", fresh, bring, input), listed, none, list,

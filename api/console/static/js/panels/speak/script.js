@@ -1,12 +1,12 @@
 // The lines of several speakers.
 import { t } from "../../i18n.js";
+import { SCRIPT_LINES } from "../../limits.js";
 import { on } from "../../session.js";
 import { setting } from "../../store.js";
 import { button, h, iconButton, select } from "../../ui.js";
 import { voices } from "../../work.js";
 import { markFault } from "./markup.js";
 
-const MOST_LINES = 100;
 const TEXT = "input:not([type=number])";
 const FIRST = [{ text: "" }, { text: "" }];
 
@@ -15,7 +15,7 @@ export function scriptEditor({ onchange }) {
   let all = [];
   const keep = () => {
     setting("script", made.lines);
-    add.disabled = list.childElementCount >= MOST_LINES;
+    add.disabled = list.childElementCount >= SCRIPT_LINES;
     onchange();
   };
   const fill = (box, chosen) => {

@@ -1,6 +1,7 @@
 // A text, or the lines of several speakers, as a file or live, with a voice.
 import { hush, player } from "../../audio/player.js";
 import { number, t, usd } from "../../i18n.js";
+import { FILE_CHARACTERS, SOCKET_CHARACTERS } from "../../limits.js";
 import { price } from "../../session.js";
 import { setting } from "../../store.js";
 import { busy, button, card, check, download, explained, field, h, range, select, setButton, status, tabs } from "../../ui.js";
@@ -11,7 +12,7 @@ import { explanationCard } from "./explanation.js";
 import { nameOf, speechHistory } from "./history.js";
 import { isMarkup, markFault, markupButtons, plain } from "./markup.js";
 import { scriptEditor } from "./script.js";
-import { FILE_CHARACTERS, SOCKET_CHARACTERS, body, makeFile, messages, priceOf, speakLive, toExplain, way } from "./synthesis.js";
+import { FORMATS, body, makeFile, messages, priceOf, speakLive, toExplain, way } from "./synthesis.js";
 import { voicePicker } from "./voices.js";
 
 export function speech() {
@@ -25,7 +26,7 @@ export function speech() {
   const dictionaries = dictionaryChooser({ onchange: () => explanation.clear() });
   const speed = range(t("speak.speed"), { min: 0.5, max: 2, step: 0.05, value: 1, show: (value) => `${number(value, 2)}×`, name: "speed" });
   const pitch = range(t("speak.pitch"), { min: 0.5, max: 2, step: 0.05, value: 1, show: (value) => `${number(value, 2)}×`, name: "pitch" });
-  const format = select(["mp3", "wav", "ogg", "flac"].map((one) => [one, one.toUpperCase()]), { name: "format" });
+  const format = select(FORMATS.map((one) => [one, one.toUpperCase()]), { name: "format" });
   const enhance = check(t("speak.enhance"), { name: "enhance", checked: true });
   const voiceName = h("strong");
   const none = h("p.empty", t("speak.result_none"));
@@ -58,7 +59,7 @@ export function speech() {
     const n = size();
     explanation.clear();
     kind.hidden = isScript() || !isMarkup(text.value);
-    count.textContent = `${t("speak.count", { n, most: FILE_CHARACTERS })} · ${t("speak.price", { price: usd(costOf(wish())) })}`;
+    count.textContent = `${t("text.count", { n, most: FILE_CHARACTERS })} · ${t("speak.price", { price: usd(costOf(wish())) })}`;
     count.classList.toggle("bad", n > FILE_CHARACTERS);
     const key = isScript() ? "script.over" : n > SOCKET_CHARACTERS ? "speak.over_socket" : "speak.over";
     over.textContent = n > FILE_CHARACTERS ? t(key, { n, most: FILE_CHARACTERS, socket: SOCKET_CHARACTERS }) : "";
@@ -112,7 +113,7 @@ export function speech() {
     hush();
     const control = new AbortController();
     stopLive = () => control.abort();
-    setButton(live, "stop", t("speak.stop"));
+    setButton(live, "stop", t("action.stop"));
     none.hidden = true;
     playing.clear();
     save.hidden = true;

@@ -3,11 +3,11 @@ import { ask, call, lines, ApiError } from "../../api.js";
 import { RATE, fromBase64, wav } from "../../audio/pcm.js";
 import { converse, openSocket } from "../../audio/socket.js";
 import { Stream } from "../../audio/stream.js";
+import { FILE_CHARACTERS } from "../../limits.js";
 import { noteCredit } from "../../session.js";
 
-export const FILE_CHARACTERS = 5000;
-export const SOCKET_CHARACTERS = 50_000;
 const TYPES = { mp3: "audio/mpeg", wav: "audio/wav", ogg: "audio/ogg", flac: "audio/flac" };
+export const FORMATS = Object.keys(TYPES);
 const SOCKET_SPEED = 1.5; // the fastest there; files go to twice
 const SOCKET_SEMITONES = 6;
 const CONTEXT = "console";

@@ -7,7 +7,7 @@ import { icon } from "../../icons.js";
 import { on, price } from "../../session.js";
 import { get, put, setting } from "../../store.js";
 import { busy, button, check, field, h, iconButton, newId, select, setButton } from "../../ui.js";
-import { refreshCredit, voices as allVoices } from "../../work.js";
+import { refreshCredit, voiceLanguages, voices as allVoices } from "../../work.js";
 
 const SENTENCES = {
   en: "Hello! This is how I sound when I read to you.",
@@ -61,9 +61,9 @@ export function voicePicker({ place, onchange = () => {} }) {
   const favourites = new Set(setting(FAVOURITES) || []);
   const filters = { text: "", language: "", gender: "", model: "", favourite: false, own: false };
   const search = h("input", { type: "search", placeholder: t("voices.search_hint"), autocomplete: "off" });
-  const language = select([["", t("voices.all")]]);
-  const gender = select([["", t("voices.all")], ["female", t("voices.female")], ["male", t("voices.male")]]);
-  const model = select([["", t("voices.all")]]);
+  const language = select([["", t("word.all")]]);
+  const gender = select([["", t("word.all")], ["female", t("voices.female")], ["male", t("voices.male")]]);
+  const model = select([["", t("word.all")]]);
   const favourite = check(t("voices.favourites"));
   const own = check(t("voices.own"));
   const count = h("p.hint", { role: "status" });
@@ -76,7 +76,7 @@ export function voicePicker({ place, onchange = () => {} }) {
   const made = h("div.voice-picker",
     h("div.voice-filters",
       field(t("voices.search"), search, { kind: "grow" }),
-      field(t("voices.language"), language), field(t("voices.gender"), gender), field(t("voices.model"), model),
+      field(t("word.language"), language), field(t("word.gender"), gender), field(t("word.model"), model),
       h("div.checks", favourite, own)),
     h("div.row", count, clear),
     h("fieldset.voice-list", h("legend.offscreen", t("voices.title")), cards),
@@ -166,13 +166,12 @@ export function voicePicker({ place, onchange = () => {} }) {
     const mine = navigator.language.split("-")[0];
     const rank = (voice) => (voice.is_native ? 1 : 0) + (voice.labels.language === mine ? 0 : 0.5);
     all = [...list].sort((one, other) => rank(one) - rank(other)); // yours, then those of the browser's language
-    const named = new Map(all.map((voice) => [voice.labels.language, voice.labels.language_name]));
     const refill = (box, pairs) => {
       const before = box.value;
-      box.replaceChildren(new Option(t("voices.all"), ""), ...pairs.map(([value, text]) => new Option(text, value)));
+      box.replaceChildren(new Option(t("word.all"), ""), ...pairs.map(([value, text]) => new Option(text, value)));
       if (pairs.some(([value]) => value === before)) box.value = before;
     };
-    refill(language, [...named].sort((one, other) => one[1].localeCompare(other[1])));
+    refill(language, voiceLanguages(all));
     refill(model, [...new Set(all.map((voice) => voice.model))].map((one) => [one, one]));
     own.hidden = all.every((voice) => voice.is_native);
     if (chosen && !all.some((voice) => voice.voice_id === chosen)) chosen = "";

@@ -6,7 +6,7 @@ import { record } from "../../audio/recorder.js";
 import { liveMeter } from "../../audio/waveform.js";
 import { number, t } from "../../i18n.js";
 import { about } from "../../session.js";
-import { button, explained, h, iconButton, setButton, status } from "../../ui.js";
+import { button, explained, h, iconButton, setRecording, status } from "../../ui.js";
 import { dropZone, lengthOf } from "../listen/queue.js";
 
 const rules = about.recordings || {};
@@ -66,7 +66,7 @@ export function recordings() {
     const take = { file, length: null, loudest: null, clipped: 0, isOther: !/\.(mp3|wav|flac)$/i.test(file.name) };
     const note = h("p.guidance", { role: "status" });
     const playing = player({ small: true, label: file.name });
-    take.element = h("li.take", h("p", h("strong", file.name)), iconButton("trash", t("own.remove", { name: file.name }), () => {
+    take.element = h("li.take", h("p", h("strong", file.name)), iconButton("trash", t("action.remove_of", { name: file.name }), () => {
       playing.clear();
       takes = takes.filter((one) => one !== take);
       take.element.remove();
@@ -97,12 +97,10 @@ export function recordings() {
       });
       meter.attach(recorder.meter);
       device.fill();
-      setButton(toggle, "stop", t("own.record_stop"));
-      toggle.classList.add("recording");
+      setRecording(toggle, true, "stop", t("own.record_stop"));
       running = async () => {
         running = null;
-        toggle.classList.remove("recording");
-        setButton(toggle, "record", t("own.record"));
+        setRecording(toggle, false, "record", t("own.record"));
         meter.detach();
         said.textContent = "";
         const { blob } = await recorder.stop();

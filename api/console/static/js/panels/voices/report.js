@@ -66,8 +66,8 @@ export async function showReport(voice) {
       const at = Math.round(curve[0][0] + share * (curve.at(-1)[0] - curve[0][0]));
       return [at, String(at)];
     }) }),
-    report.recordings.length > 0 && h("h3", t("report.recordings")),
-    report.recordings.length > 0 && table(t("report.recordings"), ["#", t("report.seconds"), t("report.speech"), t("report.snr"), t("report.level")],
+    report.recordings.length > 0 && h("h3", t("own.recordings")),
+    report.recordings.length > 0 && table(t("own.recordings"), ["#", t("report.seconds"), t("report.speech"), t("report.snr"), t("report.level")],
       report.recordings.map((one, at) => [String(at + 1), t("unit.seconds", { n: number(one.seconds, 1) }), `${Math.round(one.speech_share * 100)} %`, `${number(one.snr_db, 0)} dB`, `${number(one.level_dbfs, 0)} dBFS`])),
     h("p", h("a", { href: address.pathname + address.search, target: "_blank", rel: "noopener" }, t("report.page"))),
   ]);

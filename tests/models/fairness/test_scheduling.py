@@ -9,8 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from pipelines.fair_queuing import CONTENDED_S
-from pipelines.scheduling import DeadlineScheduler, RequestExecutor
+from models.fairness.scheduling import DeadlineScheduler, RequestExecutor
+from models.fairness.shares import CONTENDED_S
 from pipelines.tasks import iterate_in_thread
 from tests.clock import Clock
 from tests.patience import PATIENCE_S

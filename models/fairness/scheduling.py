@@ -16,7 +16,8 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from pipelines.fair_queuing import CONTENDED_S, FairShares
+from models.fairness.shares import CONTENDED_S
+from models.fairness.turns import TurnOrder
 
 T = TypeVar("T")
 R = TypeVar("R")  # what a scheduler keeps of work that runs
@@ -87,7 +88,7 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
         super().__init__(max_concurrency or (lambda: threads), clock)
         self.is_empty = is_empty
         self._waiting: dict[str, list[_ScheduledStep]] = {}  # heaps by owner
-        self._shares = FairShares(contended_s=CONTENDED_S, clock=clock)
+        self._order = TurnOrder(contended_s=CONTENDED_S, clock=clock)
         self._count = itertools.count()
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(threads, name, os.nice, (niceness,))
@@ -118,13 +119,13 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
             for owner, steps in self._waiting.items()
             if not self._must_wait(steps[0].deadline, owner)
         ]
-        owner = self._shares.next(ready, free, self._max_concurrency())
+        owner = self._order.next(ready, free)
         if owner is None:
             return False
         step = heapq.heappop(self._waiting[owner])
         if not self._waiting[owner]:
             del self._waiting[owner]
-        self._shares.take(owner)
+        self._order.take(owner)
         self._running.append(step)
         self._threads.submit(self._run, step)
         return True
@@ -136,14 +137,14 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
         finally:
             with self._lock:
                 self._running.remove(step)
-                self._shares.leave(step.owner, self.clock() - began)
+                self._order.leave(step.owner, self.clock() - began)
                 self._fill()
                 if not self._running:
-                    self._shares.clear()
+                    self._order.clear()
 
     def _must_wait(self, deadline: float, owner: str) -> bool:
         now = self.clock()
-        running = [one.deadline for one in self._running if one.owner == owner]
+        running = [step.deadline for step in self._running if step.owner == owner]
         return deadline > now + 2 * TIGHT_S and min(running, default=deadline) < now + TIGHT_S
 
 

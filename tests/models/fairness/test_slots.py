@@ -2,13 +2,16 @@
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
+from models.fairness.slots import FairSlots
 from pipelines.errors import Overloaded
-from pipelines.fair_queuing import FairSlots
 from tests.clock import Clock
 from tests.cpu_time import cpu_units
+
+TOO_MUCH = partial(Overloaded, "too much waits")
 
 
 class Work:
@@ -16,7 +19,7 @@ class Work:
 
     def __init__(self, slots: int, max_waiting: int = 100) -> None:
         self.clock = Clock()
-        self.slots = FairSlots(slots, max_waiting, "too much waits", self.clock)
+        self.slots = FairSlots(slots, max_waiting, TOO_MUCH, self.clock)
         self.began: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
         self._ends: list[asyncio.Event] = []
@@ -116,7 +119,7 @@ async def test_owners_that_come_again_and_again_keep_no_newcomer_out() -> None:
 @pytest.mark.parametrize("refused", [0, 2000])
 def test_thousands_of_owners_wait_at_once_in_little_cpu_time(refused: int) -> None:
     async def wait() -> None:
-        slots = FairSlots(3, 2000, "too much waits")
+        slots = FairSlots(3, 2000, TOO_MUCH)
         held = [await slots.take(f"holds {number}") for number in range(3)]
 
         async def take(owner: int) -> None:
@@ -133,7 +136,7 @@ def test_thousands_of_owners_wait_at_once_in_little_cpu_time(refused: int) -> No
 
 
 async def test_owners_that_are_remembered_do_not_grow_with_those_that_came() -> None:
-    slots = FairSlots(1, 10, "too much waits")
+    slots = FairSlots(1, 10, TOO_MUCH)
     leave = await slots.take("first")
     for number in range(5000):
         waiting = asyncio.create_task(slots.take(number))
@@ -143,7 +146,7 @@ async def test_owners_that_are_remembered_do_not_grow_with_those_that_came() -> 
         leave()
         leave = await waiting
     leave()
-    assert len(slots._shares._used_s) + len(slots._without) + len(slots._shares._taken) < 2500
+    assert len(slots._order._used_s) + len(slots._without) + len(slots._order._taken) < 2500
 
 
 async def test_work_that_is_refused_and_cancelled_at_once_takes_no_slot() -> None:

@@ -1,0 +1,10 @@
+// Limits of the API, which pages state before a request would exceed them. A test compares them.
+export const PASSWORD_CHARACTERS = 8; // at least
+export const FILE_CHARACTERS = 5000; // of speech in a file
+export const SOCKET_CHARACTERS = 50_000; // of speech over a socket
+export const CORRECTION_CHARACTERS = 20_000;
+export const RECORDING_MB = 25; // MiB of a file to transcribe
+export const RECORDING_MINUTES = 10;
+export const SCRIPT_LINES = 100;
+export const DICTIONARIES = 5; // of pronunciations, that a request names
+export const DICTIONARY_VERSIONS = 10; // that are kept

@@ -1,0 +1,1 @@
+"""Fairness between owners: shares of a capacity, and the order of turns (docs/fairness.md)."""

@@ -1,0 +1,174 @@
+"""The processes of Whisper: what ends them, and what a call gets then."""
+
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.errors import EngineError, EngineLost, WeightsMissing
+from models.stt.base import DecodingBudget, TranscriptionRequest
+from models.stt.whisper.calls import CallAbandoned
+from models.stt.whisper.engine import WhisperEngine
+from models.stt.whisper.processes import WhisperProcesses
+from models.weights.store import WeightStore
+from telemetry import metrics
+from tests.patience import PATIENCE_S
+from tests.processes import children
+
+pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="reads the processes of Linux")
+
+STATES = np.zeros((1, 1500, 512), np.float32)
+START = 50258  # <|startoftranscript|> of the multilingual models
+END = 50257
+LONGEST: dict[str, Any] = {"beam_size": 5, "max_length": 448, "suppress_tokens": [END]}
+"""A text of the base model that ends only where its window does."""
+
+
+@pytest.fixture(scope="module")
+def folder(weights: WeightStore) -> Path:
+    try:
+        return weights.folder("whisper-base")
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def load(folder: Path) -> Iterator[Callable[..., WhisperProcesses]]:
+    loaded: list[WhisperProcesses] = []
+
+    def load(count: int = 1, path: Path = folder) -> WhisperProcesses:
+        options = {"model_path": str(path), "compute_type": "int8", "intra_threads": 1}
+        loaded.append(WhisperProcesses(options, count))
+        return loaded[-1]
+
+    yield load
+    for processes in loaded:
+        processes.close()
+
+
+def programs() -> set[int]:
+    return set(children(os.getpid()))
+
+
+def ended(reason: str) -> float:
+    value: float = metrics.whisper_processes_ended.labels(reason)._value.get()
+    return value
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_call_is_ended_when_its_caller_has_left(load: Callable[..., WhisperProcesses]) -> None:
+    processes, before = load(), ended("abandoned")
+    with pytest.raises(CallAbandoned):
+        processes.generate(STATES, [[START]], is_wanted=lambda: False, **LONGEST)
+    assert ended("abandoned") == before + 1
+    [(language, share), *_] = processes.detect_language(STATES)[0]
+    assert language.startswith("<|") and 0 < share <= 1  # another process answers
+
+
+def test_a_caller_who_waits_gets_the_whole_text(load: Callable[..., WhisperProcesses]) -> None:
+    processes, before = load(), programs()
+    [text] = processes.generate(STATES, [[START]], is_wanted=lambda: True, **LONGEST)
+    assert len(text.sequences_ids[0]) > 200
+    assert programs() == before
+
+
+def test_a_process_that_is_killed_is_an_error_that_may_be_retried(
+    load: Callable[..., WhisperProcesses],
+) -> None:
+    others = programs()
+    processes, before = load(), ended("lost")
+    [program] = programs() - others
+    os.kill(program, signal.SIGKILL)
+    wait_until(lambda: Path(f"/proc/{program}/stat").read_text().rsplit(")")[1].split()[0] == "Z")
+    with pytest.raises(EngineLost) as lost:
+        processes.detect_language(STATES)
+    assert lost.value.retryable
+    assert ended("lost") == before + 1
+    assert processes.detect_language(STATES)
+    assert program not in programs()
+
+
+def test_an_error_of_the_library_leaves_the_process(load: Callable[..., WhisperProcesses]) -> None:
+    processes, before = load(), programs()
+    with pytest.raises(EngineError) as failed:
+        processes.detect_language(np.zeros((1, 1500, 7), np.float32))
+    assert str(failed.value) and not isinstance(failed.value, EngineLost)
+    assert processes.detect_language(STATES)
+    assert programs() == before
+
+
+def test_a_second_process_starts_only_for_a_second_call_at_once(
+    load: Callable[..., WhisperProcesses],
+) -> None:
+    others = programs()
+    processes = load(count=2)
+    for _ in range(3):
+        processes.detect_language(STATES)
+    assert len(programs() - others) == 1
+    with ThreadPoolExecutor(3) as threads:
+        calls = [
+            threads.submit(processes.generate, STATES, [[START]], is_wanted=lambda: True, **LONGEST)
+            for _ in range(3)
+        ]
+        assert all(call.result(PATIENCE_S) for call in calls)
+    assert len(programs() - others) == 2
+
+
+def test_weights_that_are_cut_are_named_and_leave_no_process(
+    load: Callable[..., WhisperProcesses], folder: Path, tmp_path: Path
+) -> None:
+    others = programs()
+    cut = copytree(folder, tmp_path / "cut")
+    whole = (cut / "model.bin").read_bytes()
+    (cut / "model.bin").unlink()
+    (cut / "model.bin").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(EngineError) as failed:
+        load(path=cut)
+    assert str(failed.value) and not isinstance(failed.value, EngineLost)
+    del failed
+    gc.collect()
+    assert programs() == others
+
+
+def test_processes_end_with_the_engine_that_uses_them(folder: Path) -> None:
+    others = programs()
+    options = {"model_path": str(folder), "compute_type": "int8"}
+    processes = WhisperProcesses(options, 1)
+    assert programs() != others
+    del processes
+    gc.collect()
+    assert programs() == others
+
+
+def test_of_a_batch_only_the_texts_that_nobody_waits_for_are_missing(
+    engine: WhisperEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.1, 32_000).astype(np.float32)
+    left = TranscriptionRequest(noise, language="en", budget=DecodingBudget(is_wanted=lambda: True))
+    generate = engine._generate
+
+    def abandon(jobs: Any, limits: Any, temperature: Any) -> Any:
+        if jobs[0].request.language == "ru":
+            raise CallAbandoned
+        return generate(jobs, limits, temperature)
+
+    monkeypatch.setattr(engine, "_generate", abandon)
+    # Another script, so the two are decoded apart.
+    russian = TranscriptionRequest(noise, language="ru")
+    transcripts = engine.transcribe([russian, left])
+    assert [transcript.language for transcript in transcripts] == ["ru", "en"]
+    assert transcripts[0].segments == ()
