@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 UNCLEAN = "tools/house.yaml"
 LAYERS = ("deployments", "antiphon", "api", "pipelines", "models", "db", "telemetry", "configs")
 MAX_LINES, MAX_FILES, MAX_PREFIXED = 600, 15, 2
+MAX_WORDS = 12  # of a test's name, without `test`
 # Vague words, which no reader searches for; docs/glossary.md has the terms of the field.
 BANNED = ("nobody", "somebody", "whoever", "anybody", "anew", "foretold", "foretell")
 # A request's id reaches the log lines below it; no function's result depends on it.
@@ -255,6 +256,17 @@ def context_variables() -> Iterator[str]:
             yield f"{path} makes a ContextVar: pass an argument"
 
 
+def test_names() -> Iterator[str]:
+    """The name of a test says in a few words what it tests."""
+    for path in tracked(".py"):
+        for node in nodes(path) if path.startswith("tests/") else ():
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                count = len(node.name.removeprefix("test_").split("_"))
+                if node.name.startswith("test_") and count > MAX_WORDS:
+                    limit = f"has {count} words, at most {MAX_WORDS}"
+                    yield f"{path}:{node.lineno}: the name {node.name} {limit}"
+
+
 def starred_tuples(path: str) -> Iterator[tuple[int, str]]:
     """No arguments are packed into a local tuple for a call: keywords name them."""
     allowed = VARIADIC | SQL_CLAUSES if path.startswith("db/") else VARIADIC
@@ -380,6 +392,7 @@ RULES = (
     groups,
     excepts,
     context_variables,
+    test_names,
 )
 FILE_RULES = (starred_tuples, openers, variable_names, summaries, request_state)
 

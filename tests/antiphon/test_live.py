@@ -95,7 +95,7 @@ async def test_all_work_is_counted_for_the_key_that_asked_for_it(stt_server: Soc
     assert whole == [{**one, "key_id": None} for one in usage]
 
 
-async def test_a_text_that_is_written_is_spoken_whole_though_a_connection_is_lost(
+async def test_a_growing_text_is_spoken_whole_despite_a_lost_connection(
     server: SocketServer,
 ) -> None:
     async with cutting_proxy(server.address) as proxy:
@@ -114,7 +114,7 @@ async def test_a_text_that_is_written_is_spoken_whole_though_a_connection_is_los
     assert len(spoken[1]) == pytest.approx(len(spoken[0]), abs=PAUSE) and len(spoken[0]) > 2 * PAUSE
 
 
-async def test_a_service_on_this_machine_is_reached_past_a_proxy_of_the_environment(
+async def test_a_local_service_is_reached_without_the_proxy(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in UNUSABLE_PROXIES.items():

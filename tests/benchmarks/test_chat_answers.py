@@ -185,7 +185,7 @@ def test_key_of_a_question_is_found_in_other_spellings(key: str, right: str, wro
     assert everyday.has_key(right, key) and not everyday.has_key(wrong, key)
 
 
-def test_draw_is_the_same_in_any_order_and_a_part_of_a_larger_one() -> None:
+def test_draws_ignore_order_and_extend_smaller_ones() -> None:
     names = [str(number) for number in range(50)]
     few = drawn(names, 5, str)
     assert few == drawn(reversed(names), 5, str) == drawn(names, 20, str)[:5]

@@ -85,7 +85,7 @@ def test_chat_models_are_judged_by_their_answers(folder: Path) -> None:
     assert judged["rate"] > 0 and judged["first"] >= 0
 
 
-def test_a_model_that_cannot_be_loaded_is_named_and_the_others_are_compared(
+def test_a_broken_model_is_named_and_the_others_are_compared(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTIPHON_WEIGHTS", str(folder / "none"))

@@ -3,15 +3,13 @@
 Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
 """
 
-import asyncio
-import json
 import sys
 from typing import Any
 
 import aiohttp
 from livekit.plugins import assemblyai
 
-from tests.clients.deepgram_livekit import listen
+from tests.clients.livekit_harness import listen, report
 
 
 async def refusal(stt: Any, path: str) -> int:
@@ -44,4 +42,4 @@ async def see(url: str, key: str, path: str) -> dict[str, Any]:
         }
 
 
-sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")
+report(see(*sys.argv[1:4]))

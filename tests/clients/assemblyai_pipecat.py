@@ -3,16 +3,13 @@
 Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
 """
 
-import asyncio
-import json
 import sys
 from typing import Any
 
-from loguru import logger
 from pipecat.frames.frames import VADUserStoppedSpeakingFrame
 from pipecat.services.assemblyai.stt import AssemblyAISTTService
 
-from tests.clients.deepgram_pipecat import frames, listen
+from tests.clients.pipecat_harness import frames, listen, report
 
 
 async def see(url: str, key: str, path: str) -> dict[str, Any]:
@@ -35,6 +32,4 @@ async def see(url: str, key: str, path: str) -> dict[str, Any]:
     }
 
 
-logger.remove()
-logger.add(sys.stderr, level="INFO")
-sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")
+report(see(*sys.argv[1:4]))

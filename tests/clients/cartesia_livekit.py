@@ -3,15 +3,13 @@
 Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
 """
 
-import asyncio
-import json
 import sys
 from typing import Any
 
 import aiohttp
 from livekit.plugins import cartesia
 
-from tests.clients.deepgram_livekit import ONCE, SENTENCES, audio, failure, speak
+from tests.clients.livekit_harness import ONCE, SENTENCES, audio, failure, report, speak
 
 
 async def timed(tts: Any) -> list[str]:
@@ -44,4 +42,4 @@ async def see(url: str, key: str) -> dict[str, Any]:
     return seen
 
 
-sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:3]))) + "\n")
+report(see(*sys.argv[1:3]))

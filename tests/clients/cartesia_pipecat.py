@@ -3,18 +3,12 @@
 Run by the interpreter of .venv-clients; prints what they read as one line of JSON.
 """
 
-import asyncio
-import json
 import sys
 from typing import Any
 
 import aiohttp
-from loguru import logger
 from pipecat.frames.frames import (
     InterruptionFrame,
-    LLMFullResponseEndFrame,
-    LLMFullResponseStartFrame,
-    LLMTextFrame,
     TTSSpeakFrame,
     TTSTextFrame,
 )
@@ -22,7 +16,7 @@ from pipecat.services.cartesia.tts import CartesiaHttpTTSService, CartesiaTTSSer
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.tests.utils import SleepFrame, run_test
 
-from tests.clients.deepgram_pipecat import SENTENCES, START_S, speak
+from tests.clients.pipecat_harness import SENTENCES, START_S, answer, report, speak
 
 VOICE = "f786b574-daa5-4673-aa0c-cbe3e8534c02"
 
@@ -37,7 +31,6 @@ async def words_of(service: Any, sent: list[Any]) -> list[str]:
 
 async def see(url: str, key: str) -> dict[str, Any]:
     socket = f"{url.replace('http', 'ws', 1)}/cartesia/tts/websocket"
-    answer = [LLMFullResponseStartFrame(), *map(LLMTextFrame, SENTENCES), LLMFullResponseEndFrame()]
     given: dict[str, Any] = {"api_key": key, "sample_rate": 16_000, "url": socket}
     settings = CartesiaTTSService.Settings(voice=VOICE)
     tokens = TextAggregationMode.TOKEN
@@ -50,15 +43,15 @@ async def see(url: str, key: str) -> dict[str, Any]:
             settings=CartesiaHttpTTSService.Settings(voice=VOICE),
         )
         return {
-            "speech": await speak(CartesiaTTSService(settings=settings, **given), answer),
+            "speech": await speak(CartesiaTTSService(settings=settings, **given), answer()),
             "by tokens": await speak(
                 CartesiaTTSService(settings=settings, text_aggregation_mode=tokens, **given),
-                answer,
+                answer(),
             ),
-            "words": await words_of(CartesiaTTSService(settings=settings, **given), answer),
+            "words": await words_of(CartesiaTTSService(settings=settings, **given), answer()),
             "interrupted": await speak(
                 CartesiaTTSService(settings=settings, **given),
-                [*answer[:2], SleepFrame(0.3), InterruptionFrame(), SleepFrame(0.3), *answer],
+                [*answer()[:2], SleepFrame(0.3), InterruptionFrame(), SleepFrame(0.3), *answer()],
             ),
             "over http": await speak(over_http, [TTSSpeakFrame("".join(SENTENCES))]),
             "wrong key": await speak(
@@ -67,6 +60,4 @@ async def see(url: str, key: str) -> dict[str, Any]:
         }
 
 
-logger.remove()
-logger.add(sys.stderr, level="INFO")
-sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:3]))) + "\n")
+report(see(*sys.argv[1:3]))

@@ -3,15 +3,13 @@
 Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
 """
 
-import asyncio
-import json
 import sys
 from typing import Any
 
 import aiohttp
 from livekit.plugins import elevenlabs
 
-from tests.clients.deepgram_livekit import ONCE, SENTENCES, audio, failure, frames, listen
+from tests.clients.livekit_harness import ONCE, SENTENCES, audio, failure, frames, listen, report
 
 
 async def speak(tts: Any) -> dict[str, Any]:
@@ -66,5 +64,4 @@ async def see(url: str, key: str, path: str) -> dict[str, Any]:
     return seen
 
 
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")
+report(see(*sys.argv[1:4]))

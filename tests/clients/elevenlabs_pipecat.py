@@ -4,16 +4,11 @@ recording.
 Run by the interpreter of .venv-clients; prints what they read as one line of JSON.
 """
 
-import asyncio
-import json
 import sys
 from typing import Any
 
 import aiohttp
 from pipecat.frames.frames import (
-    LLMFullResponseEndFrame,
-    LLMFullResponseStartFrame,
-    LLMTextFrame,
     TTSSpeakFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
@@ -21,7 +16,7 @@ from pipecat.frames.frames import (
 from pipecat.services.elevenlabs.stt import ElevenLabsRealtimeSTTService, ElevenLabsSTTService
 from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService, ElevenLabsTTSService
 
-from tests.clients.deepgram_pipecat import SENTENCES, frames, listen, speak
+from tests.clients.pipecat_harness import SENTENCES, answer, frames, listen, report, speak
 
 RACHEL = "21m00Tcm4TlvDq8ikWAM"
 WORDS_S = 3.5  # until the last word is played
@@ -29,7 +24,6 @@ WORDS_S = 3.5  # until the last word is played
 
 async def see(url: str, safe_url: str, key: str, path: str) -> dict[str, Any]:
     socket = url.replace("http", "ws", 1)
-    answer = [LLMFullResponseStartFrame(), *map(LLMTextFrame, SENTENCES), LLMFullResponseEndFrame()]
     given: dict[str, Any] = {"api_key": key, "sample_rate": 16_000}
     voice = ElevenLabsTTSService.Settings(voice=RACHEL, stability=0.5, speed=1.0)
     http_voice = ElevenLabsHttpTTSService.Settings(voice=RACHEL, stability=0.5)
@@ -38,7 +32,7 @@ async def see(url: str, safe_url: str, key: str, path: str) -> dict[str, Any]:
         over_http = {"base_url": url, "aiohttp_session": session, **given}
         return {
             "speech": await speak(
-                ElevenLabsTTSService(url=socket, settings=voice, **given), answer, WORDS_S
+                ElevenLabsTTSService(url=socket, settings=voice, **given), answer(), WORDS_S
             ),
             "over http": await speak(
                 ElevenLabsHttpTTSService(settings=http_voice, **over_http),
@@ -58,5 +52,4 @@ async def see(url: str, safe_url: str, key: str, path: str) -> dict[str, Any]:
         }
 
 
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:5]))) + "\n")
+report(see(*sys.argv[1:5]))

@@ -3,21 +3,18 @@
 Run by the interpreter of .venv-clients; prints what they read as one line of JSON.
 """
 
-import asyncio
-import json
 import sys
 import wave
 from typing import Any
 
 import aiohttp
 from livekit import rtc
-from livekit.agents import APIConnectOptions, APIError, llm
+from livekit.agents import APIError, llm
 from livekit.agents.utils import http_context
 from livekit.plugins import openai
 
+from tests.clients.livekit_harness import ONCE, SENTENCES, audio, report
 from tests.clients.openai_texts import CALL, MODEL, TEXT
-
-ONCE = APIConnectOptions(max_retry=0, timeout=10)
 
 
 @llm.function_tool  # type: ignore[untyped-decorator]  # not of this environment
@@ -42,17 +39,13 @@ async def chat(model: Any, text: str, tools: list[Any]) -> dict[str, Any]:
 
 async def speak(base_url: str, key: str, text: str, **options: Any) -> dict[str, Any]:
     tts = openai.TTS(base_url=base_url, api_key=key, **options)
-    samples, rate = 0, 0
     try:
         async with tts.synthesize(text, conn_options=ONCE) as stream:
-            async for event in stream:
-                samples += event.frame.samples_per_channel
-                rate = event.frame.sample_rate
+            return await audio(stream)
     except APIError as error:
         return {"error": str(error)}
     finally:
         await tts.aclose()
-    return {"seconds": samples / rate if rate else 0.0, "rate": rate}
 
 
 async def listen(base_url: str, key: str, path: str, **options: Any) -> dict[str, Any]:
@@ -67,7 +60,7 @@ async def listen(base_url: str, key: str, path: str, **options: Any) -> dict[str
 
 async def see(base_url: str, key: str, path: str) -> dict[str, Any]:
     model = openai.LLM(model=MODEL, base_url=base_url, api_key=key)
-    speech = (base_url, key, "A sentence for the room. And one more.")
+    speech = (base_url, key, SENTENCES)
     async with aiohttp.ClientSession() as session:
         http_context._ContextVar.set(lambda: session)
         return {
@@ -87,4 +80,4 @@ async def see(base_url: str, key: str, path: str) -> dict[str, Any]:
         }
 
 
-sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")
+report(see(*sys.argv[1:4]))

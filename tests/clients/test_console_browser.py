@@ -66,7 +66,7 @@ def test_signing_out_clears_all_data_of_the_account(page: Page) -> None:
     assert run(page, "document.querySelectorAll('.history-row').length") == 0
 
 
-def test_work_is_kept_for_a_session_that_ended_and_not_for_another_user(
+def test_work_of_an_ended_session_is_kept_for_its_user_alone(
     tone_server: Server, page: Page
 ) -> None:
     sign_up(page, "ended@example.com")
@@ -281,7 +281,7 @@ def test_a_key_with_one_scope_says_in_each_panel_what_it_lacks(
     assert "lacks the scope 'webhooks'" in wait_until(page, "failed()")
 
 
-def test_a_key_is_made_with_scopes_and_an_end_and_deleted_by_its_name(page: Page) -> None:
+def test_keys_have_scopes_and_an_end_and_are_deleted_by_name(page: Page) -> None:
     sign_up(page, "keys@example.com")
     go(page, "account/keys")
     run(page, "(labelled('All scopes').click(), true)")

@@ -211,7 +211,7 @@ def test_a_dictionary_is_made_changed_restored_exported_imported_used_and_delete
 
 
 @pytest.mark.slow
-def test_the_options_of_transcripts_are_sent_and_live_words_that_stay_are_told_from_others(
+def test_transcript_options_are_sent_and_stable_live_words_distinguished(
     signed_in: Page,
 ) -> None:
     go(signed_in, "listen")

@@ -112,7 +112,7 @@ def test_a_repetition_is_offered_only_where_it_may_help(
     assert run(signed_in, "Boolean(button('Try again'))") is offered
 
 
-def test_languages_are_in_the_order_of_their_names_and_models_are_those_of_the_service(
+def test_languages_are_sorted_and_models_are_the_services(
     signed_in: Page,
 ) -> None:
     texts = "[...at('main select[name={}]').options].map((one) => one.text)"
@@ -170,7 +170,7 @@ def test_a_file_is_transcribed_with_words_speakers_and_subtitles(signed_in: Page
 
 
 @pytest.mark.slow
-def test_an_upload_goes_on_when_the_network_is_back_and_is_charged_once(
+def test_an_upload_resumes_after_an_outage_and_is_charged_once(
     signed_in: Page, tone_server: Server
 ) -> None:
     headers = {"Authorization": f"Bearer {tone_server.key}"}

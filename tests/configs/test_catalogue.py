@@ -81,7 +81,7 @@ def test_an_artefact_without_files_needs_one_hub_source_pinned_to_a_commit() -> 
         artefact(files={}, sources=[COMMIT, COMMIT])
 
 
-def test_the_gpu_profile_needs_the_artefacts_of_the_cpu_profile_and_those_for_gpus() -> None:
+def test_the_gpu_profile_adds_artefacts_to_the_cpu_profile() -> None:
     more = artefact(required=False, required_on_gpu=True)
     assert artefact().needed_by("gpu") and artefact().needed_by("cpu")
     assert more.needed_by("gpu") and not more.needed_by("cpu")

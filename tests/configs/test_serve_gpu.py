@@ -44,7 +44,7 @@ def on_gpu() -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in deployments if one["name"] in (ADDED, *REPLACED)}
 
 
-def test_the_gpu_profile_differs_from_the_cpu_profile_only_in_models_that_need_a_gpu() -> None:
+def test_the_profiles_differ_only_in_models_that_need_a_gpu() -> None:
     whole, plain = read("configs/serve_gpu.yaml"), read("serve_config.yaml")
     models = models_of(whole)
     models["args"]["tts"].remove(ADDED)

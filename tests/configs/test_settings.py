@@ -55,7 +55,7 @@ def test_the_first_start_generates_secrets_that_later_starts_read(data: Path) ->
     assert len({*first.token_keys, first.api_key_pepper, first.url_key, *first.data_keys}) == 4
 
 
-def test_the_data_folder_and_the_secrets_file_are_readable_only_by_their_owner(data: Path) -> None:
+def test_only_the_owner_reads_the_data_folder_and_the_secrets(data: Path) -> None:
     load_settings()
     assert data.stat().st_mode & 0o077 == 0
     assert (data / "secrets.json").stat().st_mode & 0o077 == 0
@@ -179,7 +179,7 @@ def test_the_public_url_is_derived_from_the_host(
         ("speech.example", "closed", "operator"),
     ],
 )
-def test_a_service_that_other_machines_reach_is_closed_unless_it_is_set_to_open(
+def test_an_exposed_service_is_closed_unless_it_is_set_to_open(
     data: Path, monkeypatch: pytest.MonkeyPatch, host: str, sign_up: str, plan_changes: str
 ) -> None:
     monkeypatch.setenv("HOST", host)
@@ -251,7 +251,7 @@ def test_a_shared_folder_of_files_is_said_by_the_operator(
     ("quota", "expected"),
     [("200000 100000", 2), ("150000 100000", 2), ("10000 100000", 1), ("max 100000", 6), (None, 6)],
 )
-def test_the_cores_of_a_process_are_bounded_by_its_affinity_and_the_quota_of_its_container(
+def test_affinity_and_container_quota_bound_the_cores_of_a_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str | None, expected: int
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(6)))
@@ -304,7 +304,7 @@ def test_the_cores_of_a_process_are_bounded_by_its_affinity_and_the_quota_of_its
         ("WYOMING_ZEROCONF", "yes"),
     ],
 )
-def test_an_invalid_setting_is_reported_in_one_line_that_begins_with_its_name(
+def test_an_invalid_setting_is_reported_in_a_line_with_its_name(
     data: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)

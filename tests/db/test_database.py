@@ -200,7 +200,7 @@ async def test_calls_beyond_the_waiting_limit_are_refused_while_the_database_han
     database.close()
 
 
-async def test_calls_to_a_hanging_database_time_out_and_later_calls_fail_at_once(
+async def test_after_a_database_timeout_later_calls_fail_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(db_module, "ANSWER_S", 0.1)
@@ -256,7 +256,7 @@ async def test_writes_on_sqlite_are_done_in_the_order_of_their_calls(tmp_path: P
 
 
 @pytest.mark.parametrize("ahead_s", [90, -90])
-async def test_moments_are_those_of_the_servers_clock_however_wrong_that_of_the_machine_is(
+async def test_moments_are_those_of_the_database_servers_clock(
     database_url: str,
     ahead_s: int,
     monkeypatch: pytest.MonkeyPatch,

@@ -123,7 +123,7 @@ def test_only_the_gateway_is_open_to_all(overlay: str) -> None:
         assert labels.items() <= group["template"]["metadata"]["labels"].items()
 
 
-def test_the_pods_reach_the_stores_and_https_but_no_credentials_of_the_node(overlay: str) -> None:
+def test_pods_reach_stores_and_https_but_no_node_credentials(overlay: str) -> None:
     policy = one(overlay, "NetworkPolicy")["spec"]
     assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
     anywhere = [rule for rule in policy["egress"] if any("ipBlock" in to for to in rule["to"])]

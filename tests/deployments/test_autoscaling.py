@@ -40,7 +40,7 @@ def test_without_reports_the_number_of_replicas_stays(metrics: Any) -> None:
     assert by_load(context) == (3, {})
 
 
-def test_a_model_rests_soon_after_its_start_and_later_after_its_last_use() -> None:
+def test_a_model_rests_sooner_after_its_start_than_after_use() -> None:
     policy = RestWhenIdle(after_use_s=840)
 
     def wanted(now: float, load: float) -> float:
@@ -57,7 +57,7 @@ def test_a_model_rests_soon_after_its_start_and_later_after_its_last_use() -> No
     assert 0 < wanted(1739, 0.0) <= 1
 
 
-async def test_the_load_is_the_busy_slots_and_the_seconds_of_work_that_wait() -> None:
+async def test_the_load_counts_busy_slots_and_seconds_of_waiting_work() -> None:
     engine = Engine(batch_size=1)
     assert engine.queue.load == 0
     first = engine.submit("a", FILE, seconds=2)

@@ -36,14 +36,14 @@ def service(**variables: str) -> Iterator[tuple[Service, str]]:
 
 
 @pytest.mark.slow  # tests/promises looks at the sockets of a service that runs anyway
-def test_with_the_default_host_every_socket_of_the_service_and_of_ray_is_on_the_loopback() -> None:
+def test_by_default_every_socket_is_on_the_loopback() -> None:
     with service() as (running, dashboard):
         assert_on_loopback(running.pid)
         assert httpx.get(f"{dashboard}/api/serve/applications/").status_code == 401
 
 
 @pytest.mark.slow
-def test_with_another_host_only_the_gateway_is_exposed_and_ray_asks_for_its_token() -> None:
+def test_an_exposed_host_opens_the_gateway_and_guards_ray() -> None:
     with service(HOST="0.0.0.0") as (running, dashboard):
         port = running.url.rpartition(":")[2]
         assert set().union(*exposed(listeners(running.pid)).values()) == {f"0.0.0.0:{port}"}

@@ -26,7 +26,7 @@ class CountedOptions(onnxruntime.RunOptions):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_a_run_ends_when_its_listener_leaves_and_the_next_is_as_before(
+def test_a_run_ends_with_its_listener_without_changing_the_next(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, info = loaded(name)

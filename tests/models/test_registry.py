@@ -47,7 +47,7 @@ def test_concurrent_first_calls_load_the_engine_once(
         ("", "does not match any of the expected tags: 'hibari'"),
     ],
 )
-def test_a_mistake_in_an_engine_of_ones_own_is_named_in_a_sentence(
+def test_mistakes_of_external_engines_are_named_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, reason: str
 ) -> None:
     (tmp_path / "engine_with_a_bug.py").write_text("1 / 0")

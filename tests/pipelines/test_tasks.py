@@ -224,7 +224,7 @@ async def test_a_lease_is_renewed_despite_errors_until_another_process_holds_it(
 
 
 @pytest.mark.parametrize(("takes_s", "grace_s", "result"), [(0.1, 5, "answer"), (60, 0.1, None)])
-async def test_work_whose_lease_is_lost_may_still_end_in_a_time_of_grace(
+async def test_work_without_its_lease_may_end_within_a_grace_time(
     takes_s: float, grace_s: float, result: str | None
 ) -> None:
     async def renew() -> bool:
@@ -234,7 +234,7 @@ async def test_work_whose_lease_is_lost_may_still_end_in_a_time_of_grace(
         assert await while_leased(answer(takes_s), renew, 0.01, OSError, grace_s) == result
 
 
-async def test_work_under_a_lease_raises_its_errors_and_is_cancelled_with_its_caller() -> None:
+async def test_leased_work_raises_errors_and_is_cancelled_with_its_caller() -> None:
     async def renew() -> bool:
         return True
 

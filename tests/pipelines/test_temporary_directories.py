@@ -69,7 +69,7 @@ def test_cleanup_skips_what_other_users_put_in_place_of_a_directory(
     assert names(root) == there | {"antiphon-upload-theirs"}
 
 
-def test_a_directory_that_is_cleaned_up_before_it_is_locked_is_made_again(
+def test_a_directory_deleted_before_its_lock_is_made_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another gateway of this machine may start in between; found by the fuzzer of forms."""

@@ -36,7 +36,7 @@ class Repository:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        for part in ("tools", "docs", "api", "db"):
+        for part in ("tools", "docs", "api", "db", "tests"):
             (folder / part).mkdir()
         shutil.copy(PROJECT_DIR / "tools/house.py", folder / "tools")
         (folder / "docs/glossary.md").write_text("| hold | `docs/glossary.md` |\n")
@@ -134,3 +134,13 @@ def test_clauses_of_sql_are_starred_only_in_the_database_layer(repository: Repos
 
     repository.write("api/voices.py", clause)
     assert len(repository.check()) == 1
+
+
+def test_the_name_of_a_test_has_twelve_words_at_most(repository: Repository) -> None:
+    allowed = "_".join(["word"] * 12)
+    repository.write("tests/test_voices.py", f"def test_{allowed}():\n    pass\n")
+    assert repository.check() == []
+
+    repository.write("tests/test_voices.py", f"def test_{allowed}_more():\n    pass\n")
+    (violation,) = repository.check()
+    assert violation.startswith("test_names: tests/test_voices.py:1: ")

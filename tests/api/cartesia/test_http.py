@@ -119,7 +119,7 @@ def test_speed_is_a_factor_or_a_name(http: httpx.Client) -> None:
     ] == ("generation_config.volume, generation_config.emotion")
 
 
-def test_a_voice_is_named_by_id_or_name_and_one_of_cartesias_has_a_stand_in(
+def test_voices_have_ids_and_names_and_foreign_ones_stand_ins(
     http: httpx.Client,
 ) -> None:
     voices = http.get("/voices").json()["data"]
@@ -128,8 +128,6 @@ def test_a_voice_is_named_by_id_or_name_and_one_of_cartesias_has_a_stand_in(
     assert by_id == speak(http, voice={"id": first["name"].upper()}).content
     assert by_id != speak(http, voice={"id": second["id"]}).content
     assert speak(http, voice=KATIE, locale="en-GB").status_code == 200
-    missing = speak(http, voice="71a7ad14-091c-4e8e-a314-022ece01c122")
-    assert (missing.status_code, missing.json()["error_code"]) == (404, "voice_not_found")
     without = speak(http, voice=KATIE, language="tlh")
     assert (without.status_code, without.json()["error_code"]) == (404, "voice_not_found")
 
@@ -164,8 +162,6 @@ def test_voices_come_in_pages_that_end(http: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"transcript": ""}, "transcript"),
-        ({"transcript": "?!"}, "text"),
         ({"voice": {"mode": "embedding", "embedding": [0.1]}}, "voice"),
         ({"voice": None}, "voice"),
         ({"output_format": {"container": "ogg"}}, "output_format.container"),
@@ -195,12 +191,7 @@ def test_events_are_raw_and_unknown_dictionaries_are_refused(http: httpx.Client)
     assert missing.status_code in (400, 404) and missing.json()["title"]
 
 
-def test_a_key_comes_in_its_header_or_as_a_bearer_and_a_short_token_too(
-    http: httpx.Client,
-) -> None:
-    key = {"X-API-Key": "sk_wrong"}
-    wrong = http.get("/voices", headers=key)
-    assert (wrong.status_code, wrong.json()["error_code"]) == (401, "unauthorized")
+def test_a_short_token_speaks_and_makes_no_other(http: httpx.Client) -> None:
     body = {"grants": {"tts": True, "agent": True}, "expires_in": 60}
     assert http.post("/access-token", json=body).status_code == 400  # no such scope
     granted = http.post("/access-token", json={"grants": {"tts": True}, "expires_in": 60})
@@ -211,8 +202,6 @@ def test_a_key_comes_in_its_header_or_as_a_bearer_and_a_short_token_too(
     assert http.post("/access-token", json={}, headers=bearer).status_code == 403
     assert http.post("/access-token", json={"grants": {}}).status_code == 403
     assert http.post("/access-token", json={"expires_in": 9999}).status_code == 400
-    native = httpx.get(str(http.base_url).replace("cartesia/", "default-voices"), headers=key)
-    assert native.status_code == 401 and "title" not in native.json()
 
 
 def test_what_is_not_followed_of_a_text_is_named_in_a_warning(http: httpx.Client) -> None:

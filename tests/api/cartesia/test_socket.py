@@ -6,11 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from websockets.exceptions import InvalidStatus
 
-from tests.api.cartesia.socket_client import FORMAT, MORE, PATH, cartesia
+from tests.api.cartesia.socket_client import FORMAT, MORE, cartesia
 from tests.api.money import Books
-from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
 from tests.stopwatch import stopwatch
 
@@ -38,7 +36,7 @@ async def test_one_message_is_spoken_to_its_done(server: SocketServer) -> None:
     assert first["step_time"] > 0 and (last["status_code"], last["done"]) == (200, True)
 
 
-async def test_a_context_speaks_each_sentence_as_it_is_complete_and_the_rest_at_its_end(
+async def test_a_context_speaks_sentences_at_once_and_the_rest_at_its_end(
     server: SocketServer,
 ) -> None:
     async with cartesia(server) as client:
@@ -140,7 +138,6 @@ async def test_contexts_speak_side_by_side_and_unused_ones_make_room(
 
 
 WRONG: list[tuple[dict[str, Any], int, str]] = [
-    ({"voice": {"id": "none"}}, 404, "voice"),
     ({"voice": {"mode": "embedding", "embedding": [1.0]}}, 400, "voice"),
     ({"output_format": {"container": "wav"}}, 400, "raw"),
     ({"output_format": {**FORMAT, "sample_rate": 7}}, 400, "sample_rate"),
@@ -151,7 +148,7 @@ WRONG: list[tuple[dict[str, Any], int, str]] = [
 ]
 
 
-async def test_a_wrong_message_gets_an_error_of_its_context_and_the_socket_goes_on(
+async def test_a_wrong_message_gets_an_error_of_its_context(
     server: SocketServer,
 ) -> None:
     async with cartesia(server) as client:
@@ -161,17 +158,14 @@ async def test_a_wrong_message_gets_an_error_of_its_context_and_the_socket_goes_
             assert (event["type"], event["status_code"], event["done"]) == ("error", status, True)
             assert named in event["message"] and event["title"] and event["request_id"], event
             assert event["context_id"] == str(fields.get("context_id", "c"))[:256]
-        for text in ("{", "[]", '{"transcript": "a", "transcript": "b"}'):
-            await client.socket.send(text)
-            assert (await client.receive())["error_code"] == "validation_error"
-        await client.socket.send(b"\x00")
-        assert (await client.receive())["type"] == "error"
+        await client.socket.send("{")
+        assert (await client.receive())["error_code"] == "validation_error"
         await client.say("Hello.", None)
         while (event := await client.receive())["type"] != "done":
             assert event["context_id"]
 
 
-async def test_more_text_for_a_context_that_ends_is_refused_and_an_empty_one_is_not(
+async def test_a_closing_context_refuses_text_but_not_an_empty_one(
     server: SocketServer,
 ) -> None:
     async with cartesia(server) as client:
@@ -181,18 +175,3 @@ async def test_more_text_for_a_context_that_ends_is_refused_and_an_empty_one_is_
         events = await client.until("error")
         assert "closing" in events[-1]["message"]
         assert kinds(await client.until("done")) == ["done"]
-
-
-async def test_keys_come_in_a_header_or_in_the_query(server: SocketServer) -> None:
-    async with cartesia(server, Authorization=f"Bearer {server.key}") as client:
-        await client.say("Hello.")
-        assert await client.until("done")
-    for name in ("api_key", "access_token"):
-        url = f"ws://{server.address}{PATH}?{name}={server.key}"
-        async with connect(url):
-            pass
-    with pytest.raises(InvalidStatus) as refused:
-        async with cartesia(server, **{"X-API-Key": "sk_wrong"}):
-            pass
-    answer = refused.value.response
-    assert answer.status_code == 401 and json.loads(answer.body)["error_code"] == "unauthorized"

@@ -49,7 +49,7 @@ async def until_no_process(server: SocketServer) -> None:
         (PACKETS, {"encoding": "opus", "sample_rate": 48_000, "channels": 2}),
     ],
 )
-async def test_a_stream_in_a_container_has_the_results_and_times_of_its_samples(
+async def test_a_contained_stream_has_the_results_and_times_of_its_samples(
     stt_server: SocketServer, fake: FakeTranscriber, kind: str, query: dict[str, object]
 ) -> None:
     pcm = said(quiet(0.5), loud(1), quiet(1), loud(0.6), quiet(0.8))
@@ -67,7 +67,7 @@ async def test_a_stream_in_a_container_has_the_results_and_times_of_its_samples(
     await until_no_process(stt_server)
 
 
-async def test_results_come_while_the_stream_goes_on_and_finalize_takes_all_that_was_sent(
+async def test_finalize_transcribes_everything_sent_so_far(
     stt_server: SocketServer,
 ) -> None:
     messages = in_messages("webm", loud(4))

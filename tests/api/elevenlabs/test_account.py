@@ -20,7 +20,7 @@ PLS = (
 )
 
 
-async def test_models_are_those_that_speak_and_the_header_decides_whose_list_it_is(
+async def test_the_header_decides_whose_list_of_models_is_shown(
     client: httpx.AsyncClient, xi: Headers, auth: Headers
 ) -> None:
     (model,) = (await client.get("/v1/models", headers=xi)).json()

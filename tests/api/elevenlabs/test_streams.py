@@ -79,7 +79,7 @@ def spelt(events: list[dict[str, Any]]) -> str:
     return "".join("".join(one["alignment"]["chars"]) for one in events if one.get("alignment"))
 
 
-async def test_a_text_is_spoken_letters_are_timed_and_the_end_closes_the_socket(
+async def test_a_text_is_spoken_with_timed_letters_until_its_end(
     server: SocketServer,
 ) -> None:
     async with speaking(server) as client:
@@ -104,7 +104,7 @@ async def test_a_text_is_spoken_letters_are_timed_and_the_end_closes_the_socket(
     ]
 
 
-async def test_whole_sentences_are_spoken_before_any_flush_and_a_flush_speaks_the_rest(
+async def test_sentences_are_spoken_unflushed_and_a_flush_speaks_the_rest(
     server: SocketServer,
 ) -> None:
     async with speaking(server) as client:
@@ -195,11 +195,7 @@ async def test_a_context_without_input_ends_and_so_does_a_stream(server: SocketS
 
 async def test_wrong_messages_get_an_error_and_the_stream_goes_on(server: SocketServer) -> None:
     async with speaking(server, "multi-stream-input") as client:
-        for wrong in ("{", "[]", '{"text": 5}', '{"voice_settings": {"speed": 9}, "text": "a"}'):
-            await client.socket.send(wrong)
-            error = await client.receive()
-            assert error["message"] and error["error"] == "invalid_request"
-        await client.socket.send(b"audio")
+        await client.socket.send('{"voice_settings": {"speed": 9}, "text": "a"}')
         assert (await client.receive())["error"] == "invalid_request"
         await client.send("Hello. ", context_id="a", voice_settings={"speed": 1.0})
         await client.send("More. ", context_id="a", voice_settings={"speed": 1.1})
@@ -212,40 +208,6 @@ async def test_wrong_messages_get_an_error_and_the_stream_goes_on(server: Socket
         while "error" not in (event := await client.receive()):
             pass
         assert event["contextId"] == "c4" and "at most 5" in event["message"]
-
-
-async def test_wrong_options_and_keys_get_no_socket_and_an_unknown_voice_closes_it(
-    server: SocketServer,
-) -> None:
-    for query in ({"output_format": "pcm_1"}, {"inactivity_timeout": 500}, {"auto_mode": "maybe"}):
-        with pytest.raises(InvalidStatus) as refused:
-            async with speaking(server, **query):
-                pass
-        assert refused.value.response.status_code == 422
-        (fault,) = json.loads(refused.value.response.body or b"")["detail"]
-        assert fault["loc"][-1] in query
-    with pytest.raises(InvalidStatus) as refused:
-        async with speaking(server, key="sk_wrong"):
-            pass
-    assert refused.value.response.status_code == 401
-    async with speaking(server, voice="unknown") as client:
-        (error,), code = await client.rest()
-    assert (error["error"], error["code"], code) == ("voice_not_found", 1008, 1008)
-
-
-@pytest.mark.parametrize("kind", ["stream-input", "multi-stream-input"])
-async def test_a_message_without_any_known_field_is_refused_and_the_stream_goes_on(
-    server: SocketServer, kind: str
-) -> None:
-    async with speaking(server, kind) as client:
-        for wrong in ({"txt": "Hello. "}, {"text": None}, {}):
-            await client.send(**wrong)
-            error = await client.receive()
-            assert (error["error"], error["code"]) == ("invalid_request", 1008)
-            assert error["message"].startswith("text: ")
-        await client.send(voice_settings={"speed": 1.0})
-        await client.send("Hello. ", flush=True)
-        assert (await client.receive())["audio"]
 
 
 @pytest.mark.parametrize("name", ["xi_api_key", "xi-api-key", "authorization"])
@@ -314,7 +276,7 @@ async def test_no_first_message_within_the_time_of_a_handshake_ends_the_socket(
     assert error["message"] == "no message with a key came in time" and code == 1008
 
 
-async def test_a_text_at_fault_ends_a_stream_as_a_fault_of_the_client(server: SocketServer) -> None:
+async def test_an_invalid_text_ends_a_stream_with_a_client_error(server: SocketServer) -> None:
     async with speaking(server) as client:
         await client.send("<speak>&lol;</speak>", flush=True)
         events, code = await client.rest()

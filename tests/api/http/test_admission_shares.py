@@ -54,7 +54,7 @@ def test_a_workspace_that_took_every_place_does_not_keep_another_out(
     assert len(admitted(admission, 1)) == 4  # half, while the other uses the route
 
 
-def test_two_workspaces_that_flood_do_not_keep_a_third_and_a_fourth_out(
+def test_two_flooding_workspaces_leave_places_to_a_third_and_a_fourth(
     admission: AdmissionControl,
 ) -> None:
     floods = [admitted(admission, one) for one in (1, 2)]
@@ -77,7 +77,7 @@ def test_four_workspaces_that_share_every_place_leave_one_to_a_fifth(
     assert len(admitted(admission, 6)) == 1
 
 
-def test_four_workspaces_leave_one_place_to_a_fifth_of_a_route_that_sustains_two(
+def test_four_workspaces_leave_a_place_of_a_slow_route_to_a_fifth(
     services: Services, clock: Clock
 ) -> None:
     """As one with whole answers on two cores does: four accounts had speech refused for others."""
@@ -94,7 +94,7 @@ def test_four_workspaces_leave_one_place_to_a_fifth_of_a_route_that_sustains_two
     assert len(admitted(admission, 5)) == 1
 
 
-def test_places_that_are_held_for_longer_than_a_minute_are_shared_with_the_next_workspace(
+def test_long_held_places_are_shared_with_the_next_workspace(
     admission: AdmissionControl, clock: Clock
 ) -> None:
     admitted(admission, 1)
@@ -143,7 +143,7 @@ def test_places_are_free_after_every_workspace_has_left(admission: AdmissionCont
     assert len(limit._recent._came) <= 2
 
 
-def test_a_place_is_held_from_the_end_of_the_body_to_the_beginning_of_the_answer(
+def test_a_place_is_held_from_the_body_to_the_answer(
     admission: AdmissionControl,
 ) -> None:
     working = admission._kinds[PATH]

@@ -134,7 +134,7 @@ async def test_a_valid_request_id_is_returned_and_an_invalid_one_is_replaced(
         assert len(answer.headers["X-Request-Id"]) == 32
 
 
-async def test_a_disconnect_during_the_request_body_is_a_499_and_logs_no_error(
+async def test_a_disconnect_during_the_body_is_a_499_without_an_error(
     app: FastAPI, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent = httpx.Request("POST", "http://test/auth/login", json={"email": "a@example.com"})
@@ -153,7 +153,7 @@ async def test_the_access_log_has_the_path_without_its_query(
     assert "c4n4ry" not in str(vars(record))
 
 
-async def test_a_browser_gets_a_page_at_an_unknown_address_and_programs_get_json(
+async def test_unknown_addresses_answer_browsers_with_html_and_programs_with_json(
     client: httpx.AsyncClient,
 ) -> None:
     for path in ("/nothing", "/console/nothing", "/openai/v1/nothing"):

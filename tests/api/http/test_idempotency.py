@@ -109,7 +109,7 @@ async def _send_form(
 
 
 @pytest.mark.parametrize("piece", [1, 3, 50, 100_000])
-async def test_the_digest_of_a_form_depends_neither_on_its_boundary_nor_on_its_pieces(
+async def test_the_digest_of_a_form_ignores_boundary_and_chunking(
     client: httpx.AsyncClient, keyed: Headers, piece: int
 ) -> None:
     data = _wav_file()[:3000] + b"\r\n--\r\n\r\n--x\r\n-"
@@ -153,7 +153,7 @@ def _wav_file() -> bytes:
     return target.getvalue()
 
 
-async def test_a_replayed_answer_names_the_ignored_fields_and_a_strict_retry_is_refused(
+async def test_a_replay_names_ignored_fields_and_refuses_a_strict_retry(
     client: httpx.AsyncClient, keyed: Headers
 ) -> None:
     path, body = "/tts-synthesize?pi%2Ctch=2", {**SPEECH, "voise": "x"}
@@ -401,7 +401,7 @@ def _forget_answers(session: Session) -> None:
         ("/v1/chat/completions", {**CHAT, "stream": False}),
     ],
 )
-async def test_a_retry_after_a_process_died_before_it_stored_the_answer_is_not_charged_again(
+async def test_a_retry_after_a_crash_before_storing_is_charged_once(
     client: httpx.AsyncClient,
     keyed: Headers,
     services: Services,
@@ -419,7 +419,7 @@ async def test_a_retry_after_a_process_died_before_it_stored_the_answer_is_not_c
     assert left == credit
 
 
-async def test_after_a_process_died_another_body_is_refused_and_the_first_one_is_still_paid(
+async def test_after_a_crash_only_the_first_body_is_accepted(
     client: httpx.AsyncClient, keyed: Headers, services: Services
 ) -> None:
     assert (await client.post("/tts-synthesize", headers=keyed, json=SPEECH)).status_code == 200

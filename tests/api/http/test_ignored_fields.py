@@ -59,7 +59,7 @@ AUDIO = {"files": {"audio": b"no audio"}}
         ("/webhooks", {"url": "x", "event": []}, "event"),
     ],
 )
-async def test_unknown_fields_of_a_body_and_a_query_are_named_in_a_header(
+async def test_unknown_fields_of_body_and_query_are_named_in_a_header(
     client: httpx.AsyncClient, auth: Headers, path: str, body: Any, ignored: str | None
 ) -> None:
     answer = await client.post(path, headers=auth, json=body)
@@ -100,7 +100,7 @@ async def test_a_list_of_files_is_known_by_each_name_that_is_read(
         assert refused.json() == answer.json()
 
 
-async def test_unknown_query_parameters_of_a_page_are_named_and_known_ones_are_not(
+async def test_only_unknown_query_parameters_of_a_page_are_named(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     known = await client.get("/voices?page=1&limit=5&status=ready", headers={**auth, **STRICT})

@@ -49,7 +49,7 @@ async def clients_at(
         ]
 
 
-async def test_failed_logins_of_an_account_from_many_addresses_do_not_lock_out_known_ones(
+async def test_distributed_failed_logins_do_not_lock_out_known_addresses(
     services: Services, clock: Clock
 ) -> None:
     places = ("192.0.2.1", "2001:db8::1", *(f"203.0.113.{i}" for i in range(6)), "203.0.114.1")
@@ -105,7 +105,7 @@ async def test_guesses_from_every_block_of_addresses_are_bounded_by_the_hour(
         assert set(tries) == {401, 429}
 
 
-async def test_failed_logins_of_others_behind_an_address_do_not_lock_out_an_account_it_knows(
+async def test_failed_logins_of_neighbours_do_not_lock_out_a_known_account(
     services: Services,
 ) -> None:
     async with clients_at(services, "192.0.2.1", failed_logins_per_minute=2) as (shared,):
@@ -131,7 +131,7 @@ async def test_unknown_accounts_are_limited_like_known_ones(services: Services) 
         assert [one.content for one in answers[0]] == [one.content for one in answers[1]]
 
 
-async def test_login_attempts_of_an_address_are_limited_before_their_accounts_are_looked_up(
+async def test_logins_of_an_address_are_limited_before_the_account_lookup(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_up, accounts = [], services.platform.accounts

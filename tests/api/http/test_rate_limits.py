@@ -86,7 +86,7 @@ async def test_the_rate_limit_is_checked_before_the_body_is_parsed(
     assert (answer.status_code, answer.json()["error"]) == (429, "rate_limited")
 
 
-async def test_all_keys_of_a_workspace_share_a_rate_limit_window_of_their_own(
+async def test_all_keys_of_a_workspace_share_its_rate_limit_window(
     client: httpx.AsyncClient, auth: dict[str, str], other_auth: dict[str, str]
 ) -> None:
     made = await client.post("/developer/api", headers=auth, json={"name": "second"})

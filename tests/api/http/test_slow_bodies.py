@@ -89,7 +89,7 @@ async def until_closed(client: socket.socket) -> bytes:
         ("/webhooks/x/test", {"Idempotency-Key": "a"}),
     ],
 )
-async def test_a_stalled_body_is_408_in_the_envelope_and_its_connection_is_closed(
+async def test_a_stalled_body_is_answered_with_408_and_disconnected(
     client: httpx.AsyncClient, services: Services, auth: Headers, path: str, more: Headers
 ) -> None:
     if path.startswith("/webhooks"):  # made by an application that waits for its body

@@ -61,7 +61,7 @@ def test_reasoning_and_tool_calls_are_encoded_in_event_lines_without_loss(
     assert whole.calls()[0]["function"]["arguments"] == "".join(pieces)
 
 
-def test_a_delta_with_text_and_tool_call_pieces_becomes_one_event_line_each() -> None:
+def test_text_and_tool_calls_of_a_delta_become_separate_events() -> None:
     pieces = tuple({"index": 0, "function": {"arguments": text}} for text in ("{", "}"))
     together = FRAMES.piece(GenerationDelta("text", tool_calls=pieces))
     lines = [parse(line + b"\n\n") for line in together.split(b"\n\n")[:-1]]

@@ -311,7 +311,7 @@ def test_ids_are_found_in_nested_objects_lists_alternatives_and_forms() -> None:
 
 
 @pytest.mark.timeout(1200)  # thousands of requests
-async def test_ids_of_another_workspace_are_answered_like_unknown_ids_with_every_kind_of_key(
+async def test_foreign_ids_are_answered_like_unknown_ids_to_every_credential(
     client: httpx.AsyncClient,
     auth: Headers,
     credentials: list[Credential],
@@ -332,7 +332,7 @@ async def test_ids_of_another_workspace_are_answered_like_unknown_ids_with_every
         assert (await send(client, auth, case, mine))[0] == OWN.get(case[:2], 200), case
 
 
-async def test_ids_of_ones_own_beside_one_of_another_workspace_are_answered_like_an_unknown_one(
+async def test_a_foreign_id_among_own_ids_is_answered_like_an_unknown_one(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
     mine, theirs = [await resources_of(client, one, services) for one in (auth, other_auth)]
@@ -348,7 +348,7 @@ async def test_ids_of_ones_own_beside_one_of_another_workspace_are_answered_like
     assert crossed == {"webhook_id", "delivery_id"}
 
 
-async def test_a_stored_file_is_found_by_its_signature_only_with_every_kind_of_key(
+async def test_stored_files_open_only_by_signature_whatever_the_credential(
     client: httpx.AsyncClient,
     auth: Headers,
     credentials: list[Credential],

@@ -85,7 +85,7 @@ def test_a_stream_is_ndjson_and_its_last_word_ends_with_the_audio(
     assert "usage" in results[0] and len(results) > 2
 
 
-def test_an_error_during_a_stream_is_its_last_line_and_frees_the_idempotency_key(
+def test_an_error_ends_a_stream_and_frees_the_idempotency_key(
     client: httpx.Client, voice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speak = ToneEngine.synthesize
@@ -114,11 +114,7 @@ def test_an_error_during_a_stream_is_its_last_line_and_frees_the_idempotency_key
 @pytest.mark.parametrize(
     ("changes", "status", "part"),
     [
-        ({"voiceId": "Nobody"}, 404, "no voice has that"),
         ({"voiceId": None}, 400, "voiceId"),
-        ({"text": " "}, 400, "text"),
-        ({"text": "..."}, 400, "text"),
-        ({"text": "x" * 5001}, 400, "5000"),
         ({"audioConfig": {"audioEncoding": "AIFF"}}, 400, "audioConfig.audioEncoding"),
         ({"audioConfig": {"sampleRateHertz": 96_000}}, 400, "48000"),
         ({"timestampType": "SYLLABLE"}, 400, "timestampType"),
@@ -130,14 +126,3 @@ def test_an_invalid_request_gets_its_own_status_and_message(
     answer = client.post(path, json={"text": TEXT, "voiceId": voice} | changes)
     assert answer.status_code == status, answer.text
     assert part in answer.json()["message"]
-
-
-@pytest.mark.parametrize("scheme", ["Basic", "Bearer"])
-def test_basic_keys_are_accepted_on_inworld_paths_only(server: Server, scheme: str) -> None:
-    def status(path: str, key: str) -> int:
-        headers = {"Authorization": f"{scheme} {key}"}
-        return httpx.get(server.url + path, headers=headers, trust_env=False).status_code
-
-    assert status("/tts/v1/voices", server.key) == 200
-    assert status("/tts/v1/voices", "sk_wrong") == 401
-    assert status("/default-voices", server.key) == (200 if scheme == "Bearer" else 401)

@@ -1,15 +1,11 @@
 """Inworld's socket: messages, automatic flushes, interruption and errors."""
 
 import asyncio
-import json
 from typing import Any
 
-import httpx
 import pytest
-from websockets.exceptions import InvalidStatus
 
-from tests.api.inworld.socket_client import PATH, InworldClient, InworldSpeech, inworld
-from tests.api.sockets.client import connect
+from tests.api.inworld.socket_client import InworldSpeech, inworld
 from tests.api.sockets.conftest import SocketServer
 from tests.patience import PATIENCE_S
 
@@ -38,25 +34,6 @@ async def test_the_socket_stays_open_for_the_next_context_after_one_closes(
             assert speech.timings == []
             await client.send("close_context", context_id)
             assert (await client.until("contextClosed", context_id)).chunks == []
-
-
-async def test_basic_authorization_works_on_this_socket_only(shared_server: SocketServer) -> None:
-    url = f"ws://{shared_server.address}{PATH}"
-    for headers in ({"Authorization": "Basic sk_wrong"}, {}):
-        with pytest.raises(InvalidStatus) as refused:
-            async with connect(url, additional_headers=headers):
-                pass
-        assert refused.value.response.status_code == 401
-        assert json.loads(refused.value.response.body)["error"] == "unauthorized"
-    async with connect(f"{url}?apiKey={shared_server.key}") as socket:
-        await InworldClient(socket, shared_server.voice_id).create()
-    headers = {"Authorization": f"Basic {shared_server.key}"}
-    with pytest.raises(InvalidStatus):  # only here
-        async with connect(f"ws://{shared_server.address}/ws/tts", additional_headers=headers):
-            pass
-    async with httpx.AsyncClient(trust_env=False) as http:
-        answer = await http.get(f"http://{shared_server.address}{PATH}")
-    assert (answer.status_code, answer.text) == (200, "ok")
 
 
 async def test_automatic_mode_speaks_each_sentence_as_soon_as_it_is_complete(
@@ -235,31 +212,6 @@ async def test_context_errors_name_the_context_and_never_end_the_session(
         await client.send_text("x" * 50_000)
         error = await client.error("send_text", "c", text="y")
         assert "exceeded" in error["message"] and error["contextId"] == "c"
-
-
-@pytest.mark.parametrize(
-    ("message", "part"),
-    [
-        ("{", "JSON"),
-        ("[]", "object"),
-        ('{"contextId": "c"}', "exactly one of create"),
-        ('{"create": {}, "contextId": "c"}', "create.voiceId"),
-        ('{"create": {"voiceId": "v", "audioConfig": {"audioEncoding": "AIFF"}}}', "MP3"),
-        ('{"create": {"voiceId": "v", "audioConfig": {"sampleRateHertz": 7}}}', "8000"),
-        ('{"create": {"voiceId": "v", "temperature": "warm"}}', "create.temperature"),
-        ('{"send_text": {"text": 5}}', "send_text.text"),
-        ('{"contextId": 5, "flush_context": {}}', "contextId"),
-        (b"\x00", "binary"),
-    ],
-)
-async def test_a_malformed_message_gets_an_error(
-    shared_server: SocketServer, message: str | bytes, part: str
-) -> None:
-    async with inworld(shared_server) as client:
-        await client.socket.send(message)
-        status = (await client.receive())["status"]
-        assert status["code"] == 3 and part in status["message"]
-        await client.create()
 
 
 async def test_an_empty_context_is_closed_to_create_a_sixth(shared_server: SocketServer) -> None:

@@ -41,7 +41,7 @@ async def test_work_ends_for_a_client_that_leaves_before_the_answer(
 
 
 @pytest.mark.parametrize("path", STREAMED)
-async def test_a_stream_that_is_left_ends_and_is_charged_for_what_was_sent(
+async def test_an_abandoned_stream_ends_and_charges_what_was_sent(
     site: LeavingSite, path: str
 ) -> None:
     await site.forget()

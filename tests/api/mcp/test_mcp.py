@@ -156,7 +156,7 @@ async def test_the_voices_of_a_language_are_listed(
     assert english[0]["name"] in named["content"][1]["text"]
 
 
-async def test_voices_that_only_can_speak_a_language_are_listed_where_it_has_none_of_its_own(
+async def test_cross_lingual_voices_are_listed_for_languages_without_native_ones(
     client: httpx.AsyncClient,
     auth: Headers,
     services: Services,
@@ -194,9 +194,6 @@ async def test_a_key_sees_and_calls_only_the_tools_of_its_scopes(
     ("name", "arguments", "said"),
     [
         ("speak", {}, "validation_error: text: "),
-        ("speak", {"text": " "}, "validation_error: text: "),
-        ("speak", {"text": "a" * 5001}, "validation_error: text: "),
-        ("speak", {"text": 7}, "validation_error: text: "),
         ("speak", {"text": "a", "speed": 9}, "validation_error: speed: "),
         ("speak", {"text": "a", "output_format": "exe"}, "validation_error: output_format: "),
         (
@@ -234,24 +231,7 @@ async def test_speech_that_is_too_large_for_a_message_is_refused(
     assert said.startswith("file_too_large: the speech has 0.1 MB of wav")
 
 
-async def test_without_credit_no_work_begins(
-    client: httpx.AsyncClient, auth: Headers, books: Books
-) -> None:
-    await books.set_credit(0)
-    assert (await failed(client, auth, "speak", text=TEXT)).startswith("insufficient_credit: ")
-    sound = b64encode(recording(2)).decode()
-    assert (await failed(client, auth, "transcribe", audio=sound)).startswith("insufficient_credit")
-
-
-async def test_a_request_without_a_valid_key_gets_an_error_of_json_rpc(
-    client: httpx.AsyncClient,
-) -> None:
-    for headers in ({}, {"Authorization": "Bearer sk_wrong"}):
-        answer = await send(client, headers, "tools/list")
-        assert answer.status_code == 401 and answer.headers["WWW-Authenticate"] == "Bearer"
-        body = answer.json()
-        assert (body["jsonrpc"], body["id"]) == ("2.0", None)
-        assert body["error"]["data"] == {"type": "unauthorized"}
+async def test_only_post_is_allowed(client: httpx.AsyncClient) -> None:
     for method in ("GET", "DELETE"):
         assert (await client.request(method, "/mcp")).status_code == 405
 
@@ -308,7 +288,7 @@ class SlowSpeech:
             self.ended.set()
 
 
-async def test_a_call_stops_when_its_client_cancels_it_and_only_for_its_session(
+async def test_a_call_is_cancelled_only_by_its_own_session(
     client: httpx.AsyncClient,
     auth: Headers,
     other_auth: Headers,

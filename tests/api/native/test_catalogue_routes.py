@@ -58,7 +58,7 @@ async def test_models_are_listed_in_the_openai_shape(
     assert missing.status_code == 404 and "model_not_found" in missing.text
 
 
-async def test_a_model_of_voice_agents_is_an_alias_of_the_chat_model_that_answers(
+async def test_models_of_voice_agents_are_aliases_of_the_chat_model(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     found = (await client.get("/openai/v1/models/gpt-realtime", headers=auth)).json()
@@ -94,7 +94,7 @@ async def test_a_lost_model_is_unavailable_and_readiness_is_503(
     }
 
 
-async def test_a_model_that_was_scaled_to_zero_is_listed_as_asleep_and_the_service_is_ready(
+async def test_a_model_scaled_to_zero_is_asleep_and_the_service_ready(
     client: httpx.AsyncClient, auth: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {m["kind"]: m for m in (await client.get("/models", headers=auth)).json()["data"]}

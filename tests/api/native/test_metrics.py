@@ -100,9 +100,7 @@ async def test_metrics_are_404_through_a_local_proxy_without_a_token(
 
 
 @pytest.mark.parametrize("host", ["speech.example", "10.0.0.8:8000", "localhost.example", "[", ""])
-async def test_metrics_are_404_for_any_other_name_than_the_loopback_without_a_token(
-    app: FastAPI, host: str
-) -> None:
+async def test_metrics_without_a_token_are_404_off_the_loopback(app: FastAPI, host: str) -> None:
     async with scraper(app) as client:
         answer = await client.get("/metrics", headers={"Host": host})
     assert answer.status_code == 404
@@ -124,7 +122,7 @@ async def test_metrics_are_404_through_a_plain_proxy_that_speaks_http_1_0(app: F
         assert (await client.get("/healthz")).status_code == 200
 
 
-async def test_metrics_need_a_token_where_the_public_url_is_that_of_a_proxy(
+async def test_metrics_need_a_token_behind_the_proxy_of_the_public_url(
     services: Services,
 ) -> None:
     settings = replace(services.infrastructure.settings, public_url="https://speech.example")
@@ -162,7 +160,7 @@ async def test_api_keys_do_not_open_the_metrics(services: Services, auth: dict[s
         assert (await client.get("/metrics", headers=auth)).status_code == 401
 
 
-async def test_a_model_that_was_not_replaced_degrades_readiness_and_has_its_reason_in_the_list(
+async def test_a_failed_swap_degrades_readiness_and_is_listed_with_its_reason(
     services: Services, auth: dict[str, str]
 ) -> None:
     problems: dict[str, str] = {}

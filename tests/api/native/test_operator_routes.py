@@ -98,7 +98,7 @@ async def test_only_the_operators_token_is_admitted(
     assert (await client.get("/plans", headers=OPERATOR)).status_code == 401
 
 
-async def test_wrong_tokens_of_an_address_are_limited_and_the_right_one_is_not(
+async def test_only_wrong_tokens_of_an_address_are_limited(
     services: Services,
 ) -> None:
     admission = services.platform.request_limits.admission

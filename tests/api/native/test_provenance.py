@@ -73,7 +73,7 @@ def test_a_tagged_wav_file_has_valid_chunks_and_lengths() -> None:
     assert struct.unpack("<4sI", data[:8]) == (b"RIFF", len(data) - 8)
 
 
-def test_an_mp3_stream_is_an_id3_tag_then_the_xing_frame_then_audio() -> None:
+def test_mp3_streams_begin_with_an_id3_tag_and_a_xing_frame() -> None:
     data = streamed("mp3")
     length = id3_length(data)
     assert data[:4] == b"ID3\x04" and length < 400

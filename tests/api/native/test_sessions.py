@@ -187,7 +187,7 @@ async def test_guesses_of_the_current_password_are_limited_for_the_user(
     assert (await log_in(client)).status_code == 200
 
 
-async def test_a_login_with_the_old_password_that_ends_after_its_change_gets_no_session(
+async def test_a_login_that_races_a_password_change_gets_no_session(
     client: httpx.AsyncClient,
     first: dict[str, str],
     services: Services,
@@ -243,7 +243,7 @@ async def test_a_token_without_its_session_is_refused(
     assert await status(client, {"Authorization": f"Bearer {forged}"}) == 401
 
 
-async def test_a_user_has_a_bounded_number_of_sessions_of_which_the_oldest_end(
+async def test_the_oldest_sessions_of_a_user_end_beyond_the_bound(
     client: httpx.AsyncClient,
     first: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,

@@ -112,7 +112,7 @@ async def test_an_expired_invite_is_refused(
         assert (await sign_up(client, invite=code)).json()["error"] == "invalid_invite"
 
 
-async def test_a_taken_address_uses_no_invite_up_and_shows_only_with_a_valid_one(
+async def test_a_taken_address_spends_no_invite_and_shows_only_with_one(
     settings: Settings,
 ) -> None:
     async with client_of(settings, "invite") as (client, services):

@@ -89,7 +89,7 @@ async def test_without_credit_nothing_is_transcribed(
     [("/stt", "audio"), ("/audio/verify", "audio"), ("/openai/v1/audio/transcriptions", "file")],
 )
 @pytest.mark.parametrize("size", [1000, 2**21])
-async def test_without_credit_for_ten_seconds_no_file_is_decoded_and_no_large_one_is_received(
+async def test_recordings_need_credit_for_ten_seconds_before_decoding(
     client: httpx.AsyncClient,
     auth: Headers,
     books: Books,
@@ -160,7 +160,7 @@ async def test_a_file_that_is_not_audio_is_not_charged(
 
 
 @pytest.mark.parametrize(("failure", "status"), [("not audio", 400), ("no credit", 403)])
-async def test_more_decodes_in_an_hour_that_fail_than_are_free_cost_ten_seconds(
+async def test_failed_decodes_beyond_the_free_ones_cost_ten_seconds(
     failure: str,
     status: int,
     client: httpx.AsyncClient,
@@ -201,7 +201,7 @@ async def test_a_failed_transcription_is_not_charged_and_sends_a_failed_event(
 
 
 @pytest.mark.parametrize("path", ["/stt", "/openai/v1/audio/transcriptions"])
-async def test_a_disconnect_is_not_charged_unless_more_were_than_are_free_in_an_hour(
+async def test_disconnects_beyond_the_free_ones_are_charged(
     path: str,
     app: FastAPI,
     services: Services,

@@ -256,7 +256,7 @@ async def test_a_line_is_tried_again_while_the_model_is_down(
     assert (await books.charged("chat"))[0] == 3 * 4
 
 
-async def test_lines_before_one_that_cannot_be_answered_are_kept_and_no_hold_stays(
+async def test_an_unanswerable_line_keeps_earlier_lines_and_no_hold(
     api: AsyncOpenAI, services: Services, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process of the first attempt dies with its lines, and the batch is failed later."""
@@ -342,7 +342,7 @@ async def test_lists_are_read_page_by_page_newest_first(
         await api.files.retrieve(file.id)
 
 
-async def test_the_files_of_a_batch_are_deleted_one_by_one_when_it_has_ended(
+async def test_the_files_of_an_ended_batch_are_deleted_individually(
     api: AsyncOpenAI, services: Services
 ) -> None:
     made = await send(api, line(1))

@@ -218,7 +218,7 @@ async def diarized(
     return await send(client, auth, data, response_format="diarized_json", **fields)
 
 
-async def test_speakers_of_reference_clips_are_told_by_name_and_nothing_of_them_is_kept(
+async def test_speakers_of_reference_clips_are_named_and_not_stored(
     client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
     data = recordings.wav(recordings.recording(1, 8))
@@ -281,7 +281,7 @@ async def test_a_form_has_one_file_and_four_reference_clips_at_most(
     assert answer.status_code == 400 and answer.json()["error"]["code"] == "invalid_file_count"
 
 
-async def test_a_stream_sends_a_delta_for_each_utterance_and_then_the_whole_text(
+async def test_a_stream_sends_deltas_by_utterance_then_the_whole_text(
     client: httpx.AsyncClient, auth: Headers, books: Books, three_wav: bytes
 ) -> None:
     events = events_of(await send(client, auth, three_wav, stream="true"))

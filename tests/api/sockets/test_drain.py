@@ -10,7 +10,7 @@ from tests.api.sockets.test_sessions import last_error
 from tests.patience import PATIENCE_S
 
 
-async def test_a_draining_server_refuses_new_sockets_and_closes_live_ones_after_the_grace(
+async def test_a_draining_server_refuses_new_sockets_and_closes_live_ones(
     server: SocketServer,
 ) -> None:
     async with server.tts() as busy, server.tts() as idle:

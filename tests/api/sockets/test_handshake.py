@@ -14,6 +14,7 @@ from tests.api.sockets.conftest import SocketServer, upgrade
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PATHS = ["/ws/tts", "/ws/stt"]
+INWORLD = "/tts/v1/voice:streamBidirectional"
 
 
 async def refused(url: str, **options: Any) -> httpx.Response:
@@ -40,7 +41,7 @@ async def new_workspace(server: SocketServer, email: str) -> str:
     return signed_in.token
 
 
-@pytest.mark.parametrize("path", [*PATHS, "/openai/v1/realtime", "/telephony/twilio"])
+@pytest.mark.parametrize("path", [*PATHS, "/openai/v1/realtime", "/telephony/twilio", INWORLD])
 async def test_get_without_upgrade_returns_200_ok(shared_server: SocketServer, path: str) -> None:
     async with httpx.AsyncClient(base_url=f"http://{shared_server.address}") as client:
         answer = await client.get(path)
@@ -71,7 +72,7 @@ async def test_a_key_without_the_scope_is_403(shared_server: SocketServer) -> No
     assert answer.json()["message"] == "the API key lacks the scopes 'tts', 'chat'"
 
 
-async def test_the_key_may_be_in_the_header_and_a_token_in_the_query(
+async def test_a_header_may_hold_the_key_and_the_query_a_token(
     shared_server: SocketServer,
 ) -> None:
     headers = {"Authorization": f"Bearer {shared_server.key}"}
@@ -119,7 +120,7 @@ async def test_more_sockets_than_the_plan_allows_are_429(shared_server: SocketSe
         pass
 
 
-async def test_workspaces_that_open_all_the_sockets_they_can_leave_some_to_the_next(
+async def test_workspaces_that_flood_sockets_leave_some_to_the_next(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await shared_server.until_empty()

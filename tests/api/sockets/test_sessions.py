@@ -137,7 +137,7 @@ async def test_a_revoked_key_ends_its_sessions_and_no_others_within_5_s(
     "way",
     ["ended", *(pytest.param(one, marks=pytest.mark.slow) for one in ("logout", "password"))],
 )
-async def test_a_token_that_ends_on_another_gateway_ends_its_sockets_and_no_others(
+async def test_a_token_ended_on_another_gateway_ends_only_its_sockets(
     shared_server: SocketServer, way: str
 ) -> None:
     services, email = shared_server.services, f"{way}@example.com"
@@ -288,7 +288,7 @@ async def test_too_many_pings_or_fragments_close_the_connection(
         assert client.socket.close_code == 1008
 
 
-async def test_frames_that_take_long_to_parse_wait_for_a_turn_in_the_event_loop(
+async def test_costly_frames_wait_for_a_turn_in_the_event_loop(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket_connections, "PARSE_S", 0.0)

@@ -126,7 +126,7 @@ async def test_every_socket_is_covered_here() -> None:
     assert paths == SCOPES_OF.keys() | WITHOUT_IDS | IN_ADDRESSES.keys()
 
 
-async def test_voices_of_another_workspace_are_answered_like_unknown_ones_with_every_kind_of_key(
+async def test_foreign_voices_are_answered_like_unknown_ones_to_every_credential(
     shared_server: SocketServer,
 ) -> None:
     server = shared_server
@@ -146,7 +146,7 @@ async def test_voices_of_another_workspace_are_answered_like_unknown_ones_with_e
 
 
 @pytest.mark.parametrize("path", IN_ADDRESSES)
-async def test_a_socket_closes_alike_for_an_unknown_voice_and_one_of_another_workspace(
+async def test_a_socket_closes_alike_for_unknown_and_foreign_voices(
     shared_server: SocketServer, path: str
 ) -> None:
     ready = await ready_voice(shared_server, f"Of the first workspace as well {len(path)}")

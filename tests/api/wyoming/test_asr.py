@@ -8,7 +8,7 @@ import pytest
 from models.audio import Pcm, float_to_pcm16, resample
 from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
-from tests.api.wyoming.conftest import Home, WyomingClient, without_credit
+from tests.api.wyoming.conftest import Home, WyomingClient
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, transcript
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -47,7 +47,7 @@ async def test_all_utterances_of_a_command_are_one_transcript(
     assert first.startswith("text ") and second.isdecimal()
 
 
-async def test_a_client_of_the_current_package_gets_words_as_soon_as_they_are_certain(
+async def test_current_clients_get_words_as_soon_as_they_are_certain(
     home: Home, heard: FakeTranscriber
 ) -> None:
     said = "turn on the light in the kitchen and close the door please".split()
@@ -97,7 +97,7 @@ async def test_a_connection_transcribes_one_command_after_another(
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
 @pytest.mark.parametrize(("rate", "channels"), [(16_000, 1), (44_100, 2), (11_025, 1), (96_000, 8)])
-async def test_audio_of_any_width_rate_and_number_of_channels_is_the_same_sound(
+async def test_audio_of_any_format_is_the_same_sound(
     home: Home, heard: FakeTranscriber, width: int, rate: int, channels: int
 ) -> None:
     sound = resample(np.concatenate([loud(1.0), quiet(0.4)]), 16_000, rate)
@@ -119,21 +119,7 @@ async def test_audio_of_any_width_rate_and_number_of_channels_is_the_same_sound(
     assert await home.units("stt") - before == pytest.approx(1400, abs=1)
 
 
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [({"language": "tlh"}, "validation_error"), ({"name": "no-such-model"}, "model_not_found")],
-)
-async def test_an_unknown_language_or_model_ends_the_connection_with_the_reason(
-    home: Home, asked: dict[str, Any], code: str
-) -> None:
-    async with home.client() as client:
-        await client.send("transcribe", **asked)
-        await client.send("audio-start", **SIXTEEN)
-        ((kind, data, _),) = await client.until_end()
-    assert (kind, data["code"]) == ("error", code)
-
-
-async def test_a_command_of_which_a_part_failed_has_no_transcript_and_its_part_costs_nothing(
+async def test_a_partly_failed_command_is_untranscribed_and_free(
     home: Home, heard: FakeTranscriber
 ) -> None:
     before = await home.units("stt")
@@ -144,13 +130,6 @@ async def test_a_command_of_which_a_part_failed_has_no_transcript_and_its_part_c
     assert [kind for kind, _, _ in events] == ["error"]
     assert events[0][1]["code"] == "unavailable"
     assert await home.units("stt") == before
-
-
-async def test_audio_beyond_the_credit_ends_the_connection_with_the_reason(home: Home) -> None:
-    async with without_credit(home), home.client() as client:
-        await client.send("audio-chunk", float_to_pcm16(loud(0.5)), **SIXTEEN)
-        ((kind, data, _),) = await client.until_end()
-    assert (kind, data["code"]) == ("error", "insufficient_credit")
 
 
 async def test_the_format_may_not_change_within_a_command(home: Home) -> None:
@@ -191,12 +170,3 @@ async def test_words_to_expect_reach_the_recogniser(home: Home, heard: FakeTrans
         await say(client, loud(0.5), transcript_names=["Nabu"], transcript_terms=["dimmer"])
         await client.until("transcript")
     assert heard.requests[-1].options.keyterms == ("Nabu", "dimmer")
-
-
-async def test_a_client_that_leaves_amid_a_command_pays_for_what_was_heard(home: Home) -> None:
-    before = await home.units("stt")
-    async with home.client() as client:
-        await client.send("audio-chunk", float_to_pcm16(loud(2.0)), **SIXTEEN)
-        await client.send("ping")
-        await client.until("pong")
-    assert await home.units("stt") - before == 2000

@@ -57,7 +57,7 @@ async def finish_next(database: Database, at: datetime) -> UUID:
     return await database.run(work)
 
 
-async def test_a_workspace_with_one_voice_waits_for_only_one_of_another_workspaces_ten(
+async def test_a_single_voice_waits_for_one_of_anothers_ten(
     database: Database, workspaces: dict[str, int]
 ) -> None:
     many = await add_voices(database, workspaces["A"], 10, 0)

@@ -365,7 +365,7 @@ def test_a_key_goes_into_a_private_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert sizes == [0] and config_file().stat().st_mode & 0o777 == 0o600
 
 
-def test_a_login_stores_a_key_that_only_the_user_can_read_and_only_that_service_gets(
+def test_a_login_stores_a_private_key_for_that_service_alone(
     server: Server, tmp_path: Path
 ) -> None:
     shell = Shell(tmp_path, ANTIPHON_URL=server.url)

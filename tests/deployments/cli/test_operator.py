@@ -59,7 +59,7 @@ def execute(statement: str) -> None:
     engine.dispose()
 
 
-def test_credit_goes_to_the_first_workspace_or_to_that_of_the_given_email(
+def test_credit_goes_to_the_first_or_the_given_workspace(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert "Owner" in output_of(capsys, "credit", "0")
@@ -78,7 +78,7 @@ def test_a_command_without_a_database_fails_and_creates_no_files(
     assert not elsewhere.exists()
 
 
-def test_the_first_key_is_shown_where_there_is_no_workspace_and_only_once(
+def test_the_first_key_is_shown_only_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="there is a workspace already"):
@@ -107,7 +107,7 @@ def test_users_are_listed_with_their_credit(capsys: pytest.CaptureFixture[str]) 
     assert "ann@example.com" in second and "free" in second
 
 
-def test_the_owner_of_the_first_workspace_gets_an_address_and_a_password_to_log_in_with(
+def test_the_owner_of_the_first_workspace_gets_a_login(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def typed(password: str, *arguments: str) -> str:
@@ -422,7 +422,7 @@ def test_a_rotation_that_fails_does_not_admit_the_new_key_alone(
 
 
 @pytest.mark.postgres
-def test_a_new_key_and_a_rotation_work_with_a_server_that_wants_a_password(
+def test_key_rotation_works_with_a_password_protected_server(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     database = f"operated_{uuid4().hex}"

@@ -51,7 +51,7 @@ def models(config: dict[str, Any]) -> dict[str, Any]:
     return {deployment["name"]: deployment for deployment in application["deployments"]}
 
 
-def test_the_first_stage_has_the_gateway_one_voice_and_no_replicas_of_other_models() -> None:
+def test_the_first_stage_has_only_the_gateway_and_one_voice() -> None:
     config = shipped()
     before = copy.deepcopy(config)
     staged = first_stage(config)
@@ -149,7 +149,7 @@ def test_the_folder_of_ray_is_private_and_kept_from_start_to_start(
 
 
 @pytest.mark.parametrize("change", ["deleted", "opened", "linked"])
-def test_a_folder_of_ray_that_others_may_have_changed_is_not_used_again(
+def test_a_ray_folder_that_others_could_change_is_not_reused(
     data: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     keep_private(data)
@@ -166,7 +166,7 @@ def test_a_folder_of_ray_that_others_may_have_changed_is_not_used_again(
     assert (data / "ray").resolve() == Path(os.environ["RAY_TMPDIR"])
 
 
-def test_a_folder_of_ray_in_the_data_folder_that_others_can_enter_is_refused(data: Path) -> None:
+def test_an_open_ray_folder_in_the_data_folder_is_refused(data: Path) -> None:
     (data / "ray").mkdir()  # of mode 755, as a RAY_TMPDIR of an earlier release
     with pytest.raises(SettingsError, match="other users can reach"):
         keep_private(data)
@@ -191,7 +191,7 @@ def test_ray_gets_another_folder_than_a_temporary_one_that_it_cannot_use(
     "given",
     ["open", "long", "spaced", "missing", "file", "replaceable", "another's", "in another's"],
 )
-def test_a_folder_of_ray_that_would_not_do_is_refused_in_one_sentence(
+def test_an_unsuitable_ray_folder_is_refused_in_one_sentence(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     folder = Path(tempfile.gettempdir(), "ray")

@@ -58,7 +58,7 @@ def test_conversations_spread_and_few_move_with_a_replica() -> None:
         assert three[key] in ("c", without_c)
 
 
-def test_a_replica_with_places_keeps_its_chats_and_none_gets_more_than_its_share() -> None:
+def test_a_replica_keeps_its_chats_within_its_share() -> None:
     lengths = dict.fromkeys("abcd", 0)
     key = "one chat of many requests"
     for _ in range(PLACES):

@@ -93,7 +93,7 @@ async def test_a_stop_ends_the_calls_that_wait_and_those_that_follow(replica: Re
     assert replica.cancelled == 2
 
 
-async def test_a_model_is_described_without_a_call_but_when_it_is_new_or_was_swapped(
+async def test_only_new_and_swapped_models_are_asked_to_describe_themselves(
     model: ModelHandle, replica: Replica
 ) -> None:
     for _ in range(3):
@@ -105,7 +105,7 @@ async def test_a_model_is_described_without_a_call_but_when_it_is_new_or_was_swa
     assert replica.asked == 2
 
 
-async def test_a_model_whose_swap_was_not_seen_is_what_the_index_was_told(
+async def test_a_model_after_an_unseen_swap_is_as_the_index_says(
     model: ModelHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swapped = replace(INFO, id="svc/swapped")
@@ -133,7 +133,7 @@ async def test_a_model_that_is_asleep_is_described_and_not_woken(
     assert not replica.asked
 
 
-async def test_all_requests_to_a_model_that_is_asleep_wait_until_it_is_loaded(
+async def test_requests_to_a_sleeping_model_wait_until_it_is_loaded(
     model: STTModelHandle,
     replica: Replica,
     monkeypatch: pytest.MonkeyPatch,
@@ -171,7 +171,7 @@ async def test_requests_to_a_model_that_does_not_wake_are_unavailable(
     assert await model.describe() == INFO
 
 
-async def test_a_request_that_is_refused_while_the_model_wakes_does_not_wait_for_it(
+async def test_a_refused_request_does_not_wait_for_a_waking_model(
     model: STTModelHandle, replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(_: object) -> None:

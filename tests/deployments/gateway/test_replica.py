@@ -54,7 +54,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ({"storage_shared": True}, ["PostgreSQL"]),
     ],
 )
-async def test_a_gateway_on_two_machines_that_would_split_its_data_ends_with_a_sentence(
+async def test_gateways_that_would_split_their_data_refuse_to_start(
     start: Any, changes: dict[str, Any], named: list[str]
 ) -> None:
     with pytest.raises(SettingsError) as refusal:

@@ -92,7 +92,7 @@ async def test_a_recording_is_transcribed_on_idle_cores_despite_a_killed_process
 
 
 @pytest.mark.slow
-async def test_the_lines_of_a_batch_are_answered_and_paid_once_despite_a_killed_process(
+async def test_a_killed_process_neither_repeats_nor_recharges_batch_lines(
     jobs: tuple[Jobs, Database], tmp_path: Path
 ) -> None:
     queue, database = jobs

@@ -96,7 +96,7 @@ async def trial(monkeypatch: pytest.MonkeyPatch, failing: Failing) -> TTSDeploym
     return replica
 
 
-async def test_a_canary_gets_its_share_of_the_requests_and_all_parts_of_one() -> None:
+async def test_a_canary_gets_its_share_of_whole_requests() -> None:
     replica = TTSDeployment()
     await replica.reconfigure({"model": TONE, "canary": {"model": TONE_LOW, "share": 0.2}})
     for number in range(200):
@@ -128,7 +128,7 @@ async def test_a_canary_that_is_given_up_leaves_the_model_in_place() -> None:
     assert replica.engine() is engine and replica._canary is None
 
 
-async def test_what_a_canary_fails_is_done_by_the_model_until_it_falls_back(
+async def test_the_model_repeats_what_its_canary_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     replica = await trial(monkeypatch, Failing(EngineError("broken"), 99))
@@ -180,7 +180,7 @@ async def test_a_canary_that_breaks_off_is_counted(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("error", [EngineOverloaded("full"), PackMissing("send it")])
-async def test_a_canary_that_is_full_or_wants_a_voice_pack_has_not_failed(
+async def test_a_full_canary_or_one_without_the_pack_has_not_failed(
     error: EngineError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = await trial(monkeypatch, Failing(error, LEAST_FAILED + 1))

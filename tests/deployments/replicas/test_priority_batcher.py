@@ -327,7 +327,7 @@ async def test_tenants_take_turns_by_the_time_that_they_have_used() -> None:
     assert order == ["long 0", "short 0", "short 1", "short 2", "long 1", "long 2"]
 
 
-async def test_a_final_does_not_wait_for_an_interim_of_its_session_while_others_come() -> None:
+async def test_a_final_does_not_wait_for_interims_of_its_session() -> None:
     engine = Engine(concurrency=2)
     tasks = [engine.submit("other", FILE, owner="b")]
     await settle()

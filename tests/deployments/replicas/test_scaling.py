@@ -124,7 +124,7 @@ async def test_waiting_audio_and_tokens_add_a_replica_that_goes_afterwards(
 
 
 @pytest.mark.slow
-async def test_a_model_scales_to_zero_and_every_request_that_wakes_it_is_answered(
+async def test_requests_that_wake_a_model_at_zero_are_answered(
     directory: ModelDirectory, ray_cluster: TestCluster
 ) -> None:
     options = ray_cluster.options("STT")

@@ -87,7 +87,7 @@ def failed_swaps() -> dict[str, float]:
     return {sample.labels["model"]: sample.value for sample in family.samples}
 
 
-async def test_a_failed_swap_keeps_the_old_model_and_is_reported_until_the_next_swap(
+async def test_a_failed_swap_keeps_the_old_model_and_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent: list[str] = []
@@ -250,7 +250,7 @@ async def test_models_that_sleep_when_the_index_starts_are_asked_what_they_are(
     assert asked == ["broken", "asleep"]
 
 
-async def test_a_replica_that_was_used_since_its_load_was_told_is_not_idle() -> None:
+async def test_a_replica_used_since_its_report_is_not_idle() -> None:
     replica = ChatDeployment()
     assert await replica.record_autoscaling_stats() == {LOAD: 0}
     await replica.reconfigure({"model": ECHO})

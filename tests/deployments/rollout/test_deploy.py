@@ -278,7 +278,7 @@ def test_a_model_that_does_not_fit_into_memory_is_refused(
         {"min_replicas": 0, "initial_replicas": 2, "max_replicas": 2},
     ],
 )
-def test_a_restart_or_added_replicas_that_do_not_fit_into_memory_are_refused(
+def test_restarts_and_replicas_beyond_the_memory_are_refused(
     cluster: Cluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -329,7 +329,7 @@ def test_the_changes_are_shown_and_deployed(
         (None, "a deployment keeps its previous model: GET /models has the reason"),
     ],
 )
-def test_a_replica_that_cannot_take_its_model_ends_the_command_with_the_reason(
+def test_a_replica_without_its_model_ends_the_command_with_the_reason(
     cluster: Cluster,
     tmp_path: Path,
     capsys: Printed,
@@ -362,7 +362,7 @@ def test_a_model_that_was_refused_is_tried_again_by_the_same_deployment(
     assert capsys.readouterr().out.endswith(f"nothing changes\n{file} is deployed\n")
 
 
-def test_a_report_of_a_replica_that_was_replaced_is_not_of_this_deployment(
+def test_reports_of_replaced_replicas_are_ignored(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     monkeypatch.setattr(command, "OUTLIVES_S", PATIENCE_S)
@@ -430,7 +430,7 @@ def test_a_service_that_does_not_run_is_a_sentence(
     assert message.endswith("RAY_DASHBOARD_PORT, and CLUSTER_ADDRESS if it has one?")
 
 
-def test_where_other_machines_are_let_in_the_command_sends_the_token_of_the_cluster(
+def test_on_exposed_clusters_the_command_sends_the_cluster_token(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOST", "0.0.0.0")

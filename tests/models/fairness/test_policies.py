@@ -119,9 +119,7 @@ def test_claims_interleave_owners_and_keep_the_order_of_each(
 
 
 @given(SHARES, st.integers(2, 50))
-def test_a_share_leaves_a_place_to_another_owner_and_no_share_leaves_none(
-    share: Share, capacity: int
-) -> None:
+def test_only_a_share_leaves_a_place_to_another_owner(share: Share, capacity: int) -> None:
     def greedy(share: Share) -> int:
         held = 0
         while share.allows(held, capacity - held):

@@ -84,7 +84,7 @@ def test_a_backlog_of_one_tenant_delays_another_by_one_step() -> None:
     assert served.index("other") <= 1 and served[:4].count("other") == 2
 
 
-def test_the_last_thread_is_kept_for_another_tenant_for_a_minute_after_it_worked() -> None:
+def test_the_last_thread_waits_a_minute_for_another_tenant() -> None:
     clock = Mock(return_value=100.0)
     turns = DeadlineScheduler(2, "test", clock=clock)
     turns.executor(owner="other").submit(int).result(PATIENCE_S)

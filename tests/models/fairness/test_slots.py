@@ -56,7 +56,7 @@ async def test_a_backlog_of_one_owner_delays_another_by_one_piece_of_work() -> N
     assert "".join(work.began) == "ababaaa"
 
 
-async def test_an_owner_whose_work_takes_long_comes_after_those_whose_work_is_short() -> None:
+async def test_owners_of_long_work_follow_owners_of_short_work() -> None:
     work = Work(1)
     await work.start(*"aaa", *"bbb")
     await work.end(0, 10)
@@ -77,7 +77,7 @@ async def test_the_last_free_slot_is_kept_for_another_owner() -> None:
     assert work.began == ["a", "b", "a"]
 
 
-async def test_a_full_queue_refuses_the_newest_of_the_owner_with_the_longest_queue() -> None:
+async def test_a_full_queue_refuses_the_longest_owners_newest_request() -> None:
     work = Work(1, max_waiting=4)
     await work.start(*"aaaaaa", *"bb", *"bc")  # the first is at work, and four of `a` wait
 
@@ -175,7 +175,7 @@ async def test_cancelled_work_frees_its_slot_or_its_place() -> None:
     assert work.slots._free == 0
 
 
-async def test_one_holder_is_asked_to_leave_for_each_owner_who_waits_without_a_slot() -> None:
+async def test_each_owner_without_a_slot_makes_one_holder_leave() -> None:
     work = Work(2)
     await work.start(*"abab")
     asks = work.slots.asks_to_leave

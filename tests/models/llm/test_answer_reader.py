@@ -82,7 +82,7 @@ def test_stop_sequences_do_not_apply_to_reasoning() -> None:
     assert read(AnswerReader(("b",)), ["<think>abc</think>abc"]) == ("abc", "a", "")
 
 
-def test_marker_of_a_tool_call_cut_by_the_token_limit_is_not_in_the_text() -> None:
+def test_a_tool_call_marker_cut_by_the_limit_is_not_text() -> None:
     budget = BudgetedCompletion(calling(CLOCK), 16, 100)
     for budgeted, said, expected in ((budget, ">", "Yes."), (None, "", "Yes.<tool_call")):
         reader = AnswerReader(("Yes.No",), tools=ToolTextReader(), budget=budgeted)
@@ -120,7 +120,7 @@ def test_a_character_of_several_tokens_is_emitted_whole() -> None:
     assert text.finish() == "\ufffd"
 
 
-def test_partial_suffix_finds_the_start_of_a_marker_at_the_end_of_a_text() -> None:
+def test_partial_suffix_finds_a_marker_that_begins_at_the_end() -> None:
     assert partial_suffix("abc<to", (MARK,)) == 3
     assert partial_suffix("abc", (MARK,)) == 0
     assert partial_suffix("", ()) == 0

@@ -31,7 +31,7 @@ def test_noise_lowers_the_rating_of_speech(engine: QualityEngine, weights: Weigh
 
 
 @pytest.mark.weights
-def test_the_rating_of_a_long_signal_is_the_mean_of_windows_that_begin_each_second(
+def test_a_long_signal_is_rated_by_the_mean_of_its_windows(
     engine: QualityEngine, weights: WeightStore
 ) -> None:
     signal = np.resize(speak(TEXT, weights), 12 * QUALITY_SAMPLE_RATE)

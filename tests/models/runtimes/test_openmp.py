@@ -61,7 +61,7 @@ def test_threads_spin_while_the_cores_are_theirs(look: Callable[..., bool], othe
     assert not look(others)
 
 
-def test_threads_sleep_while_others_use_a_core_and_spin_when_they_have_ended(
+def test_threads_spin_only_while_no_others_use_a_core(
     look: Callable[..., bool],
 ) -> None:
     assert look(0.62)  # what is left of a core that spinning threads want, too

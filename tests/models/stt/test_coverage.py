@@ -74,7 +74,7 @@ def test_missed_speech_is_cut_at_a_pause(heard: list[Word], at: float) -> None:
     assert cut_s(asked, heard) == pytest.approx(at)
 
 
-def test_a_phrase_between_two_pauses_is_missed_sooner_than_a_part_of_a_sentence() -> None:
+def test_a_missing_phrase_between_pauses_is_noticed_first() -> None:
     said = words((0, 0.5), (0.5, 1.0), (5.0, 6.0), (6.0, 7.0), (7.0, 8.0))
     assert cut_s(request(8, (0, 1), (3, 3.6), (5, 8)), said) == pytest.approx(2.0)
     assert cut_s(request(8, (0, 1), (3, 3.4), (5, 8)), said) is None
@@ -186,7 +186,7 @@ def test_a_text_with_time_tokens_has_only_words(
 
 @pytest.mark.weights
 @pytest.mark.slow
-def test_a_sentence_that_is_said_again_and_again_is_written_about_as_often(
+def test_a_repeated_sentence_is_written_about_as_often(
     engine: WhisperEngine, weights: WeightStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sentence = speak("The ferry was late because of the fog.", weights)

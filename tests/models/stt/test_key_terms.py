@@ -66,7 +66,7 @@ def test_a_hundred_long_terms_take_little_time() -> None:
     assert cpu_units(lambda: likely_terms(text, terms)) < 60
 
 
-def test_a_term_is_in_place_of_the_words_that_are_spelled_most_like_it() -> None:
+def test_a_term_replaces_the_words_spelled_most_like_it() -> None:
     words = "We swam in Lake Oak Showbie with Caxmerk.".split()
     pieces = replaced(words, ["Lake Okeechobee", "Kaczmarek", "Lake Oak"])
     expected = ["We", "swam", "in", "Lake Okeechobee", "with", "Kaczmarek"]
@@ -82,7 +82,7 @@ def test_a_term_is_in_place_of_the_words_that_are_spelled_most_like_it() -> None
         ("Please ask Kaczmarek to call me back before noon.", ("Kaczmarek", "Beckett"), 2),
     ],
 )
-def test_a_text_is_decoded_again_only_for_terms_that_the_speech_makes_likely(
+def test_only_likely_terms_cause_another_decoding(
     engine: WhisperEngine,
     weights: WeightStore,
     monkeypatch: pytest.MonkeyPatch,

@@ -226,7 +226,7 @@ def test_repetitions_and_marks_of_a_prompt_are_not_read(tokens: list[int], kept:
     assert reduced(tokens, END) == kept
 
 
-def test_a_word_of_the_prompt_was_said_if_the_speech_makes_it_likely() -> None:
+def test_likely_words_of_the_prompt_count_as_spoken() -> None:
     def word(text: str, confidence: float) -> Word:
         return Word(text, 0.0, 0.5, confidence)
 

@@ -223,7 +223,7 @@ def test_an_unknown_voice_pack_raises_pack_missing(
             next(engine.synthesize(replace(sentence, pack=unknown)))
 
 
-def test_an_engine_speaks_after_a_closed_warm_up_and_a_release_of_memory(
+def test_engines_speak_after_an_interrupted_warm_up_and_released_memory(
     model: Model, sentence: SynthesisRequest
 ) -> None:
     engine = model[0]

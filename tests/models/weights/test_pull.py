@@ -82,9 +82,7 @@ def refused(root: Path, reference: str, options: PullOptions = MIT) -> str:
     return str(caught.value)
 
 
-def test_a_gguf_of_the_hub_is_pinned_by_its_commit_and_digest_and_gets_a_configuration(
-    root: Path, hub: LocalHub
-) -> None:
+def test_a_pulled_gguf_is_pinned_and_gets_a_configuration(root: Path, hub: LocalHub) -> None:
     hub.card = {"license": "apache-2.0", "language": ["en", "de", "zho"]}
     name, said = pulled(root, "hf:someone/One-GGUF@main", PullOptions())
     assert name == "one-q4-k-m"
@@ -291,7 +289,7 @@ def test_a_name_of_ours_or_of_another_model_is_refused(
     assert "something else" in refused_again(root, str(tmp_path / "x.gguf"), other)
 
 
-def test_a_catalogue_that_cannot_be_read_or_has_names_of_ours_is_an_error_that_names_it(
+def test_a_wrong_catalogue_is_an_error_that_names_it(
     root: Path, hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pulled(root, "hf:a/b", PullOptions(licence="MIT", name="mine"))
@@ -380,7 +378,7 @@ def test_a_killed_pull_leaves_the_catalogue_as_it_was(
     assert not [path for path in hub.asked if "resolve" in path]  # its bytes are used
 
 
-def test_a_mirror_is_asked_first_and_the_origin_where_it_lacks_a_file_or_has_a_wrong_one(
+def test_the_origin_has_what_a_mirror_lacks_or_corrupts(
     root: Path, hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror = tmp_path / "mirror"

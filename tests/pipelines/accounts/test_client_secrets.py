@@ -99,7 +99,7 @@ async def test_a_maker_that_was_deleted_meanwhile_makes_no_secret(
     assert await tenant.count() == 0
 
 
-async def test_a_key_that_was_revoked_meanwhile_makes_a_secret_that_is_refused_and_audited(
+async def test_secrets_of_a_key_revoked_meanwhile_are_refused_and_audited(
     tenant: Tenant, database: Database
 ) -> None:
     new = await tenant.accounts.create_key(tenant.owner, "revoked")

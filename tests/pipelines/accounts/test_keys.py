@@ -36,7 +36,7 @@ async def test_concurrent_key_creations_do_not_exceed_the_key_limit(
     assert len(await made.list_keys(principal)) == 4
 
 
-async def test_keys_that_are_made_and_deleted_again_and_again_leave_a_bounded_number_of_rows(
+async def test_repeatedly_made_and_deleted_keys_leave_bounded_rows(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accounts, "MAX_REVOKED", 3)

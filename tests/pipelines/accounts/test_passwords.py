@@ -75,7 +75,7 @@ async def test_hashing_beyond_the_queue_length_is_refused(monkeypatch: pytest.Mo
     assert [type(one) for one in outcomes] == [str] * 2 + [Overloaded] * 3
 
 
-async def test_passwords_are_hashed_at_a_lower_priority_than_the_rest_of_the_process(
+async def test_passwords_are_hashed_at_a_lower_priority(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = list[int]()
@@ -98,7 +98,7 @@ def hash_as_another_user() -> None:
     assert asyncio.run(Passwords().hash("a long password"))
 
 
-def test_passwords_are_hashed_for_a_user_who_starts_the_service_at_the_lowest_priority() -> None:
+def test_passwords_are_hashed_in_a_service_of_lowest_priority() -> None:
     process = multiprocessing.get_context("forkserver").Process(target=hash_as_another_user)
     process.start()
     process.join()

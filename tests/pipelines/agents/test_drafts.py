@@ -71,7 +71,7 @@ async def test_prompts_are_read_ahead_one_at_a_time_and_before_the_draft(
     assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "capture"]
 
 
-async def test_a_draft_is_thrown_away_unpaid_and_what_is_read_ends_with_the_session(
+async def test_drafts_are_dropped_unpaid_and_end_with_the_session(
     pipeline_of: Make, database: Database
 ) -> None:
     model = GatedModel()

@@ -84,7 +84,7 @@ def test_a_truncated_message_ends_with_the_last_word_that_was_heard(
     assert messages == ((ChatMessage("assistant", heard),) if heard else ())
 
 
-def test_without_word_times_a_message_is_truncated_by_its_share_at_a_space() -> None:
+def test_without_word_times_messages_are_truncated_by_share() -> None:
     part = Part("output_audio", SAID, 2000)
     part.cut(1000)
     assert part.text and SAID.startswith(part.text + " ") and len(part.text) <= len(SAID) / 2
@@ -123,7 +123,7 @@ def test_the_model_reads_calls_with_their_outputs_and_no_empty_messages() -> Non
     )
 
 
-def test_the_last_turn_is_kept_apart_from_the_history_that_may_be_cut() -> None:
+def test_the_last_turn_is_never_cut_with_the_history() -> None:
     messages = as_messages(
         [
             message("1", "user", "One."),

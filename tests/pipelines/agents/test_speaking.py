@@ -107,7 +107,7 @@ def test_the_playback_knows_what_was_heard() -> None:
     assert playback.sent_s == pytest.approx(1.2) and playback.left_s == pytest.approx(0.2)
 
 
-async def test_audio_is_sent_no_further_ahead_than_its_lead_and_not_while_it_is_held() -> None:
+async def test_audio_keeps_its_lead_and_waits_while_held() -> None:
     playback = Playback(lead_s=0.05)
     playback.count(0.15)
     began = asyncio.get_running_loop().time()
@@ -122,7 +122,7 @@ async def test_audio_is_sent_no_further_ahead_than_its_lead_and_not_while_it_is_
 
 
 @pytest.mark.parametrize("slowness", [0.0, 1.0])
-async def test_a_voice_that_would_run_dry_is_given_its_next_sentence_in_parts(
+async def test_a_voice_about_to_run_dry_gets_parts_of_sentences(
     slowness: float,
 ) -> None:
     asked: list[tuple[str, bool]] = []

@@ -184,7 +184,7 @@ async def test_settling_twice_charges_once(session: Session) -> None:
     assert await session.end() == (1000, 10 * SLICE - 1000)
 
 
-async def test_a_session_that_is_cancelled_while_it_settles_is_charged_with_its_event(
+async def test_a_session_cancelled_while_settling_is_charged_with_its_event(
     session: Session,
 ) -> None:
     """As when the client leaves after `stop`, while the next slice is being held."""

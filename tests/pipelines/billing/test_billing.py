@@ -203,7 +203,7 @@ async def test_a_capture_retried_after_a_lost_commit_response_charges_once(
 
 
 @pytest.mark.parametrize("operation", [Operation(), Operation(name="request")])
-async def test_a_hold_with_a_lost_commit_response_is_released_for_a_cancelled_caller(
+async def test_a_cancelled_callers_hold_without_commit_response_is_released(
     bills: Billing, database: FlakyDatabase, operation: Operation
 ) -> None:
     database.gate, database.lost_responses = threading.Event(), 1
@@ -216,7 +216,7 @@ async def test_a_hold_with_a_lost_commit_response_is_released_for_a_cancelled_ca
     assert await kinds(database) == ["hold", "release"]
 
 
-async def test_a_capture_with_a_lost_commit_response_is_settled_for_a_cancelled_caller(
+async def test_a_cancelled_callers_capture_without_commit_response_is_settled(
     bills: Billing, database: FlakyDatabase
 ) -> None:
     hold = await bills.hold(WORKSPACE, "tts", 100, Operation())
@@ -248,7 +248,7 @@ async def test_a_charge_is_refunded_when_the_repeated_request_fails(
     assert await (await hold_again()).capture(100) == 1500
 
 
-async def test_credit_is_checked_before_the_work_except_for_a_request_that_was_charged_or_died(
+async def test_only_new_requests_need_credit_before_the_work(
     bills: Billing,
 ) -> None:
     spent = await bills.hold(WORKSPACE, "voice", 4, Operation())
@@ -314,7 +314,7 @@ async def test_an_open_charge_keeps_its_credit_held_however_long_its_stream_last
     assert await charge.capture(100) == 1500
 
 
-async def test_renewals_go_on_after_an_outage_and_end_with_the_last_open_charge(
+async def test_renewals_survive_an_outage_and_end_with_the_last_charge(
     bills: Billing, database: FlakyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(billing, "RENEW_AFTER_S", 0.02)

@@ -92,7 +92,7 @@ async def test_the_claim_of_a_dead_process_passes_to_one_other_request(
     assert answer is not None and [piece async for piece in answer.body] == [b"in time"]
 
 
-async def test_the_claim_of_a_dead_process_is_refused_to_another_body_and_kept_for_the_first(
+async def test_a_dead_process_leaves_its_claim_to_the_first_body(
     store: IdempotencyStore, database: Database, workspace_id: int
 ) -> None:
     dead = await claim(store, workspace_id)

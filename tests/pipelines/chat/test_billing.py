@@ -105,7 +105,7 @@ async def test_an_aborted_chat_pays_for_its_tokens(pipeline_of: Make, database: 
     )
 
 
-async def test_a_chat_aborted_before_its_first_delta_is_sent_pays_for_that_delta(
+async def test_a_chat_aborted_before_sending_its_first_delta_pays_it(
     pipeline_of: Make, database: Database
 ) -> None:
     pipeline = pipeline_of(ScriptedModel(["good", " day"]))
@@ -115,7 +115,7 @@ async def test_a_chat_aborted_before_its_first_delta_is_sent_pays_for_that_delta
 
 
 @pytest.mark.parametrize("is_speculative", [False, True])
-async def test_chats_aborted_before_their_first_delta_cost_the_prompt_once_they_are_many(
+async def test_many_chats_aborted_before_their_first_delta_cost_their_prompts(
     is_speculative: bool, pipeline_of: Make, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Slow(ScriptedModel):
@@ -147,7 +147,7 @@ async def test_chats_aborted_before_their_first_delta_cost_the_prompt_once_they_
     assert entries[-1] == ("capture", estimate, estimate * PRICE)
 
 
-async def test_schemas_that_spend_their_cpu_time_cost_the_prompt_once_they_are_many(
+async def test_many_schemas_over_their_cpu_time_cost_their_prompts(
     pipeline_of: Make, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = ScriptedModel([])

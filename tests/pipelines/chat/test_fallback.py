@@ -138,9 +138,7 @@ async def test_the_fallback_answers_in_place_of_a_model_that_is_down(of: Any, ch
     assert model is chain[1] and info.id == "b"
 
 
-async def test_when_no_model_of_a_circle_can_the_error_is_that_of_the_first(
-    of: Any, chain: Chain
-) -> None:
+async def test_a_circle_of_fallbacks_fails_with_the_first_error(of: Any, chain: Chain) -> None:
     for number, one in enumerate(chain):
         one.error = EngineOverloaded(f"{number}")
     with pytest.raises(EngineOverloaded, match="0"):

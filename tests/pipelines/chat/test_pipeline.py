@@ -210,7 +210,7 @@ async def test_closing_a_chat_stops_the_model_and_saves_the_partial_answer(
     assert entries[-1].completion_tokens == 2
 
 
-async def test_a_paused_answer_goes_on_and_its_text_is_not_counted_as_a_prompt(
+async def test_a_resumed_answer_is_not_counted_as_a_prompt(
     pipeline_of: Make,
 ) -> None:
     model = ScriptedModel(["good", " day", " to", " you"])
@@ -342,7 +342,7 @@ async def test_history_beyond_the_context_is_shortened_and_sent_again(pipeline_o
     assert contents in (["four", "good", "five"], ["five"])
 
 
-async def test_a_turn_decrypts_only_the_messages_that_may_fit_and_sends_the_same_prompt(
+async def test_a_turn_decrypts_only_the_messages_that_may_fit(
     database: Database, monkeypatch: pytest.MonkeyPatch, pipeline_of: Make
 ) -> None:
     roles = ["system", *["user", "assistant"] * 50, "system", "system", *["user", "assistant"] * 50]

@@ -28,14 +28,14 @@ HISTORY = (
 )
 
 
-def test_a_tool_result_keeps_its_call_and_question_with_a_budget_of_zero() -> None:
+def test_a_tool_result_keeps_its_call_and_question_without_budget() -> None:
     prompt = continued(HISTORY, (result("a"),), 0)
     assert [message.role for message in prompt] == ["system", "user", "assistant", "tool"]
     assert prompt[1].content == "The weather?"
     assert continued(HISTORY, (result("a"),), None) == (*HISTORY, result("a"))
 
 
-def test_a_tool_result_may_answer_a_call_in_the_history_or_in_the_request() -> None:
+def test_a_tool_result_answers_calls_of_history_or_request() -> None:
     check_results(HISTORY, (result("a"),))
     check_results((), (ChatMessage("user", "hi"), called("b"), result("b")))
 

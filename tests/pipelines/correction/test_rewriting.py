@@ -86,7 +86,7 @@ async def test_an_answer_with_more_mistakes_by_the_rules_is_refused() -> None:
     assert (text, guard) == ("It is late.", "mistakes")
 
 
-async def test_a_model_that_fails_leaves_the_sentence_and_is_named_as_the_reason() -> None:
+async def test_a_failing_model_leaves_the_sentence_and_is_named() -> None:
     class Failing(Scripted):
         async def generate(
             self, request: GenerationRequest
@@ -143,7 +143,7 @@ async def test_the_tone_and_the_token_limit_are_sent_to_the_model() -> None:
     assert most_for(passages, request, CONFIG) > asked.sampling.max_tokens + 40
 
 
-async def test_text_without_words_or_above_the_token_limit_is_not_sent_to_the_model() -> None:
+async def test_wordless_and_too_long_texts_are_not_sent_to_the_model() -> None:
     model = Scripted(lambda sentence: sentence)
     for text in ("1 2 3 ...", "😀", "word " * 2000):
         await rewritten(model, text)

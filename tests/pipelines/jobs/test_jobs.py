@@ -137,7 +137,7 @@ async def test_a_job_ends_once_and_its_input_is_deleted(
     assert await database.read(ledger.credit_of, principal.workspace_id) == CREDIT - 200
 
 
-async def test_a_job_whose_attempts_make_no_progress_fails_and_its_hold_is_released(
+async def test_a_job_without_progress_fails_and_releases_its_hold(
     database: Database, jobs: Jobs, tmp_path: Path
 ) -> None:
     principal = await owner(database)

@@ -47,9 +47,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.limits.limits.TELL_S", 0.01)
 
 
-async def test_a_gateway_calls_the_counter_for_every_hit_until_it_is_known_to_be_the_only_one() -> (
-    None
-):
+async def test_only_a_lone_gateway_counts_hits_itself() -> None:
     wire = Wire()
     async with gateway(wire) as one:
         windows = [await one.hit("w", 100) for _ in range(10)]
@@ -134,7 +132,7 @@ async def test_an_idle_gateway_learns_of_a_second_one_as_it_renews(
             assert not (await first.hit("w", 50)).allowed
 
 
-async def test_a_gateway_whose_peer_has_left_still_asks_until_shared_windows_have_ended(
+async def test_a_lone_gateway_asks_until_shared_windows_have_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wire = Wire()

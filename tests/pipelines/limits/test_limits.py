@@ -30,9 +30,7 @@ def test_a_window_admits_exactly_its_limit_and_restarts_at_its_reset(
     assert again.allowed and again.remaining == 2 and again.reset_at == 1121
 
 
-def test_a_window_starts_at_its_first_hit_and_not_at_the_full_minute(
-    windows: Windows, clock: Clock
-) -> None:
+def test_a_window_starts_at_its_first_hit(windows: Windows, clock: Clock) -> None:
     windows.hit(Hit("a", 3))
     clock.now += 30
     assert windows.hit(Hit("a", 3)).left_s == 30

@@ -165,7 +165,7 @@ async def until_recovered(limits: SharedLimits) -> None:
 
 
 @pytest.mark.parametrize("fault", ["stop", "kill"])
-async def test_a_lost_redis_adds_little_latency_and_the_limit_holds_within_the_process(
+async def test_without_redis_the_limit_holds_within_the_process(
     server: servers.Server, fault: str
 ) -> None:
     async with gateways(server.url, timeout_s=0.2) as [limits]:

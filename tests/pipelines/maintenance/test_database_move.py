@@ -239,7 +239,7 @@ def test_a_move_that_was_killed_is_repeated(small_url: str, other_url: str) -> N
     assert content(other_url) == content(small_url)
 
 
-def test_a_row_that_does_not_arrive_as_it_was_sent_undoes_the_move(
+def test_a_row_that_arrives_changed_undoes_the_move(
     small_url: str, other_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inserted = database_move._inserted

@@ -166,7 +166,7 @@ async def test_deliveries_are_deleted_after_the_retention_period(
     assert await database.read(left) == {young}
 
 
-async def test_the_delivery_of_a_dead_worker_is_cancelled_when_its_webhook_is_inactive(
+async def test_deliveries_of_dead_workers_to_inactive_webhooks_are_cancelled(
     housekeeper: Housekeeper, database: Database
 ) -> None:
     workspace_id = await _workspace(database)

@@ -223,7 +223,7 @@ async def test_a_hanging_store_fails_its_callers_and_does_not_block_other_thread
     await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
 
 
-async def test_a_file_that_cannot_be_deleted_does_not_block_the_deletion_of_others(
+async def test_an_undeletable_file_does_not_block_others(
     files: Files, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.storage.files.BATCH", 2)
@@ -278,7 +278,7 @@ async def test_an_object_store_keeps_its_mark_and_loses_what_is_deleted(
         await _files(database, "s3://no-such-bucket/files").try_out()
 
 
-async def test_the_volume_of_a_database_is_found_by_a_path_that_a_url_quotes(
+async def test_a_quoted_path_leads_to_the_volume_of_a_database(
     database: Database, tmp_path: Path
 ) -> None:
     settings = replace(local_settings(tmp_path), free_space_mb=100)

@@ -88,7 +88,7 @@ def test_speech_after_a_likely_end_resumes_the_utterance(config: EndpointingConf
     assert [type(event) for event in events] == kinds
 
 
-def test_each_pause_of_the_asked_length_is_reported_once_before_the_likely_end(
+def test_each_long_pause_is_reported_once_before_the_likely_end(
     config: EndpointingConfig,
 ) -> None:
     pauses = [SILENCE] * 2, [SILENCE] * 1, [SILENCE] * 10
@@ -232,7 +232,7 @@ def test_end_after_is_void_once_speech_resumes(config: EndpointingConfig) -> Non
     assert silence_until_end(machine) == 32
 
 
-def test_end_after_less_than_the_silence_so_far_ends_at_the_next_frame(
+def test_an_end_already_due_comes_at_the_next_frame(
     config: EndpointingConfig,
 ) -> None:
     machine = Endpointer(config, FRAME, 4000)
@@ -257,7 +257,7 @@ def test_reset_forgets_the_utterance_and_what_was_before_it(config: EndpointingC
     assert silence_until_end(machine) == 16
 
 
-def test_whole_turns_are_cut_in_a_pause_at_the_limit_and_end_by_silence(
+def test_whole_turns_are_cut_in_pauses_and_end_by_silence(
     config: EndpointingConfig,
 ) -> None:
     machine = Endpointer(config, FRAME, 500, whole_turns=True)

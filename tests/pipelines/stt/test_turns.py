@@ -123,7 +123,7 @@ class Conversation:
         return [event for event in self.events if isinstance(event, LiveTranscript)]
 
 
-async def test_a_turn_emits_its_eager_text_then_its_end_and_then_its_text() -> None:
+async def test_a_turn_emits_eager_text_then_end_then_text() -> None:
     async with Conversation(SilenceTurns()) as user:
         await user.hear(quiet(1), loud(1), quiet(1))
     assert user.kinds == [STARTED, EAGER, STOPPED, FINAL_TEXT]
@@ -264,14 +264,14 @@ async def test_a_turn_is_judged_before_it_is_decoded() -> None:
         assert len(user.detector.heard) == len(user.model.requests) == 1
 
 
-async def test_a_pause_too_short_to_be_decoded_is_judged_again_at_the_next() -> None:
+async def test_a_too_short_pause_is_judged_again_at_the_next() -> None:
     async with Conversation(SemanticTurns(longest_wait_ms=2000), 0.99, 0.0) as user:
         await user.hear(loud(32 * FRAME_S), quiet(2 * FRAME_S), loud(32 * FRAME_S))
         assert await user.heard_until_stopped(5) == pytest.approx(2, abs=2 * FRAME_S)
     assert len(user.detector.heard) == 2 and len(user.model.requests) == 1
 
 
-async def test_a_judgement_that_is_late_does_not_end_the_turn_that_went_on() -> None:
+async def test_a_late_judgement_does_not_end_a_resumed_turn() -> None:
     async with Conversation(SemanticTurns(), 0.99, 0.0) as user:
         asked, gate = threading.Event(), threading.Event()
         answer = user.detector.completeness
@@ -322,7 +322,7 @@ async def test_manual_turns_end_with_a_commit_only() -> None:
     assert user.model.urgencies == [SPECULATIVE, SPECULATIVE, FINAL]
 
 
-async def test_a_long_manual_turn_has_several_texts_of_which_only_the_last_is_not_cut() -> None:
+async def test_only_the_last_text_of_a_manual_turn_is_uncut() -> None:
     async with Conversation(ManualTurns()) as user:
         await user.hear(loud(20), quiet(20), loud(5), quiet(40), loud(0.5))
         await user.live.commit()
@@ -332,7 +332,7 @@ async def test_a_long_manual_turn_has_several_texts_of_which_only_the_last_is_no
     assert user.count(STOPPED) == user.count(STARTED) == 1
 
 
-async def test_a_long_turn_goes_on_in_a_pause_at_the_limit_of_an_utterance() -> None:
+async def test_a_long_turn_is_split_in_a_pause_and_continues() -> None:
     async with Conversation(SilenceTurns()) as user:
         await user.hear(loud(27.7), quiet(0.4), loud(2))
         assert [final.cut for final in user.finals] == [True]
@@ -360,7 +360,7 @@ async def test_a_commit_without_speech_has_one_empty_text(turns: TurnPolicy) -> 
     assert user.model.requests == []
 
 
-async def test_a_commit_that_silence_forestalls_by_less_than_a_frame_has_one_text() -> None:
+async def test_a_commit_just_after_silence_has_one_text() -> None:
     async with Conversation(SilenceTurns()) as user:
         await user.hear(loud(1.024), quiet(0.48))
         await user.live.accept_pcm(quiet(0.02))  # with its padding the silence is long enough

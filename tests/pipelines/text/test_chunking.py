@@ -224,7 +224,7 @@ def test_the_first_chunks_of_an_early_start_grow_in_length() -> None:
     assert found[0] < found[1] < found[2]
 
 
-def test_a_policy_for_a_slow_engine_starts_with_shorter_chunks_that_grow_less() -> None:
+def test_slow_engines_get_shorter_chunks_that_grow_less() -> None:
     policy = FirstChunkPolicy(max_length=22, longest=lambda last: 1.2 * last)
     read_out = read_chunks(LONG * 3, languages=LANGUAGES, language="en", chunker=Chunker(policy))
     found = [spoken_length(chunk.text) for chunk in read_out]
@@ -296,7 +296,7 @@ TEXTS = {
     ],
 )
 @pytest.mark.slow
-def test_the_first_chunk_costs_the_same_cpu_time_for_long_and_short_texts(unit: str) -> None:
+def test_the_cpu_time_of_a_first_chunk_ignores_text_length(unit: str) -> None:
     def first_units(length: int) -> float:
         text = (unit * (length // len(unit) + 1))[:length]
 

@@ -75,7 +75,7 @@ def test_only_offered_languages_are_detected() -> None:
         ("Привет, как дела?", "en", "en"),
     ],
 )
-def test_a_paragraph_keeps_the_language_of_the_voice_unless_it_is_clearly_another(
+def test_a_paragraph_keeps_the_voices_language_unless_clearly_another(
     text: str, voice: str, language: str
 ) -> None:
     assert paragraph_language(text, OFFERED, voice) == language

@@ -116,7 +116,7 @@ def test_only_what_is_asked_for_is_masked() -> None:
     assert mask(text, "phone", "name") == "I'm [NAME], susan@example.com, [PHONE]"
 
 
-def test_an_address_whose_at_was_not_recognised_is_masked_where_it_is_announced() -> None:
+def test_an_announced_address_is_masked_without_its_at_sign() -> None:
     said = "My email is Anna.leeatexample.com, see example.com"
     assert mask(said, "email") == "My email is [EMAIL], see example.com"
 

@@ -90,7 +90,7 @@ async def test_streams_with_an_ample_lead_use_the_engine_one_at_a_time() -> None
             await waiting
 
 
-async def test_streams_that_a_slow_engine_can_serve_start_at_once_and_further_ones_later() -> None:
+async def test_streams_beyond_a_slow_engines_capacity_start_later() -> None:
     scheduler, clock = StreamScheduler(), Clock()
     with ExitStack() as stack:
         older = [stack.enter_context(stream_of(scheduler, clock)) for _ in range(4)]
@@ -182,7 +182,7 @@ def test_a_turn_leaves_every_stream_its_own_before_it_runs_dry() -> None:
 
 
 @pytest.mark.parametrize("is_played", [True, False])
-async def test_no_stream_waits_for_a_client_that_does_not_read_or_for_a_file(
+async def test_streams_wait_neither_for_stalled_readers_nor_for_files(
     is_played: bool,
 ) -> None:
     scheduler, clock = StreamScheduler(), Clock()
@@ -196,7 +196,7 @@ async def test_no_stream_waits_for_a_client_that_does_not_read_or_for_a_file(
             await scheduler.admit(second, cost=0.9)
 
 
-async def test_a_stream_whose_client_does_not_read_is_not_busy_and_delays_no_other() -> None:
+async def test_an_unread_stream_is_idle_and_delays_no_other() -> None:
     scheduler, clock = StreamScheduler(), Clock()
     with stream_of(scheduler, clock) as stalled, stream_of(scheduler, clock) as ahead:
         stalled.audio_sent(1.0)

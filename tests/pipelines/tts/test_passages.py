@@ -158,7 +158,7 @@ async def test_the_voices_of_a_file_are_equally_loud() -> None:
     assert measure_lufs(file.audio.pcm, SAMPLE_RATE) == pytest.approx(-16.0, abs=0.5)
 
 
-async def test_the_language_of_a_document_chooses_a_voice_only_where_none_is_named() -> None:
+async def test_a_documents_language_chooses_only_an_unnamed_voice() -> None:
     speech, one, two = pipeline()
     text = '<speak xml:lang="de">Eins.</speak>'
     await spoken(speech, SpeechRequest(text))

@@ -87,7 +87,7 @@ async def chosen(
     return plan.voice.info.key
 
 
-async def test_a_voice_is_found_by_name_or_id_and_an_unknown_one_is_refused() -> None:
+async def test_voices_are_found_by_name_or_id_only() -> None:
     speech = pipeline(one=ScriptedSpeaker())
     assert await chosen(speech, voice="aNN") == "a"
     assert await chosen(speech, voice_id=VOICES[2].voice_id.upper()) == "d"
@@ -143,7 +143,7 @@ async def test_a_voice_whose_model_was_lost_is_unavailable_not_unknown() -> None
         await speak(speech, SpeechRequest("Hello.", voice="Ann"))
 
 
-async def test_each_sentence_is_one_call_in_order_with_at_most_two_in_flight() -> None:
+async def test_sentences_are_ordered_calls_with_at_most_two_in_flight() -> None:
     speaker = ScriptedSpeaker(delay_s=0.25)  # long enough for a busy machine to ask for the next
     speech = pipeline(one=speaker)
     text = "One is here. Two is here. Three is here. Four is here.\nFive."
@@ -193,7 +193,7 @@ async def test_text_without_anything_to_speak_is_an_invalid_request(text: str) -
         await speak(pipeline(one=ScriptedSpeaker()), SpeechRequest(text))
 
 
-async def test_an_engine_with_native_speed_gets_the_speed_and_is_not_stretched_again() -> None:
+async def test_speech_of_native_speed_is_not_stretched_again() -> None:
     speaker = ScriptedSpeaker(replace(INFO, native_speed=True))
     said = await speak(pipeline(one=speaker), SpeechRequest("Hello.", speed=2.0))
     assert speaker.calls[0].speed == 2.0

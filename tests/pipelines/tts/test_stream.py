@@ -139,7 +139,7 @@ async def test_a_stream_has_no_inner_chunk_shorter_than_50_ms(
     assert min(chunk.audio.duration_s for chunk in chunks[1:-1]) >= 0.05
 
 
-async def test_the_stream_of_a_long_text_starts_as_soon_as_that_of_a_short_one() -> None:
+async def test_long_texts_start_as_soon_as_short_ones() -> None:
     async def first_s(text: str) -> float:
         speech = pipeline(VoicedSpeaker())
         began = time.process_time()  # the fake engine itself takes none
@@ -163,7 +163,7 @@ async def test_each_chunk_is_requested_before_the_audio_of_the_previous_one_ends
     assert all(later > 0.0 for later in slack[1:])  # audio of the previous chunk is left
 
 
-async def test_a_flush_is_due_before_the_speech_of_the_last_one_has_been_heard() -> None:
+async def test_a_flush_is_due_before_its_predecessor_was_played() -> None:
     class Free(PaidSynthesis):
         async def plan(
             self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False

@@ -133,7 +133,7 @@ async def test_a_custom_voice_whose_pack_is_deleted_is_not_found(
         await speak(speech, request)
 
 
-async def test_the_pack_of_a_deleted_voice_is_removed_from_every_cache_and_engine(
+async def test_packs_of_deleted_voices_leave_every_cache_and_engine(
     database: Database, files: Files, speaker: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.tts.voices.REMEMBERED_S", 0.2)
@@ -198,7 +198,7 @@ async def test_the_models_for_new_custom_voices_are_chosen_by_engine_names(
         assert [model.engine for model in found] == expected
 
 
-async def test_a_custom_voice_takes_precedence_over_a_stock_voice_of_the_same_name(
+async def test_a_custom_voice_precedes_a_stock_voice_of_its_name(
     database: Database, files: Files, own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)

@@ -231,7 +231,7 @@ async def test_a_hanging_receiver_does_not_delay_another_one(
             assert len(dead.received) == AT_ONCE_FOR_ONE
 
 
-async def test_a_delivery_of_a_dead_dispatcher_is_sent_by_another_with_its_id(
+async def test_deliveries_of_a_dead_dispatcher_keep_their_id(
     tenant: Tenant, authority: Authority
 ) -> None:
     async with receiver(authority) as hook:
@@ -296,7 +296,7 @@ async def test_a_webhook_can_be_deleted_during_an_attempt(
         assert await tenant.webhooks.of_workspace(tenant.principal) == []
 
 
-async def test_a_test_event_is_sent_to_one_webhook_and_marked_as_a_test(
+async def test_a_test_event_goes_to_one_webhook_and_is_marked(
     tenant: Tenant, authority: Authority
 ) -> None:
     async with receiver(authority) as tested, receiver(authority) as other:

@@ -166,7 +166,7 @@ async def test_the_age_of_the_backlog_leaves_out_webhooks_that_are_failing(
 @pytest.mark.parametrize(
     ("status", "seconds", "is_slow"), [(500, SLOW_S / 2, False), (200, SLOW_S, True)]
 )
-async def test_a_receiver_is_slow_by_the_time_of_its_answer_and_not_by_its_status(
+async def test_the_time_of_answers_decides_which_receivers_are_slow(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch, status: int, seconds: float, is_slow: bool
 ) -> None:
     async def post(*_: object) -> AttemptResult:

@@ -162,7 +162,7 @@ async def test_a_saved_call_that_was_cut_off_does_not_end_its_chat(
     assert shown["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"city": "Os'
 
 
-def test_a_call_of_an_agent_that_was_cut_off_can_be_read_again() -> None:
+def test_a_tool_call_that_was_cut_off_can_be_read_again() -> None:
     item = Item("i", "function_call", call_id="c", name="f", arguments='{"city": "Os')
     message, _ = as_messages([item])
     (made,) = message.extra["tool_calls"]

@@ -50,7 +50,7 @@ async def fill(services: Services, chat_id: str, **values: int) -> None:
     await services.infrastructure.database.run(lambda rows: rows.connection().execute(chat))
 
 
-async def test_the_messages_of_a_chat_come_in_pages_and_only_these_are_decrypted(
+async def test_only_the_requested_page_of_messages_is_decrypted(
     client: httpx.AsyncClient, auth: Headers, post: Callable[..., Any], opened: list[str]
 ) -> None:
     chat_id = (await post("one")).json()["chat_id"]
@@ -68,7 +68,7 @@ async def test_the_messages_of_a_chat_come_in_pages_and_only_these_are_decrypted
         assert (await client.get(path, headers=auth, params=wrong)).status_code == 400
 
 
-async def test_a_correction_in_a_saved_chat_reads_no_message_of_it_and_no_credit(
+async def test_a_correction_in_a_saved_chat_reads_neither_messages_nor_credit(
     post: Callable[..., Any], opened: list[str], books: Books
 ) -> None:
     chat_id = (await post()).json()["chat_id"]

@@ -117,7 +117,7 @@ def test_a_prompt_that_the_other_service_cannot_hold_is_our_own_error(near: Serv
     assert caught.value.code == "context_length_exceeded"
 
 
-def test_the_list_of_models_shows_who_answers_to_a_name_and_who_instead(near: Server) -> None:
+def test_the_list_of_models_shows_aliases_and_fallbacks(near: Server) -> None:
     headers = {"Authorization": f"Bearer {near.key}"}
     found = httpx.get(f"{near.url}/models", headers=headers).json()["data"]
     listed = {one["id"]: one for one in found}
@@ -128,7 +128,7 @@ def test_the_list_of_models_shows_who_answers_to_a_name_and_who_instead(near: Se
 
 
 @pytest.mark.parametrize("key", ["", "sk_wrong"])
-def test_a_key_that_the_other_service_refuses_is_503_and_with_a_fallback_an_answer(
+def test_a_refused_upstream_key_is_503_unless_there_is_a_fallback(
     far: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     monkeypatch.setenv("FAR_KEY", key or far.key)

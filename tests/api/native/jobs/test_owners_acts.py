@@ -69,7 +69,7 @@ async def test_a_book_whose_voice_is_deleted_costs_what_is_spoken(
 @pytest.mark.parametrize("free", [0, 1])
 @pytest.mark.parametrize("kind", ["speech", "transcription"])
 @pytest.mark.usefixtures("small_parts")
-async def test_a_part_in_work_of_a_deleted_job_is_free_only_so_often(
+async def test_unfinished_parts_of_deleted_jobs_are_free_only_so_often(
     kind: str,
     free: int,
     client: httpx.AsyncClient,

@@ -172,7 +172,7 @@ async def test_a_job_deleted_while_it_runs_stops_and_costs_what_was_transcribed(
     assert (await books.charged("stt"))[0] == pytest.approx(done * 1000, abs=1)
 
 
-async def test_parts_are_sent_in_any_order_and_again_and_the_last_one_starts_the_job(
+async def test_parts_arrive_in_any_order_and_the_last_starts_the_job(
     client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
     audio = recording(20)

@@ -74,7 +74,7 @@ async def test_two_workspaces_take_turns_and_each_is_charged_once(
     assert kinds.count("capture") == kinds.count("hold") == len(kinds) / 2
 
 
-async def test_a_short_job_does_not_wait_for_a_long_one_of_its_workspace(
+async def test_a_short_job_overtakes_a_long_one_of_its_workspace(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     long = await send_recording(client, auth)

@@ -74,7 +74,7 @@ def app(services: Services, speaker: VoicedSpeaker) -> FastAPI:
 
 @pytest.mark.parametrize("path", DIALECTS)
 @pytest.mark.parametrize(("text", "length"), [(DIGITS, "about 56."), (LINES, "about 39.")])
-async def test_digits_and_short_lines_that_would_be_spoken_too_long_are_refused_with_their_length(
+async def test_texts_of_too_long_speech_are_refused_with_their_length(
     text: str,
     length: str,
     path: str,
@@ -93,9 +93,7 @@ async def test_digits_and_short_lines_that_would_be_spoken_too_long_are_refused_
     assert await books.kinds() == []
 
 
-async def test_the_longest_text_may_be_spoken_at_half_speed_but_not_half_a_text_of_numbers() -> (
-    None
-):
+async def test_half_speed_allows_the_longest_text_but_not_its_numbers() -> None:
     speech = pipeline_of(VoicedSpeaker())
     numbers = "We counted 123456 birds. " * 100
     await speech.plan(SpeechRequest(ORDINARY, speed=0.5))
@@ -126,7 +124,7 @@ def test_pauses_are_counted_as_the_letters_that_could_be_spoken_in_them() -> Non
     assert SENTENCE_PAUSE_S * LETTERS_PER_S <= SENTENCE_PAUSE
 
 
-async def test_a_flush_may_be_as_long_as_as_many_requests_of_5000_characters() -> None:
+async def test_a_flush_may_last_as_long_as_equivalent_requests() -> None:
     speech = pipeline_of(VoicedSpeaker())
     await speech.plan(SpeechRequest(ORDINARY * 10, speed=0.5))
     for text in (DIGITS, LINES):
@@ -151,7 +149,7 @@ async def test_digits_cost_a_character_for_three_letters_that_they_are_spoken_wi
 
 
 @pytest.mark.parametrize("path", DIALECTS)
-async def test_short_lines_cost_a_third_of_the_letters_that_could_be_spoken_in_their_pauses(
+async def test_short_lines_are_charged_for_their_pauses(
     path: str, app: FastAPI, auth: Headers, books: Books
 ) -> None:
     text = "a\n" * 30 + "a"
@@ -217,7 +215,7 @@ class TenSeconds(VoicedSpeaker):
         yield AudioChunk(self.pcm, SAMPLE_RATE)
 
 
-async def test_speech_that_becomes_longer_than_its_bound_ends_and_costs_what_was_sent(
+async def test_speech_beyond_its_bound_ends_and_costs_what_was_sent(
     services: Services, auth: Headers, books: Books
 ) -> None:
     voices = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")}, longest_s=20)
@@ -320,7 +318,7 @@ async def test_a_whole_answer_that_finds_the_disk_full_is_unavailable_and_free(
 
 
 @pytest.mark.usefixtures("full_disk")
-async def test_a_stream_whose_copies_find_the_disk_full_is_whole_and_its_event_has_no_link(
+async def test_a_full_disk_only_drops_the_link_of_a_stream(
     app: FastAPI, auth: Headers, books: Books
 ) -> None:
     await books.add_webhook("tts.completed")
@@ -353,7 +351,7 @@ async def test_a_whole_answer_is_joined_and_encoded_in_threads_of_its_own() -> N
     assert sum(block.duration_s for block in blocks) == pytest.approx(8 * 20.18, abs=1.0)
 
 
-async def test_a_stream_that_is_left_costs_the_share_of_the_price_that_was_sent(
+async def test_an_abandoned_stream_costs_the_share_that_was_sent(
     services: Services, auth: Headers, books: Books
 ) -> None:
     speech = pipeline_of(VoicedSpeaker())

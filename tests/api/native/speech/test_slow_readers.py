@@ -131,7 +131,7 @@ async def test_slow_readers_of_whole_answers_leave_their_places_to_others(
         "/tts/v1/voice:stream",
     ],
 )
-async def test_a_stalled_stream_is_not_busy_then_ends_and_costs_what_was_sent(
+async def test_a_stalled_stream_is_idle_then_ends_and_costs_its_part(
     path: str, services: Services, auth: dict[str, str], books: Books
 ) -> None:
     speaker = VoicedSpeaker(sizes=(9600,))

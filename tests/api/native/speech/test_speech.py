@@ -118,11 +118,6 @@ async def test_an_invalid_field_is_named_with_its_limit(
     assert_fault(answer, words)
 
 
-async def test_a_request_without_a_key_is_unauthorized(client: httpx.AsyncClient) -> None:
-    answer = await client.post("/tts-synthesize", json={"text": "Hello"})
-    assert answer.status_code == 401
-
-
 @pytest.mark.parametrize(
     "text",
     [

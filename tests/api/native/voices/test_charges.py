@@ -21,7 +21,7 @@ from tests.pipelines.voices.recordings import good_files, recording, wav
 Headers = dict[str, str]
 
 
-async def test_more_bad_recordings_in_an_hour_than_are_free_cost_the_shortest_that_are_needed(
+async def test_bad_recordings_beyond_the_free_ones_cost_the_shortest_length(
     client: httpx.AsyncClient, auth: Headers, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their checks had the decoder and the models for nothing."""
@@ -35,7 +35,7 @@ async def test_more_bad_recordings_in_an_hour_than_are_free_cost_the_shortest_th
 
 
 @pytest.mark.parametrize(("progress", "share"), [(0.0, LEAST_SHARE), (0.7, 0.7)])
-async def test_a_voice_deleted_during_fitting_costs_its_progress_and_its_files_are_deleted(
+async def test_deletion_during_fitting_costs_the_progress_and_removes_files(
     progress: float,
     share: float,
     client: httpx.AsyncClient,

@@ -149,7 +149,7 @@ async def test_a_voice_that_is_not_ready_cannot_be_used_for_speech(
     assert voice["id"] not in [one["voice_id"] for one in listed]
 
 
-async def test_a_ready_voice_can_be_used_by_id_and_by_name_at_once(
+async def test_a_ready_voice_speaks_by_id_and_by_name_at_once(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     books = await books_of(services, auth)
@@ -311,7 +311,7 @@ async def test_a_disconnect_during_the_upload_creates_no_voice(
     assert stored_files(tmp_path) == []
 
 
-async def test_a_deleted_voice_is_not_found_or_listed_and_its_files_are_deleted(
+async def test_a_deleted_voice_and_its_files_are_gone(
     client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
     voice = await create(client, auth)

@@ -102,7 +102,7 @@ async def test_an_accepted_voice_can_be_spoken_with_and_nothing_else(
     assert "voice.share_accepted" in await audit_actions(client, other_auth)
 
 
-async def test_the_voice_of_ones_own_comes_before_a_shared_one_of_the_same_name(
+async def test_an_own_voice_precedes_a_shared_one_of_its_name(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
     await shared(client, auth, other_auth, services)
@@ -287,7 +287,7 @@ async def test_only_accepted_shares_by_e_mail_outlive_the_update(
     assert mine["email"] == "not-yet@example.com"
 
 
-async def test_the_owner_of_a_shared_voice_cannot_take_the_place_of_stock_voices(
+async def test_a_shared_voice_cannot_replace_a_stock_voice(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
     voice_id, _ = await shared(client, auth, other_auth, services)

@@ -147,7 +147,7 @@ async def test_a_better_version_replaces_the_voice_and_costs_a_voice(
     assert len(await queue_of(services).samples(await claim(services))) == 5
 
 
-async def test_a_version_that_is_not_better_leaves_the_voice_as_it_is_and_costs_nothing(
+async def test_a_version_without_improvement_changes_and_costs_nothing(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     books = await books_of(services, auth)
@@ -207,7 +207,7 @@ async def test_a_version_can_be_cancelled_and_the_voice_stays(
     assert (await improve(client, auth, voice["id"])).status_code == 201
 
 
-async def test_only_a_ready_voice_of_ones_own_can_be_improved_by_its_speaker(
+async def test_only_an_own_ready_voice_is_improved_by_its_speaker(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
     voice = await create(client, auth)

@@ -146,7 +146,7 @@ async def test_an_interrupted_answer_costs_what_was_sent_of_it(
     assert 0 < units["tts"] < len(LONG) / 3 and units["chat"] > 0
 
 
-async def test_answers_cancelled_before_their_first_token_cost_the_prompt_once_they_are_many(
+async def test_many_answers_cancelled_before_their_first_token_cost_their_prompts(
     server: SocketServer, books: Books, plain: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allow_hangups(monkeypatch, plain, 2)
@@ -210,7 +210,7 @@ async def test_speech_on_which_the_service_fails_is_not_charged(
     assert "tts" not in await charges(server, books)
 
 
-async def test_a_turn_is_answered_when_the_model_has_no_slot_for_its_draft(
+async def test_a_turn_without_a_slot_for_its_draft_is_answered(
     server: SocketServer,
     heard: FakeTranscriber,
     books: Books,

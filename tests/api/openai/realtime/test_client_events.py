@@ -176,7 +176,7 @@ def test_any_text_is_an_event_or_a_fault(text: str) -> None:
         ),
     ],
 )
-def test_a_fault_has_the_code_of_openai_and_the_path_of_the_field(
+def test_a_fault_has_openais_code_and_the_path_of_its_field(
     event: Any, code: str, param: str | None
 ) -> None:
     fault = fault_of(event)

@@ -55,7 +55,7 @@ async def secret_of(server: SocketServer, key: str | None = None, **session: Any
         ({"audio": {"output": {"voice": "nobody"}}}, "voice_not_found"),
     ],
 )
-async def test_a_secret_is_not_made_for_a_session_that_could_not_be_opened(
+async def test_impossible_sessions_get_no_client_secret(
     server: SocketServer, asked: dict[str, Any], code: str
 ) -> None:
     answer = await create(server, session={"type": "realtime", **asked})
@@ -198,7 +198,7 @@ async def test_garbage_is_no_secret(server: SocketServer) -> None:
     assert await refusal(server, new_api_key(SECRET_PREFIX)) == (401, UNKNOWN_SECRET)
 
 
-async def test_unknown_secrets_of_an_address_are_limited_and_never_lock_out_known_ones(
+async def test_unknown_secrets_are_limited_and_lock_out_no_known_ones(
     server: SocketServer,
 ) -> None:
     secret = await secret_of(server)

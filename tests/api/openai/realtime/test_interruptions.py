@@ -55,7 +55,7 @@ async def test_words_of_the_user_interrupt_and_a_back_channel_does_not(
 
 
 @pytest.mark.parametrize("modality", ["audio", "text"])
-async def test_words_interrupt_a_response_that_is_not_heard_yet_and_a_back_channel_does_not(
+async def test_words_interrupt_an_unheard_response_and_back_channels_do_not(
     server: SocketServer,
     heard: FakeTranscriber,
     monkeypatch: pytest.MonkeyPatch,
@@ -100,7 +100,7 @@ async def go_on_speaking(client: RealtimeClient, heard: FakeTranscriber) -> None
     await client.until("response.created")
 
 
-async def test_a_response_to_a_turn_is_held_when_the_user_goes_on_before_its_text_is_known(
+async def test_a_response_is_held_while_the_user_goes_on_speaking(
     server: SocketServer, heard: FakeTranscriber
 ) -> None:
     async with session(server) as client:
@@ -126,7 +126,7 @@ async def test_the_response_to_a_turn_is_heard_when_no_words_followed_it(
         assert response["status"] == "completed" and client.audio()
 
 
-async def test_a_turn_does_not_interrupt_the_response_that_the_client_asked_for_to_it(
+async def test_a_turn_does_not_interrupt_its_own_requested_response(
     server: SocketServer, heard: FakeTranscriber
 ) -> None:
     def answer_to(number: int, request: TranscriptionRequest) -> Transcript:
@@ -172,7 +172,7 @@ async def test_a_turn_that_the_client_drops_does_not_hold_the_agent(
             await client.until("response.output_audio.delta")
 
 
-async def test_a_commit_is_not_lost_when_the_client_clears_its_audio_at_once(
+async def test_a_commit_survives_an_immediate_clear(
     server: SocketServer, heard: FakeTranscriber
 ) -> None:
     heard.answer = says("One two.")

@@ -74,7 +74,7 @@ async def test_no_client_sees_the_field_that_did_not_ask_for_it(server: SocketSe
     assert (await get(server, "/chats")).json()["data"] == []
 
 
-async def test_a_session_can_be_saved_from_an_update_on_and_take_it_back(
+async def test_an_update_switches_the_saving_of_a_session_on_and_off(
     server: SocketServer,
 ) -> None:
     async with session(server) as client:
@@ -146,7 +146,7 @@ async def test_an_account_that_is_erased_meanwhile_keeps_no_chat(
     assert not [one for one in caplog.records if one.levelname == "ERROR"]
 
 
-async def test_a_workspace_without_room_is_refused_before_the_session_and_in_an_update(
+async def test_a_full_workspace_cannot_save_sessions(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.chat.history.ChatHistory._room_mb", lambda *_: 0)
@@ -159,7 +159,7 @@ async def test_a_workspace_without_room_is_refused_before_the_session_and_in_an_
             pass
 
 
-async def test_webhooks_get_the_transcript_of_a_session_with_its_usage_and_its_end(
+async def test_webhooks_get_transcript_usage_and_end_of_a_session(
     server: SocketServer, heard: FakeTranscriber, books: Books
 ) -> None:
     await books.add_webhook("agent.session.completed")
@@ -207,7 +207,7 @@ async def test_sessions_that_did_not_begin_or_only_transcribe_cause_no_event(
     assert await books.events() == []
 
 
-async def test_sessions_without_a_charge_fill_no_more_than_a_share_of_the_storage(
+async def test_free_sessions_fill_only_a_share_of_the_storage(
     server: SocketServer, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.http.limits.GB", 6_000)  # the plan has 1,000
@@ -237,7 +237,7 @@ async def test_a_client_secret_saves_chats_only_where_its_maker_says_so(
     assert len((await get(server, "/chats")).json()["data"]) == granted
 
 
-async def test_prompts_that_no_answer_follows_are_read_only_as_often_as_the_plan_says(
+async def test_unanswered_prompts_are_limited_by_the_plan(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []

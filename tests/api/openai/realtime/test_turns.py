@@ -293,7 +293,7 @@ def test_effects_with_options(
     assert [*effects_of(machine(**options), steps)] == effects
 
 
-def test_a_response_is_held_while_it_is_not_certain_that_the_user_interrupts() -> None:
+def test_a_response_is_held_while_an_interruption_is_uncertain() -> None:
     turns = machine()
     began("r1")(turns)
     assert not turns.holds_response

@@ -45,7 +45,7 @@ async def test_two_responses_may_continue_the_same_one(
     assert texts == ["one", "one", "left", "left", "on", "on", "last"]
 
 
-async def test_the_result_of_a_call_is_sent_alone_to_continue_the_response_that_made_it(
+async def test_the_result_of_a_call_alone_continues_its_response(
     respond: Callable[..., Any], engine: ThinkingEcho
 ) -> None:
     called = (await respond(CALL, tools=[WEATHER])).json()

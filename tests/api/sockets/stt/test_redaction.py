@@ -78,7 +78,7 @@ async def test_an_unknown_kind_is_an_error(stt_server: SocketServer, redact: obj
         assert "redact" in (await client.start(redact=redact))["error"]
 
 
-async def test_the_second_half_of_a_number_is_masked_after_the_word_that_announced_it(
+async def test_both_halves_of_an_announced_number_are_masked(
     stt_server: SocketServer, fake: FakeTranscriber
 ) -> None:
     texts = ["My phone number is 415.", "555.", "0123 it is.", "Thanks."]

@@ -114,7 +114,7 @@ async def test_an_invalid_message_gets_an_error_and_the_session_continues(
         assert await client.speak("Still here.")
 
 
-async def test_a_message_of_600_kb_is_processed_in_order_and_one_of_too_many_values_is_refused(
+async def test_large_messages_are_ordered_and_too_many_values_refused(
     shared_server: SocketServer,
 ) -> None:
     async with shared_server.tts() as client:
@@ -411,7 +411,7 @@ async def test_a_disconnected_client_stops_the_synthesis_at_once(
     assert len(stopped) == 1 and stopped[0] < 1
 
 
-async def test_a_flush_may_be_a_document_and_a_wrong_one_leaves_the_context_open(
+async def test_a_wrong_document_in_a_flush_leaves_the_context_open(
     shared_server: SocketServer,
 ) -> None:
     async with shared_server.tts() as client:

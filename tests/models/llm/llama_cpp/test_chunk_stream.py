@@ -95,7 +95,7 @@ def text(said: str) -> dict[str, Any]:
     return {"choices": [{"delta": {"content": said}}]}
 
 
-async def test_text_that_is_read_wakes_the_loop_at_once_then_at_intervals_and_at_its_end() -> None:
+async def test_received_text_wakes_the_loop_at_intervals_and_at_its_end() -> None:
     """What a delivery has beside the text that was due: the end, or an error."""
     loop = asyncio.get_running_loop()
     stream = ChunkStream(loop, delivery_s=3600.0)

@@ -157,7 +157,7 @@ async def test_long_prompts_are_processed_one_at_a_time_of_tenants_in_turn() -> 
     assert order[:3] == ["flood", "short", "long"]
 
 
-async def test_long_prompts_that_are_cancelled_in_turn_leave_room_for_a_new_one() -> None:
+async def test_cancelled_long_prompts_leave_room_for_a_new_one() -> None:
     """Each was cancelled in its first batch, and so the next one kept every other prompt out."""
     queue = PromptQueue()
     running = 0

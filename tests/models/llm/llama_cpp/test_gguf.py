@@ -138,7 +138,7 @@ def test_a_path_is_no_artefact_of_the_catalogue() -> None:
         (4_000, 16384, {"context_tokens": 8192}, None),
     ],
 )
-def test_the_context_and_the_slots_are_those_that_fit_in_half_of_the_free_memory(
+def test_context_and_slots_fit_in_half_of_the_free_memory(
     monkeypatch: pytest.MonkeyPatch,
     tokens: int,
     trained: int,

@@ -147,7 +147,7 @@ async def test_requests_are_answered_when_llama_cpp_does_not_keep_chats(
     assert [record.message for record in caplog.records].count("chats_not_kept") == 1
 
 
-async def test_a_prompt_that_was_cancelled_is_kept_as_far_as_it_was_read(
+async def test_a_cancelled_prompt_stays_cached_as_far_as_read(
     weights: WeightStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_chats, "LEAST_TOKENS", 32)

@@ -155,7 +155,7 @@ async def test_the_queue_is_bounded_for_each_tenant_and_in_all() -> None:
     assert await compiler.run("tenant 0", work) == "compiled"
 
 
-def test_grammars_and_refusals_are_cached_but_not_those_of_a_caller_that_left(
+def test_grammars_and_refusals_are_cached_unless_the_caller_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     good, bad = (
@@ -178,7 +178,7 @@ def test_grammars_and_refusals_are_cached_but_not_those_of_a_caller_that_left(
         cached_grammar(bad)
 
 
-def test_a_schema_that_spent_its_cpu_time_is_refused_at_once_for_a_while_and_then_compiled(
+def test_a_schema_over_its_cpu_time_is_refused_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     request = asking(record({"busy": strings()}))
@@ -205,7 +205,7 @@ NOT_SUPPORTED = [{"patternProperties": {}}, {"type": "string", "pattern": "(?<=x
 
 
 @pytest.mark.parametrize("schema", [*TOO_LARGE, *NOT_SUPPORTED])
-def test_llguidance_gets_schemas_that_are_not_supported_but_none_that_is_too_large(
+def test_llguidance_gets_unsupported_schemas_unless_they_are_too_large(
     schema: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = MagicMock()

@@ -35,7 +35,7 @@ def calling(choice: Any, *tools: dict[str, Any]) -> Grammar:
     return grammar
 
 
-def test_a_schema_without_nesting_is_one_regular_expression_unless_it_is_too_long() -> None:
+def test_a_flat_schema_is_one_regular_expression_unless_too_long() -> None:
     written = to_lark(grammar_of({"enum": ["a", "b/"]}, WIDE), mark_is_token=False)
     assert written == r"start: /\x22(?:a\x22|b\x2F\x22)/" + "\n"
     long = to_lark(grammar_of({"enum": ["x" * 9_000, "y"]}, WIDE), mark_is_token=False)
@@ -48,7 +48,7 @@ def test_a_recursive_schema_is_written_as_several_rules() -> None:
     assert names[0] == "start" and len(names) == len(set(names)) > 1
 
 
-def test_the_tool_call_marker_is_written_as_text_or_as_a_special_token() -> None:
+def test_the_tool_call_marker_is_text_or_a_special_token() -> None:
     for choice in ("auto", "required"):
         grammar = calling(choice, WEATHER, CLOCK)
         text, token = (to_lark(grammar, mark_is_token=is_token) for is_token in (False, True))

@@ -174,7 +174,7 @@ def test_an_open_tool_call_is_completed_and_plain_text_needs_no_completion() -> 
     )
 
 
-def test_marker_of_a_tool_call_beyond_the_token_budget_is_not_in_the_text() -> None:
+def test_a_tool_call_marker_beyond_the_budget_is_not_text() -> None:
     budget = BudgetedCompletion(calling(CLOCK), 16, 10_000)
     reader = AnswerReader(thinking=None, tools=ToolTextReader(), budget=budget)
     said = "Yes. <tool_call>"

@@ -103,7 +103,7 @@ async def test_incomplete_structured_output_ends_with_length(engine: Transformer
     assert deltas[-1].finish_reason == "length"
 
 
-async def test_a_schema_that_only_llguidance_supports_is_obeyed_and_cut_off_at_max_tokens(
+async def test_schemas_of_llguidance_are_obeyed_until_max_tokens(
     engine: TransformersEngine,
 ) -> None:
     named = {"type": "object", "patternProperties": {"^a+$": {"type": "boolean"}}}

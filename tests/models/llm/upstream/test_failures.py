@@ -85,7 +85,7 @@ async def test_no_redirect_is_followed(weights: WeightStore, status: int) -> Non
         {"success": False, "error": "context_length_exceeded", "message": "no"},
     ],
 )
-async def test_a_prompt_too_long_for_the_service_is_the_error_of_any_model(
+async def test_a_too_long_prompt_is_the_error_of_any_model(
     weights: WeightStore, body: dict[str, Any]
 ) -> None:
     error, times = await failure(weights, refuses(400, body))

@@ -181,7 +181,7 @@ def _part4_output(model: OpenVinoModel) -> NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("frames", [1, 24, 25, 97, 288, 289, 700])
-def test_pieces_are_padded_to_a_usual_length_or_by_less_than_sixteen_frames(frames: int) -> None:
+def test_pieces_are_padded_to_usual_lengths_or_by_few_frames(frames: int) -> None:
     durations = np.array([[3, frames]], np.int64)  # below the length of kept silence
     values, lead = sounding_part(
         durations, np.ones((1, 514, frames), np.float32), np.ones((1, 22, 120 * frames + 1), "f4")

@@ -53,7 +53,7 @@ async def rest(stream: LiveDecoder) -> Pcm:
 
 
 @pytest.mark.parametrize("kind", [*LIVE_CONTAINERS, PACKETS])
-async def test_a_stream_is_decoded_while_it_comes_and_its_process_ends_with_it(
+async def test_a_live_stream_and_its_decoder_process_end_together(
     decoder: AudioDecoder, kind: str
 ) -> None:
     stream = await opened(decoder, kind)

@@ -113,9 +113,7 @@ def test_the_callers_words_stay_aligned_in_any_row_of_forms(
         ("cardinal", "none", "zero"),
     ],
 )
-def test_the_slot_of_a_rule_is_read_as_the_kind_that_it_names(
-    kind: str, text: str, spoken: str
-) -> None:
+def test_rule_slots_are_read_as_the_kind_they_name(kind: str, text: str, spoken: str) -> None:
     assert words_for("en").read(text, kind) == spoken
 
 

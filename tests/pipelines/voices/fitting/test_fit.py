@@ -48,7 +48,7 @@ def test_a_fit_finds_a_voice_similar_to_the_speaker() -> None:
 
 
 @pytest.mark.slow
-def test_a_british_accent_is_set_in_the_target_and_in_the_voice_pack() -> None:
+def test_target_and_voice_pack_have_the_british_accent() -> None:
     one = fit(SHORT, british=True)
     assert one.target.british
     run_fit(one)
@@ -209,7 +209,7 @@ def test_a_preview_follows_each_generation_and_becomes_more_similar() -> None:
     assert max(likeness[:1]) < likeness[-1] <= 1
 
 
-def test_a_generation_whose_first_sentence_is_silent_keeps_the_preview_of_the_one_before() -> None:
+def test_a_silent_first_sentence_keeps_the_former_preview() -> None:
     one = fit(SHORT)
     one.observe([outcome_of(trial) for trial in one.next_trials()])
     before = one.preview
@@ -220,7 +220,7 @@ def test_a_generation_whose_first_sentence_is_silent_keeps_the_preview_of_the_on
 
 
 @pytest.mark.slow
-def test_the_voice_to_be_replaced_is_rated_with_the_same_sentences_and_recordings() -> None:
+def test_old_and_new_voice_are_rated_alike() -> None:
     first = fit(SHORT)
     run_fit(first)
     voice = first.result()

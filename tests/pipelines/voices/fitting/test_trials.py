@@ -99,7 +99,7 @@ def test_data_that_is_not_audio_is_refused() -> None:
         decode_all([b"RIFF nothing at all"])
 
 
-def test_a_pack_speaks_where_there_is_no_style_and_a_kept_sound_has_the_filter(
+def test_packs_speak_without_a_style_and_filter_kept_sounds(
     trials: Trials,
 ) -> None:
     pack = pack_of(trials._target, STYLE, (), 24_000)

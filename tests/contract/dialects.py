@@ -1,0 +1,491 @@
+"""The dialects, one row each: a new dialect is tested by its row."""
+
+from tests.contract.dialect import (
+    Dialect,
+    Frame,
+    Opening,
+    Recognition,
+    Socket,
+    Speech,
+    base64_text,
+    frames,
+    pieces,
+)
+from tests.contract.messages import (
+    WYOMING_AUDIO,
+    assemblyai_fault,
+    bearer,
+    cartesia_body,
+    deepgram_fault,
+    deepgram_recognition,
+    elevenlabs_code,
+    elevenlabs_fault,
+    elevenlabs_hear,
+    elevenlabs_speech,
+    form,
+    inworld_body,
+    inworld_create,
+    inworld_fault,
+    mcp_call,
+    mcp_code,
+    native_fault,
+    native_hear,
+    openai_code,
+    openai_fault,
+    twilio_start,
+    wyoming_event,
+    wyoming_fault,
+    wyoming_hear,
+)
+
+UNKNOWN = "no-such-thing"
+JSON_FAULTS: dict[Frame, str] = {"{": "JSON", "[]": "object"}
+LINEAR = {"encoding": "linear16", "sample_rate": "16000"}
+
+NATIVE = Dialect(
+    "native",
+    bearer,
+    code=lambda body: body["error"],
+    hint="Authorization: Bearer <",
+    speech=(
+        Speech(
+            "/tts-synthesize",
+            lambda text, voice: {"json": {"text": text, "voice_id": voice}},
+            is_streamed=False,
+        ),
+        Speech(
+            "/tts-stream",
+            lambda text, voice: {"json": {"text": text, "voice_id": voice}},
+            answers_at_once=True,
+        ),
+    ),
+    recognition=(Recognition("/stt", form("audio"), model=None),),
+    sockets=(
+        Socket(
+            "/ws/tts",
+            "tts",
+            native_fault,
+            say=lambda text, voice: frames(
+                {"create_context": {"voice_id": voice}},
+                {"send_text": {"text": text}},
+                {"flush_context": {}},
+            ),
+            is_end=lambda event: "flush_completed" in event,
+            unknown=(Opening(frames=frames({"create_context": {"voice_id": UNKNOWN}})),),
+            broken={**JSON_FAULTS, '{"sing": {}}': "unknown message", b"audio": "binary"},
+        ),
+        Socket(
+            "/ws/stt",
+            "stt",
+            native_fault,
+            hear=native_hear,
+            end=frames({"type": "stop"}),
+            is_end=lambda event: event.get("type") == "session_stopped",
+            unknown=(Opening(frames=frames({"type": "start", "languages": ["tlh"]})),),
+            broken={**JSON_FAULTS, '{"type": "sing"}': "type", b"audio": "start"},
+        ),
+    ),
+)
+
+OPENAI = Dialect(
+    "OpenAI",
+    bearer,
+    code=openai_code,
+    hint="Authorization: Bearer <",
+    speech=(
+        Speech(
+            "/openai/v1/audio/speech",
+            lambda text, voice: {"json": {"input": text, "voice": {"id": voice}}},
+            text="input",
+        ),
+    ),
+    recognition=(
+        Recognition(
+            "/openai/v1/audio/transcriptions",
+            lambda recording, options: form("file")(recording, {"model": "whisper-1", **options}),
+        ),
+    ),
+    sockets=(
+        Socket(
+            "/openai/v1/realtime",
+            "chat",
+            openai_fault,
+            query={"model": "gpt-realtime"},
+            unknown=(Opening({"model": UNKNOWN}, fault="model_not_found", ends=True),),
+            wrong=({"intent": "translation"},),
+            broken={**JSON_FAULTS, '{"type": "sing"}': "sing", b"audio": "binary"},
+        ),
+    ),
+)
+
+DEEPGRAM = Dialect(
+    "Deepgram",
+    lambda key: {"Authorization": f"Token {key}"},
+    code=lambda body: body["err_code"],
+    hint="Authorization: Token <",
+    other_keys=(bearer,),
+    reasons={
+        "unauthorized": "INVALID_AUTH",
+        "validation_error": "Bad Request",
+        "invalid_json": "Bad Request",
+        "invalid_audio": "Bad Request",
+        "model_not_found": "MODEL_NOT_FOUND",
+        "voice_not_found": "VOICE_NOT_FOUND",
+        "insufficient_credit": "INSUFFICIENT_PERMISSIONS",
+        "insufficient_scope": "INSUFFICIENT_PERMISSIONS",
+        "rate_limited": "TOO_MANY_REQUESTS",
+        "overloaded": "SERVICE_UNAVAILABLE",
+    },
+    speech=(
+        Speech(
+            "/v1/speak",
+            lambda text, voice: {"params": {"model": voice}, "json": {"text": text}},
+        ),
+    ),
+    recognition=(Recognition("/v1/listen", deepgram_recognition),),
+    sockets=(
+        Socket(
+            "/v1/speak",
+            "tts",
+            deepgram_fault,
+            query={**LINEAR, "model": "{voice}"},
+            say=lambda text, _: frames({"type": "Speak", "text": text}, {"type": "Flush"}),
+            is_end=lambda event: event["type"] == "Flushed",
+            flushes_sentences=True,
+            unknown=(Opening({"model": UNKNOWN}, fault="voice", ends=True),),
+            wrong=({"encoding": "mp3"}, {"sample_rate": "12"}, {"speed": "fast"}),
+            broken={
+                **JSON_FAULTS,
+                '{"type": "Sing"}': "type",
+                '{"type": "Speak", "text": 5}': "text: ",
+                '{"type": "Speak", "txt": "Hello."}': "text: ",
+                b"audio": "binary",
+            },
+        ),
+        Socket(
+            "/v1/listen",
+            "stt",
+            deepgram_fault,
+            query=LINEAR,
+            hear=pieces,
+            end=frames({"type": "CloseStream"}),
+            is_end=lambda event: event["type"] == "Metadata",
+            unknown=(
+                Opening({"language": "tlh"}, fault="language", ends=True),
+                Opening({"model": UNKNOWN}, fault="model: ", ends=True),
+            ),
+            wrong=({"encoding": "g729"}, {"sample_rate": "1"}),
+            broken={
+                **JSON_FAULTS,
+                '{"type": "Sing"}': "type",
+                '{"type": "Finalize", "channel": "one"}': "channel",
+            },
+        ),
+        Socket(
+            "/v2/listen",
+            "stt",
+            deepgram_fault,
+            query={**LINEAR, "model": "flux-general-en"},
+            hear=pieces,
+            end=frames({"type": "CloseStream"}),
+            wrong=({"encoding": "speex"}, {"eot_threshold": "2"}),
+            broken={**JSON_FAULTS, '{"type": "Sing"}': "type"},
+        ),
+    ),
+)
+
+ELEVENLABS_BROKEN: dict[Frame, str] = {
+    **JSON_FAULTS,
+    '{"text": 5}': "text: ",
+    '{"text": null}': "text: ",
+    '{"txt": "Hello."}': "text: ",
+    "{}": "text: ",
+    b"audio": "binary",
+}
+
+ELEVENLABS = Dialect(
+    "ElevenLabs",
+    lambda key: {"xi-api-key": key},
+    code=elevenlabs_code,
+    hint="xi-api-key: <",
+    other_keys=(bearer,),
+    reasons={
+        "unauthorized": "invalid_api_key",
+        "insufficient_scope": "missing_permissions",
+        "rate_limited": "too_many_requests",
+        "overloaded": "system_busy",
+        "invalid_json": "validation_error",
+        "insufficient_credit": "quota_exceeded",
+    },
+    statuses={"validation_error": 422, "invalid_json": 422},
+    speech=(
+        elevenlabs_speech("", is_streamed=True),
+        elevenlabs_speech("/stream", is_streamed=True),
+        elevenlabs_speech("/with-timestamps", is_streamed=False),
+        elevenlabs_speech("/stream/with-timestamps", is_streamed=True),
+    ),
+    recognition=(
+        Recognition(
+            "/v1/speech-to-text",
+            lambda recording, options: form("file")(
+                recording, {"model_id": "scribe_v1", **options}
+            ),
+            model="model_id",
+            language="language_code",
+        ),
+    ),
+    sockets=(
+        Socket(
+            "/v1/text-to-speech/{voice}/stream-input",
+            "tts",
+            elevenlabs_fault,
+            query={"output_format": "pcm_16000"},
+            say=lambda text, _: frames({"text": " "}, {"text": text}, {"text": ""}),
+            is_end=lambda event: bool(event.get("isFinal")),
+            flushes_sentences=True,
+            unknown=(Opening(voice=UNKNOWN, fault="voice_not_found", ends=True),),
+            wrong=({"output_format": "pcm_1"}, {"inactivity_timeout": "500"}),
+            broken=ELEVENLABS_BROKEN,
+            takes_first_key=True,
+        ),
+        Socket(
+            "/v1/text-to-speech/{voice}/multi-stream-input",
+            "tts",
+            elevenlabs_fault,
+            query={"output_format": "pcm_16000"},
+            say=lambda text, _: frames(
+                {"text": text, "context_id": "a", "flush": True},
+                {"context_id": "a", "close_context": True},
+            ),
+            is_end=lambda event: bool(event.get("isFinal")),
+            flushes_sentences=True,
+            unknown=(Opening(voice=UNKNOWN, fault="voice_not_found", ends=True),),
+            wrong=({"auto_mode": "maybe"},),
+            broken=ELEVENLABS_BROKEN,
+            takes_first_key=True,
+        ),
+        Socket(
+            "/v1/speech-to-text/realtime",
+            "stt",
+            elevenlabs_fault,
+            hear=elevenlabs_hear,
+            end=frames({"message_type": "input_audio_chunk", "audio_base_64": "", "commit": True}),
+            is_end=lambda event: event["message_type"] == "committed_transcript",
+            unknown=(
+                Opening({"language_code": "tlh"}, fault="language", ends=True),
+                Opening({"model_id": UNKNOWN}, fault="model", ends=True),
+            ),
+            wrong=({"audio_format": "opus"}, {"commit_strategy": "never"}),
+            broken={**JSON_FAULTS, '{"message_type": "sing"}': "message_type"},
+        ),
+    ),
+)
+
+CARTESIA = Dialect(
+    "Cartesia",
+    lambda key: {"X-API-Key": key},
+    code=lambda body: body["error_code"],
+    hint="x-api-key: <",
+    other_keys=(bearer,),
+    speech=tuple(
+        Speech(path, lambda text, voice: {"json": cartesia_body(text, voice)}, text="transcript")
+        for path in ("/cartesia/tts/bytes", "/cartesia/tts/sse")
+    ),
+    sockets=(
+        Socket(
+            "/cartesia/tts/websocket",
+            "tts",
+            key_queries=("apiKey", "api_key", "access_token"),
+            fault=lambda event: str(event["message"]) if event["type"] == "error" else "",
+            say=lambda text, voice: frames({**cartesia_body(text, voice), "context_id": "c"}),
+            is_end=lambda event: event["type"] == "done",
+            unknown=(Opening(frames=frames({**cartesia_body("A.", UNKNOWN), "context_id": "u"})),),
+            broken={
+                **JSON_FAULTS,
+                '{"transcript": "a", "transcript": "b"}': "same key twice",
+                b"\x00": "binary",
+            },
+        ),
+    ),
+)
+
+INWORLD = Dialect(
+    "Inworld",
+    lambda key: {"Authorization": f"Basic {key}"},
+    code=lambda body: body["error"],
+    hint="Authorization: Basic <",
+    other_keys=(bearer,),
+    speech=(
+        Speech(
+            "/tts/v1/voice",
+            lambda text, voice: {"json": inworld_body(text, voice)},
+            is_streamed=False,
+        ),
+        Speech("/tts/v1/voice:stream", lambda text, voice: {"json": inworld_body(text, voice)}),
+    ),
+    sockets=(
+        Socket(
+            "/tts/v1/voice:streamBidirectional",
+            "tts",
+            inworld_fault,
+            say=lambda text, voice: frames(
+                inworld_create(voice),
+                {"send_text": {"text": text, "flush_context": {}}, "contextId": "c"},
+            ),
+            is_end=lambda event: "flushCompleted" in event["result"],
+            unknown=(Opening(frames=frames(inworld_create(UNKNOWN))),),
+            broken={
+                **JSON_FAULTS,
+                '{"contextId": "c"}': "exactly one of create",
+                '{"create": {}, "contextId": "c"}': "create.voiceId",
+                '{"create": {"voiceId": "v", "audioConfig": {"audioEncoding": "A"}}}': "MP3",
+                '{"create": {"voiceId": "v", "audioConfig": {"sampleRateHertz": 7}}}': "8000",
+                '{"create": {"voiceId": "v", "temperature": "warm"}}': "create.temperature",
+                '{"send_text": {"text": 5}}': "send_text.text",
+                '{"contextId": 5, "flush_context": {}}': "contextId",
+                b"\x00": "binary",
+            },
+        ),
+    ),
+)
+
+ASSEMBLYAI = Dialect(
+    "AssemblyAI",
+    lambda key: {"Authorization": key},
+    code=lambda body: body["error_code"],
+    hint="Authorization: <",
+    other_keys=(bearer,),
+    sockets=(
+        Socket(
+            "/v3/ws",
+            "stt",
+            assemblyai_fault,
+            query={"sample_rate": "16000"},
+            hear=pieces,
+            end=frames({"type": "Terminate"}),
+            is_end=lambda event: event["type"] == "Termination",
+            unknown=(
+                Opening({"speech_model": UNKNOWN}, fault="speech_model: ", ends=True),
+                Opening({"language_code": "tlh"}, fault="language", ends=True),
+            ),
+            wrong=({"sample_rate": "5"}, {"encoding": "opus"}),
+            broken={**JSON_FAULTS, "{}": "type", '{"type": "Sing"}': "type"},
+        ),
+    ),
+)
+
+TWILIO = Dialect(
+    "Twilio",
+    bearer,
+    code=lambda body: body["error"],
+    hint="Authorization: Bearer <",
+    sockets=(
+        Socket(
+            "/telephony/twilio",
+            "chat",
+            lambda event: str(event["message"]) if event["event"] == "error" else "",
+            unknown=(
+                Opening(frames=twilio_start(voice=UNKNOWN), fault="voice", ends=True),
+                Opening(frames=twilio_start(model=UNKNOWN), fault="model", ends=True),
+            ),
+            broken={
+                **JSON_FAULTS,
+                '{"event": "dance"}': "event: must be one of connected, start",
+                '{"event": "media", "media": {"payload": "AAAA"}}': "start first",
+                '{"event": "start", "start": {}}': "streamSid",
+                '{"event": "start", "start": {"streamSid": "a", "mediaFormat": '
+                '{"sampleRate": 16000}}}': "sampleRate",
+                b"\xff": "binary",
+            },
+        ),
+    ),
+)
+
+WYOMING = Dialect(  # its gateway has the key
+    "Wyoming",
+    bearer,
+    code=lambda body: body["code"],
+    hint="",
+    sockets=(
+        Socket(
+            "",
+            "tts",
+            wyoming_fault,
+            say=lambda text, _: [wyoming_event("synthesize", text=text)],
+            is_end=lambda event: event["type"] == "audio-stop",
+            unknown=[
+                Opening(
+                    frames=[wyoming_event("synthesize", text="A.", voice=voice)],
+                    fault="voice_not_found",
+                )
+                for voice in ({"name": UNKNOWN}, {"language": "tlh"})
+            ],
+        ),
+        Socket(
+            "",
+            "stt",
+            wyoming_fault,
+            hear=wyoming_hear,
+            end=(wyoming_event("audio-stop"),),
+            is_end=lambda event: event["type"] == "transcript",
+            unknown=[
+                Opening(
+                    frames=[
+                        wyoming_event("transcribe", **asked),
+                        wyoming_event("audio-start", **WYOMING_AUDIO),
+                    ],
+                    fault=fault,
+                )
+                for asked, fault in (
+                    ({"language": "tlh"}, "validation_error"),
+                    ({"name": UNKNOWN}, "model_not_found"),
+                )
+            ],
+        ),
+    ),
+)
+
+IN_RESULT = (
+    "insufficient_credit",
+    "insufficient_scope",
+    "invalid_audio",
+    "overloaded",
+    "validation_error",
+    "voice_not_found",
+)
+MCP = Dialect(
+    "MCP",
+    bearer,
+    code=mcp_code,
+    hint="Authorization: Bearer <",
+    statuses=dict.fromkeys(IN_RESULT, 200),
+    speech=(
+        Speech(
+            "/mcp",
+            lambda text, voice: mcp_call("speak", text=text, voice=voice),
+            is_streamed=False,
+        ),
+    ),
+    recognition=(
+        Recognition(
+            "/mcp",
+            lambda recording, options: mcp_call(
+                "transcribe", audio=base64_text(recording), **options
+            ),
+            model=None,
+        ),
+    ),
+)
+
+DIALECTS = (
+    NATIVE,
+    OPENAI,
+    DEEPGRAM,
+    ELEVENLABS,
+    CARTESIA,
+    INWORLD,
+    ASSEMBLYAI,
+    TWILIO,
+    WYOMING,
+    MCP,
+)

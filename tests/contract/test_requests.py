@@ -1,0 +1,236 @@
+"""Behaviours that the requests of all dialects share."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from models.audio import AudioChunk
+from models.errors import EngineOverloaded
+from tests.api.native.jobs.doing import recording
+from tests.contract.conftest import Caller
+from tests.contract.dialect import Dialect, Recognition, Request, Speech
+from tests.contract.dialects import DIALECTS, MCP, NATIVE, UNKNOWN
+from tests.local_ports import LocalTTSModel
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SENT = "The harbour lay still. Nobody expected the ship at all!"
+TEXT = f"{SENT} It carried letters and tea."
+SECONDS = 2
+TALK = recording(SECONDS)
+SPEECH = [pytest.param(one, call, id=call.path) for one in DIALECTS for call in one.speech]
+RECOGNITION = [
+    pytest.param(one, call, id=call.path) for one in DIALECTS for call in one.recognition
+]
+spoken = pytest.mark.parametrize(("dialect", "speech"), SPEECH)
+transcribed = pytest.mark.parametrize(("dialect", "recognition"), RECOGNITION)
+
+
+def example(call: Speech | Recognition, caller: Caller) -> Request:
+    return call.ask(TEXT, caller.voice) if isinstance(call, Speech) else call.ask(TALK)
+
+
+@pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
+async def test_a_request_without_a_valid_key_is_refused(
+    dialect: Dialect, call: Speech | Recognition, caller: Caller
+) -> None:
+    for key in ("", "sk_wrong"):
+        answer = await caller.post(dialect, example(call, caller), key)
+        dialect.check_refusal(answer, "unauthorized")
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+        assert key or f"send the header `{dialect.hint}" in answer.text
+    assert await caller.books.kinds() == []
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+async def test_the_header_of_a_dialect_has_no_key_for_other_paths(
+    dialect: Dialect, caller: Caller
+) -> None:
+    header = dialect.key(caller.key)
+    answer = await caller.http.get("/default-voices", headers=header)
+    if header == NATIVE.key(caller.key):
+        assert answer.status_code == 200
+        return
+    NATIVE.check_refusal(answer, "unauthorized")
+    with pytest.raises(InvalidStatus):
+        async with caller.open(replace(NATIVE, key=dialect.key), NATIVE.sockets[0]):
+            pass
+
+
+@pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
+async def test_a_key_without_the_scope_is_refused(
+    dialect: Dialect, call: Speech | Recognition, caller: Caller
+) -> None:
+    key = await caller.new_key("chat")
+    answer = await caller.post(dialect, example(call, caller), key)
+    dialect.check_refusal(answer, "insufficient_scope")
+
+
+@pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
+async def test_a_workspace_over_its_rate_is_refused_until_later(
+    dialect: Dialect, call: Speech | Recognition, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller.allow_requests(0, monkeypatch)
+    answer = await caller.post(dialect, example(call, caller))
+    dialect.check_refusal(answer, "rate_limited")
+    assert int(answer.headers["Retry-After"]) >= 1
+
+
+@pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
+async def test_without_credit_no_work_begins(
+    dialect: Dialect, call: Speech | Recognition, caller: Caller
+) -> None:
+    await caller.books.set_credit(0)
+    answer = await caller.post(dialect, example(call, caller))
+    dialect.check_refusal(answer, "insufficient_credit")
+    assert await caller.books.kinds() == []
+
+
+@pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
+async def test_a_request_keeps_the_id_that_its_client_gives(
+    dialect: Dialect, call: Speech | Recognition, caller: Caller
+) -> None:
+    request = example(call, caller)
+    headers = {**request.get("headers", {}), "X-Request-Id": "order-66"}
+    answer = await caller.post(dialect, {**request, "headers": headers})
+    assert (answer.status_code, answer.headers["X-Request-Id"]) == (200, "order-66")
+
+
+@spoken
+async def test_an_unknown_voice_is_named_before_the_credit_is_looked_at(
+    dialect: Dialect, speech: Speech, caller: Caller
+) -> None:
+    await caller.books.set_credit(0)
+    answer = await caller.post(dialect, speech.ask(TEXT, UNKNOWN))
+    status = 200 if speech.answers_at_once else None
+    dialect.check_refusal(answer, "voice_not_found", status)
+    assert await caller.books.kinds() == []
+
+
+@spoken
+@pytest.mark.parametrize("text", ["", " ", "?!", 5, "x" * 5001], ids=repr)
+async def test_a_text_that_cannot_be_spoken_is_named_and_free(
+    dialect: Dialect, speech: Speech, text: Any, caller: Caller
+) -> None:
+    answer = await caller.post(dialect, speech.ask(text, caller.voice))
+    dialect.check_refusal(answer, "validation_error")
+    assert "text" in answer.text or speech.text in answer.text
+    assert await caller.books.kinds() == []
+
+
+@spoken
+async def test_a_broken_body_is_refused(dialect: Dialect, speech: Speech, caller: Caller) -> None:
+    request = speech.ask(TEXT, caller.voice)
+    del request["json"]
+    headers = {**request.get("headers", {}), "Content-Type": "application/json"}
+    for content in (b"{", b'{"a": 1, "a": 2}', b"[" * 100_000):
+        answer = await caller.post(dialect, {**request, "content": content, "headers": headers})
+        dialect.check_refusal(answer, "invalid_json")
+    for content in (b"[]", b"{}"):
+        answer = await caller.post(dialect, {**request, "content": content, "headers": headers})
+        assert answer.status_code in (400, 422) and answer.json()
+
+
+@spoken
+async def test_speech_costs_its_characters(
+    dialect: Dialect, speech: Speech, caller: Caller
+) -> None:
+    await caller.books.add_webhook("tts.completed")
+    answer = await caller.post(dialect, speech.ask(TEXT, caller.voice))
+    assert answer.status_code == 200, answer.text
+    (event,) = await caller.books.events()
+    assert event["data"]["text"] == TEXT
+    assert await caller.books.charged("tts") == (len(TEXT), 15 * len(TEXT))
+    assert await caller.books.kinds() == ["hold", "capture"]
+
+
+@spoken
+async def test_speech_that_fails_is_free(
+    dialect: Dialect, speech: Speech, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any) -> AsyncGenerator[AudioChunk, None]:
+        raise EngineOverloaded("all replicas are busy")
+        yield
+
+    monkeypatch.setattr(LocalTTSModel, "synthesize", fail)
+    answer = await caller.post(dialect, speech.ask(TEXT, caller.voice))
+    assert "all replicas are busy" in answer.text
+    dialect.check_refusal(answer, "overloaded")
+    assert "Retry-After" in answer.headers or answer.status_code == 200
+    assert await caller.books.kinds() == ["hold", "release"]
+
+
+@spoken
+@pytest.mark.parametrize(("word", "sent"), [("harbour", ""), ("letters", SENT)])
+async def test_a_client_that_hangs_up_pays_for_the_sentences_that_it_got(
+    dialect: Dialect,
+    speech: Speech,
+    word: str,
+    sent: str,
+    caller: Caller,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And nothing for a whole file, of which it got nothing."""
+    await caller.books.add_webhook("tts.completed", "tts.failed")
+    reached = caller.stop_engine_at(word, monkeypatch)
+    reading = asyncio.create_task(caller.post(dialect, speech.ask(TEXT, caller.voice)))
+    async with asyncio.timeout(PATIENCE_S):
+        await reached.wait()
+        await asyncio.sleep(0.3 if sent else 0)  # all that was made is sent
+        reading.cancel()
+        await asyncio.wait([reading])
+        await caller.until_free()
+    units, _ = await caller.books.charged("tts")
+    assert units == (len(sent) if speech.is_streamed else 0)
+    assert await caller.books.events() == []
+
+
+@transcribed
+async def test_a_recording_costs_its_length(
+    dialect: Dialect, recognition: Recognition, caller: Caller
+) -> None:
+    answer = await caller.post(dialect, recognition.ask(TALK))
+    assert answer.status_code == 200 and "the quick brown fox" in answer.text
+    assert await caller.books.charged("stt") == (1000 * SECONDS, 100 * SECONDS)
+    assert await caller.books.kinds() == ["hold", "capture"]
+
+
+@transcribed
+@pytest.mark.parametrize("data", [b"", b"no audio at all"])
+async def test_what_is_no_recording_is_refused(
+    dialect: Dialect, recognition: Recognition, data: bytes, caller: Caller
+) -> None:
+    answer = await caller.post(dialect, recognition.ask(data))
+    dialect.check_refusal(answer, "invalid_audio")
+    assert await caller.books.kinds() == []
+
+
+@transcribed
+async def test_an_unknown_model_or_language_is_refused(
+    dialect: Dialect, recognition: Recognition, caller: Caller
+) -> None:
+    if recognition.model is not None:
+        answer = await caller.post(dialect, recognition.ask(TALK, **{recognition.model: UNKNOWN}))
+        dialect.check_refusal(answer, "model_not_found")
+    if recognition.language is not None:
+        answer = await caller.post(dialect, recognition.ask(TALK, **{recognition.language: "tlh"}))
+        dialect.check_refusal(answer, "validation_error")
+    assert await caller.books.kinds() == []
+
+
+@pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
+async def test_fields_that_are_ignored_are_named(
+    dialect: Dialect, call: Speech | Recognition, caller: Caller
+) -> None:
+    request = example(call, caller)
+    if dialect is MCP:
+        pytest.skip("arguments of tools are in a message")
+    part = "params" if "content" in request else "data" if "data" in request else "json"
+    answer = await caller.post(dialect, {**request, part: {**request[part], "voise": "x"}})
+    assert answer.status_code == 200, answer.text
+    assert "voise" in answer.headers["X-Ignored-Fields"].split(", ")
