@@ -99,6 +99,7 @@ class Engine:
     """
 
     config: ClassVar[type[StrictModel]]  # set by an engine that the registry does not list
+    clears_memory = False  # its library clears memory that it may never use
 
     def release_memory(self) -> None:
         """Frees memory kept between requests; the next request allocates it again.

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 BLOCK = 2**21
 ZEROS = bytes(BLOCK)
-LEAST_CLEARED = 2**26  # bytes of zeros in a row; the heaps of other threads have fewer
+LEAST_CLEARED = 2**26  # shortest run, in bytes; heaps of other threads have none so long
 
 
 def give_back() -> None:
@@ -33,7 +33,7 @@ def give_back() -> None:
 
 
 def give_back_cleared() -> int:
-    """Returns memory of zeros to the system; its next use gets zeros again. Returns its bytes.
+    """Returns pages of zeros to the system, which supplies zeroed ones at their next use.
 
     llama.cpp clears the whole cache of a context at the start, which makes each page of it
     resident: 448 MiB for four slots of 4,096 tokens of a model with 1.5 billion parameters, of

@@ -40,7 +40,7 @@ def test_each_link_to_a_page_leads_to_a_file_and_a_section(page: Path) -> None:
 
 
 def test_each_file_that_a_page_names_exists() -> None:
-    folders = "api|benchmarks|configs|db|deployments|docs|fairness"
+    folders = "api|benchmarks|configs|db|deployments|docs"
     folders += "|models|pipelines|telemetry|tests|tools"
     for name, text in TEXTS.items():
         for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", text):

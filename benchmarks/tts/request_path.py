@@ -41,7 +41,6 @@ SOURCE = (
     "configs",
     "db",
     "deployments",
-    "fairness",
     "models",
     "pipelines",
     "telemetry",

@@ -18,9 +18,9 @@ def interleave(
 ) -> list[T]:
     """Order pieces of work so that their owners take turns, each with its pieces as they come.
 
-    The rule of `TurnOrder` (`models/fairness`) for work that several processes claim: the owner
-    with the fewest pieces is first, those that are ahead and those that are in work (`held`)
-    counted, then the one with the lowest `rank`, which its first piece has.
+    The rule of `TurnOrder` (`models/fairness`) for work that several processes claim: first
+    comes the owner with the fewest pieces, counting those placed already and those in work
+    (`held`); of equal owners the one whose first piece has the lowest `rank`.
     """
     ahead = Counter(held)
     ranks: dict[K, Any] = {}

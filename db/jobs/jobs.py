@@ -89,7 +89,10 @@ def job_of(
 def jobs_page(
     session: Session, owner: int, kinds: Collection[str], page: int, limit: int
 ) -> tuple[list[Job], int]:
-    """Lists one page of a workspace's jobs, newest first, and their number; from page 1."""
+    """Lists one page of a workspace's jobs, newest first, and their number.
+
+    `page` counts from 1.
+    """
     query = select(Job).where(Job.workspace_id == owner, col(Job.kind).in_(kinds))
     return page_of(session, query.order_by(col(Job.created_at).desc(), col(Job.id)), page, limit)
 
@@ -153,7 +156,8 @@ def delete_job(session: Session, job: Job) -> None:
 
 
 def delete_old_jobs(session: Session, ended_before: datetime, begun_before: datetime) -> int:
-    """Deletes jobs that ended, or began an incomplete recording, before then; returns how many.
+    """Deletes jobs that ended before `ended_before`, and uploads begun before `begun_before` that
+    are still incomplete; returns how many.
 
     A file without a batch counts as ended.
     """

@@ -48,9 +48,9 @@ def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> l
     """Lists rows that can be claimed, in the order of the queue.
 
     Workspaces take turns, first the one whose last turn is longest ago; each turn takes its row
-    that has waited longest since it was created or gave way. A workspace without a turn counts as
-    if its turn was an hour before its work was created: new workspaces, however many come, keep no
-    other waiting for longer.
+    that has waited longest since it was created or gave way. A workspace that never had a turn is
+    ranked as if it had one an hour before its work was created: new workspaces, however many come,
+    keep no other waiting for longer.
     """
     since = func.coalesce(col(of.lease_until), col(of.created_at))
     query: Any = (

@@ -59,7 +59,7 @@ def operator() -> None:
     python -m deployments.operator credit 25
     python -m deployments.operator deploy serve_config.yaml
 
-    Only `deploy` needs a running service, which applies a new plan within 5 seconds.
+    Only `deploy` needs a running service. A running service applies a new plan within 5 seconds.
 
     Before `rotate-keys` put a new key before the others in ANTIPHON_DATA_KEYS, or in `data_keys` of
     secrets.json, and start the service again. The old key can be removed a day later.

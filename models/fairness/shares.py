@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 Owner: TypeAlias = int | str  # never None: `TurnOrder.next` returns it when no owner has a turn
 
-CONTENDED_S = 60.0  # for which an owner that came counts as one that may come again
+CONTENDED_S = 60.0  # after its last request, for which an owner counts as contending
 UNBOUNDED = sys.maxsize
 
 
@@ -17,8 +17,8 @@ class Share:
     """The part of a capacity that one owner may hold, at most `ceiling` places.
 
     Work that soon ends by itself leaves the last free place to owners that hold none
-    (`keeps_last`). Work that lasts for as long as a client or a receiver likes leaves `spares` free
-    places for each that its owner holds (dynamic thresholds for shared buffers, Choudhury and Hahne
+    (`keeps_last`). For work whose end a client or a receiver decides, `spares` places stay free for
+    each place that its owner holds (dynamic thresholds for shared buffers, Choudhury and Hahne
     1998): n such owners leave 1 / (1 + n / spares) of all places.
     """
 
@@ -56,10 +56,10 @@ class RecentOwners:
 class WorkspaceShares:
     """What each workspace holds of one capacity, and whether it may take more.
 
-    A workspace gets at most half. What another one holds above its half does not count against it:
-    that began while no other came, or in a burst. Nor does what others hold above a quarter count
-    against a workspace with less, so that two which flood do not keep a third out. In all, one and
-    a half times the capacity may be held.
+    A workspace gets at most half. Of what others hold, only their half counts against it, since
+    they took more while alone or in a burst; and only a quarter if it holds no more than a quarter
+    itself, so that two which flood do not keep a third out. In all, one and a half times the
+    capacity may be held.
     """
 
     def __init__(self) -> None:

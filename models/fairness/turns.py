@@ -10,7 +10,6 @@ from models.fairness.shares import UNBOUNDED, Owner, RecentOwners, Share
 Clock = Callable[[], float]
 
 K = TypeVar("K", bound=Owner)
-T = TypeVar("T")
 
 REMEMBERED = 1024  # entries without use before they are dropped together
 

@@ -46,7 +46,6 @@ from models.llm.structured_output.compilation import GrammarCompiler
 from models.llm.structured_output.llguidance import TextMatcher, to_llguidance
 from models.llm.structured_output.notations import to_gbnf
 from models.llm.tool_calls import MARK, named_calls
-from models.memory import give_back_cleared
 from models.runtimes.openmp import AdaptiveBarriers
 from models.weights.store import WeightStore
 
@@ -86,6 +85,7 @@ class LlamaCppEngine(ChatEngine):
             max_concurrency=config.parallel,
             pausable=not config.gpu_layers,
         )
+        self.clears_memory = not config.gpu_layers  # the cache of the slots
         self._config = config
         self._library: str = library
         key = secrets.token_urlsafe(32)
@@ -98,7 +98,6 @@ class LlamaCppEngine(ChatEngine):
             # fails in all slots ("failed to process speculative batch").
             most_bytes=0 if draft else config.kept_chats_mb * 2**20,
         )
-        give_back_cleared()  # the cache of the slots
         self._barriers = AdaptiveBarriers(config.threads or cores())
         self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
         self._slots = Slots(config.parallel)

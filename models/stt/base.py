@@ -59,7 +59,7 @@ class TranscriptionRequest:
     is_live: bool = False  # part of a session; requests of files leave a slot to other tenants
     # Speech (start, end), in samples: stretches without a word are decoded again. Empty: unchecked.
     speech: tuple[tuple[int, int], ...] = ()
-    # Audio up to this length is decoded again where its text is doubtful; None: any length.
+    # Seconds since decoding began in which a doubtful text is decoded again; None: always.
     retry_within_s: float | None = None
     # Windows (start, end), in samples, for which the replica adds speaker embeddings.
     voice_windows: tuple[tuple[int, int], ...] = ()

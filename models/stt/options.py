@@ -46,8 +46,8 @@ class TranscriptStyle:
 class RecognitionOptions:
     """What a caller asks of a recognition, of a recording or live.
 
-    A new field needs a default: jobs that wait in the database were stored without it, under the
-    names that the fields have here. What a transcript cannot honour is without effect.
+    A new field needs a default, and a field keeps its name: waiting jobs were stored with the
+    earlier fields. An option that cannot be honoured has no effect.
     """
 
     language: str | None = None  # code; None detects it
@@ -62,7 +62,7 @@ class RecognitionOptions:
     keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
     no_speech_threshold: float = 0.6  # probability of silence that drops an unlikely text, 0 to 1
     form: TranscriptStyle = TranscriptStyle()
-    redaction: Redaction | None = None  # masks
+    redaction: Redaction | None = None  # personal data to mask; None: none
 
     @property
     def labels_speakers(self) -> bool:

@@ -32,6 +32,7 @@ from pipelines.text.language_detection import detect_language, paragraph_languag
 
 _ROUNDS = 3  # a correction may reveal another mistake
 _LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w|://)")
+_NAME_AFTER = re.compile(r" [A-Z][^\W\d_]")  # unlike " I"
 _WORD_BEFORE = re.compile(r"([^\W\d_]+) $")
 _WORD_AFTER = re.compile(r" ([^\W\d_]+)")
 # A whole word, but no part of "u.s" or "im.net".
@@ -254,10 +255,8 @@ class CorrectionRules:
         if word.lower() in self._words.respellings or word.lower() in self._words.abbreviations:
             return None
         capital = word[0].isupper()
-        following = text[finding.end : finding.end + 2]
-        if following.startswith("-") or (
-            capital and following[:1] == " " and following[1:].isupper()
-        ):
+        following = text[finding.end : finding.end + 3]
+        if following.startswith("-") or (capital and _NAME_AFTER.match(following)):
             return None  # "proble-" was broken off, and "Auguste Rodin" is a name
         initial = capital and begins_sentence(text, finding.start)
         offered = finding.replacements

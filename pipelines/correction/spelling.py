@@ -24,13 +24,13 @@ _IN_USE = -15.0  # words at least as common are accepted, even if the engine rej
 _SHORT = 6  # letters for each letter that differs
 _SHORTEST = 4  # letters; shorter words resemble too many others, so only swaps of letters are tried
 _SWAP_MARGIN = 3.0  # margin by which a confusable must fit better than the written word
-_LONE_SWAP_MARGIN = 5.0  # margin with a single neighbour
-# Margin where only the word before prefers the confusable. Of 24 such swaps, in sentences with and
-# without mistakes, the nine below it in clean ones were wrong, and three of ten in others.
+_LONE_SWAP_MARGIN = 5.0  # margin where only the word after is known
+# Margin where only the word before speaks for the confusable. Below it, all nine swaps in correct
+# sentences were wrong, and three of six in sentences with mistakes.
 _ONE_SIDED_MARGIN = 7.2
-# Words so common that half of the words beside them make a pair that was never counted. Both
-# neighbours must prefer the confusable by this margin: of 27 swaps in 3,444 clean sentences 25 were
-# wrong, and all but four of these had such a word.
+# Words so common that many of their pairs were never counted. They are swapped only if each
+# neighbour by itself prefers the confusable by _SIDE_MARGIN: of 27 swaps in 3,444 correct sentences
+# 25 were wrong, and all but four of these had such a word.
 _COMMON_CONFUSABLES = frozenset("accept are hear now our than too were where".split())
 _SIDE_MARGIN = 3.0
 _NO_PREFERENCE = 0.1
@@ -94,8 +94,9 @@ class Speller:
         if not scored:
             return None
         _, best = max(scored)
-        if word.endswith("s") and best.replace("'s", "") in (word[:-1], word[:-2]):
-            return None  # a rare plural, such as "shockwaves"
+        is_plural = word.endswith("s") and not word.endswith("ss")
+        if is_plural and best in (word[:-1], word[:-2]):
+            return None  # a rare one, such as "shockwaves"
         alone = self._score(word, best, (None, None))
         if may_be_name and best not in self._proper:
             least = _LEAST_NAME + max(0, len(word) - 5) * _LEAST_NAME_PER_LETTER
@@ -135,13 +136,14 @@ class Speller:
         written = self._statistics.log_fits(neighbours[0], word, neighbours[1])
         before, after = neighbours
         follows = self._statistics.log_follows
-        margin = _LONE_SWAP_MARGIN if None in neighbours else _SWAP_MARGIN
-        says_nothing = after is None or (
-            self._statistics.log_probability(after) > _RARE  # a name, say, is beside few words
+        after_objects = after is None or (
+            self._statistics.log_probability(after) > _RARE  # a rare word is beside few others
             and follows(best, after) <= follows(word, after) + _NO_PREFERENCE
         )
-        if before is not None and says_nothing:
-            margin = _ONE_SIDED_MARGIN
+        if before is None:
+            margin = _LONE_SWAP_MARGIN
+        else:
+            margin = _ONE_SIDED_MARGIN if after_objects else _SWAP_MARGIN
         if fits[best] <= written + margin:
             return None
         if word in _COMMON_CONFUSABLES and not self._suits_both(word, best, neighbours):

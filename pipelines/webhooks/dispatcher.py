@@ -99,7 +99,9 @@ class WebhookDispatcher:
     async def start_due(self) -> int:
         """Starts due attempts within the limits; returns how many. Raises DatabaseError."""
         now = self.now()
-        self._slow = {webhook: until for webhook, until in self._slow.items() if until > now}
+        self._slow = {
+            workspace_id: until for workspace_id, until in self._slow.items() if until > now
+        }
         places = _Places((delivery.webhook for delivery in self._running.values()), self._slow)
         if not places.free:
             return 0

@@ -37,7 +37,7 @@ def test_the_context_has_the_code_and_nothing_else() -> None:
     folders = {path.split("/")[0] for path in files if "/" in path} - {"docs", "tools"}
     assert folders == {
         *("antiphon", "api", "configs", "db", "deployments"),
-        *("fairness", "models", "pipelines", "telemetry"),
+        *("models", "pipelines", "telemetry"),
     }
     copied = [rest for stage in stages().values() for word, rest in stage.steps if word == "COPY"]
     named = {name for rest in copied if "--from" not in rest for name in rest.split()[:-1]}

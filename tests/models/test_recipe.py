@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("configs", "fairness", "models", "telemetry", "tests/models", "tests/engines")
+COPIED = ("configs", "models", "telemetry", "tests/models", "tests/engines")
 
 ENGINE = '''
 """Beeps once for each word."""

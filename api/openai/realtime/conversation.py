@@ -1,7 +1,8 @@
 """OpenAI's Realtime dialect on one socket (https://platform.openai.com/docs/guides/realtime).
 
 `InputListener` recognises what the user says, `UserTurns` decides what follows from it, `Responses`
-has the answers of `Agent`. Here each event of the client, and each effect of a turn, is handled.
+runs the answers that `Agent` makes. This module handles the client's events and carries out the
+effects of turns.
 """
 
 import time
@@ -190,9 +191,10 @@ class RealtimeConversation:
         settled = self._responses.settled
         if not self._turns.is_settled:
             settled.clear()
-        self._responses.hold_or_resume()
+        self._responses.hold()
         for effect in effects:
             await self._do(effect)
+        self._responses.resume()  # only now: an answer that is interrupted is not heard again
         if self._turns.is_settled:
             settled.set()
 

@@ -426,11 +426,14 @@ class Responses:
             response.cancel("turn_detected")
             await response.is_done.wait()
 
-    def hold_or_resume(self) -> None:
-        """Holds the response of the conversation as long as a turn does."""
+    def hold(self) -> None:
+        """Holds the response of the conversation if a turn does."""
         if self._active is not None and self._turns.holds_response:
             self._active.playback.hold()
-        elif self._active is not None:
+
+    def resume(self) -> None:
+        """Lets the response of the conversation go on unless a turn holds it."""
+        if self._active is not None and not self._turns.holds_response:
             self._active.playback.resume()
 
     def last_words(self) -> str:
@@ -454,7 +457,7 @@ class Responses:
         if in_conversation:
             self._active = active
             self._turns.response_began(response.id, is_automatic=is_automatic)
-            self.hold_or_resume()
+            self.hold()
         begin = partial(self._begin, view, items, draft_of)
         self._spawn(self._run(active, begin, draft_of), f"response {response.id}")
         await active.is_announced.wait()  # no event about it precedes `response.created`

@@ -418,7 +418,8 @@ class WhisperEngine(STTEngine):
                 and not self._guards.repeats(decoding)
                 and job.request.budget.is_wanted()
             ):
-                decodings[index] = self._generate([job], [most], temperature)[0]
+                with suppress(CallAbandoned):  # the others of the batch keep their texts
+                    decodings[index] = self._generate([job], [most], temperature)[0]
         return decodings
 
     def _generate(

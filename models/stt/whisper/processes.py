@@ -1,8 +1,8 @@
-"""Whisper of CTranslate2 in processes of its own, whose calls end when their callers leave.
+"""Runs CTranslate2's Whisper in child processes, so that a call ends when its callers have left.
 
-CTranslate2 cannot end a call: the longest text of a window took 2.5 s of a core after its caller
-had left. A process can be ended at any time, and another one loads the base model in 0.7 s. A fault
-in the library ends such a process too, instead of the replica.
+CTranslate2 cannot cancel a call: the longest text of a window took 2.5 s of a core after its caller
+had left. Its process can be killed, and another one loads the base model in 0.7 s. A crash of the
+library ends that process, too, not the replica.
 """
 
 import logging
@@ -30,27 +30,31 @@ from telemetry import metrics
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.1  # between two checks that a caller waits
-# Most calls end within it, and cost less than the model of another process.
+# How long an abandoned call may go on: most end by then, which costs less than to load the model.
 ABANDONED_S = 0.4
-LOADING_S = 300.0  # a large model from a slow disk
+LOOK_S = 0.02  # between two looks for a process that is free
+LOADING_S = 300.0  # for the first process: a large model from a slow disk
+RETRY_S = 30.0  # until another process is started after one could not load the model
 END_S = 10.0
 
 Array = NDArray[np.float32]
 
 
 class WhisperProcesses:
-    """The methods of `ctranslate2.models.Whisper` that the engine calls, from several threads.
+    """A pool with those methods of `ctranslate2.models.Whisper` that the engine calls; thread-safe.
 
-    Each of `count` processes has its own copy of the weights. The second one starts when two calls
-    first run at once; until it is loaded, the second call takes the process that is free first.
+    Each of `count` processes has its own copy of the weights. The first starts at once, another one
+    when a call finds none free; until it has loaded, the call takes whichever is free first.
     """
 
     def __init__(self, options: Mapping[str, Any], count: int) -> None:
         """`options` are those of `ctranslate2.models.Whisper`. Raises EngineError."""
-        self._idle = [WhisperProcess(options) for _ in range(count)]
+        self._all = tuple(WhisperProcess(options) for _ in range(count))
+        self._idle = list(self._all)
         self._changed = Condition()
-        self.close = weakref.finalize(self, _end_all, tuple(self._idle))
-        facts = self._idle[0].load()
+        self._starts_from = 0.0  # by time.monotonic, after a process could not be loaded
+        self.close = weakref.finalize(self, _end_all, self._all)
+        facts = self._all[0].load()
         self.n_mels = facts.n_mels
         self.is_multilingual = facts.is_multilingual
 
@@ -98,7 +102,7 @@ class WhisperProcesses:
     def _call(
         self, name: str, *arguments: Any, is_wanted: Callable[[], bool] = lambda: True
     ) -> Any:
-        process = self._borrow()
+        process = self._borrow(is_wanted)
         try:
             return process.call(name, arguments, is_wanted)
         finally:
@@ -106,38 +110,60 @@ class WhisperProcesses:
                 self._idle.append(process)
                 self._changed.notify()
 
-    def _borrow(self) -> "WhisperProcess":
-        """A process that is loaded. Waits until there is one."""
+    def _borrow(self, is_wanted: Callable[[], bool]) -> "WhisperProcess":
+        """Waits for a process that is loaded and free. Raises CallAbandoned or EngineError."""
         with self._changed:
             while True:
                 for process in reversed(self._idle):
-                    if process.is_ready():
+                    if process.facts is not None:
                         self._idle.remove(process)
                         return process
-                for process in self._idle:
-                    process.start()
-                self._changed.wait(timeout=0.02)
+                self._load_another()
+                if not is_wanted():
+                    raise CallAbandoned
+                self._changed.wait(timeout=LOOK_S)
+
+    def _load_another(self) -> None:
+        """Loads one more process, without waiting for it.
+
+        Raises EngineError if that fails and no other process is left.
+        """
+        loading = next((process for process in self._idle if process.is_started), None)
+        try:
+            if loading is not None:
+                loading.receive_facts(timeout_s=0.0)
+            elif self._idle and time.monotonic() >= self._starts_from:
+                self._idle[0].start()
+        except (EngineError, OSError) as error:
+            logger.warning("whisper_process_not_loaded", extra={"error": str(error)})
+            self._starts_from = time.monotonic() + RETRY_S
+            if all(process.facts is None for process in self._all):
+                raise EngineLost(f"the recogniser could not be loaded: {error}") from error
 
 
 class WhisperProcess:
-    """One process, used by one thread at a time; it is started again after it has ended."""
+    """One process, used by one thread at a time."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = dict(options)
         self._program: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self._is_loaded = False
+        self.facts: Facts | None = None
+        """What the model is; None until it is loaded."""
+
+    @property
+    def is_started(self) -> bool:
+        return self._connection is not None
 
     def start(self) -> None:
-        """Begins to load the model, if no process does."""
-        if self._program is not None:
-            return
+        """Begins to load the model. Raises OSError."""
         ours, theirs = Pipe()
         root = Path(models.__file__).parents[1]
         paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
         with theirs:
             self._program = subprocess.Popen(
-                [sys.executable, "-m", worker.__name__, str(theirs.fileno())],
+                # -P: modules in the current folder may have the same names.
+                [sys.executable, "-P", "-m", worker.__name__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
@@ -145,28 +171,50 @@ class WhisperProcess:
         self._connection = ours
         ours.send(self._options)
 
-    def is_ready(self) -> bool:
-        """Whether a call would not wait for the model: it is loaded, or will not be."""
-        return self._connection is not None and (self._is_loaded or self._connection.poll())
-
     def load(self) -> Facts:
-        """Waits until the model is loaded. Raises EngineError."""
+        """Starts the process and waits until the model is loaded. Raises EngineError."""
         self.start()
-        facts: Facts = self._receive(timeout_s=LOADING_S)
-        self._is_loaded = True
-        return facts
+        self.receive_facts(LOADING_S)
+        if self.facts is None:
+            self.end()
+            raise EngineError(f"the model was not loaded within {LOADING_S:.0f} s")
+        return self.facts
+
+    def receive_facts(self, timeout_s: float) -> None:
+        """Sets `facts` if the model has been loaded. Raises EngineError if it cannot be."""
+        assert self._connection is not None
+        try:
+            answer = self._connection.recv() if self._connection.poll(timeout_s) else None
+        except (EOFError, OSError) as error:
+            answer = Failure(f"its process ended ({type(error).__name__})")
+        if isinstance(answer, Failure):
+            self.end()
+            raise EngineError(answer.text)
+        self.facts = answer
 
     def call(self, name: str, arguments: tuple[Any, ...], is_wanted: Callable[[], bool]) -> Any:
-        """Raises CallAbandoned when no caller waits, EngineLost when the process ended, and
-        EngineError for an error of the library."""
-        if not self._is_loaded:
-            self.load()
+        """Calls a function of `worker` in the process, which is loaded.
+
+        Raises CallAbandoned when no caller waits, EngineLost when the process ended, and
+        EngineError for an error of the library.
+        """
         assert self._connection is not None
         try:
             self._connection.send((name, arguments))
-        except OSError as error:
-            self._restart("lost")
-            raise EngineLost("the recogniser's process ended") from error
+            self._wait(is_wanted)
+            answer = self._connection.recv()
+        except BaseException as error:  # an answer that is not read would be that of the next call
+            self._restart("abandoned" if isinstance(error, CallAbandoned) else "lost")
+            if isinstance(error, EOFError | OSError):
+                raise EngineLost("the recogniser's process ended") from error
+            raise
+        if isinstance(answer, Failure):
+            raise EngineError(answer.text)
+        return answer
+
+    def _wait(self, is_wanted: Callable[[], bool]) -> None:
+        """Waits for the answer. Raises CallAbandoned."""
+        assert self._connection is not None
         abandoned_at: float | None = None
         while not self._connection.poll(POLL_S):
             now = time.monotonic()
@@ -175,41 +223,36 @@ class WhisperProcess:
             elif abandoned_at is None:
                 abandoned_at = now
             elif now > abandoned_at + ABANDONED_S:
-                self._restart("abandoned")
                 raise CallAbandoned
-        return self._receive()
-
-    def end(self) -> None:
-        """Ends the process and what it computes."""
-        if self._program is not None:
-            self._program.kill()
-            self._program.wait(END_S)
-        if self._connection is not None:
-            self._connection.close()
-        self._program = None
-        self._connection = None
-        self._is_loaded = False
-
-    def _receive(self, timeout_s: float = 0.0) -> Any:
-        assert self._connection is not None
-        try:
-            if not self._connection.poll(timeout_s):
-                raise EOFError
-            answer = self._connection.recv()
-        except (EOFError, OSError) as error:
-            self._restart("lost")
-            raise EngineLost("the recogniser's process ended") from error
-        if isinstance(answer, Failure):
-            raise EngineError(answer.text)
-        return answer
 
     def _restart(self, reason: str) -> None:
         metrics.whisper_processes_ended.labels(reason).inc()
         logger.info("whisper_process_ended", extra={"reason": reason})
         self.end()
-        self.start()
+        try:
+            self.start()
+        except OSError as error:  # the next call tries again
+            logger.warning("whisper_process_not_loaded", extra={"error": str(error)})
+
+    def end(self) -> None:
+        """Ends the process and what it computes."""
+        self.kill()
+        if self._program is not None:
+            self._program.wait(END_S)
+        if self._connection is not None:
+            self._connection.close()
+        self._program = None
+        self._connection = None
+        self.facts = None
+
+    def kill(self) -> None:
+        """Ends the process without waiting for its end."""
+        if self._program is not None:
+            self._program.kill()
 
 
 def _end_all(processes: Sequence[WhisperProcess]) -> None:
+    for process in processes:
+        process.kill()
     for process in processes:
         process.end()

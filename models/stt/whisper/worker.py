@@ -1,7 +1,7 @@
 """The program of a process that computes with one Whisper model of CTranslate2.
 
-`models/stt/whisper/processes.py` starts it with the number of an open socket. It answers one call
-at a time, and ends when the socket is closed.
+`models/stt/whisper/processes.py` starts it with the descriptor of its end of a socket pair. It
+answers one call at a time, and ends when the socket is closed.
 """
 
 import signal

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from models.audio import Pcm
 from models.errors import EngineError, EngineLost, WeightsMissing
 from models.stt.base import DecodingBudget, TranscriptionRequest
 from models.stt.whisper.calls import CallAbandoned
@@ -22,6 +24,7 @@ from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.processes import WhisperProcesses
 from models.weights.store import WeightStore
 from telemetry import metrics
+from tests.models.sounds import speak
 from tests.patience import PATIENCE_S
 from tests.processes import children, command_of
 
@@ -40,6 +43,11 @@ def folder(weights: WeightStore) -> Path:
         return weights.folder("whisper-base")
     except WeightsMissing as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def speech(weights: WeightStore) -> Pcm:
+    return speak("Good morning. The weather is fine today.", weights)
 
 
 @pytest.fixture
@@ -117,14 +125,14 @@ def test_a_second_process_starts_only_for_a_second_call_at_once(
     load: Callable[..., WhisperProcesses],
 ) -> None:
     others = programs()
-    processes = load(count=2)
+    processes = load(count=3)
     for _ in range(3):
         processes.detect_language(STATES)
     assert len(programs() - others) == 1
-    with ThreadPoolExecutor(3) as threads:
+    with ThreadPoolExecutor(2) as threads:
         calls = [
             threads.submit(processes.generate, STATES, [[START]], is_wanted=lambda: True, **LONGEST)
-            for _ in range(3)
+            for _ in range(2)
         ]
         assert all(call.result(PATIENCE_S) for call in calls)
     assert len(programs() - others) == 2
@@ -144,6 +152,45 @@ def test_weights_that_are_cut_are_named_and_leave_no_process(
     del failed
     gc.collect()
     assert programs() == others
+
+
+def test_a_process_that_cannot_be_loaded_leaves_the_calls_to_the_first(
+    load: Callable[..., WhisperProcesses],
+    folder: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = copytree(folder, tmp_path / "model", copy_function=os.symlink)
+    processes = load(count=2, path=path)
+    (path / "model.bin").unlink()
+    with ThreadPoolExecutor(3) as threads:
+        calls = [
+            threads.submit(processes.generate, STATES, [[START]], is_wanted=lambda: True, **LONGEST)
+            for _ in range(3)
+        ]
+        assert all(call.result(PATIENCE_S) for call in calls)
+    [failed] = [record for record in caplog.records if record.msg == "whisper_process_not_loaded"]
+    assert "model.bin" in str(vars(failed)["error"])
+    [program] = [pid for pid in programs() if "whisper.worker" in command_of(pid)]
+    os.kill(program, signal.SIGKILL)
+    with pytest.raises(EngineLost):  # the one that computes
+        processes.generate(STATES, [[START]], is_wanted=lambda: True, **LONGEST)
+    with pytest.raises(EngineLost, match="could not be loaded"):
+        processes.detect_language(STATES)
+
+
+def test_a_caller_who_leaves_while_all_processes_compute_waits_no_longer(
+    load: Callable[..., WhisperProcesses],
+) -> None:
+    processes = load()
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(
+            processes.generate, STATES, [[START]], is_wanted=lambda: True, **LONGEST
+        )
+        time.sleep(0.2)
+        with pytest.raises(CallAbandoned):
+            processes.generate(STATES, [[START]], is_wanted=lambda: False, **LONGEST)
+        assert first.result(PATIENCE_S)
 
 
 def test_processes_end_with_the_engine_that_uses_them(folder: Path) -> None:
@@ -198,3 +245,23 @@ def test_of_a_batch_only_the_texts_that_nobody_waits_for_are_missing(
     transcripts = engine.transcribe([russian, left])
     assert [transcript.language for transcript in transcripts] == ["ru", "en"]
     assert transcripts[0].segments == ()
+
+
+def test_others_of_a_batch_keep_their_texts_when_one_caller_leaves(
+    engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = engine._generate
+    calls = list[int]()
+
+    def cut_then_abandon(jobs: Any, limits: Any, temperature: Any) -> Any:
+        calls.append(len(jobs))
+        if len(calls) > 1:  # a second try of the one whose text was cut, and whose caller left
+            raise CallAbandoned
+        decodings = generate(jobs, limits, temperature)
+        return [replace(decodings[0], complete=False), *decodings[1:]]
+
+    monkeypatch.setattr(engine, "_generate", cut_then_abandon)
+    requests = [TranscriptionRequest(speech, language="en") for _ in range(2)]
+    transcripts = engine.transcribe(requests)
+    assert calls[0] == 2 and len(calls) > 1
+    assert transcripts[1].segments and transcripts[1].segments[0].text
