@@ -43,6 +43,7 @@ _COMMON = -15.0  # log probability under which a word is no evidence of the lang
 _COMMON_SHORT = -9.0  # the same for short words, which many languages may share
 _SHORT = 3  # letters
 _LONG = 6  # letters of a word that resembles no other by chance
+_ENOUGH = 3  # words in small letters that tell the language
 _SURELY_ENGLISH = 0.8  # share of the words
 _MOSTLY_ENGLISH = 0.65
 _PERHAPS_ENGLISH = 0.5  # share in a text with many names or misspellings
@@ -82,7 +83,12 @@ class CorrectionRules:
         Either nearly all words are English; or most are, and lingua finds no other language; or
         half are or resemble English words, and lingua's full models agree, which need 260 MB.
         """
-        words = [match.group().lower() for match in _LONE_WORD.finditer(text[:_SAMPLE])]
+        lone_words = _LONE_WORD.findall(text[:_SAMPLE])
+        # Names say nothing about the language: "Nguyễn Văn Thịnh dont know it."
+        plain = [word for word in lone_words if word.islower()]
+        if len(plain) >= _ENOUGH and self._known_share(plain) >= _SURELY_ENGLISH:
+            return True
+        words = [word.lower() for word in lone_words]
         unknown = [word for word in words if not self._is_known(word)]
         recognised = len(words) - len(unknown)
         if recognised >= _SURELY_ENGLISH * len(words):
@@ -96,6 +102,9 @@ class CorrectionRules:
         if recognised < _PERHAPS_ENGLISH * len(words):
             return False
         return detect_language(text, LANGUAGES.keys()) == "en"
+
+    def _known_share(self, words: Sequence[str]) -> float:
+        return sum(map(self._is_known, words)) / len(words)
 
     def _is_known(self, word: str) -> bool:
         plain = word.replace("’", "'").split("'")[0]

@@ -72,4 +72,12 @@ class HallucinationGuards:
 
     def repeats(self, decoding: Decoding) -> bool:
         """Whether a part of the text is repetition."""
-        return decoding.compression_ratio > self.compression_ratio_threshold
+        is_repetitive = decoding.compression_ratio > self.compression_ratio_threshold
+        return is_repetitive and not _is_list(decoding)
+
+
+def _is_list(decoding: Decoding) -> bool:
+    """Whether a likely text ended by itself and has no loop: "Item one is in stock. Item two …"."""
+    if not decoding.complete or decoding.avg_logprob < DOUBTFUL_LOGPROB:
+        return False
+    return len(without_repetitions(decoding.tokens)) == len(decoding.tokens)

@@ -73,6 +73,15 @@ def test_word_times_are_in_order_and_inside_the_audio(engine: WhisperEngine, spe
 
 
 @pytest.mark.slow
+def test_sentences_that_differ_only_in_a_number_are_all_kept(
+    engine: WhisperEngine, weights: WeightStore
+) -> None:
+    numbers = "one two three four five six seven eight nine ten eleven twelve".split()
+    pcm = speak(" ".join(f"Item {number} is in stock." for number in numbers), weights)
+    text = text_of(engine, pcm, language="en", speech=((0, len(pcm)),))
+    assert text.count("stock") == len(numbers)
+
+
 def test_french_is_translated_into_english(engine: WhisperEngine, weights: WeightStore) -> None:
     try:
         pcm = speak("La maison est près de la mer.", weights, "fr", "tts/kokoro")
@@ -195,7 +204,7 @@ def test_a_repetitive_text_is_decoded_again_on_a_wider_window(
     def repeat_at_first(jobs: object, temperature: float | None = None) -> list[Decoding]:
         if windows:
             return decode(jobs, temperature)  # type: ignore[arg-type]
-        return [Decoding((1,), "no " * 50, -0.1, 0.0, 20.0, True)]
+        return [Decoding((1,) * 50, "no " * 50, -0.1, 0.0, 20.0, True)]
 
     def count_windows(pcm: Pcm, padding_s: float | None = None) -> object:
         if padding_s is not None:  # decoded again
@@ -232,7 +241,7 @@ def test_an_interim_is_never_decoded_twice(
 
     def repeat(jobs: object, temperature: float | None = None) -> list[Decoding]:
         calls.append(temperature)
-        return [Decoding((1,), "no " * 50, -0.1, 0.0, 20.0, True)]
+        return [Decoding((1,) * 50, "no " * 50, -0.1, 0.0, 20.0, True)]
 
     monkeypatch.setattr(engine, "_decode", repeat)
     assert text_of(engine, speech, language="en", urgency=INTERIM) == ""

@@ -36,6 +36,7 @@ def corrected(rules: CorrectionRules, text: str) -> str:
         ("It is a honest answer from an university.", "It is an honest answer from a university."),
         ("I definately recieved the mesage.", "I definitely received the message."),
         ("Yesturday I read thiss book.", "Yesterday I read this book."),
+        ("Nguyễn Văn Thịnh dont know it.", "Nguyễn Văn Thịnh don't know it."),
         ("This is the the end.", "This is the end."),
         ("Its my brothers car.", "It's my brother's car."),
         ("I look forward to meet you on monday.", "I look forward to meeting you on Monday."),
