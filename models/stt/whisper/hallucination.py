@@ -80,4 +80,5 @@ def _is_list(decoding: Decoding) -> bool:
     """Whether a likely text ended by itself and has no loop: "Item one is in stock. Item two …"."""
     if not decoding.complete or decoding.avg_logprob < DOUBTFUL_LOGPROB:
         return False
-    return len(without_repetitions(decoding.tokens)) == len(decoding.tokens)
+    parts = decoding.tokens or tuple(map(ord, decoding.text))  # other services tell no tokens
+    return len(without_repetitions(parts)) == len(parts)
