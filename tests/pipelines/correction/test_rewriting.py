@@ -109,6 +109,17 @@ async def test_changes_of_a_protected_term_are_dropped_from_an_answer() -> None:
     assert (text, guard) == ("We antifon users was here.", "dictionary")
 
 
+async def test_british_spellings_stay_british_and_american_ones_american() -> None:
+    british = "The organisers apologised for there programme, colour and travelling theatre."
+    american = "The organizers apologized for their program, color and traveling theater."
+    model = Scripted({british: american}.__getitem__)
+    text, guard, _ = await rewritten(model, british)
+    assert (text, guard) == (british.replace("there", "their"), None)
+    model = Scripted({american: british}.__getitem__)
+    text, guard, _ = await rewritten(model, american)
+    assert (text, guard) == (american.replace("their", "there"), None)
+
+
 async def test_a_prompt_names_the_language_of_the_text() -> None:
     model = Scripted(lambda sentence: sentence)
     await rewritten(model, "Das ist gut.", language="de")
