@@ -21,6 +21,7 @@ from pipelines.correction.edits import Edit, apply_edits
 from pipelines.correction.guards import refusal
 from pipelines.correction.passages import Passage
 from pipelines.correction.protection import Protected, respecting
+from pipelines.correction.regional import is_regional
 from pipelines.correction.request import CorrectionRequest
 from pipelines.ports import ChatModel
 from pipelines.text.language_names import name_language
@@ -30,17 +31,6 @@ _WRAPPING = re.compile(r"^(?:.*<text>)?\s*|\s*(?:</text>.*)?$", re.S)
 _FAILED = "the language model's answer failed a check ({})"
 _MORE_TOKENS = 24  # tokens by which a short sentence may grow
 _LETTERS = re.compile(r"[^\W\d_]{2}")
-# What differs between British and American spellings. Both sides of a change are rewritten so.
-_REGIONAL = (
-    (re.compile(r"our(?=s|ed|ing|ite|able|ful|hood|ly|$)"), "or"),
-    (re.compile(r"([iy])s(?=e[ds]?$|ers?$|ing$|ations?$|able$)"), r"\1z"),
-    (re.compile(r"(?<=[bcdgtv])re(?=s?$)"), "er"),
-    (re.compile(r"ll(?=ed$|ing$|ers?$)"), "l"),
-    (re.compile(r"(?<=gra)mme(?=s?$)"), "m"),
-    (re.compile(r"ogue(?=s?$)"), "og"),
-    (re.compile(r"(?<=en)ce(?=s?$)"), "se"),
-)
-_SHORTEST_REGIONAL = 5  # letters; "yor" is no spelling of "your"
 
 
 @dataclass(eq=False, repr=False)
@@ -111,21 +101,8 @@ def _changes(before: str, after: str) -> Iterator[Edit]:
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     for tag, i, j, k, m in matcher.get_opcodes():
         proposed = "".join(new[k:m])
-        if tag != "equal" and not _is_regional("".join(old[i:j]), proposed):
+        if tag != "equal" and not is_regional("".join(old[i:j]), proposed):
             yield Edit(starts[i], starts[j], proposed, "wording")
-
-
-def _is_regional(before: str, after: str) -> bool:
-    """Whether two spellings are the British and the American one of a word."""
-    if len(before) < _SHORTEST_REGIONAL or before.lower() == after.lower():
-        return False
-    return _american(before.lower()) == _american(after.lower())
-
-
-def _american(word: str) -> str:
-    for pattern, replacement in _REGIONAL:
-        word = pattern.sub(replacement, word)
-    return word
 
 
 def answer_tokens(sentence: str) -> int:

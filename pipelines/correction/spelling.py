@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rapidfuzz.distance import OSA
 
 from models.grammar_check.word_statistics import WordStatistics
+from pipelines.correction.regional import REGULAR
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 # Natural logarithms, chosen on the `dev` part of benchmarks/correction/faulty.yaml.
@@ -35,11 +36,6 @@ _COMMON_CONFUSABLES = frozenset("accept are hear now our than too were where".sp
 _SIDE_MARGIN = 3.0
 _NO_PREFERENCE = 0.1
 _RARE = -13.0
-# British spellings of words that the statistics have in their American form.
-_BRITISH = (
-    (re.compile(r"(?<=[^\W\d_]{2})([iy])s(?=(?:e[ds]?|ers?|ing|ations?|able)$)"), r"\1z"),
-    (re.compile(r"ll(?=(?:ed|ing|ers?)$)"), "l"),
-)
 # Suffixes that make a word of a known word, and the endings of the latter.
 _DERIVED = (("ity", ("", "y")), ("bly", ("ble",)), ("ness", ("",)))
 _SHORTEST_STEM = 5  # letters
@@ -164,7 +160,7 @@ class Speller:
     def _is_british(self, word: str) -> bool:
         return any(
             pattern.search(word) and self._statistics.knows(pattern.sub(american, word))
-            for pattern, american in _BRITISH
+            for pattern, american in REGULAR
         )
 
     def _is_derived(self, word: str) -> bool:
