@@ -3,7 +3,7 @@
 import json
 from base64 import b64decode
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -181,6 +181,11 @@ class StoppedSite:
         assert key_id is not None
         self.clients.append(Client(path, key_id))
         return key, self.clients[-1]
+
+    async def until_each(self, condition: Callable[[Client], bool]) -> None:
+        """Waits for each client: a count of all steps tells nothing of the one that is behind."""
+        for client in self.clients:
+            await self.site.until(lambda client=client: condition(client))
 
     async def end(self) -> dict[int, dict[str, int]]:
         """Stops the gateway as Serve does; what each key was charged, by service."""

@@ -221,7 +221,9 @@ async def test_cut_speech_costs_the_sentences_that_were_sent(
         working.append(asyncio.create_task(stopped.request(path, work)))
     for path, begin in SPEECH_SOCKETS.items():
         working.append(asyncio.create_task(stopped.session(path, begin)))
+    await stopped.site.until(lambda: len(stopped.clients) == len(working))
     await stopped.site.until(lambda: stopped.steps.made > made)
+    await stopped.until_each(lambda client: due(ends, client.speech_s) > 0)
     charged = await stopped.end()
     await asyncio.gather(*working)
     assert len(stopped.clients) == len(SPEECH_REQUESTS) + len(SPEECH_SOCKETS)
@@ -313,7 +315,7 @@ async def test_cut_answers_and_transcripts_cost_what_was_sent(
         working.append(asyncio.create_task(stopped.session(path_of_work, begin)))
     count = len(FILES + CHATS) + len(LIVE)
     await stopped.site.until(lambda: len(stopped.clients) == count)
-    await stopped.site.until(lambda: all(client.received for client in stopped.clients))
+    await stopped.until_each(lambda client: bool(client.received))
     charged = await stopped.end()
     await asyncio.gather(*working)
     prompt = len(_WORD.findall(TEXT[:4000]))

@@ -28,6 +28,13 @@ AHEAD_S = 2.0  # of speech whose text may come before its audio, and of pauses
 SAMPLES = {"rate": 16_000, "width": 2, "channels": 1}
 STREAMS, OLD = "1.10.2", "1.5.0"  # versions of Wyoming's package
 
+TRANSCRIPT_DELTA = "response.output_audio_transcript.delta"
+TEXT_DELTA = "response.output_text.delta"
+
+
+def is_part_of_answer(message: dict[str, Any]) -> bool:
+    return message.get("type") in (TRANSCRIPT_DELTA, TEXT_DELTA)
+
 
 def sent(client: Client, kind: str) -> list[dict[str, Any]]:
     return [message for message in client.messages if message.get("type") == kind]
@@ -54,11 +61,13 @@ async def test_cut_answers_of_agents_cost_the_text_that_was_sent(
     path = SOCKETS["/openai/v1/realtime"][0]
     for begin in (speak, write):
         working.append(asyncio.create_task(stopped.session(path, begin)))
+    await stopped.site.until(lambda: len(stopped.clients) == len(working))
     await stopped.site.until(lambda: stopped.steps.made > made)
+    await stopped.until_each(lambda client: any(map(is_part_of_answer, client.messages)))
     charged = await stopped.end()
     await asyncio.gather(*working)
     spoken, written = stopped.clients
-    deltas = sent(spoken, "response.output_audio_transcript.delta")
+    deltas = sent(spoken, TRANSCRIPT_DELTA)
     transcript = "".join(delta["delta"] for delta in deltas)
     assert 0 < len(transcript) < len(ANSWER)
     prompt, words = PROMPT, len(transcript.split())
@@ -67,7 +76,7 @@ async def test_cut_answers_of_agents_cost_the_text_that_was_sent(
     audio = sent(spoken, "response.output_audio.delta")
     speech_s = sum(map(audio_bytes, audio)) / 2 / RATE
     assert abs(len(transcript) * CHARACTER_S - speech_s) < AHEAD_S
-    text = "".join(delta["delta"] for delta in sent(written, "response.output_text.delta"))
+    text = "".join(delta["delta"] for delta in sent(written, TEXT_DELTA))
     prompt = len(_WORD.findall(ANSWER))
     assert charged[written.key_id] == {"chat": prompt + len(text.split())}
     assert all(sent(client, "error") for client in stopped.clients)
@@ -81,7 +90,9 @@ async def test_a_cut_call_costs_the_text_of_its_speech(
     start = {"event": "start", "start": {"streamSid": "MZ0", "customParameters": parameters}}
     work = stopped.session("/telephony/twilio", messages(start))
     working.append(asyncio.create_task(work))
+    await stopped.site.until(lambda: len(stopped.clients) == len(working))
     await stopped.site.until(lambda: stopped.steps.made > 100)
+    await stopped.until_each(lambda client: "media" in [one["event"] for one in client.messages])
     charged = await stopped.end()
     await asyncio.gather(*working)
     (call,) = stopped.clients
@@ -126,6 +137,8 @@ async def test_what_wyoming_was_sent_is_charged(stopped: StoppedSite) -> None:
         clients = (speaks, streams, answers)
         receiving = [asyncio.create_task(client.until_end()) for client in clients]
         await stopped.site.until(lambda: stopped.steps.made > 300)
+        await stopped.site.until(lambda: "audio-chunk" in speaks.kinds)
+        await stopped.site.until(lambda: "handled-chunk" in streams.kinds)
         listens = await open_home("command", OLD)
         await listens.send("transcribe")
         await listens.send("audio-start", **SAMPLES)

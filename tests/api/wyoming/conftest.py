@@ -32,6 +32,7 @@ class WyomingClient:
     ) -> None:
         self.reader = reader
         self.writer = writer
+        self.kinds: set[str] = set()  # of the events received
         self._version = version
 
     async def send(self, kind: str, payload: bytes = b"", /, **data: Any) -> None:
@@ -50,6 +51,7 @@ class WyomingClient:
         header = json.loads(line)
         body = await self.reader.readexactly(header.get("data_length", 0))
         payload = await self.reader.readexactly(header.get("payload_length", 0))
+        self.kinds.add(header["type"])
         return header["type"], json.loads(body or b"{}"), payload
 
     async def until(self, *kinds: str) -> list[Event]:
