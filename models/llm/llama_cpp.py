@@ -31,6 +31,7 @@ from models.llm.base import (
     GenerationRequest,
     TokenUsage,
 )
+from models.llm.call_review import asking_for, review
 from models.llm.gguf import CACHE_BYTES, fitted, read_draft, read_gguf
 from models.llm.kept_chats import FOLDER, KeptChats
 from models.llm.prompt_queue import LongPrompt, PromptQueue
@@ -40,6 +41,7 @@ from models.llm.structured_output.answer import (
     cached_grammar,
     is_constrained_throughout,
     is_json_or_calls,
+    may_call_tools,
 )
 from models.llm.structured_output.ast import Grammar, SchemaError, SchemaTooLarge, WorkBudget
 from models.llm.structured_output.compilation import GrammarCompiler
@@ -108,8 +110,55 @@ class LlamaCppEngine(ChatEngine):
         if request.tools and not self.capabilities.tools:
             raise UnsupportedFeature("this model does not support tools")
         config = self._config
-        sampling = request.sampling.with_defaults(config.temperature, config.top_p)
+        temperature = config.temperature
+        if may_call_tools(request) and config.tools_temperature is not None:
+            temperature = config.tools_temperature
+        sampling = request.sampling.with_defaults(temperature, config.top_p)
         request = replace(request, sampling=sampling)
+        if config.reviews_calls and may_call_tools(request) and request.tool_choice == "auto":
+            answer = self._reviewed(request)
+        else:
+            answer = self._answer(request)
+        async with aclosing(answer) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def _reviewed(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        """Generates an answer, and holds its calls back until `review` has judged them.
+
+        If no call is left, the answer goes on in words. Tokens of dropped calls do not count.
+        """
+        text = ""
+        text_tokens = 0  # tokens up to the end of `text`
+        with_calls: list[GenerationDelta] = []
+        async with aclosing(self._answer(request)) as deltas:
+            async for delta in deltas:
+                text += delta.text
+                if with_calls or delta.tool_calls:
+                    with_calls.append(replace(delta, text=""))
+                    if delta.text:
+                        yield GenerationDelta(delta.text)
+                    continue
+                text_tokens = delta.usage.completion_tokens if delta.usage else text_tokens
+                yield delta
+        if not with_calls:
+            return
+        answer = GenerationDelta.joined(with_calls)
+        reviewed = review(request, answer.calls())
+        if reviewed.kept or answer.usage is None:
+            yield replace(answer, tool_calls=reviewed.kept)
+            return
+        rest = request.after(text, text_tokens)
+        if reviewed.missing:
+            rest = replace(rest, messages=asking_for(reviewed.missing, rest.messages))
+        words = self._answer(replace(rest, tools=(), tool_choice="none"))
+        used = replace(answer.usage, completion_tokens=text_tokens)
+        async with aclosing(_used_after(used, words)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def _answer(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        config = self._config
         if is_json_or_calls(request):
             async with aclosing(self._calls_or_json(request)) as deltas:
                 async for delta in deltas:
@@ -201,13 +250,9 @@ class LlamaCppEngine(ChatEngine):
             others = self._calls_or_words(calls, words)
         else:
             others = self.generate(calls)
-        async with aclosing(others) as deltas:
+        async with aclosing(_used_after(used, others)) as deltas:
             async for delta in deltas:
-                if delta.usage is None:
-                    yield delta
-                else:
-                    tokens = used.completion_tokens + delta.usage.completion_tokens
-                    yield replace(delta, usage=replace(used, completion_tokens=tokens))
+                yield delta
 
     async def _calls_or_words(
         self, calls: GenerationRequest, words: GenerationRequest
@@ -306,6 +351,19 @@ class LlamaCppEngine(ChatEngine):
                 # The cache of a sliding window or a recurrent state has parts that are not saved.
                 if is_restored and first.get("prompt_progress", {}).get("cache") == 0:
                     self._kept.stop("llama.cpp does not use the restored cache of this model")
+
+
+async def _used_after(
+    used: TokenUsage, deltas: AsyncGenerator[GenerationDelta, None]
+) -> AsyncGenerator[GenerationDelta, None]:
+    """Yields the rest of an answer, whose usage is `used` so far and then its own tokens."""
+    async with aclosing(deltas):
+        async for delta in deltas:
+            if delta.usage is None:
+                yield delta
+            else:
+                tokens = used.completion_tokens + delta.usage.completion_tokens
+                yield replace(delta, usage=replace(used, completion_tokens=tokens))
 
 
 def _cached_tokens(chunk: Chunk) -> int:
