@@ -51,15 +51,17 @@ NATIVE = Dialect(
         Speech(
             "/tts-synthesize",
             lambda text, voice: {"json": {"text": text, "voice_id": voice}},
+            format=("json", "output_format"),
             is_streamed=False,
         ),
         Speech(
             "/tts-stream",
             lambda text, voice: {"json": {"text": text, "voice_id": voice}},
+            format=("json", "output_format"),
             answers_at_once=True,
         ),
     ),
-    recognition=(Recognition("/stt", form("audio"), model=None),),
+    recognition=(Recognition("/stt", form("audio")),),
     sockets=(
         Socket(
             "/ws/tts",
@@ -96,6 +98,7 @@ OPENAI = Dialect(
         Speech(
             "/openai/v1/audio/speech",
             lambda text, voice: {"json": {"input": text, "voice": {"id": voice}}},
+            format=("json", "response_format"),
             text="input",
         ),
     ),
@@ -140,6 +143,7 @@ DEEPGRAM = Dialect(
         Speech(
             "/v1/speak",
             lambda text, voice: {"params": {"model": voice}, "json": {"text": text}},
+            format=("params", "encoding"),
         ),
     ),
     recognition=(Recognition("/v1/listen", deepgram_recognition),),
@@ -288,7 +292,12 @@ CARTESIA = Dialect(
     hint="x-api-key: <",
     other_keys=(bearer,),
     speech=tuple(
-        Speech(path, lambda text, voice: {"json": cartesia_body(text, voice)}, text="transcript")
+        Speech(
+            path,
+            lambda text, voice: {"json": cartesia_body(text, voice)},
+            format=("json", "output_format", "encoding"),
+            text="transcript",
+        )
         for path in ("/cartesia/tts/bytes", "/cartesia/tts/sse")
     ),
     sockets=(
@@ -319,9 +328,14 @@ INWORLD = Dialect(
         Speech(
             "/tts/v1/voice",
             lambda text, voice: {"json": inworld_body(text, voice)},
+            format=("json", "audioConfig", "audioEncoding"),
             is_streamed=False,
         ),
-        Speech("/tts/v1/voice:stream", lambda text, voice: {"json": inworld_body(text, voice)}),
+        Speech(
+            "/tts/v1/voice:stream",
+            lambda text, voice: {"json": inworld_body(text, voice)},
+            format=("json", "audioConfig", "audioEncoding"),
+        ),
     ),
     sockets=(
         Socket(
@@ -449,6 +463,7 @@ IN_RESULT = (
     "insufficient_credit",
     "insufficient_scope",
     "invalid_audio",
+    "model_not_found",
     "overloaded",
     "validation_error",
     "voice_not_found",
@@ -463,6 +478,7 @@ MCP = Dialect(
         Speech(
             "/mcp",
             lambda text, voice: mcp_call("speak", text=text, voice=voice),
+            format=("json", "params", "arguments", "output_format"),
             is_streamed=False,
         ),
     ),
@@ -472,7 +488,6 @@ MCP = Dialect(
             lambda recording, options: mcp_call(
                 "transcribe", audio=base64_text(recording), **options
             ),
-            model=None,
         ),
     ),
 )

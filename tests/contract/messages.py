@@ -103,13 +103,14 @@ def elevenlabs_speech(suffix: str, is_streamed: bool) -> Speech:
     return Speech(
         "/v1/text-to-speech/{voice}" + suffix,
         lambda text, _: {"json": {"text": text}, "params": {"output_format": "pcm_16000"}},
+        format=("params", "output_format"),
         is_streamed=is_streamed,
     )
 
 
 def cartesia_body(text: str, voice: str) -> dict[str, Any]:
     named = {"mode": "id", "id": voice}
-    return {"model_id": "sonic-3", "transcript": text, "voice": named, "output_format": RAW}
+    return {"model_id": "sonic-3", "transcript": text, "voice": named, "output_format": {**RAW}}
 
 
 def inworld_body(text: str, voice: str) -> dict[str, Any]:

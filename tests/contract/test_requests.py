@@ -113,6 +113,16 @@ async def test_an_unknown_voice_is_named_before_the_credit_is_looked_at(
 
 
 @spoken
+async def test_a_format_that_is_not_supported_is_refused(
+    dialect: Dialect, speech: Speech, caller: Caller
+) -> None:
+    answer = await caller.post(dialect, speech.ask_format(TEXT, caller.voice, UNKNOWN))
+    dialect.check_refusal(answer, "validation_error")
+    assert speech.format[-1] in answer.text
+    assert await caller.books.kinds() == []
+
+
+@spoken
 @pytest.mark.parametrize("text", ["", " ", "?!", 5, "x" * 5001], ids=repr)
 async def test_a_text_that_cannot_be_spoken_is_named_and_free(
     dialect: Dialect, speech: Speech, text: Any, caller: Caller
@@ -214,12 +224,10 @@ async def test_what_is_no_recording_is_refused(
 async def test_an_unknown_model_or_language_is_refused(
     dialect: Dialect, recognition: Recognition, caller: Caller
 ) -> None:
-    if recognition.model is not None:
-        answer = await caller.post(dialect, recognition.ask(TALK, **{recognition.model: UNKNOWN}))
-        dialect.check_refusal(answer, "model_not_found")
-    if recognition.language is not None:
-        answer = await caller.post(dialect, recognition.ask(TALK, **{recognition.language: "tlh"}))
-        dialect.check_refusal(answer, "validation_error")
+    answer = await caller.post(dialect, recognition.ask(TALK, **{recognition.model: UNKNOWN}))
+    dialect.check_refusal(answer, "model_not_found")
+    answer = await caller.post(dialect, recognition.ask(TALK, **{recognition.language: "tlh"}))
+    dialect.check_refusal(answer, "validation_error")
     assert await caller.books.kinds() == []
 
 
