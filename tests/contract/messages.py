@@ -104,6 +104,14 @@ def elevenlabs_speech(suffix: str, is_streamed: bool) -> Speech:
         "/v1/text-to-speech/{voice}" + suffix,
         lambda text, _: {"json": {"text": text}, "params": {"output_format": "pcm_16000"}},
         format=("params", "output_format"),
+        usual={
+            "apply_text_normalization": "auto",
+            "language_code": None,
+            "model_id": "eleven_multilingual_v2",
+            "pronunciation_dictionary_locators": [],
+            "seed": None,
+            "voice_settings": {"stability": 0.5, "similarity_boost": 0.75, "speed": 1.0},
+        },
         is_streamed=is_streamed,
     )
 

@@ -16,6 +16,7 @@ from tests.contract.dialect import Dialect, Recognition, Request, Speech
 from tests.contract.dialects import DIALECTS, MCP, NATIVE, UNKNOWN
 from tests.local_ports import LocalTTSModel
 from tests.patience import PATIENCE_S
+from tests.pipelines.tts.engine_texts import record_engine_texts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -160,6 +161,18 @@ async def test_speech_costs_its_characters(
 
 
 @spoken
+async def test_reasoning_is_not_spoken_and_free(
+    dialect: Dialect, speech: Speech, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = record_engine_texts(monkeypatch)
+    text = f"<think>They want a story.</think>{SENT} <reasoning>Is that all?"
+    answer = await caller.post(dialect, speech.ask(text, caller.voice))
+    assert answer.status_code == 200, answer.text
+    assert "".join(texts).split() == SENT.split()
+    assert (await caller.books.charged("tts"))[0] <= len(SENT) + 1
+
+
+@spoken
 async def test_speech_that_fails_is_free(
     dialect: Dialect, speech: Speech, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +242,19 @@ async def test_an_unknown_model_or_language_is_refused(
     answer = await caller.post(dialect, recognition.ask(TALK, **{recognition.language: "tlh"}))
     dialect.check_refusal(answer, "validation_error")
     assert await caller.books.kinds() == []
+
+
+@pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
+async def test_defaults_that_are_stated_are_accepted(
+    dialect: Dialect, call: Speech | Recognition, caller: Caller
+) -> None:
+    if isinstance(call, Speech):
+        request = example(call, caller)
+        request["json"] = {**request["json"], **call.usual}
+    else:
+        request = call.ask(TALK, **call.usual)
+    answer = await caller.post(dialect, request)
+    assert answer.status_code == 200, answer.text
 
 
 @pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
