@@ -12,9 +12,11 @@ import re
 import subprocess
 import sys
 import tokenize
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import yaml
@@ -194,6 +196,31 @@ def _imported(path: str) -> set[str]:
         elif isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
     return modules
+
+
+def dependencies() -> Iterator[str]:
+    """Each package that is imported is declared: by the project, an extra or the group `dev`."""
+    project = tomllib.loads(text("pyproject.toml"))
+    lists = [
+        project["project"]["dependencies"],
+        *project["project"].get("optional-dependencies", {}).values(),
+        project.get("dependency-groups", {}).get("dev", []),
+    ]
+    declared = {_normalised(requirement) for listed in lists for requirement in listed}
+    distributions = packages_distributions()
+    own = {f.split("/")[0] for f in tracked(".py")} | sys.stdlib_module_names
+    for path in [*source(), *(f for f in tracked(".py") if f.startswith("tools/"))]:
+        for package in sorted({module.split(".")[0] for module in _imported(path)} - own):
+            # A package that is not installed here is named as its module.
+            names = distributions.get(package, [package])
+            if declared.isdisjoint(map(_normalised, names)):
+                yield f"{path} imports {package}: declare {names[0]} in pyproject.toml"
+
+
+def _normalised(requirement: str) -> str:
+    """The name of a requirement, as package registries compare names."""
+    name = re.match(r"[\w.-]+", requirement)
+    return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""
 
 
 def tables() -> Iterator[str]:
@@ -388,6 +415,7 @@ RULES = (
     glossary,
     class_names,
     imports,
+    dependencies,
     tables,
     groups,
     excepts,

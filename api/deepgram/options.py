@@ -12,7 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from api.dialects.outputs import ForeignVoice
-from api.dialects.requests import DialectQuery, check_model
+from api.dialects.requests import OFF, DialectQuery, check_model
 from api.http.errors import ApiError, ErrorDialect, InvalidField
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
@@ -71,6 +71,11 @@ class RecognitionQuery(DialectQuery):
     profanity_filter: bool = False
     redact: list[str] = Field(default=[], max_length=20)
 
+    @field_validator("redact")
+    @classmethod
+    def _without_off(cls, value: list[str]) -> list[str]:
+        return [kind for kind in value if kind.strip().lower() not in OFF]
+
     @property
     @abstractmethod
     def codes(self) -> tuple[str, ...]:
@@ -109,11 +114,6 @@ class ListenQuery(RecognitionQuery):
     @property
     def rate_missing(self) -> str:
         return f"sample_rate: is required with encoding={self.encoding}"
-
-    @field_validator("redact")
-    @classmethod
-    def _without_off(cls, value: list[str]) -> list[str]:
-        return [kind for kind in value if kind.lower() not in ("", "false")]
 
     @property
     def is_punctuated(self) -> bool:

@@ -26,7 +26,8 @@ from models.base import ModelInfo
 from pipelines.accounts.authentication import Principal, Scope
 from pipelines.temporary_directories import temporary_directory_in_thread
 
-_OFF = ("", "false", "0", "none", "null")
+OFF = ("", "false", "0", "none", "null")
+"""Values of an option that is switched off, in lower case."""
 
 
 class DialectQuery(BaseModel):
@@ -39,7 +40,8 @@ class DialectQuery(BaseModel):
     @classmethod
     def _refuses(cls, values: Any) -> Any:
         for name in sorted(cls.refused & set(values)):
-            if str(values[name]).strip().lower() not in _OFF:
+            given = values[name] if isinstance(values[name], list) else [values[name]]
+            if any(str(value).strip().lower() not in OFF for value in given):
                 raise ValueError(f"{name}: is not supported by this service; leave it out")
         return values
 

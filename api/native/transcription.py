@@ -4,14 +4,15 @@ service's watermark in a recording."""
 import re
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator
 from starlette.responses import Response
 
 from api.http.bodies import RedactFields, Shown, Switch, rounded
+from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router, warning_header
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
@@ -138,6 +139,15 @@ class RecordingFields(RecognitionFields[Switch]):
         description="Transcribes two channels as the speakers A and B. Each channel is charged.",
     )
     known_speakers: Annotated[KnownSpeakers, BeforeValidator(_all_or_ids)] = False
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _exists(cls, name: object) -> object:
+        models = get_args(ProfileName)
+        if isinstance(name, str) and name not in models:
+            message = f"model: no model has that name; use {', '.join(models)}"
+            raise ApiError("model_not_found", message, param="model")
+        return name
 
     def recognition(self) -> RecognitionOptions:
         return replace(

@@ -34,6 +34,7 @@ from pipelines.errors import InsufficientCredit, Overloaded
 from pipelines.tasks import TtlCache
 from pipelines.text.language_names import iso_code
 from pipelines.text.markdown import without_markdown
+from pipelines.tts.reasoning import ReasoningFilter
 from pipelines.tts.voices import FALLBACK_LANGUAGE
 
 VERSION = "1.0.0"  # of the service's interfaces
@@ -145,10 +146,12 @@ async def answer(
 async def _clauses(deltas: AsyncIterator[GenerationDelta]) -> AsyncIterator[str]:
     """The answer as it is read aloud, in pieces that markup does not cross."""
     splitter = ClauseSplitter(FALLBACK_LANGUAGE)
+    reasoning = ReasoningFilter()
     async for delta in deltas:
-        splitter.push(delta.text)
+        splitter.push(reasoning.feed(delta.text))
         if text := without_markdown(splitter.take(hurries=False)):
             yield text
+    splitter.push(reasoning.finish())
     if text := without_markdown(splitter.finish()):
         yield text
 

@@ -1,6 +1,6 @@
 """Text to speech for Wyoming: whole texts and streamed ones, spoken one after another."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from api.http.errors import CODED, to_api_error
@@ -14,6 +14,7 @@ from pipelines.text.language_names import engine_codes
 from pipelines.text.segmentation import finished
 from pipelines.tts.cues import uncut
 from pipelines.tts.reading import SpeechRequest, is_ssml
+from pipelines.tts.reasoning import ReasoningFilter
 from pipelines.tts.session import (
     BUFFER_CHARACTERS,
     ContextFault,
@@ -67,6 +68,7 @@ class GrowingText:
 
     options: WyomingEvent
     waiting: str = ""  # the sentence that is not whole yet
+    reasoning: ReasoningFilter = field(default_factory=ReasoningFilter)
     stream: SpeechStream | None = None  # opened by the first sentence
     has_failed: bool = False
 
@@ -89,7 +91,7 @@ class SpokenTexts:
         growing = self._growing
         if event.type == "synthesize":
             if growing is None and event.text.strip():
-                await self._speak(GrowingText(event, event.text), is_whole=True)
+                await self._speak(GrowingText(event), event.text, is_whole=True)
             elif growing is None:  # else it repeats what is streamed, for older servers
                 await self._session.send(SpeechWire(USUAL_RATE).flushed())
         elif event.type == "synthesize-start":
@@ -99,19 +101,21 @@ class SpokenTexts:
         elif growing is None:
             raise ClientFault("send synthesize-start first")
         elif event.type == "synthesize-chunk":
-            growing.waiting += event.text
-            await self._speak(growing)
+            await self._speak(growing, event.text)
         else:
             self._growing = None
-            await self._speak(growing, is_whole=True)
+            await self._speak(growing, "", is_whole=True)
             context = self._context
             if context is None or growing.stream is None or context.is_crowded:
                 await self._session.send(END)
             else:
                 self._with(growing.stream, StreamEndWire(0)).flush()
 
-    async def _speak(self, text: GrowingText, *, is_whole: bool = False) -> None:
-        """Speaks its whole sentences, and nothing more after a failure."""
+    async def _speak(self, text: GrowingText, more: str, *, is_whole: bool = False) -> None:
+        """Adds `more` and speaks its whole sentences, and nothing more after a failure."""
+        text.waiting += text.reasoning.feed(more)
+        if is_whole:
+            text.waiting += text.reasoning.finish()
         try:
             ready = len(text.waiting) if is_whole else _ready(text)
             said, text.waiting = text.waiting[:ready], text.waiting[ready:]

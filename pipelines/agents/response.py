@@ -15,6 +15,7 @@ from pipelines.chat.pipeline import Completion
 from pipelines.tasks import TaskSet, wait_within
 from pipelines.text.markdown import without_markdown
 from pipelines.text.spoken_length import LETTERS_PER_S, spoken_length
+from pipelines.tts.reasoning import ReasoningFilter
 from pipelines.tts.session import SpeechStream
 from pipelines.tts.shaping import TimedWord
 
@@ -87,6 +88,7 @@ class Answer:
         self._most_letters = math.inf if is_limited else MOST_S * LETTERS_PER_S
         language = speaker.stream.voice.language if speaker else "en"
         self._splitter = ClauseSplitter(language)
+        self._reasoning = ReasoningFilter()
         self._pieces: asyncio.Queue[AnswerPiece | Exception | None] = asyncio.Queue()
         self._made_s = 0.0  # of audio
         self._slowness = math.inf  # seconds of work for a second of audio, of the last piece
@@ -144,9 +146,10 @@ class Answer:
                 if delta.text and self._voice is None:
                     self._pieces.put_nowait(AnswerText(delta.text))
                 elif delta.text:
-                    self._splitter.push(delta.text)
+                    text = self._reasoning.feed(delta.text)
+                    self._splitter.push(text)
                     self._grown.set()
-                    letters += spoken_length(delta.text)
+                    letters += spoken_length(text)
                     if letters > self._most_letters and self._splitter.drop_unfinished():
                         self.finish_reason = "length"
                         await self._completion.stop()
@@ -162,6 +165,7 @@ class Answer:
         self._end_text()
 
     def _end_text(self) -> None:
+        self._splitter.push(self._reasoning.finish())
         self._is_read = True
         self._grown.set()
         if self._voice is None:

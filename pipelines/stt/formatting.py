@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 
 from configs.load import load_yaml
 from configs.schema.transcription import ProfanityConfig
@@ -139,7 +139,7 @@ def _plain(words: Sequence[Word]) -> str:
     return _END.sub("", text).replace(" and ", " ")
 
 
-@cache
+@lru_cache(maxsize=128)
 def _numbers(language: str) -> dict[str, int]:
     words = words_for(language)
     if not words.spells:

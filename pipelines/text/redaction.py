@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import lru_cache, partial
 from itertools import groupby
 
 from configs.schema.languages import LANGUAGES
@@ -192,7 +192,7 @@ def _is_iban(text: str) -> bool:
     return int("".join(digits[4:] + digits[:4])) % 97 == 1
 
 
-@cache
+@lru_cache(maxsize=4096)  # of a million characters
 def _alike(character: str) -> str:
     """Returns a compatible character or ASCII digit, or U+0000 for an invisible one."""
     if unicodedata.category(character) in ("Cf", "Me") or "\ufe00" <= character <= "\ufe0f":
@@ -213,7 +213,7 @@ def _padded(text: str, language: str) -> str:
     return spoken.sub(digits, re.sub(r"[^\x00-\x7f]", lambda one: _alike(one[0]), text))
 
 
-@cache
+@lru_cache(maxsize=128)
 def _number_words(language: str) -> tuple[dict[str, str], re.Pattern[str], re.Pattern[str]]:
     """Returns tables of number words.
 

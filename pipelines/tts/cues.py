@@ -2,7 +2,8 @@
 
 What can be obeyed becomes tokens of SSML: pauses of every dialect, Cartesia's speed, volume and
 spelling, and the pronunciations of ElevenLabs, Cartesia, Inworld, Deepgram and Rime. Directions
-that no voice here follows, such as `[laughs]` and `<emotion value="sad"/>`, are dropped.
+that no voice here follows, such as `[laughs]` and `<emotion value="sad"/>`, are dropped, and so is
+the reasoning of language models.
 """
 
 import re
@@ -13,6 +14,7 @@ from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from pipelines.text.lexicon import to_ipa
 from pipelines.text.markup import Token
+from pipelines.tts import reasoning
 
 
 class _Directions(StrictModel):
@@ -38,6 +40,7 @@ _CUE = re.compile(
     r"""\\?\}"""
     r"""|<<(?P<cartesia>[^<>\s]{1,100})>>|\{(?P<braced>(?=\D{0,9}[012])"""
     r"""(?:[012][@aAWxYEReIioOUuN]|[bCdDfghJklmnGprsStTvwyzZ]){2,40})\}"""
+    rf"|{reasoning.BLOCK}"
     # A pause in brackets, unless it is quoted, a link or part of a word.
     r"""|(?<![^\s.,;:!?…。，、；：！？—–-])\[(?:(?:(?P<kind>(?i:short|medium|long)) )?"""
     rf"""(?i:pause)|(?i:pause)[ :](?P<length>{_TIME}))\](?![(\[:\]"'`’”*_])"""
@@ -70,7 +73,7 @@ def _cues(text: str, *, free: bool) -> Iterator[re.Match[str]]:
     position = 0
     for cue in _CUE.finditer(text) if _MARK.search(text) else ():
         in_code += text.count("`", position, cue.start())
-        position = cue.start()
+        position = cue.end() if cue["reasoning"] else cue.start()
         is_free = cue["free"] or cue["slashed"] or cue["stressed"]
         if (cue[0][0] == "<" or in_code % 2 == 0) and (free or not is_free):
             yield cue
@@ -134,7 +137,9 @@ def plain_tokens(
             yield from _inside("say-as", {"interpret-as": "characters"}, cue, spelled, spelled)
         elif cue["sounded"] or cue["word"] or cue["cartesia"] or cue["slashed"] or cue["braced"]:
             yield from _pronounced(cue, dropped)
-        elif cue["dropped"] or cue["stressed"]:
+        elif cue["reasoning"]:
+            dropped[f"<{cue['reasoning']}>"] = None
+        elif cue["dropped"] or cue["stray"] or cue["stressed"]:
             dropped[cue[0]] = None
             if cue["stressed"]:
                 yield Token(start + 1, text=cue["stressed"])

@@ -18,6 +18,7 @@ from pipelines.text.surrogates import join_halves
 from pipelines.tts.cues import dropped_cues, uncut
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SENTENCE_END, SpeechRequest, is_ssml
+from pipelines.tts.reasoning import ReasoningFilter
 from pipelines.tts.shaping import StreamEnhancer, TimedWord
 from pipelines.tts.voices import AvailableVoice
 from telemetry import tracing
@@ -244,6 +245,7 @@ class SpeakingContext:
     is_cancelled: bool = False
     _parts: list[str] = field(default_factory=list)
     _half: str = ""  # the first half of a character whose second half has not come
+    _reasoning: ReasoningFilter = field(default_factory=ReasoningFilter)
     _characters: int = 0  # characters of the parts, and of waiting flushes that may grow
     _speaking: asyncio.Task[None] | None = None
     _waiting: deque[Flush] = field(default_factory=deque)
@@ -273,7 +275,7 @@ class SpeakingContext:
         text, self._half = join_halves(self._half + text)
         if self._characters + len(text) > BUFFER_CHARACTERS:
             raise ContextFault(f"text_buffer exceeded {BUFFER_CHARACTERS} character limit")
-        if text:
+        if text := self._reasoning.feed(text):
             self._parts.append(text)
             self._characters += len(text)
 
@@ -317,6 +319,7 @@ class SpeakingContext:
         """Speaks the rest, then ends `run`. Raises ContextFault when it is closing already."""
         self._check_open()
         self.is_closing = True
+        self._parts.append(self._reasoning.finish())
         self._flush_all(closes=True)
 
     def cancel(self) -> None:

@@ -20,6 +20,7 @@ from pipelines.tts.voices import AvailableVoice
 
 SNIPPET_S = 0.05  # shorter audio, such as the end of a text chunk, is not worth a message
 SNIPPET_LEAD_S = 0.3  # a client with so much left to play does not wait for a snippet
+MOST_VOICES = 10_000  # whose loudness is remembered, those that spoke last
 _MOST_REMEMBERED_S = 60.0  # speech by which the loudness of a voice is known
 
 
@@ -72,10 +73,12 @@ class VoiceLevels:
 
     def learn(self, voice: AvailableVoice, lufs: float, duration_s: float) -> None:
         """Adds a measurement over `duration_s` > 0."""
-        before_lufs, before_s = self._measured.get(voice.id, (0.0, 0.0))
+        before_lufs, before_s = self._measured.pop(voice.id, (0.0, 0.0))
         total_s = before_s + duration_s
         level = (before_lufs * before_s + lufs * duration_s) / total_s
         self._measured[voice.id] = (level, min(total_s, _MOST_REMEMBERED_S))
+        if len(self._measured) > MOST_VOICES:
+            del self._measured[next(iter(self._measured))]
 
 
 @dataclass(eq=False, repr=False)

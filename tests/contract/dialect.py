@@ -4,6 +4,8 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import httpx
@@ -24,12 +26,21 @@ class Speech:
     path: str
     request: Callable[[str, str], Request]
     """Of the text and the id of a voice, without the path."""
+    format: Sequence[str]  # where the request has the format of the audio
     text: str = "text"  # its field, as errors name it
     is_streamed: bool = True
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the body with the defaults of this API."""
     answers_at_once: bool = False  # with 200, before it has found the voice
 
     def ask(self, text: str, voice: str) -> Request:
         return {"url": self.path.replace("{voice}", voice), **self.request(text, voice)}
+
+    def ask_format(self, text: str, voice: str, name: str) -> Request:
+        request = self.ask(text, voice)
+        *keys, last = self.format
+        reduce(getitem, keys, request)[last] = name
+        return request
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,8 +50,10 @@ class Recognition:
     path: str
     request: Callable[[bytes, dict[str, str]], Request]
     """Of the file and of options by the names of this dialect, without the path."""
-    model: str | None = "model"  # its field
-    language: str | None = "language"  # its field
+    model: str = "model"  # its field
+    language: str = "language"  # its field
+    usual: Mapping[str, str] = field(default_factory=dict)
+    """Options with the defaults of this API."""
 
     def ask(self, recording: bytes, **options: str) -> Request:
         return {"url": self.path, **self.request(recording, options)}
@@ -75,6 +88,8 @@ class Socket:
     """Whether the event follows the last speech, or the last transcript."""
     unknown: Sequence[Opening] = ()  # of a voice, a model or a language that does not exist
     wrong: Sequence[Mapping[str, str]] = ()  # queries that get no socket
+    usual: Mapping[str, str] = field(default_factory=dict)
+    """Options of the query with the defaults of this API."""
     broken: Mapping[Frame, str] = field(default_factory=dict)
     """Messages that are refused, each with a part of the error's text."""
     key_queries: Sequence[str] = ("apiKey",)

@@ -39,6 +39,12 @@ from tests.contract.messages import (
 )
 
 UNKNOWN = "no-such-thing"
+DEEPGRAM_USUAL = dict.fromkeys(
+    "callback diarize dictation filler_words measurements mip_opt_out multichannel numerals "
+    "profanity_filter punctuate redact replace search smart_format".split(),
+    "false",
+)
+FLUX_USUAL = dict.fromkeys(("mip_opt_out", "numerals", "profanity_filter", "redact"), "false")
 JSON_FAULTS: dict[Frame, str] = {"{": "JSON", "[]": "object"}
 LINEAR = {"encoding": "linear16", "sample_rate": "16000"}
 
@@ -51,15 +57,30 @@ NATIVE = Dialect(
         Speech(
             "/tts-synthesize",
             lambda text, voice: {"json": {"text": text, "voice_id": voice}},
+            format=("json", "output_format"),
             is_streamed=False,
         ),
         Speech(
             "/tts-stream",
             lambda text, voice: {"json": {"text": text, "voice_id": voice}},
+            format=("json", "output_format"),
             answers_at_once=True,
         ),
     ),
-    recognition=(Recognition("/stt", form("audio"), model=None),),
+    recognition=(
+        Recognition(
+            "/stt",
+            form("audio"),
+            usual={
+                "language": "auto",
+                "model": "general",
+                "timestamps": "false",
+                "speaker_labels": "false",
+                "known_speakers": "false",
+                "response_format": "json",
+            },
+        ),
+    ),
     sockets=(
         Socket(
             "/ws/tts",
@@ -96,13 +117,16 @@ OPENAI = Dialect(
         Speech(
             "/openai/v1/audio/speech",
             lambda text, voice: {"json": {"input": text, "voice": {"id": voice}}},
+            format=("json", "response_format"),
             text="input",
+            usual={"model": "tts-1", "speed": 1.0, "stream_format": "audio", "instructions": ""},
         ),
     ),
     recognition=(
         Recognition(
             "/openai/v1/audio/transcriptions",
             lambda recording, options: form("file")(recording, {"model": "whisper-1", **options}),
+            usual={"response_format": "json", "stream": "false", "temperature": "0", "prompt": ""},
         ),
     ),
     sockets=(
@@ -140,9 +164,27 @@ DEEPGRAM = Dialect(
         Speech(
             "/v1/speak",
             lambda text, voice: {"params": {"model": voice}, "json": {"text": text}},
+            format=("params", "encoding"),
         ),
     ),
-    recognition=(Recognition("/v1/listen", deepgram_recognition),),
+    recognition=(
+        Recognition(
+            "/v1/listen",
+            deepgram_recognition,
+            usual={
+                **DEEPGRAM_USUAL,
+                "detect_entities": "false",
+                "detect_language": "false",
+                "intents": "false",
+                "paragraphs": "false",
+                "sentiment": "false",
+                "summarize": "false",
+                "topics": "false",
+                "utterances": "false",
+                "utt_split": "0.8",
+            },
+        ),
+    ),
     sockets=(
         Socket(
             "/v1/speak",
@@ -175,6 +217,7 @@ DEEPGRAM = Dialect(
                 Opening({"model": UNKNOWN}, fault="model: ", ends=True),
             ),
             wrong=({"encoding": "g729"}, {"sample_rate": "1"}),
+            usual={**DEEPGRAM_USUAL, "channels": "1", "endpointing": "10", "vad_events": "false"},
             broken={
                 **JSON_FAULTS,
                 '{"type": "Sing"}': "type",
@@ -189,6 +232,7 @@ DEEPGRAM = Dialect(
             hear=pieces,
             end=frames({"type": "CloseStream"}),
             wrong=({"encoding": "speex"}, {"eot_threshold": "2"}),
+            usual={**FLUX_USUAL, "eot_threshold": "0.7", "eot_timeout_ms": "5000"},
             broken={**JSON_FAULTS, '{"type": "Sing"}': "type"},
         ),
     ),
@@ -232,6 +276,17 @@ ELEVENLABS = Dialect(
             ),
             model="model_id",
             language="language_code",
+            usual={
+                "diarize": "false",
+                "enable_logging": "true",
+                "entity_detection": "",
+                "file_format": "other",
+                "no_verbatim": "false",
+                "tag_audio_events": "true",
+                "timestamps_granularity": "word",
+                "use_multi_channel": "false",
+                "webhook": "false",
+            },
         ),
     ),
     sockets=(
@@ -276,6 +331,11 @@ ELEVENLABS = Dialect(
                 Opening({"model_id": UNKNOWN}, fault="model", ends=True),
             ),
             wrong=({"audio_format": "opus"}, {"commit_strategy": "never"}),
+            usual={
+                "audio_format": "pcm_16000",
+                "commit_strategy": "manual",
+                "include_timestamps": "false",
+            },
             broken={**JSON_FAULTS, '{"message_type": "sing"}': "message_type"},
         ),
     ),
@@ -288,7 +348,13 @@ CARTESIA = Dialect(
     hint="x-api-key: <",
     other_keys=(bearer,),
     speech=tuple(
-        Speech(path, lambda text, voice: {"json": cartesia_body(text, voice)}, text="transcript")
+        Speech(
+            path,
+            lambda text, voice: {"json": cartesia_body(text, voice)},
+            format=("json", "output_format", "encoding"),
+            text="transcript",
+            usual={"language": None, "speed": "normal", "add_timestamps": False},
+        )
         for path in ("/cartesia/tts/bytes", "/cartesia/tts/sse")
     ),
     sockets=(
@@ -319,9 +385,14 @@ INWORLD = Dialect(
         Speech(
             "/tts/v1/voice",
             lambda text, voice: {"json": inworld_body(text, voice)},
+            format=("json", "audioConfig", "audioEncoding"),
             is_streamed=False,
         ),
-        Speech("/tts/v1/voice:stream", lambda text, voice: {"json": inworld_body(text, voice)}),
+        Speech(
+            "/tts/v1/voice:stream",
+            lambda text, voice: {"json": inworld_body(text, voice)},
+            format=("json", "audioConfig", "audioEncoding"),
+        ),
     ),
     sockets=(
         Socket(
@@ -369,6 +440,14 @@ ASSEMBLYAI = Dialect(
                 Opening({"language_code": "tlh"}, fault="language", ends=True),
             ),
             wrong=({"sample_rate": "5"}, {"encoding": "opus"}),
+            usual={
+                "encoding": "pcm_s16le",
+                "filter_profanity": "false",
+                "format_turns": "false",
+                "language_detection": "false",
+                "redact_pii": "false",
+                "speaker_labels": "false",
+            },
             broken={**JSON_FAULTS, "{}": "type", '{"type": "Sing"}': "type"},
         ),
     ),
@@ -449,6 +528,7 @@ IN_RESULT = (
     "insufficient_credit",
     "insufficient_scope",
     "invalid_audio",
+    "model_not_found",
     "overloaded",
     "validation_error",
     "voice_not_found",
@@ -463,6 +543,7 @@ MCP = Dialect(
         Speech(
             "/mcp",
             lambda text, voice: mcp_call("speak", text=text, voice=voice),
+            format=("json", "params", "arguments", "output_format"),
             is_streamed=False,
         ),
     ),
@@ -472,7 +553,6 @@ MCP = Dialect(
             lambda recording, options: mcp_call(
                 "transcribe", audio=base64_text(recording), **options
             ),
-            model=None,
         ),
     ),
 )

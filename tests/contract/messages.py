@@ -103,13 +103,22 @@ def elevenlabs_speech(suffix: str, is_streamed: bool) -> Speech:
     return Speech(
         "/v1/text-to-speech/{voice}" + suffix,
         lambda text, _: {"json": {"text": text}, "params": {"output_format": "pcm_16000"}},
+        format=("params", "output_format"),
+        usual={
+            "apply_text_normalization": "auto",
+            "language_code": None,
+            "model_id": "eleven_multilingual_v2",
+            "pronunciation_dictionary_locators": [],
+            "seed": None,
+            "voice_settings": {"stability": 0.5, "similarity_boost": 0.75, "speed": 1.0},
+        },
         is_streamed=is_streamed,
     )
 
 
 def cartesia_body(text: str, voice: str) -> dict[str, Any]:
     named = {"mode": "id", "id": voice}
-    return {"model_id": "sonic-3", "transcript": text, "voice": named, "output_format": RAW}
+    return {"model_id": "sonic-3", "transcript": text, "voice": named, "output_format": {**RAW}}
 
 
 def inworld_body(text: str, voice: str) -> dict[str, Any]:

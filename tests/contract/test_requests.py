@@ -16,6 +16,7 @@ from tests.contract.dialect import Dialect, Recognition, Request, Speech
 from tests.contract.dialects import DIALECTS, MCP, NATIVE, UNKNOWN
 from tests.local_ports import LocalTTSModel
 from tests.patience import PATIENCE_S
+from tests.pipelines.tts.engine_texts import record_engine_texts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -113,6 +114,16 @@ async def test_an_unknown_voice_is_named_before_the_credit_is_looked_at(
 
 
 @spoken
+async def test_a_format_that_is_not_supported_is_refused(
+    dialect: Dialect, speech: Speech, caller: Caller
+) -> None:
+    answer = await caller.post(dialect, speech.ask_format(TEXT, caller.voice, UNKNOWN))
+    dialect.check_refusal(answer, "validation_error")
+    assert speech.format[-1] in answer.text
+    assert await caller.books.kinds() == []
+
+
+@spoken
 @pytest.mark.parametrize("text", ["", " ", "?!", 5, "x" * 5001], ids=repr)
 async def test_a_text_that_cannot_be_spoken_is_named_and_free(
     dialect: Dialect, speech: Speech, text: Any, caller: Caller
@@ -147,6 +158,18 @@ async def test_speech_costs_its_characters(
     assert event["data"]["text"] == TEXT
     assert await caller.books.charged("tts") == (len(TEXT), 15 * len(TEXT))
     assert await caller.books.kinds() == ["hold", "capture"]
+
+
+@spoken
+async def test_reasoning_is_not_spoken_and_free(
+    dialect: Dialect, speech: Speech, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = record_engine_texts(monkeypatch)
+    text = f"<think>They want a story.</think>{SENT} <reasoning>Is that all?"
+    answer = await caller.post(dialect, speech.ask(text, caller.voice))
+    assert answer.status_code == 200, answer.text
+    assert "".join(texts).split() == SENT.split()
+    assert (await caller.books.charged("tts"))[0] <= len(SENT) + 1
 
 
 @spoken
@@ -214,13 +237,24 @@ async def test_what_is_no_recording_is_refused(
 async def test_an_unknown_model_or_language_is_refused(
     dialect: Dialect, recognition: Recognition, caller: Caller
 ) -> None:
-    if recognition.model is not None:
-        answer = await caller.post(dialect, recognition.ask(TALK, **{recognition.model: UNKNOWN}))
-        dialect.check_refusal(answer, "model_not_found")
-    if recognition.language is not None:
-        answer = await caller.post(dialect, recognition.ask(TALK, **{recognition.language: "tlh"}))
-        dialect.check_refusal(answer, "validation_error")
+    answer = await caller.post(dialect, recognition.ask(TALK, **{recognition.model: UNKNOWN}))
+    dialect.check_refusal(answer, "model_not_found")
+    answer = await caller.post(dialect, recognition.ask(TALK, **{recognition.language: "tlh"}))
+    dialect.check_refusal(answer, "validation_error")
     assert await caller.books.kinds() == []
+
+
+@pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
+async def test_defaults_that_are_stated_are_accepted(
+    dialect: Dialect, call: Speech | Recognition, caller: Caller
+) -> None:
+    if isinstance(call, Speech):
+        request = example(call, caller)
+        request["json"] = {**request["json"], **call.usual}
+    else:
+        request = call.ask(TALK, **call.usual)
+    answer = await caller.post(dialect, request)
+    assert answer.status_code == 200, answer.text
 
 
 @pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)

@@ -18,6 +18,7 @@ from tests.contract.dialects import DIALECTS
 from tests.local_ports import LocalTTSModel
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import loud, quiet
+from tests.pipelines.tts.engine_texts import record_engine_texts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -94,6 +95,14 @@ async def test_wrong_options_get_no_socket(
         assert next(iter(query)) in answer.text
 
 
+@sockets(lambda socket: socket.usual)
+async def test_defaults_that_are_stated_are_accepted(
+    dialect: Dialect, socket: Socket, caller: Caller
+) -> None:
+    async with caller.open(dialect, socket, socket.usual) as client:
+        await use(client, caller)
+
+
 @sockets(lambda socket: socket.unknown)
 async def test_an_unknown_voice_model_or_language_is_an_error(
     dialect: Dialect, socket: Socket, caller: Caller
@@ -143,6 +152,19 @@ async def test_speech_costs_its_characters(
     assert await caller.units("tts") == len(TEXT)
     texts = [event["data"]["text"] for event in await caller.books.events()]
     assert "".join(texts) == TEXT
+
+
+@sockets(lambda socket: socket.say)
+async def test_reasoning_is_not_spoken(
+    dialect: Dialect, socket: Socket, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert socket.say is not None
+    texts = record_engine_texts(monkeypatch)
+    text = f"<think>They want a story. Let me think.</think>{SENT} "
+    async with caller.open(dialect, socket) as client:
+        await client.send(*socket.say(text, caller.voice), *socket.end)
+        await client.until_end()
+    assert "".join(texts).split() == SENT.split()
 
 
 @sockets(lambda socket: socket.hear)

@@ -40,8 +40,13 @@ class Repository:
             (folder / part).mkdir()
         shutil.copy(PROJECT_DIR / "tools/house.py", folder / "tools")
         (folder / "docs/glossary.md").write_text("| hold | `docs/glossary.md` |\n")
+        self.declare("pyyaml")
         subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
         self.list_unclean()
+
+    def declare(self, *requirements: str) -> None:
+        lists = f"[project]\ndependencies = {[*requirements]}\n"
+        (self._folder / "pyproject.toml").write_text(lists)
 
     def list_unclean(self, **files: list[str]) -> None:
         lists = yaml.safe_dump({rule: files.get(rule, []) for rule in RULES})
@@ -144,3 +149,13 @@ def test_the_name_of_a_test_has_twelve_words_at_most(repository: Repository) -> 
     repository.write("tests/test_voices.py", f"def test_{allowed}_more():\n    pass\n")
     (violation,) = repository.check()
     assert violation.startswith("test_names: tests/test_voices.py:1: ")
+
+
+def test_a_package_that_is_imported_is_declared(repository: Repository) -> None:
+    repository.write(
+        "api/speech.py", "import json\n\nimport numpy as np\nfrom yaml import safe_load\n"
+    )
+    violation = "dependencies: api/speech.py imports numpy: declare numpy in pyproject.toml"
+    assert repository.check() == [violation]
+    repository.declare("NumPy>=2", "pyyaml>=6")
+    assert repository.check() == []

@@ -35,6 +35,7 @@ ABANDONED_S = 0.4
 LOOK_S = 0.02  # between two looks for a process that is free
 LOADING_S = 300.0  # for the first process: a large model from a slow disk
 RETRY_S = 30.0  # until another process is started after one could not load the model
+FIRST_RETRY_S = 1.0  # the same while no process is left; doubled at each failure up to RETRY_S
 END_S = 10.0
 
 Array = NDArray[np.float32]
@@ -52,7 +53,9 @@ class WhisperProcesses:
         self._all = tuple(WhisperProcess(options) for _ in range(count))
         self._idle = list(self._all)
         self._changed = Condition()
-        self._starts_from = 0.0  # by time.monotonic, after a process could not be loaded
+        self._failures = 0  # loads in a row that failed
+        self._problem = ""  # of the last of them
+        self._failed_at = 0.0  # by time.monotonic
         self.close = weakref.finalize(self, _end_all, self._all)
         facts = self._all[0].load()
         self.n_mels = facts.n_mels
@@ -126,19 +129,39 @@ class WhisperProcesses:
     def _load_another(self) -> None:
         """Loads one more process, without waiting for it.
 
-        Raises EngineError if that fails and no other process is left.
+        Raises EngineLost, with the time until another try, while none is left and none can be
+        loaded.
         """
         loading = next((process for process in self._idle if process.is_started), None)
         try:
             if loading is not None:
                 loading.receive_facts(timeout_s=0.0)
-            elif self._idle and time.monotonic() >= self._starts_from:
+                self._failures = 0 if loading.facts is not None else self._failures
+            elif self._idle and self._pause_s() <= 0:
                 self._idle[0].start()
         except (EngineError, OSError) as error:
-            logger.warning("whisper_process_not_loaded", extra={"error": str(error)})
-            self._starts_from = time.monotonic() + RETRY_S
-            if all(process.facts is None for process in self._all):
-                raise EngineLost(f"the recogniser could not be loaded: {error}") from error
+            self._failures += 1
+            self._failed_at = time.monotonic()
+            self._problem = str(error)
+            level = logging.WARNING if self._is_some_left else logging.ERROR
+            fields = {"error": self._problem, "failures": self._failures}
+            logger.log(level, "whisper_process_not_loaded", extra=fields)
+        pause_s = self._pause_s()
+        if pause_s > 0 and not self._is_some_left:
+            message = f"the recogniser could not be loaded: {self._problem}"
+            raise EngineLost(message).with_retry_after(pause_s)
+
+    @property
+    def _is_some_left(self) -> bool:
+        return any(process.is_started for process in self._all)
+
+    def _pause_s(self) -> float:
+        """Seconds until another process may be started."""
+        if not self._failures:
+            return 0.0
+        doubled_s = FIRST_RETRY_S * 2 ** (self._failures - 1)
+        pause_s = RETRY_S if self._is_some_left else min(doubled_s, RETRY_S)
+        return self._failed_at + pause_s - time.monotonic()
 
 
 class WhisperProcess:

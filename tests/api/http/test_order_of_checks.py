@@ -72,5 +72,6 @@ async def test_checks_of_a_form_upload_run_in_the_documented_order(
     assert await error({}, json={}) == (401, "unauthorized")
     assert await error(weak, json={}) == (403, "insufficient_scope")
     assert await error(auth, json={}) == (400, "unsupported_media_type")
-    assert await error(auth, **noise, data={"model": "none"}) == (400, "validation_error")
+    assert await error(auth, **noise, data={"timestamps": "2"}) == (400, "validation_error")
+    assert await error(auth, **noise, data={"model": "none"}) == (404, "model_not_found")
     assert await error(auth, **noise) == (400, "invalid_audio")

@@ -147,7 +147,6 @@ async def test_silence_has_no_utterances(client: httpx.AsyncClient, auth: Header
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"model": "other"}, "model"),
         ({"timestamps": "perhaps"}, "timestamps"),
         ({"speaker_labels": "perhaps"}, "speaker_labels"),
         ({"response_format": "xml"}, "response_format"),

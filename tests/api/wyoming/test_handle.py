@@ -29,6 +29,14 @@ async def test_the_pieces_of_a_streamed_answer_are_the_whole_one(home: Home) -> 
     assert events[-2][1]["context"] == {"conversation_id": "c1"}
 
 
+async def test_the_reasoning_of_the_model_is_not_in_the_answer(home: Home) -> None:
+    async with home.client(version="1.7.0") as client:
+        said = "<think>Let me see. There are two.</think>One two. <thinking>Is that"
+        await client.send("transcript", text=said)
+        events = await client.until("handled-stop")
+    assert events[-2][1]["text"] == "One two."
+
+
 async def test_a_conversation_goes_on_over_connections_and_is_not_stored(home: Home) -> None:
     used = []
     for conversation in ("k1", "k1", "k2"):

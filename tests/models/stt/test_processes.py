@@ -180,6 +180,36 @@ def test_a_process_that_cannot_be_loaded_leaves_the_calls_to_the_first(
         processes.detect_language(STATES)
 
 
+def test_calls_are_refused_at_once_while_no_process_can_be_loaded(
+    load: Callable[..., WhisperProcesses],
+    folder: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("models.stt.whisper.processes.FIRST_RETRY_S", 1000.0)
+    monkeypatch.setattr("models.stt.whisper.processes.RETRY_S", 3000.0)
+    others = programs()
+    path = copytree(folder, tmp_path / "model", copy_function=os.symlink)
+    processes = load(path=path)
+    (path / "model.bin").unlink()
+    [program] = programs() - others
+    os.kill(program, signal.SIGKILL)
+    for message in ("process ended", "could not be loaded", "could not be loaded"):
+        with pytest.raises(EngineLost, match=message) as lost:
+            processes.detect_language(STATES)
+    assert 900 < (lost.value.retry_after_s or 0.0) <= 1000
+    [failed] = [record for record in caplog.records if record.msg == "whisper_process_not_loaded"]
+    assert (failed.levelname, vars(failed)["failures"]) == ("ERROR", 1)
+    processes._failed_at = -1000.0
+    with pytest.raises(EngineLost) as lost:
+        processes.detect_language(STATES)
+    assert 1900 < (lost.value.retry_after_s or 0.0) <= 2000
+    (path / "model.bin").symlink_to(folder / "model.bin")
+    processes._failed_at = -3000.0
+    assert processes.detect_language(STATES)
+
+
 def test_a_caller_who_leaves_while_all_processes_compute_waits_no_longer(
     load: Callable[..., WhisperProcesses],
 ) -> None:

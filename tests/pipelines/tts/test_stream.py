@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from pipelines.tts.paid import PaidSpeech, PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import SpeechStream
-from pipelines.tts.shaping import SpokenChunk, WordMatcher
+from pipelines.tts.shaping import SpokenChunk, VoiceLevels, WordMatcher
 from tests.pipelines.audio.reference_loudness import measure_lufs, true_peak
 from tests.pipelines.audio.test_trimming import trim
 from tests.pipelines.stt.voiced import INFO, SAMPLE_RATE, VOICE, VoicedSpeaker, cut, speak, voiced
@@ -379,3 +380,14 @@ async def test_the_deadline_of_the_next_chunk_counts_audio_that_is_already_synth
     await spoken(pipeline(speaker), SpeechRequest("Nobody expected the ship at seven. " * 4))
     # Of all of the first chunk, whose first part lasts 0.1 s.
     assert speaker.calls[1].deadline_s > 1.5
+
+
+def test_the_loudness_of_the_voices_that_spoke_last_is_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shaping, "MOST_VOICES", 2)
+    voices: list[Any] = [SimpleNamespace(id=name) for name in "abc"]
+    levels = VoiceLevels()
+    for voice in (voices[0], voices[1], voices[0], voices[2]):
+        levels.learn(voice, -20.0, 1.0)
+    assert [levels.of(voice) for voice in voices] == [-20.0, None, -20.0]

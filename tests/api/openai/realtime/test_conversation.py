@@ -56,6 +56,16 @@ def says(text: str) -> Any:
     return answer
 
 
+async def test_the_reasoning_of_the_model_is_not_spoken(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = record_engine_texts(monkeypatch)
+    async with session(server) as client:
+        await client.say("<think>Let me see. They greet.</think>Good morning. <reasoning>Is that")
+        assert client.transcript().strip() == "Good morning."
+    assert "".join(texts).strip() == "Good morning."
+
+
 async def test_a_text_is_answered_by_voice_with_its_events_in_order(server: SocketServer) -> None:
     async with session(server) as client:
         response = await client.say("One two three.", metadata={"client_event_id": "x"})

@@ -1,0 +1,59 @@
+"""Removes the reasoning of language models, between tags such as `<think>`, from spoken text.
+
+A tag after a backtick or a quotation mark is mentioned, and begins no reasoning. Reasoning without
+an end lasts to the end of the text.
+"""
+
+import re
+
+_NAMES = ("think", "thinking", "thought", "reasoning")
+_NAME = "|".join(_NAMES)
+_ATTRIBUTES = r"(?:\s[^<>]{0,200})?"
+_OPENING = rf"""(?<![`"'“‘«„])<(?P<reasoning>{_NAME}){_ATTRIBUTES}>"""
+_STRAY = rf"""(?<![`"'“‘«„])(?P<stray></(?:{_NAME})\s*>)"""
+BLOCK = rf"(?is:{_OPENING}.*?(?:</(?P=reasoning)\s*>|\Z)|{_STRAY})"
+"""The pattern of reasoning with its tags, whose name is `reasoning`, or of a `stray` end."""
+
+_TAG = re.compile(rf"(?i:{_OPENING}|{_STRAY})")
+_STARTS = "|".join({name[:size] for name in _NAMES for size in range(1, len(name) + 1)})
+_HALF_TAG = re.compile(rf"(?i:<(?:/?(?:{_STARTS})?|(?:{_NAME})\s[^<>]{{0,200}}|/(?:{_NAME})\s+))\Z")
+_LONGEST_END = 50  # characters of an end of reasoning, with spaces
+
+
+class ReasoningFilter:
+    """Passes on what is outside of reasoning, of a text that arrives in pieces."""
+
+    def __init__(self) -> None:
+        self._before = ""  # the last character passed on
+        self._held = ""  # what may become a tag; of reasoning, its end
+        self._name = ""  # of the tag whose reasoning is not over
+
+    def feed(self, text: str) -> str:
+        """The next part of the text that is certainly outside of reasoning."""
+        self._held += text
+        passed = ""
+        while True:
+            if self._name:
+                end = re.search(rf"(?i:</{self._name}\s*>)", self._held)
+                if end is None:
+                    self._held = self._held[-_LONGEST_END:]
+                    return passed
+                self._held = self._held[end.end() :]
+                self._name = ""
+            whole = self._before + self._held
+            tag = _TAG.search(whole, len(self._before))
+            outside = tag or _HALF_TAG.search(whole, len(self._before))
+            piece = whole[len(self._before) : outside.start() if outside else None]
+            passed += piece
+            self._before = (self._before + piece)[-1:]
+            if tag is None:
+                self._held = self._held[len(piece) :]
+                return passed
+            self._held = whole[tag.end() :]
+            self._name = tag["reasoning"] or ""
+
+    def finish(self) -> str:
+        """What was held back at the end of the text, unless it is in reasoning."""
+        held = "" if self._name else self._held
+        self._held = ""
+        return held
