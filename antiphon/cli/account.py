@@ -21,7 +21,7 @@ POLL_S = 2.0
 
 
 @click.command()
-@click.option("--email", help="Email of your account. Without it, a key is asked for.")
+@click.option("--email", help="Email of your account. Default: prompt for a key.")
 @click.option("--sign-up", is_flag=True, help="Create the account first.")
 @pass_service
 def login(service: ServiceClient, email: str | None, sign_up: bool) -> None:

@@ -21,9 +21,7 @@ OPTIONS = (
     ),
     click.option("-v", "--voice", help="Voice name or id. Default: by the language of the text."),
     click.option("--ssml", is_flag=True, help="Read the text as SSML; <speak> is optional."),
-    click.option(
-        "-p", "--pronunciations", multiple=True, help="Dictionary name or id; repeatable."
-    ),
+    click.option("-p", "--pronunciations", multiple=True, help="Dictionary; repeatable."),
 )
 
 
@@ -131,6 +129,4 @@ def export(service: ServiceClient, named: str, version: int | None) -> None:
 @pass_service
 def delete(service: ServiceClient, named: str) -> None:
     """Delete a dictionary."""
-    service.show(
-        service.ask("DELETE", f"{PATH}/{find(service, named)}"), "The dictionary is deleted."
-    )
+    service.show(service.ask("DELETE", f"{PATH}/{find(service, named)}"), "It is deleted.")

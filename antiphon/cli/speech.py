@@ -42,9 +42,7 @@ def pieces_of(text: str) -> Iterator[str]:
 @takes_text
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write; - is stdout.")
 @click.option("--speed", type=click.FloatRange(0.25, 4.0), default=1.0, show_default=True)
-@click.option(
-    "--format", "form", type=click.Choice(FORMATS), help="Format of the file. Default: by its name."
-)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Default: by file name.")
 @click.option("--model", help="Model, such as tts-1 or tts-1-hd.")
 @pass_service
 def speak(
@@ -126,18 +124,11 @@ def opened(output: str | None) -> Iterator[IO[bytes]]:
 @click.option("--multichannel", is_flag=True, help="Treat two channels as two speakers.")
 @click.option("--redact", help="Mask personal data: all, or types such as name,phone.")
 @click.option("--write", is_flag=True, help="Save each transcript next to its recording.")
-@click.option(
-    "-k",
-    "--keyterms",
-    multiple=True,
-    help="Expected names and terms, separated by commas; repeatable.",
-)
+@click.option("-k", "--keyterms", multiple=True, help="Names to expect, with commas; repeatable.")
 @click.option("--numerals", is_flag=True, help="Write numbers as digits.")
 @click.option("--profanity-filter", is_flag=True, help="Mask profanity.")
 @click.option("--punctuate/--no-punctuate", default=True, help="Write punctuation and capitals.")
-@click.option(
-    "--translate", is_flag=True, help="Translate files into English; without other options."
-)
+@click.option("--translate", is_flag=True, help="Translate files into English; no other options.")
 @pass_service
 def listen(
     service: ServiceClient, /, files: tuple[Path, ...], live: bool, raw: bool, **options: Any

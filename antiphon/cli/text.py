@@ -63,9 +63,7 @@ def chat(
 @click.argument("text", required=False)
 @click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-i", "--in-place", is_flag=True, help="Write the correction to the file.")
-@click.option(
-    "-d", "--diff", is_flag=True, help="Show the changes; exit status 1 if there are any."
-)
+@click.option("-d", "--diff", is_flag=True, help="Show the changes; exit status 1 if any.")
 @click.option("-t", "--tone", help="Rewrite the text in a tone, such as professional or friendly.")
 @pass_service
 def correct(

@@ -205,9 +205,7 @@ async def invite(email: str | None, credit: int | None, days: int) -> str:
 
 @command("deploy")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--check", is_flag=True, help="Check the file and show the changes, without deploying."
-)
+@click.option("--check", is_flag=True, help="Only check the file and show the changes.")
 @click.option("--dashboard", help="URL of Ray's dashboard. Default: that of the settings.")
 def deploy(file: Path, check: bool, dashboard: str | None) -> str:
     asyncio.run(check_secrets(load_settings(new=False)))
@@ -357,8 +355,8 @@ async def rotate_keys() -> str:
         await check_secret_fingerprints(database, settings.secrets)
     return (
         "{chats} chat(s), {webhooks} webhook(s), {dictionaries} dictionar(ies), {speakers} "
-        "speaker(s), {events} event(s) and {files} file(s) are now encrypted under the first key; the "
-        "others already were"
+        "speaker(s), {events} event(s) and {files} file(s) are now encrypted under the first key; "
+        "the others already were"
     ).format(**counts)
 
 

@@ -80,9 +80,7 @@ def check_kernel() -> str:
         raise Problem(f"{release} has no Landlock: the sandbox of the decoder is weaker")
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files < OPEN_FILES:
-        raise Problem(
-            f"{files} open files per process: for many sockets, run `ulimit -n {OPEN_FILES}`"
-        )
+        raise Problem(f"{files} open files per process: `ulimit -n {OPEN_FILES}` for many sockets")
     return f"Linux {release}, {files} open files"
 
 
@@ -119,7 +117,7 @@ def check_ray() -> str:
 def check_chat(settings: Settings) -> str:
     if (chat := (readyz(f"{local_url(settings)}/readyz") or {}).get("chat")) is None:
         wanted = chosen()
-        return f"{wanted} {'is present' if is_here(wanted) else 'is downloaded while the service runs'}"
+        return f"{wanted} {'is present' if is_here(wanted) else 'comes while the service runs'}"
     answers = f"{chat.get('model') or 'no model'} answers"
     if coming := chat.get("coming"):
         share = coming["got_bytes"] / max(coming["size_bytes"], 1)

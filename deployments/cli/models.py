@@ -67,9 +67,7 @@ def list_models(service: ServiceClient, local: bool, config: Path, dashboard: st
 @models.command("pull")
 @click.argument("references", nargs=-1)
 @click.option("--name", help="Name in the catalogue. Default: from the model.")
-@click.option(
-    "--include", multiple=True, help="Pattern of files to download, such as '*Q4_K_M*'; repeatable."
-)
+@click.option("--include", multiple=True, help="Pattern of files to download, such as '*Q4_K_M*'.")
 @click.option("--licence", help="Licence of the weights. Default: from the model card.")
 @click.option("--accept-licence", is_flag=True, help="Accept weights without a stated licence.")
 @click.option("--sha256", help="SHA-256 of the file at a URL.")
@@ -98,7 +96,7 @@ def pull_models(references: tuple[str, ...], **options: Any) -> None:
                 sys.exit(status)
         read_by = _configurations() if entries else {}
         for name in entries:
-            state = "is stored" if name in absent else "was already present"
+            state = "is stored" if name in absent else "was present already"
             click.echo(f"{name!r} {state}; its licence is {catalogue[name].licence}")
             if using := sorted(read_by.get(name, ())):
                 click.echo(f"configurations that use it: {', '.join(using)}")
@@ -142,9 +140,7 @@ def check_models(names: tuple[str, ...], dashboard: str | None) -> None:
 
 @models.command("remove")
 @click.argument("names", nargs=-1)
-@click.option(
-    "--unused", is_flag=True, help="Remove files that no catalogue names, and broken files."
-)
+@click.option("--unused", is_flag=True, help="Remove broken files and those in no catalogue.")
 @click.option("--force", is_flag=True, help="Also remove weights that are in use.")
 @CONFIG
 @DASHBOARD

@@ -120,9 +120,7 @@ class FitAttempt:
             self._state = await self._in_thread(partial(_observe, fit, outcomes))
             self._progress = fit.progress
             took_s = round(time.monotonic() - began, 2)
-            logger.info(
-                "trials_observed", extra=self._log_fields(trials=len(trials), took_s=took_s)
-            )
+            logger.info("trials_rated", extra=self._log_fields(trials=len(trials), took_s=took_s))
             if not await self._store_checkpoint():
                 return "gone"
         return await self._finish(await self._in_thread(fit.result))

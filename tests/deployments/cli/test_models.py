@@ -208,6 +208,6 @@ def test_a_mirror_serves_a_machine_that_reaches_nothing_else(
         f"configurations that use it: {own_model('tiny')}",
     ]
     assert run("models", "pull", "tiny").stdout == stored.replace(
-        "is stored", "was already present"
+        "is stored", "was present already"
     )
     WeightStore(tmp_path / "offline").verify("tiny")
