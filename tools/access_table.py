@@ -24,7 +24,7 @@ OPEN = "yes"
 COLUMNS = {
     "none": "no credential",
     "within": "API key or session token with the scopes",
-    "without": "API key without one of them",
+    "without": "API key that lacks a scope",
     "visitor": "browser token with the scopes",
     "secret": "client secret",
     "operator": "`OPERATOR_TOKEN`",
@@ -48,12 +48,12 @@ class Wants:
             case "page":
                 return "pages and files without data"
             case "public":
-                return "routes that want no key"
+                return "routes without a key"
             case "operator":
                 return "routes of the operator"
         noun = "sockets" if self.kind == "socket" else "routes"
         added = (["visitors"] if self.visitors else []) + (["client secrets"] * self.secrets)
-        return f"{noun}: {named}" + (f"; for {' and '.join(added)} too" if added else "")
+        return f"{noun}: {named}" + (f"; also for {' and '.join(added)}" if added else "")
 
     def answer(self, column: str) -> str:
         """The cell: `yes`, or the status of the refusal."""
@@ -103,13 +103,13 @@ def table() -> str:
             groups[wants][path].append(method)
     groups[Wants("socket", ("tts", "stt", "chat"))]["WYOMING_PORT, with the WYOMING_KEY"] = []
     lines = [
-        f"| what they want | {' | '.join(COLUMNS.values())} |",
+        f"| routes or sockets, and the scopes that they require | {' | '.join(COLUMNS.values())} |",
         f"|---|{'---|' * len(COLUMNS)}",
     ]
     for wants in sorted(groups):
         cells = [wants.answer(column) for column in COLUMNS]
         lines.append(f"| {wants.label} | {' | '.join(cells)} |")
-    lines += ["", "Which they are:", ""]
+    lines += ["", "The routes and sockets of each row:", ""]
     for wants in sorted(groups):
         named = [_named(path, methods) for path, methods in groups[wants].items()]
         lines.append(f"- **{wants.label}**: {', '.join(named)}")

@@ -21,8 +21,8 @@ POLL_S = 2.0
 
 
 @click.command()
-@click.option("--email", help="Email of your account. Default: ask for a key.")
-@click.option("--sign-up", is_flag=True, help="Create the account.")
+@click.option("--email", help="Email of your account. Default: prompt for a key.")
+@click.option("--sign-up", is_flag=True, help="Create the account first.")
 @pass_service
 def login(service: ServiceClient, email: str | None, sign_up: bool) -> None:
     """Store a key for this service, so that other commands need none.
@@ -70,8 +70,8 @@ def list_voices(service: ServiceClient, language: str | None) -> None:
 @click.argument("name")
 @click.argument("recordings", nargs=-1, required=True, type=FILES)
 @click.option("--consent", help="What the speaker agreed to.")
-@click.option("--language", help="Default: detected.")
-@click.option("--wait/--no-wait", default=True, help="Wait until it is ready.")
+@click.option("--language", help="Language of the recordings. Default: detected.")
+@click.option("--wait/--no-wait", default=True, help="Wait until the voice is ready.")
 @pass_service
 def add_voice(
     service: ServiceClient, /, recordings: tuple[Path, ...], wait: bool, **fields: str | None
@@ -90,7 +90,7 @@ def add_voice(
                 voice = service.ask("GET", f"/voices/{voice['id']}")
                 bar.update(int(100 * (voice.get("progress") or 0)) - bar.pos)
     if voice["status"] == "failed":
-        end(voice["reason"] or "the voice could not be made", 1)
+        end(voice["reason"] or "the voice could not be created", 1)
     service.show(voice, f"{voice['name']} is {voice['status']}: {voice['id']}")
 
 
@@ -107,7 +107,7 @@ def keys() -> None:
 def create_key(
     service: ServiceClient, name: str, scopes: tuple[str, ...], expires: datetime | None
 ) -> None:
-    """Create a key and print it. It is only shown once."""
+    """Create a key and print it. It is shown only once."""
     until = expires.replace(tzinfo=UTC).isoformat() if expires else None
     named = ",".join(scopes).split(",") if scopes else None
     body = given(name=name, scopes=named, expires_at=until)
@@ -150,19 +150,19 @@ def key_names(service: ServiceClient) -> dict[str, str]:
 
 @click.group()
 def webhooks() -> None:
-    """Manage webhooks, which send messages about events."""
+    """Manage webhooks, which send events to a URL."""
 
 
 @webhooks.command("add")
 @click.argument("url")
 @click.argument("events", nargs=-1, required=True)
-@click.option("--secret", help="Signing secret: whsec_ and base64. Default: created.")
+@click.option("--secret", help="Signing secret: whsec_ and base64. Default: a random one.")
 @pass_service
 def add_webhook(
     service: ServiceClient, url: str, events: tuple[str, ...], secret: str | None
 ) -> None:
-    """Send messages about EVENTS, such as tts.completed, to a URL. Prints the id and the signing
-    secret, which is only shown once."""
+    """Send EVENTS, such as tts.completed, to a URL. Prints the id and the signing secret, which is
+    shown only once."""
     secret = secret or f"whsec_{b64encode(os.urandom(24)).decode()}"
     body = {"url": url, "events": list(events), "secret": secret}
     webhook = service.ask("POST", "/webhooks", json=body)

@@ -27,7 +27,7 @@ def antiphon(url: str | None, key: str | None, as_json: bool) -> None:
     antiphon listen interview.mp3 --format srt
 
     Exit statuses: 1 failure, 2 wrong arguments, 3 key refused, 4 service not reachable.
-    `eval "$(_ANTIPHON_COMPLETE=bash_source antiphon)"` enables completion in bash; zsh, fish alike.
+    `eval "$(_ANTIPHON_COMPLETE=bash_source antiphon)"` enables completion in bash (or zsh, fish).
     """
 
 

@@ -19,9 +19,9 @@ OPTIONS = (
     click.option(
         "-f", "--file", type=click.File(encoding="utf-8"), help="Read the text from a file."
     ),
-    click.option("-v", "--voice", help="Voice name or id. Default: by text."),
+    click.option("-v", "--voice", help="Voice name or id. Default: by the language of the text."),
     click.option("--ssml", is_flag=True, help="Read the text as SSML; <speak> is optional."),
-    click.option("-p", "--pronunciations", multiple=True, help="Dictionary name or id."),
+    click.option("-p", "--pronunciations", multiple=True, help="Dictionary; repeatable."),
 )
 
 
@@ -97,7 +97,7 @@ def create(service: ServiceClient, name: str, entries: tuple[str, ...]) -> None:
 
 @pronunciations.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--name", help="Default: the file name.")
+@click.option("--name", help="Name of the dictionary. Default: the file name.")
 @pass_service
 def import_dictionary(service: ServiceClient, file: Path, name: str | None) -> None:
     """Create a dictionary, or its next version, from a PLS 1.0 document."""
@@ -114,7 +114,7 @@ def save(service: ServiceClient, body: dict[str, Any]) -> None:
 
 @pronunciations.command("export")
 @click.argument("named")
-@click.option("--version", type=int, help="Default: the newest.")
+@click.option("--version", type=int, help="Version to print. Default: the newest.")
 @pass_service
 def export(service: ServiceClient, named: str, version: int | None) -> None:
     """Print a dictionary as PLS 1.0."""

@@ -40,7 +40,7 @@ def pieces_of(text: str) -> Iterator[str]:
 
 @click.command()
 @takes_text
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write a file; - is stdout.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write; - is stdout.")
 @click.option("--speed", type=click.FloatRange(0.25, 4.0), default=1.0, show_default=True)
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Default: by file name.")
 @click.option("--model", help="Model, such as tts-1 or tts-1-hd.")
@@ -118,16 +118,16 @@ def opened(output: str | None) -> Iterator[IO[bytes]]:
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--live", is_flag=True, help="Transcribe the microphone until Ctrl-C.")
 @click.option("--raw", is_flag=True, help="Read 16-bit mono at 16 kHz from stdin instead.")
-@click.option("-l", "--language", help="Code such as de. Default: detected.")
+@click.option("-l", "--language", help="Language code, such as de. Default: detected.")
 @click.option("--format", "form", type=click.Choice(("text", "srt", "vtt", "json")), default="text")
 @click.option("--speakers", "speaker_labels", is_flag=True, help="Label the speakers.")
-@click.option("--multichannel", is_flag=True, help="Treat two channels as speakers.")
+@click.option("--multichannel", is_flag=True, help="Treat two channels as two speakers.")
 @click.option("--redact", help="Mask personal data: all, or types such as name,phone.")
 @click.option("--write", is_flag=True, help="Save each transcript next to its recording.")
-@click.option("-k", "--keyterms", multiple=True, help="Expected names, by commas; repeatable.")
+@click.option("-k", "--keyterms", multiple=True, help="Names to expect, with commas; repeatable.")
 @click.option("--numerals", is_flag=True, help="Write numbers as digits.")
 @click.option("--profanity-filter", is_flag=True, help="Mask profanity.")
-@click.option("--punctuate/--no-punctuate", default=True, help="Marks and capitals.")
+@click.option("--punctuate/--no-punctuate", default=True, help="Write punctuation and capitals.")
 @click.option("--translate", is_flag=True, help="Translate files into English; no other options.")
 @pass_service
 def listen(

@@ -16,11 +16,11 @@ COMPLETIONS = "/v1/chat/completions"
 
 @click.command()
 @click.argument("message", nargs=-1)
-@click.option("-m", "--model", help="Default: the service's model.")
+@click.option("-m", "--model", help="Chat model. Default: the service's model.")
 @click.option("-s", "--system", help="Instructions for the model.")
-@click.option("-c", "--chat", "chat_id", help="Continue this saved chat.")
+@click.option("-c", "--chat", "chat_id", help="Id of a saved chat to continue.")
 @click.option("--temperature", type=click.FloatRange(0, 2))
-@click.option("--max-tokens", type=click.IntRange(1), help="Limit of the answer.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Limit of the answer in tokens.")
 @pass_service
 def chat(
     service: ServiceClient, /, message: tuple[str, ...], system: str | None, **options: Any
@@ -63,8 +63,8 @@ def chat(
 @click.argument("text", required=False)
 @click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-i", "--in-place", is_flag=True, help="Write the correction to the file.")
-@click.option("-d", "--diff", is_flag=True, help="Show changes; exit status 1 if any.")
-@click.option("-t", "--tone", help="Reword it in a tone, such as professional or friendly.")
+@click.option("-d", "--diff", is_flag=True, help="Show the changes; exit status 1 if any.")
+@click.option("-t", "--tone", help="Rewrite the text in a tone, such as professional or friendly.")
 @pass_service
 def correct(
     service: ServiceClient,
@@ -74,7 +74,7 @@ def correct(
     diff: bool,
     tone: str | None,
 ) -> None:
-    """Correct grammar and spelling. What was asked for and not done is a warning.
+    """Correct grammar and spelling. A warning names each request that was not fulfilled.
 
     \b
     antiphon correct "i cant beleive its allready friday"

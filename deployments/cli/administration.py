@@ -61,8 +61,8 @@ def operator() -> None:
 
     Only `deploy` needs a running service. A running service applies a new plan within 5 seconds.
 
-    Before `rotate-keys` put a new key before the others in ANTIPHON_DATA_KEYS, or in `data_keys` of
-    secrets.json, and start the service again. The old key can be removed a day later.
+    Before `rotate-keys`, put the new key before the others in ANTIPHON_DATA_KEYS, or in `data_keys`
+    of secrets.json, and restart the service. Remove the old key a day later.
     """
 
 
@@ -187,8 +187,8 @@ async def plan(plan: str, email: str | None, workspace: int | None, cycle: Billi
 
 
 @command("invite")
-@click.option("--email", help="Only this address can sign up.")
-@click.option("--credit", callback=_micro_usd, help="USD, instead of signup_credit.")
+@click.option("--email", help="The only address that can sign up.")
+@click.option("--credit", callback=_micro_usd, help="Credit in USD, instead of signup_credit.")
 @click.option(
     "--days", type=click.IntRange(1, 365), default=7, metavar="1..365", help="Default: 7."
 )
@@ -205,8 +205,8 @@ async def invite(email: str | None, credit: int | None, days: int) -> str:
 
 @command("deploy")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--check", is_flag=True, help="Only check and show the changes.")
-@click.option("--dashboard", help="URL of Ray's dashboard. Default: from settings.")
+@click.option("--check", is_flag=True, help="Only check the file and show the changes.")
+@click.option("--dashboard", help="URL of Ray's dashboard. Default: that of the settings.")
 def deploy(file: Path, check: bool, dashboard: str | None) -> str:
     asyncio.run(check_secrets(load_settings(new=False)))
     # With the registry of engines, and Ray.
@@ -224,12 +224,12 @@ async def users() -> str:
         f"{row.created_at:%Y-%m-%d}"
         for row in sorted(rows, key=lambda row: (row.created_at, row.id))
     ]
-    return "\n".join(lines) or "there are none"
+    return "\n".join(lines) or "there are no users"
 
 
 @command("set-password")
 @_of_workspace
-@click.option("--new-email", help="Address for an owner without one, as of `first-key`.")
+@click.option("--new-email", help="Address for an owner without one, such as that of `first-key`.")
 async def set_password(email: str | None, workspace: int | None, new_email: str | None) -> str:
     async with _service() as (settings, database):
         row = await _chosen(database, email, workspace)
@@ -242,7 +242,7 @@ async def set_password(email: str | None, workspace: int | None, new_email: str 
             new_email = checked.normalized.lower()
         accounts = _accounts(database, settings)
         user = await accounts.reset_password(row, password, new_email, ACTOR)
-    return f"{user.email} logs in to {row.name} ({row.id}) with it; others are out"
+    return f"{user.email} can log in to {row.name} ({row.id}); all other sessions have ended"
 
 
 @command("new-key")
@@ -259,7 +259,7 @@ async def first_key() -> str:
     with closing(await open_database(settings)) as database:
         key = await _accounts(database, settings).ensure_first_workspace()
     if key is None:
-        raise ValueError("there is a workspace already")
+        raise ValueError("a workspace exists already")
     # A wrong ANTIPHON_DATA would have made a database that no service reads.
     click.echo(f"the first workspace is in {redact(settings.database_url)}", err=True)
     return key
@@ -300,7 +300,7 @@ async def check_audit() -> str:
                 broken.append(f"workspace {workspace_id}: entry {number} was changed or is missing")
     if broken:
         raise ValueError("\n".join(broken))
-    return f"the audit logs of {len(workspaces)} workspace(s) are whole"
+    return f"the audit logs of {len(workspaces)} workspace(s) are complete"
 
 
 @command("check-storage")
@@ -355,8 +355,8 @@ async def rotate_keys() -> str:
         await check_secret_fingerprints(database, settings.secrets)
     return (
         "{chats} chat(s), {webhooks} webhook(s), {dictionaries} dictionar(ies), {speakers} "
-        "speaker(s), {events} event(s) and {files} file(s) are encrypted under the first key; the "
-        "others were already"
+        "speaker(s), {events} event(s) and {files} file(s) are now encrypted under the first key; "
+        "the others already were"
     ).format(**counts)
 
 
@@ -364,4 +364,4 @@ async def rotate_keys() -> str:
 async def accept_secrets() -> str:
     settings = load_settings(new=False, new_secrets=True)
     (await open_database(settings, accept=True)).close()
-    return "the secrets and the store of this environment are the database's from now on"
+    return "the database accepts the secrets and the store of this environment from now on"

@@ -71,20 +71,20 @@ def restore(settings: Settings, folder: Path, *, with_keys: bool = True) -> str:
     """
     copy, files = folder / DATABASE, folder / FILES
     if not copy.is_file() or not files.is_dir():
-        raise ValueError(f"{folder} is no backup")
+        raise ValueError(f"{folder} is not a backup")
     url = make_url(settings.database_url)
     check_stored_fingerprints(settings.secrets, _fingerprints(copy, url))
     engine = make_engine(settings.database_url)
     try:
         if inspect(engine).get_table_names():
-            raise ValueError("DATABASE_URL: there are tables already; restore into an empty one")
+            raise ValueError("DATABASE_URL: it has tables already; restore into an empty database")
     finally:
         engine.dispose()
     store, root = url_to_fs(settings.storage_url)
     kept = {str(path.relative_to(files)) for path in files.rglob("*")}
     present = store.find(root) if store.exists(root) else []
     if not {path.removeprefix(root).strip("/") for path in present} <= kept:
-        raise ValueError("STORAGE_URL: there are other files already; restore into an empty store")
+        raise ValueError("STORAGE_URL: it has other files already; restore into an empty store")
     store.makedirs(root, exist_ok=True)
     store.put(f"{glob.escape(str(files))}/", f"{root}/", recursive=True)
     left_out = SESSIONS if with_keys else (*SESSIONS, KEYS)
@@ -122,8 +122,8 @@ async def _admit(settings: Settings) -> str:
         valid = select(func.count()).where(col(ApiKey.revoked_at).is_(None))
         keys = await database.read(lambda session: session.exec(valid).one())
     return (
-        "restored: start the service, and run `reconcile` and `check-audit`; users have to log in,"
-        f" and {keys} API key(s) are valid, also those that were deleted after the backup"
+        "restored: start the service, and run `reconcile` and `check-audit`; users must log in"
+        f" again, and {keys} API key(s) are valid, including any that were deleted since the backup"
     )
 
 

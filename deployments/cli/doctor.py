@@ -53,22 +53,22 @@ class Problem(Exception):
 
 def check_processor() -> str:
     if (count := cores()) < CORES:
-        raise Problem(f"{count} core; speech stutters with fewer than {CORES}: give it more")
+        raise Problem(f"{count} core; speech stutters with fewer than {CORES}: provide more cores")
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
         flags = FAST[0]  # not Linux, which is said by `check_kernel`
     if not any(flag in flags for flag in FAST):
-        raise Problem(f"{count} cores without AVX2: speech is slow; use a processor since 2014")
+        raise Problem(f"{count} cores without AVX2: speech is slow; use a newer processor")
     return f"{count} cores"
 
 
 def check_memory() -> str:
     if (free := free_bytes() / GB) < MEMORY_GB:
         raise Problem(
-            f"{free:.1f} GB are free and all models use {MEMORY_GB:g}: remove models from "
-            "serve_config.yaml, or end other programs (a service that runs here counts)"
+            f"{free:.1f} GB are free, and all models use {MEMORY_GB:g} GB: remove models from "
+            "serve_config.yaml, or end other programs (a running service counts as one)"
         )
     return f"{free:.1f} GB free"
 
@@ -77,10 +77,10 @@ def check_kernel() -> str:
     release = platform.release()
     version = tuple(int(part) for part in release.split("-")[0].split(".")[:2] if part.isdigit())
     if platform.system() != "Linux" or version < LANDLOCK:
-        raise Problem(f"{release} has no Landlock: the decoder of uploads is confined less")
+        raise Problem(f"{release} has no Landlock: the sandbox of the decoder is weaker")
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files < OPEN_FILES:
-        raise Problem(f"{files} open files a process: `ulimit -n {OPEN_FILES}` for many sockets")
+        raise Problem(f"{files} open files per process: `ulimit -n {OPEN_FILES}` for many sockets")
     return f"Linux {release}, {files} open files"
 
 
@@ -103,13 +103,13 @@ def check_weights() -> str:
         name for name, artefact in store.catalogue.artefacts.items() if artefact.needed_by("cpu")
     ]
     if absent := missing(store, names):
-        raise Problem(f"{', '.join(absent)} missing in {weights_dir()}: `make weights`")
+        raise Problem(f"{', '.join(absent)} missing in {weights_dir()}: run `make weights`")
     return f"{len(names)} in {weights_dir()}"
 
 
 def check_ray() -> str:
     if not (folder := os.environ.get("RAY_TMPDIR")):
-        return "makes a temporary folder"
+        return "uses a temporary folder"
     check_folder(Path(folder).expanduser().resolve())
     return f"in {folder}"
 
@@ -117,19 +117,19 @@ def check_ray() -> str:
 def check_chat(settings: Settings) -> str:
     if (chat := (readyz(f"{local_url(settings)}/readyz") or {}).get("chat")) is None:
         wanted = chosen()
-        return f"{wanted} {'is here' if is_here(wanted) else 'comes while the service runs'}"
+        return f"{wanted} {'is present' if is_here(wanted) else 'comes while the service runs'}"
     answers = f"{chat.get('model') or 'no model'} answers"
     if coming := chat.get("coming"):
         share = coming["got_bytes"] / max(coming["size_bytes"], 1)
-        answers += f", and {share:.0%} of {coming['model']} are here"
+        answers += f", and {share:.0%} of {coming['model']} are present"
         if problem := coming.get("problem"):
             raise Problem(f"{answers}: {problem}")
-    return f"{answers}; CHAT_MODEL chooses another one"
+    return f"{answers}; CHAT_MODEL selects another model"
 
 
 def check_disk(settings: Settings) -> str:
     if (free := shutil.disk_usage(settings.data_dir).free / GB) < DISK_GB:
-        raise Problem(f"{free:.1f} GB are free at {settings.data_dir}: make room")
+        raise Problem(f"{free:.1f} GB are free at {settings.data_dir}: free some space")
     return f"{free:.0f} GB free at {settings.data_dir}"
 
 
@@ -147,7 +147,7 @@ async def check_database(settings: Settings) -> str:
 
 async def check_redis(settings: Settings) -> str:
     if settings.redis_url is None:
-        return "none: limits are counted in the cluster"
+        return "none: the cluster counts limits"
     from redis.asyncio import Redis
 
     async with Redis.from_url(settings.redis_url, socket_timeout=5) as redis:
@@ -176,9 +176,9 @@ async def outcome(check: Check) -> tuple[bool, str]:
 
 @click.command()
 def main() -> None:
-    """Operators: say what is wrong on this machine, and what mends it.
+    """Operators: check this machine, and say how to fix each problem.
 
-    Status 1 when something is. Uses the settings of the environment, as the service does.
+    Exit status 1 if there is a problem. Uses the settings of the environment, like the service.
     """
     of_machine = (check_processor, check_memory, check_kernel, check_weights, check_ray)
     checks: dict[str, Check] = {check.__name__: check for check in of_machine}

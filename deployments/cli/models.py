@@ -67,10 +67,10 @@ def list_models(service: ServiceClient, local: bool, config: Path, dashboard: st
 @models.command("pull")
 @click.argument("references", nargs=-1)
 @click.option("--name", help="Name in the catalogue. Default: from the model.")
-@click.option("--include", multiple=True, help="Pattern of the files to download, like '*Q4_K_M*'.")
+@click.option("--include", multiple=True, help="Pattern of files to download, such as '*Q4_K_M*'.")
 @click.option("--licence", help="Licence of the weights. Default: from the model card.")
 @click.option("--accept-licence", is_flag=True, help="Accept weights without a stated licence.")
-@click.option("--sha256", help="SHA-256 of a file at a URL.")
+@click.option("--sha256", help="SHA-256 of the file at a URL.")
 @click.option("--language", "languages", multiple=True, help="Language of the model, such as en.")
 @click.option("--gender", type=click.Choice(get_args(Gender)), help="Gender of a Piper voice.")
 def pull_models(references: tuple[str, ...], **options: Any) -> None:
@@ -96,7 +96,7 @@ def pull_models(references: tuple[str, ...], **options: Any) -> None:
                 sys.exit(status)
         read_by = _configurations() if entries else {}
         for name in entries:
-            state = "is stored" if name in absent else "was here already"
+            state = "is stored" if name in absent else "was present already"
             click.echo(f"{name!r} {state}; its licence is {catalogue[name].licence}")
             if using := sorted(read_by.get(name, ())):
                 click.echo(f"configurations that use it: {', '.join(using)}")
@@ -115,7 +115,7 @@ def pull_models(references: tuple[str, ...], **options: Any) -> None:
 @click.argument("names", nargs=-1)
 @DASHBOARD
 def check_models(names: tuple[str, ...], dashboard: str | None) -> None:
-    """Operators: read every byte of weights, by default of all, or check a configuration.
+    """Operators: read every byte of weights (by default all), or check a configuration.
 
     \b
     antiphon models check piper-joe
@@ -140,8 +140,8 @@ def check_models(names: tuple[str, ...], dashboard: str | None) -> None:
 
 @models.command("remove")
 @click.argument("names", nargs=-1)
-@click.option("--unused", is_flag=True, help="Remove files in no catalogue, and broken ones.")
-@click.option("--force", is_flag=True, help="Also remove what is in use.")
+@click.option("--unused", is_flag=True, help="Remove broken files and those in no catalogue.")
+@click.option("--force", is_flag=True, help="Also remove weights that are in use.")
 @CONFIG
 @DASHBOARD
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -153,7 +153,7 @@ def remove_models(
     dashboard: str | None,
     yes: bool,
 ) -> None:
-    """Operators: delete weights from this machine, and your own from your catalogue."""
+    """Operators: delete weights from this machine; your own also leave your catalogue."""
     if bool(names) == unused:
         raise click.UsageError("name weights, or use --unused")
     root = weights_dir()
@@ -166,7 +166,7 @@ def remove_models(
                 users_of = ", ".join(by)
                 raise ValueError(f"{name!r} is needed by {users_of}; --force deletes it anyway")
         if not yes:
-            what = ", ".join(names) or "what no catalogue names"
+            what = ", ".join(names) or "files that no catalogue names"
             mib = sum(map(size_bytes, _only_of(store, names))) / 2**20
             click.confirm(f"Delete {what} ({mib:,.1f} MiB) from this machine?", abort=True)
         with only_run(root, lambda: click.echo("waiting for another run", err=True)):
@@ -175,18 +175,18 @@ def remove_models(
                 write_own_catalogue(_without(own, names).artefacts)
                 gone |= {path for path in map(own_model, names) if path.exists()}
             freed = delete(gone)
-    click.echo(f"{freed / 2**20:,.1f} MiB are free again")
+    click.echo(f"{freed / 2**20:,.1f} MiB were freed")
 
 
 @models.command("mirror")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("names", nargs=-1)
 def mirror_models(folder: Path, names: tuple[str, ...]) -> None:
-    """Operators: copy weights, by default all, into a folder for ANTIPHON_MIRROR."""
+    """Operators: copy weights (by default all) into a folder for ANTIPHON_MIRROR."""
     with failures():
         store = WeightStore(weights_dir())
         copied = fill_mirror(store, dict.fromkeys(names or _here(store)), folder)
-    click.echo(f"{copied / 2**20:,.1f} MiB are copied to {folder}")
+    click.echo(f"{copied / 2**20:,.1f} MiB were copied to {folder}")
 
 
 @contextmanager

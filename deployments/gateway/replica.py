@@ -119,7 +119,7 @@ class Gateway:
                 await wait_for_saves()
                 await billing.wait_for_settlements()
         except TimeoutError:
-            logger.error("stop_unsettled")  # the holds expire
+            logger.error("stopped_with_open_holds")  # the holds expire
         self._background.cancel()
         await infrastructure.limits.close()
         await self.services.speech.decoder.close()

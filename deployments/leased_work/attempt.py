@@ -120,7 +120,7 @@ class FitAttempt:
             self._state = await self._in_thread(partial(_observe, fit, outcomes))
             self._progress = fit.progress
             took_s = round(time.monotonic() - began, 2)
-            logger.info("trials_told", extra=self._log_fields(trials=len(trials), took_s=took_s))
+            logger.info("trials_rated", extra=self._log_fields(trials=len(trials), took_s=took_s))
             if not await self._store_checkpoint():
                 return "gone"
         return await self._finish(await self._in_thread(fit.result))
@@ -134,7 +134,7 @@ class FitAttempt:
         fit.replaced = pack
         self._progress = fit.progress
         self._forecast = Forecast(self.work.seconds_per_voice, fit.progress)
-        logger.info("fit_begun", extra=self._log_fields(resumed=state is not None))
+        logger.info("fit_started", extra=self._log_fields(resumed=state is not None))
         return fit
 
     async def _store_checkpoint(self) -> bool:

@@ -84,7 +84,7 @@ async def work(choose: Choose, voice_id: UUID, lease: str) -> int:
     queue = VoiceQueue.of(settings, database, Encryption(settings.secrets.data_keys))
     claimed = await queue.claimed(voice_id, lease)
     if claimed is None:
-        logger.info("voice_gone", extra={"voice": str(voice_id)})
+        logger.info("voice_deleted", extra={"voice": str(voice_id)})
         return 0
     maker = await choose(claimed)
     evaluators: list[Evaluators] = []
@@ -92,7 +92,7 @@ async def work(choose: Choose, voice_id: UUID, lease: str) -> int:
     def workers(target: Any) -> RunTrials:
         cpus = ray.cluster_resources().get("CPU", 1)
         count = evaluators_for(cpus, config.at_once, maker.most_workers)
-        logger.info("evaluators", extra={"voice": str(voice_id), "count": count})
+        logger.info("evaluators_started", extra={"voice": str(voice_id), "count": count})
         evaluators.append(Evaluators(maker, target, count))
         return evaluators[0].run
 

@@ -54,7 +54,7 @@ class StallMonitor:
             self._logged.add(job)
             # starting: Ray has no process for it. running: its workers may lack resources.
             details = {"job": job.id, "state": state, "progress": round(progress, 3)}
-            logger.warning("job_stands_still", extra=details)
+            logger.warning("job_stalled", extra=details)
         return now - self._progress[job][1]
 
     def forget(self, job: LeasedJob) -> None:
@@ -185,7 +185,7 @@ class Watch:
                 if claimed.lease_until < utc_now() + timedelta(seconds=self._work.lease_s / 2):
                     await self._queue.renew(claimed)
             except (DatabaseUnavailable, JobsUnavailable) as error:
-                logger.warning("job_not_seen", extra={"job": job.id, "reason": str(error)})
+                logger.warning("job_status_unknown", extra={"job": job.id, "reason": str(error)})
                 if not is_held:  # a running job notices it by itself
                     return
 

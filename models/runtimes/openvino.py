@@ -138,7 +138,7 @@ def _compiled(
         try:
             return _imported(kept, options)
         except RuntimeError as error:
-            logger.warning("compiled_graph_not_read", extra={"reason": str(error)})
+            logger.warning("compiled_graph_unreadable", extra={"reason": str(error)})
     compiled = _core().compile_model(_core().read_model(onnx_file), "CPU", options)
     try:
         write_whole(kept, compiled.export_model().getvalue())
@@ -146,7 +146,7 @@ def _compiled(
         delete_outdated(path for path in mine if path != kept)
         return _imported(kept, options)
     except (OSError, RuntimeError) as error:  # such as a full disk, or another user's folder
-        logger.warning("compiled_graph_not_kept", extra={"reason": str(error)})
+        logger.warning("compiled_graph_not_cached", extra={"reason": str(error)})
         return compiled, None
 
 

@@ -306,7 +306,7 @@ class Authenticator:
             await self._database.run(audit_refusal, refusal, utc_now())
         except DatabaseError:
             self._audited.pop((refusal.key_id, refusal.reason), None)  # the next use is audited
-            logger.warning("refusal_not_noted", extra={"key_id": refusal.key_id})
+            logger.warning("refusal_not_recorded", extra={"key_id": refusal.key_id})
 
     async def _principal_of(self, reference: bytes | TokenClaims, lookup: Lookup) -> Principal:
         """Returns the principal of a key's digest, or of a token. Raises as `recheck`."""
@@ -369,7 +369,7 @@ class Authenticator:
         try:
             await self._database.run(touch, row_id, now)
         except DatabaseError:
-            logger.warning("use_not_noted", extra={"id": str(row_id)})
+            logger.warning("key_use_not_recorded", extra={"id": str(row_id)})
 
     async def _load_session(self, claims: TokenClaims, lookup: Lookup) -> Principal:
         with lookup() as is_limited:

@@ -87,7 +87,7 @@ class Claim:
             except (StorageLimit, StorageUnavailable):  # then it is as one too large to be stored
                 await self._store.keep(self._row, status, headers, None)
         except Exception:  # the work is done: an unstored response must not fail it
-            logger.exception("answer_not_kept")
+            logger.exception("response_not_stored")
 
     async def release(self) -> None:
         """Lets the next request with the key run; also when the caller is cancelled."""
@@ -98,7 +98,7 @@ class Claim:
         try:
             await self._store.database.run(rows.release_answer, self._row)
         except DatabaseError:
-            logger.warning("answer_not_released")  # its lease ends by itself
+            logger.warning("idempotency_key_not_released")  # its lease ends by itself
 
     async def _renew(self) -> bool:
         """False when another has the lease. Raises DatabaseUnavailable."""

@@ -99,7 +99,7 @@ class Fetcher:
             await asyncio.shield(self._jobs.give_back(claimed, pause_s=0.0))
             raise
         except Exception as error:  # of any layer, or LeaseLost: then nothing changes
-            logger.warning("not_fetched", extra={"job": str(claimed.id)}, exc_info=error)
+            logger.warning("recording_not_fetched", extra={"job": str(claimed.id)}, exc_info=error)
             died = not may_pass(error)
             with suppress(*MAY_PASS):  # the lease lapses then
                 if public_error(error)[0] in SERVICE_FAULTS:

@@ -238,7 +238,7 @@ class LeasedQueue(ABC, Generic[W]):
         try:
             await self._files.delete_expired()
         except StorageUnavailable:  # housekeeping tries again
-            logger.warning("expired_files_left")
+            logger.warning("expired_files_not_deleted")
 
 
 async def until_available(call: Callable[[], Awaitable[T]]) -> T:

@@ -54,7 +54,7 @@ class JobRunner:
                 else:
                     await self._transcribe(claimed, transcription.TASK.validate_json(task), folder)
         except LeaseLost:
-            logger.info("job_gone", extra={"job": str(claimed.id)})
+            logger.info("job_deleted", extra={"job": str(claimed.id)})
         except Exception as error:  # of any layer; the failures of the service are raised
             if public_error(error)[0] in SERVICE_FAULTS:
                 raise

@@ -47,7 +47,7 @@ class AccountErasure:
             await self.files.delete_expired()
             await self.database.forget_deleted()
         except StorageUnavailable:  # housekeeping tries again
-            logger.warning("erased_files_left", extra={"workspace": principal.workspace_id})
+            logger.warning("erased_files_not_deleted", extra={"workspace": principal.workspace_id})
 
 
 def erase_rows(session: Session, principal: Principal) -> list[Voice]:

@@ -203,6 +203,6 @@ class PaidSpeech:
         try:
             file_id = await files.put(workspace_id, "speech", media_type, file.file, URL_LASTS_S)
         except (StorageLimit, StorageUnavailable, DatabaseError):
-            logger.warning("speech_not_kept", exc_info=True)
+            logger.warning("speech_not_stored", exc_info=True)
             return None
         return files.url(file_id, workspace_id, URL_LASTS_S)

@@ -102,7 +102,7 @@ class ReadyCustomVoices:
             )
             for error in results:
                 if error is not None:  # the cache expires later
-                    logger.warning("pack_not_forgotten", extra={"reason": str(error)})
+                    logger.warning("voice_pack_not_evicted", extra={"reason": str(error)})
 
     async def pack(self, voice: ReadyCustomVoice) -> bytes:
         """Reads a pack. Raises VoiceNotFound when the voice was deleted, StorageUnavailable or

@@ -236,7 +236,7 @@ class CustomVoices:
             return StoredReport(voice, samples, VoiceReport.model_validate_json(data))
         except ValidationError as error:  # its text would have values of the report
             extra = {"voice_id": str(voice.id), "wrong_fields": error.error_count()}
-            logger.error("report_not_read", extra=extra)
+            logger.error("voice_report_unreadable", extra=extra)
             raise NotFound(NO_REPORT) from None
 
     async def delete(self, principal: Principal, voice_id: str) -> None:
@@ -256,7 +256,7 @@ class CustomVoices:
                 await self.files.delete(workspace_id, file_id)
             await self.database.forget_deleted()
         except (StorageUnavailable, DatabaseError):  # they have expired: housekeeping tries again
-            logger.warning("files_of_a_voice_left", extra={"voice_id": str(voice_id)})
+            logger.warning("voice_files_not_deleted", extra={"voice_id": str(voice_id)})
 
     async def _made_before(self, principal: Principal, operation: Operation) -> Voice | None:
         """The voice that an earlier run of the same request created."""
@@ -312,7 +312,7 @@ class CustomVoices:
         try:
             transcript = await with_language(self._stt.transcribe(request), expected=None)
         except EngineError:  # no reason to refuse the voice
-            logger.warning("language_of_samples_not_heard", exc_info=True)
+            logger.warning("sample_language_not_detected", exc_info=True)
             return FALLBACK_LANGUAGE
         detected = iso_code(transcript.language)
         return detected if detected in supported else FALLBACK_LANGUAGE

@@ -134,7 +134,7 @@ class WebhookDispatcher:
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             # Its lease expires, and it is tried again.
-            logger.error("webhook_attempt_not_noted", exc_info=error)
+            logger.error("webhook_attempt_not_recorded", exc_info=error)
 
     async def _deliver(self, claimed: Claimed) -> None:
         body = claimed.event.body
@@ -164,7 +164,7 @@ class WebhookDispatcher:
             ]
         except DecryptionError:
             # A late delivery is better than an unsigned one: the operator may restore the key.
-            logger.error("webhook_seal_broken", extra={"webhook_id": str(webhook.id)})
+            logger.error("webhook_secret_not_decrypted", extra={"webhook_id": str(webhook.id)})
             return AttemptResult(None, "seal_broken", 0)
         headers = signature_headers(event.id, int(self.now().timestamp()), body, keys)
         try:
@@ -176,7 +176,7 @@ class WebhookDispatcher:
                 tracing.annotate({"http.response.status_code": status}, error=error)
                 return attempt
         except Exception:  # stored as any failure, or it would be retried for ever
-            logger.exception("webhook_attempt_broke")
+            logger.exception("webhook_attempt_crashed")
             return AttemptResult(None, "internal", 0)
 
     async def _note(self, claimed: Claimed, attempt: AttemptResult, wait_s: float | None) -> None:

@@ -127,7 +127,7 @@ def cut_and_slow(browser: Browser, url: str, key: str, seen: dict[str, Any]) -> 
     text = page.get_by_role("textbox", name="Text", exact=True)
     text.fill("Kept without a network.")
     context.set_offline(True)
-    page.get_by_role("button", name="Make a file").click()
+    page.get_by_role("button", name="Create a file").click()
     page.wait_for_selector(".failed:not([hidden])")
     banner = page.locator(".offline").is_visible()
     context.set_offline(False)
@@ -140,7 +140,7 @@ def cut_and_slow(browser: Browser, url: str, key: str, seen: dict[str, Any]) -> 
     devtools.send("Network.emulateNetworkConditions", {**limits, "uploadThroughput": 20_000})
     page.reload()
     page.wait_for_selector(".frame h1", timeout=60_000)
-    page.get_by_role("button", name="Make a file").click()
+    page.get_by_role("button", name="Create a file").click()
     page.wait_for_selector(".button.busy")  # says that it works
     page.locator(".history-row").nth(1).wait_for(timeout=60_000)
     seen["slow"] = True

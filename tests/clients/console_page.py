@@ -71,7 +71,7 @@ def go(page: Page, path: str) -> None:
 def sign_up(page: Page, email: str) -> None:
     press(page, "Sign up")
     fill(page, Email=email, Password=PASSWORD)
-    press(page, "Make my account")
+    press(page, "Create my account")
     wait_until(page, "at('.frame')")
 
 

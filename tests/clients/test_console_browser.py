@@ -40,7 +40,7 @@ def page(tone_server: Server, browser: Browser) -> Iterator[Page]:
 def test_signing_out_clears_all_data_of_the_account(page: Page) -> None:
     sign_up(page, "first@example.com")
     fill(page, Text=SECRET)
-    press(page, "Make a file")
+    press(page, "Create a file")
     wait_until(page, "all('.history-row').length === 1")
     press(page, "Preview Alto")
     go(page, "chat")
@@ -73,7 +73,7 @@ def test_work_of_an_ended_session_is_kept_for_its_user_alone(
     for other in (False, True):
         fill(page, Text=SECRET)
         end_sessions(tone_server, "ended@example.com")
-        press(page, "Make a file")
+        press(page, "Create a file")
         wait_until(page, "at('.enter')")
         assert "session has ended" in run(page, "at('.enter').innerText")
         assert run(page, f"document.body.innerHTML.includes({json.dumps(SECRET)})") is False
@@ -121,7 +121,7 @@ def test_credit_moves_after_work_and_webhooks_are_made_tested_and_deleted(page: 
     wait_until(page, "!top().matches?.('dialog') && all('.hook').length === 1")
     go(page, "speak")
     fill(page, Text="Ten chars.")
-    press(page, "Make a file")
+    press(page, "Create a file")
     wait_until(page, "said().includes('0.00015 USD')")
     wait_until(page, "at('.credit').innerText.includes('4.99985 USD')")  # without a refresh
 
@@ -270,7 +270,7 @@ def test_a_key_with_one_scope_says_in_each_panel_what_it_lacks(
     )
     enter(page, answer.raise_for_status().json()["key"])
     fill(page, Text="Only this.")
-    press(page, "Make a file")
+    press(page, "Create a file")
     wait_until(page, "said().includes('of speech')")
     go(page, "chat")
     fill(page, Message="And chat?")

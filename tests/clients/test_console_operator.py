@@ -94,7 +94,7 @@ def test_credit_and_plan_of_a_workspace_are_changed(operator: Page) -> None:
 
 def test_a_configuration_is_checked_and_deployed_after_a_question(operator: Page) -> None:
     go(operator, "operator/models")
-    label = "Configuration of the models that run"
+    label = "Configuration of the running models"
     wait_until(operator, f"labelled('{label}')?.value.includes('applications')")
     press(operator, "Check")
     wait_until(operator, "at('pre')?.innerText === 'nothing changes'")
@@ -105,14 +105,14 @@ def test_a_configuration_is_checked_and_deployed_after_a_question(operator: Page
     press(operator, "Deploy")
     wait_until(operator, "at('dialog[open]')")
     press(operator, "Deploy")
-    wait_until(operator, "said().includes('It is deployed.')")
+    wait_until(operator, "said().includes('The configuration is deployed.')")
     run(operator, f"fill('{label}', 'wrong: yes')")
     press(operator, "Check")
     assert "no configuration of Ray Serve" in wait_until(operator, "failed()")
     run(operator, f"fill('{label}', 'applications: broken')")
     run(operator, "(scrollTo(0, document.body.scrollHeight), true)")
     press(operator, "Check")
-    wait_until(operator, "failed() === 'It cannot be deployed.'")
+    wait_until(operator, "failed() === 'The configuration cannot be deployed.'")
     assert run(operator, "at('pre').innerText") == "svc/broken: its weights are missing"
     box = run(operator, "(({top, bottom}) => [top, bottom])(at('pre').getBoundingClientRect())")
     assert 0 <= box[0] and box[1] <= run(operator, "innerHeight")

@@ -58,7 +58,7 @@ OPTIONS: list[tuple[list[str], str, dict[str, list[str] | None]]] = [
         "/stt",
         {"keyterms": ["Nginx", "Ann Lee"], "numerals": ["true"], "punctuate": ["false"]},
     ),
-    (["Two channels are two speakers"], "/stt", {"multichannel": ["true"], "numerals": None}),
+    (["Treat two channels as two speakers"], "/stt", {"multichannel": ["true"], "numerals": None}),
     (
         ["Translate into English"],
         "/openai/v1/audio/translations",
@@ -99,7 +99,7 @@ def test_markup_and_the_lines_of_several_speakers_are_explained_and_spoken(signe
     wait_until(signed_in, f"{EXPLAINED}.length === 2")
     assert run(signed_in, EXPLAINED) == ["It costs five dollars.", "B, B, C and co."]
     price = run(signed_in, "at('.explained').previousSibling.textContent.split(' · ')[2]")
-    press(signed_in, "Make a file")
+    press(signed_in, "Create a file")
     wait_until(signed_in, f"said().includes('of speech') && said().includes('{price}')")
     assert run(signed_in, "at('.words').textContent") == "It costs $5. BBC & co."
     wait_until(signed_in, "at('.history-row p')?.textContent === 'It costs $5. BBC & co.'")
@@ -122,7 +122,7 @@ def test_markup_and_the_lines_of_several_speakers_are_explained_and_spoken(signe
             put(box, [...box.options].find((one) => one.text.startsWith('Bass')).value);
         })"""
     )
-    press(signed_in, "Make a file")
+    press(signed_in, "Create a file")
     wait_until(signed_in, "all('.history-row').length === 2")
     path, body = run(signed_in, "sent[0]")
     assert path == "/tts-synthesize" and "text" not in body

@@ -65,18 +65,18 @@ def test_lengths_are_checked_before_anything_is_uploaded(
         enter(page, tone_server.key)
         go(page, "voices")
         run(page, "(labelled('Name').value = 'Ann', true)")
-        wait_until(page, "button('Make the voice for 1.00 USD')")  # the price is said
+        wait_until(page, "button('Create the voice for 1.00 USD')")  # the price is said
         record_requests(page)
         page.call(ADD, 20, 20)
         wait_until(page, "at('.total').innerText.includes('40 of 120 seconds, 2 recordings')")
-        press(page, "Make the voice for 1.00 USD")
+        press(page, "Create the voice for 1.00 USD")
         wait_until(page, "failed() === '3 to 10 recordings are needed; there are 2.'")
         page.call(ADD, 20, 4)
         wait_until(page, "all('.guidance').at(-1).textContent.includes('at least 10 seconds')")
-        press(page, "Make the voice for 1.00 USD")
+        press(page, "Create the voice for 1.00 USD")
         wait_until(page, "failed().includes('too short or too long')")
         run(page, "(all('.take button[aria-label^=Remove]').at(-1).click(), true)")
-        press(page, "Make the voice for 1.00 USD")
+        press(page, "Create the voice for 1.00 USD")
         wait_until(page, "failed().includes('at least 120 are needed')")
         posted = run(page, "requests.filter((one) => one.startsWith('POST')).length")
         assert posted == 0

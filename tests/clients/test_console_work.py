@@ -81,7 +81,7 @@ def test_a_long_text_is_neither_cut_nor_sent(signed_in: Page) -> None:
     fill(signed_in, Text=text)
     assert run(signed_in, "labelled('Text').value.length") == len(text)
     assert "6,500 characters" in run(signed_in, "at('.over').textContent")
-    press(signed_in, "Make a file")
+    press(signed_in, "Create a file")
     assert "a file is of at most 5,000" in wait_until(signed_in, "failed()")
     assert run(signed_in, POSTED) == 0
 
@@ -107,7 +107,7 @@ def test_a_repetition_is_offered_only_where_it_may_help(
         status,
     )
     fill(signed_in, Text="Once.")
-    press(signed_in, "Make a file")
+    press(signed_in, "Create a file")
     wait_until(signed_in, "failed()")
     assert run(signed_in, "Boolean(button('Try again'))") is offered
 
@@ -136,7 +136,7 @@ def test_previews_and_the_history_are_played_again_without_a_request(signed_in: 
     press(signed_in, "Preview Bass")
     wait_until(signed_in, "button('Stop the preview of Bass')")
     fill(signed_in, Text="Once.")
-    press(signed_in, "Make a file")
+    press(signed_in, "Create a file")
     press(signed_in, "Play “Once.”")
     wait_until(signed_in, "button('Pause')")
     assert run(signed_in, POSTED) == 2  # the preview, and the file
@@ -154,7 +154,7 @@ def test_voices_are_found_by_words_and_kept_as_favourites(signed_in: Page) -> No
 
 def test_a_file_is_transcribed_with_words_speakers_and_subtitles(signed_in: Page) -> None:
     go(signed_in, "listen")
-    run(signed_in, "(labelled('Tell speakers apart').click(), true)")
+    run(signed_in, "(labelled('Label speakers').click(), true)")
     signed_in.call(ADD.replace(".voices", ".listen"), 4)
     wait_until(signed_in, "all('.word').length > 1")
     fill(signed_in, Speaker_A="Ann")

@@ -127,7 +127,7 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             sampler.follow(tokens)
             self._mask(row, sampler)
         except Exception as error:  # an error must end only this stream
-            logger.exception("draw_failed")
+            logger.exception("sampling_failed")
             sampler.failed = f"{type(error).__name__}: {error}"
         if sampler.failed is not None:
             self._force_end(row)

@@ -83,7 +83,7 @@ class EncoderWindow:
             np.save(content, silence)
             write_whole(memory, content.getvalue())
         except OSError as error:
-            logger.warning("silence_not_kept", extra={"error": str(error)})
+            logger.warning("silence_not_cached", extra={"error": str(error)})
         return silence
 
     def _compute_silence(self) -> States:

@@ -105,7 +105,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         try:
             await self._process.start()
         except WorkerDied:  # the first upload tries again
-            logger.exception("decoder_does_not_start")
+            logger.exception("decoder_not_started")
 
     async def close(self) -> None:
         """Ends the process."""
@@ -173,7 +173,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
                         target.truncate()
                         answer = await self._process.run(job, source, target)
                 except WorkerDied as error:
-                    logger.exception("decoder_does_not_start")
+                    logger.exception("decoder_not_started")
                     raise Overloaded("the decoder does not start; try again later") from error
                 except TimeoutError as error:
                     raise InvalidAudio("the file cannot be decoded within its limits") from error

@@ -139,7 +139,7 @@ class Fit:
             try:
                 search, progress = read_checkpoint(checkpoint, FitProgress, prior.space.size)
             except CheckpointError as error:
-                logger.warning("voice_fit_begun_anew", extra={"reason": str(error)})
+                logger.warning("voice_fit_restarted", extra={"reason": str(error)})
         return cls(speaker, language, gender, config, prior, british, search, progress)
 
     @property

@@ -142,7 +142,7 @@ def test_a_model_is_removed_unless_a_configuration_uses_it(
     unknown = run("models", "remove", "tiny", "nothing", status=1).output
     assert "no artefact 'nothing'" in unknown and "Delete" not in unknown
     WeightStore(root).verify("tiny")
-    assert "3.0 MiB are free again" in run("models", "remove", "tiny", *used, "--force").output
+    assert "3.0 MiB were freed" in run("models", "remove", "tiny", *used, "--force").output
     assert not [path for path in root.glob("*/*")] and not own_model("tiny").exists()
     assert load_own_catalogue().artefacts == {}
     assert "no artefact 'tiny'" in run("models", "remove", "tiny", "--yes", status=1).output
@@ -185,10 +185,10 @@ def test_what_no_catalogue_names_and_broken_downloads_are_deleted(
     for name in ("blobs/unknown", "downloads/file-part", "derived/old@1/a.onnx", "checked/unknown"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(bytes(1 << 20))
-    assert "4.0 MiB are free again" in run("models", "remove", "--unused", "--yes").output
+    assert "4.0 MiB were freed" in run("models", "remove", "--unused", "--yes").output
     assert not leftovers(WeightStore(root))
     WeightStore(root).verify("tiny")
-    assert "0.0 MiB are free again" in run("models", "remove", "--unused", "--yes").output
+    assert "0.0 MiB were freed" in run("models", "remove", "--unused", "--yes").output
 
 
 def test_a_mirror_serves_a_machine_that_reaches_nothing_else(
@@ -207,5 +207,7 @@ def test_a_mirror_serves_a_machine_that_reaches_nothing_else(
         "'tiny' is stored; its licence is apache-2.0",
         f"configurations that use it: {own_model('tiny')}",
     ]
-    assert run("models", "pull", "tiny").stdout == stored.replace("is stored", "was here already")
+    assert run("models", "pull", "tiny").stdout == stored.replace(
+        "is stored", "was present already"
+    )
     WeightStore(tmp_path / "offline").verify("tiny")

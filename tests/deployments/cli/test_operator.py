@@ -81,7 +81,7 @@ def test_a_command_without_a_database_fails_and_creates_no_files(
 def test_the_first_key_is_shown_only_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit, match="there is a workspace already"):
+    with pytest.raises(SystemExit, match="a workspace exists already"):
         main(["first-key"])
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path / "empty"))
     migrate(load_settings().database_url)  # as a gateway under KubeRay does
@@ -237,7 +237,7 @@ def test_reconcile_finds_balances_and_daily_sums_that_were_changed_by_hand(
 
 
 def test_check_audit_finds_a_changed_entry(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "of 2 workspace(s) are whole" in output_of(capsys, "check-audit")
+    assert "of 2 workspace(s) are complete" in output_of(capsys, "check-audit")
     execute("DROP TRIGGER audit_entry_update")
     execute("UPDATE audit_entry SET action = 'nothing' WHERE number = 2")
     with pytest.raises(SystemExit, match="entry 2 was changed"):

@@ -130,15 +130,15 @@ def test_a_restored_service_knows_keys_chats_files_and_credit(
 ) -> None:
     with pytest.raises(FileExistsError):  # never over another backup
         back_up(kept.settings, kept.folder)
-    with pytest.raises(ValueError, match="there are tables already"):
+    with pytest.raises(ValueError, match="has tables already"):
         restore(kept.settings, kept.folder)
-    with pytest.raises(ValueError, match="is no backup"):
+    with pytest.raises(ValueError, match="is not a backup"):
         restore(kept.settings, tmp_path)
     after = kept.beside(tmp_path)
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "file").touch()
-    with pytest.raises(ValueError, match="there are other files already"):
+    with pytest.raises(ValueError, match="has other files already"):
         restore(replace(after, storage_url=f"file://{foreign}"), kept.folder)
     assert "1 API key(s) are valid" in restore(after, kept.folder)
     with pytest.raises(SettingsError, match="^STORAGE_URL: not what this database"):

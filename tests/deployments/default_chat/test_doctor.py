@@ -15,14 +15,14 @@ COMING = {"model": "svc/large", "got_bytes": 420, "size_bytes": 1000}
 @pytest.mark.parametrize(
     ("chat", "line"),
     [
-        ({"model": "svc/a"}, "svc/a answers; CHAT_MODEL chooses another one"),
+        ({"model": "svc/a"}, "svc/a answers; CHAT_MODEL selects another model"),
         (
             {"model": "svc/a", "coming": COMING},
-            "svc/a answers, and 42% of svc/large are here; CHAT_MODEL chooses another one",
+            "svc/a answers, and 42% of svc/large are present; CHAT_MODEL selects another model",
         ),
         (
             {"coming": COMING},
-            "no model answers, and 42% of svc/large are here; CHAT_MODEL chooses another one",
+            "no model answers, and 42% of svc/large are present; CHAT_MODEL selects another model",
         ),
     ],
 )
@@ -33,5 +33,5 @@ def test_the_doctor_says_which_chat_model_answers_and_which_comes(
     monkeypatch.setattr(doctor, "readyz", lambda url: {"status": "ok", "chat": chat})
     assert check_chat(load_settings()) == line
     chat["coming"] = {**COMING, "problem": "no network"}
-    with pytest.raises(Problem, match="42% of svc/large are here: no network$"):
+    with pytest.raises(Problem, match="42% of svc/large are present: no network$"):
         check_chat(load_settings())

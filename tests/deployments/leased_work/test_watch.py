@@ -420,7 +420,7 @@ def test_the_job_stalled_longest_is_counted_and_logged(caplog: pytest.LogCapture
         monitor.observe(quick, now / 1000, "running")
     assert monitor.stalled_s() == 300 > STALLED_S
     logged = [(record.message, vars(record)["job"]) for record in caplog.records]
-    assert logged == [("job_stands_still", "slow")]
+    assert logged == [("job_stalled", "slow")]
     monitor.observe(slow, 0.1, "running")
     assert monitor.stalled_s() == 0
     now += 50

@@ -1,6 +1,6 @@
 // Talk.
 export default {
-  "talk.lead": "A conversation by voice with an agent that listens, answers, and lets you interrupt it.",
+  "talk.lead": "Talk to an agent that listens, answers, and lets you interrupt it.",
   "talk.agent": "Agent",
   "talk.instructions": "Instructions",
   "talk.instructions_default": "You are a friendly assistant on the telephone. Answer in one or two short sentences.",
@@ -17,7 +17,7 @@ export default {
   "talk.speak": "Speak …",
   "talk.ended": "The conversation has ended.",
   "talk.conversation": "Conversation",
-  "talk.none": "Start, then speak. What you and the agent say is written here, with the time that each stage of an answer took.",
+  "talk.none": "Start, then speak. The transcript appears here, with the time that each stage of an answer took.",
   "talk.your_level": "Level of your microphone",
   "talk.their_level": "Level of the agent",
   "talk.cut": "interrupted",
@@ -29,5 +29,5 @@ export default {
   "talk.stage.1": "transcript {n} ms",
   "talk.stage.2": "first words {n} ms",
   "talk.stage.3": "voice {n} ms",
-  "talk.headphones": "Echoes are cancelled; headphones are better still.",
+  "talk.headphones": "Echoes are cancelled, but headphones work better.",
 };
