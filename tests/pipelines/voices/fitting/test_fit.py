@@ -29,7 +29,8 @@ class WholeFit:
 def whole() -> WholeFit:
     """One for the tests that only read it, as it takes seconds."""
     uninterrupted = fit(SHORT)
-    trials, progress = list[Trial](), [uninterrupted.progress]
+    trials: list[Trial] = []
+    progress = [uninterrupted.progress]
     while generation := uninterrupted.next_trials():
         trials += generation
         uninterrupted.observe([outcome_of(trial) for trial in generation])
