@@ -37,8 +37,9 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / UNUSUAL
     for name in ("home", "temporary"):
         (made / name).mkdir(parents=True, mode=0o700)
-    for part in (*PARTS, "antiphon", "tests/engines"):  # with the code that is compiled
-        shutil.copytree(PROJECT_DIR / part, made / "checkout" / part)
+    cached = shutil.ignore_patterns("__pycache__")
+    for part in (*PARTS, "antiphon", "tests/engines"):
+        shutil.copytree(PROJECT_DIR / part, made / "checkout" / part, ignore=cached)
     for file in ("pyproject.toml", "serve_config.yaml", "tests/__init__.py"):
         shutil.copy(PROJECT_DIR / file, made / "checkout" / file)
     (made / "checkout" / ".venv").symlink_to(sys.prefix)

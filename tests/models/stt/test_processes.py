@@ -35,8 +35,6 @@ START = 50258  # <|startoftranscript|> of the multilingual models
 END = 50257
 LONGEST: dict[str, Any] = {"beam_size": 5, "max_length": 448, "suppress_tokens": [END]}
 """A text of the base model that ends only where its window does."""
-LONG = {**LONGEST, "max_length": 150}
-"""Long enough for others to call meanwhile."""
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +131,7 @@ def test_a_second_process_starts_only_for_a_second_call_at_once(
     assert len(programs() - others) == 1
     with ThreadPoolExecutor(2) as threads:
         calls = [
-            threads.submit(processes.generate, STATES, [[START]], is_wanted=lambda: True, **LONG)
+            threads.submit(processes.generate, STATES, [[START]], is_wanted=lambda: True, **LONGEST)
             for _ in range(2)
         ]
         assert all(call.result(PATIENCE_S) for call in calls)
@@ -168,7 +166,7 @@ def test_a_process_that_cannot_be_loaded_leaves_the_calls_to_the_first(
     (path / "model.bin").unlink()
     with ThreadPoolExecutor(3) as threads:
         calls = [
-            threads.submit(processes.generate, STATES, [[START]], is_wanted=lambda: True, **LONG)
+            threads.submit(processes.generate, STATES, [[START]], is_wanted=lambda: True, **LONGEST)
             for _ in range(3)
         ]
         assert all(call.result(PATIENCE_S) for call in calls)
