@@ -13,9 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-from pydantic import TypeAdapter
-
-from configs.load import explain, load_yaml
+from configs.load import adapter_of, explain, load_yaml
 from configs.schema.models.in_process import (
     HarperConfig,
     PerthConfig,
@@ -63,10 +61,10 @@ class EngineKind(Generic[EngineT]):
         """
         data = load_yaml(dict[str, Any], name)
         if ":" not in (engine := str(data.get("engine"))):
-            return TypeAdapter(self.config).validate_python(data)
+            return adapter_of(self.config).validate_python(data)
         if (shape := getattr(self.engine_class(engine), "config", None)) is None:
             raise UnknownEngine(f"{engine!r} has no `config`, the type of its configurations")
-        return TypeAdapter(shape).validate_python(data)
+        return adapter_of(shape).validate_python(data)
 
     def engine_class(self, name: str) -> Any:
         """The class of the engine `name`; every engine is built as `cls(config, weights)`.

@@ -13,26 +13,11 @@ from tests.clients.browser import Page, open_url
 from tests.clients.console_page import enter, fill, go, press, run, sign_out, wait_until
 from tests.clients.dialogue import GREETING, STORY
 from tests.clients.test_console_browser import page
+from tests.clients.waiting import MEASURE_SOUND
 from tests.hostile.audio_files import wav
 
 __all__ = ["page"]  # a fixture
 
-# Keeps the loudest sample that was played in `loudest`.
-LISTEN = """(() => {
-    const connect = AudioNode.prototype.connect;
-    window.loudest = 0;
-    AudioNode.prototype.connect = function (target, ...rest) {
-        if (target !== this.context.destination) return connect.call(this, target, ...rest);
-        const meter = new AnalyserNode(this.context);
-        const samples = new Float32Array(meter.fftSize);
-        setInterval(() => {
-            meter.getFloatTimeDomainData(samples);
-            window.loudest = samples.reduce((most, one) => Math.max(most, one), window.loudest);
-        }, 20);
-        connect.call(meter, target);
-        return connect.call(this, meter);
-    };
-})"""
 TURNS = "[...document.querySelectorAll('.talk .turn')]"
 SAID = f"{TURNS}.map((one) => [one.dataset.who, one.querySelector('.said-text').textContent])"
 IDLE = "button('Start talking')"
@@ -64,7 +49,7 @@ def test_a_story_is_heard_and_interrupted(agent_server: Server, microphone: Path
     with open_url(agent_server.url, "console", microphone) as page:
         enter(page, agent_server.key)
         go(page, "talk")
-        page.call(LISTEN)
+        page.call(MEASURE_SOUND)
         press(page, "Start talking")
         wait_until(page, "said() === 'Speak …'")
         wait_until(page, "at('.talk .turns').textContent.includes('beside the sea')")

@@ -224,7 +224,7 @@ async def test_a_recording_costs_its_length(
 
 
 @transcribed
-@pytest.mark.parametrize("data", [b"", b"no audio at all"])
+@pytest.mark.parametrize("data", [b"", b"no audio at all", b"RIFF" * 100])
 async def test_what_is_no_recording_is_refused(
     dialect: Dialect, recognition: Recognition, data: bytes, caller: Caller
 ) -> None:

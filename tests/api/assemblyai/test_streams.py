@@ -248,8 +248,6 @@ async def test_a_turn_that_the_recogniser_fails_on_ends_with_a_warning(
 @pytest.mark.parametrize(
     "query",
     [
-        {"sample_rate": 5},
-        {"encoding": "opus"},
         {"keyterms_prompt": "[1"},
         {"keyterms_prompt": "[" * 1000},
         {"keyterms_prompt": ["x"] * 101},

@@ -102,8 +102,6 @@ async def test_telephone_audio_is_taken(stt_server: SocketServer) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        {"audio_format": "opus"},
-        {"commit_strategy": "never"},
         {"vad_silence_threshold_secs": 9},
         {"entity_detection": "all"},
         {"transcript_edit": "shorten"},

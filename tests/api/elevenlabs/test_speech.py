@@ -108,9 +108,6 @@ def test_voices_speak_by_id_or_name_and_foreign_ones_have_stand_ins(
     ("body", "query", "place"),
     [
         ({"text": ""}, {}, ["body", "text"]),
-        ({"text": 5}, {}, ["body", "text"]),
-        ({"text": "x" * 5001}, {}, ["body", "text"]),
-        ({"text": "?!"}, {}, ["body", "text"]),
         ({"voice_settings": {"stability": 2}}, {}, ["body", "voice_settings", "stability"]),
         ({"voice_settings": {"speed": 9}}, {}, ["body", "voice_settings", "speed"]),
         ({}, {"output_format": "mp3_8000_32"}, ["body", "output_format"]),

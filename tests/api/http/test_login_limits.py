@@ -11,21 +11,12 @@ from api.http.attempts import Attempts, by_network, count_attempts
 from api.http.errors import ApiError
 from api.services import Services
 from pipelines.limits import limits as limits_module
-from pipelines.limits.limits import HOUR_S, SharedLimits, Windows
-from tests.api.http.test_rate_limits import log_in
-from tests.api.replaced import with_limits, with_request_limits
+from pipelines.limits.limits import HOUR_S, SharedLimits
+from tests.api.http.test_rate_limits import clock, log_in, services
+from tests.api.replaced import with_request_limits
 from tests.clock import Clock
 
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def services(services: Services, clock: Clock) -> Services:
-    """Services whose windows of attempts follow the test clock."""
-    return with_limits(services, SharedLimits(windows=Windows(clock, clock)))
+__all__ = ["clock", "services"]  # fixtures
 
 
 OWNER = {"email": "ada@example.com", "password": "right password"}

@@ -19,13 +19,15 @@ from pipelines.accounts.authentication import new_api_key
 from pipelines.accounts.passwords import QUEUE_LENGTH, Passwords
 from pipelines.errors import Overloaded
 from pipelines.limits.cluster import ClusterStore, RequestCounter
-from pipelines.limits.limits import SharedLimits, Windows
+from pipelines.limits.limits import SharedLimits
 from pipelines.limits.redis import RedisStore
-from tests.api.http.test_rate_limits import listening
-from tests.api.replaced import with_limits, with_request_limits
+from tests.api.http.test_rate_limits import clock, listening, services
+from tests.api.replaced import with_request_limits
 from tests.clock import Clock
 from tests.kept import hash_as_shipped
 from tests.patience import PATIENCE_S
+
+__all__ = ["clock", "services"]  # fixtures
 
 # 40 addresses of one /56, and one in each of 40 /56 networks of the same /48.
 OF_56 = [f"2001:db8:7:{number:x}::1" for number in range(40)]
@@ -33,17 +35,6 @@ OF_48 = [f"2001:db8:7:{number * 256:x}::1" for number in range(40)]
 OF_IPV4 = [f"198.51.100.{number}" for number in range(40)]
 NETWORKS = [(OF_56, 4), (OF_48, 16), (OF_IPV4, 40)]
 """Addresses, and how many times the allowance of one of them all have together."""
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def services(services: Services, clock: Clock) -> Services:
-    """Services whose windows of attempts follow the test clock."""
-    return with_limits(services, SharedLimits(windows=Windows(clock, clock)))
 
 
 @asynccontextmanager

@@ -16,7 +16,6 @@ from api.deepgram.streams import FluxConversation, StreamConversation
 from configs.load import load_yaml
 from configs.schema.voices import VoicesConfig
 from deployments.gateway import listener
-from deployments.gateway.handles import StopSignal
 from models.registry import CHAT, STT, TTS, load_model
 from models.stt.options import RecognitionOptions
 from pipelines.stt.file import HeardText
@@ -28,6 +27,7 @@ from tests.api.leaving.conftest import LeavingSite, counted_engine
 from tests.api.leaving.stopped import (
     LIVE,
     RATE,
+    QuickStop,
     StoppableChat,
     StoppableSTT,
     StoppableTTS,
@@ -140,7 +140,8 @@ WHOLE = [path for path, work in REQUESTS.items() if not (work.is_streamed or pat
 async def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StoppedSite]:
     """A gateway that drains for DRAIN_S."""
     monkeypatch.setattr(listener, "DRAIN_S", DRAIN_S)
-    steps, stop = Steps(), StopSignal()
+    steps = Steps()
+    stop = QuickStop(steps)
 
     def stoppable(port: Any) -> Any:
         port.stop = stop

@@ -72,12 +72,7 @@ async def test_a_key_without_the_scope_is_403(shared_server: SocketServer) -> No
     assert answer.json()["message"] == "the API key lacks the scopes 'tts', 'chat'"
 
 
-async def test_a_header_may_hold_the_key_and_the_query_a_token(
-    shared_server: SocketServer,
-) -> None:
-    headers = {"Authorization": f"Bearer {shared_server.key}"}
-    async with connect(f"ws://{shared_server.address}/ws/tts", additional_headers=headers):
-        pass
+async def test_the_query_may_hold_a_token(shared_server: SocketServer) -> None:
     signed_in = await shared_server.services.platform.accounts.sign_up(
         "socket@example.com", "a long password", "", ""
     )

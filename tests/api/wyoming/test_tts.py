@@ -58,15 +58,10 @@ async def test_a_voice_is_found_by_the_name_that_the_description_has(home: Home)
 
 
 @pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ({"text": TEXT, "voice": {"language": "tlh"}}, "voice_not_found"),
-        ({"text": "<speak>a<", "text_format": "ssml"}, None),
-        ({"text": "a " * 50_000}, None),
-    ],
+    "body", [{"text": "<speak>a<", "text_format": "ssml"}, {"text": "a " * 50_000}]
 )
 async def test_an_unspeakable_text_is_an_error_and_ends_its_audio(
-    home: Home, body: dict[str, Any], code: str | None
+    home: Home, body: dict[str, str]
 ) -> None:
     """Some versions of Home Assistant ignore errors, and wait for the end."""
     before = await home.units("tts")
@@ -74,7 +69,7 @@ async def test_an_unspeakable_text_is_an_error_and_ends_its_audio(
         await client.send("synthesize", **body)
         events = await client.until("audio-stop")
         assert kinds(events) == ["error", "audio-stop"]
-        assert events[0][1]["text"] and (code is None or events[0][1]["code"] == code)
+        assert events[0][1]["text"]
         await client.send("synthesize", text=TEXT)
         assert seconds(await client.until("audio-stop")) > 0.5
     assert await home.units("tts") - before == len(TEXT)

@@ -173,15 +173,31 @@ async def test_a_trickled_head_ends_with_its_connection_also_after_a_request(
                         await asyncio.sleep(0.01)
 
 
-async def test_connections_of_one_address_are_limited_and_counted_down(
+NUMBERS = itertools.count()
+
+
+@pytest.mark.parametrize(
+    ("address_of", "per_address", "most", "limited"),
+    [
+        (lambda _, host: network_of(host), 3, 3, "127.0.0.1"),
+        # A network has four times the allowance of an address.
+        (lambda *_: f"2001:db8:7:{next(NUMBERS):x}::/64", 1, 4, "2001:db8:7::/56"),
+    ],
+    ids=["an IPv4 address", "an IPv6 network"],
+)
+async def test_connections_of_an_address_are_limited_and_counted_down(
+    address_of: Callable[[ClientLimits, str], str],
+    per_address: int,
+    most: int,
+    limited: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ClientLimits, "address_of", lambda _, host: network_of(host))
-    config = admission().model_copy(update={"connections_per_address": 3})
+    monkeypatch.setattr(ClientLimits, "address_of", address_of)
+    config = admission().model_copy(update={"connections_per_address": per_address})
     async with serving(small_app(), config) as listener:
         by_address = listener._http.keywords["limits"].by_address
-        kept = [await connected(listener.port) for _ in range(3)]
-        await eventually(lambda: by_address["127.0.0.1"] == 3)
+        kept = [await connected(listener.port) for _ in range(most)]
+        await eventually(lambda: by_address[limited] == most)
         with await connected(listener.port) as refused:
             await asyncio.to_thread(refused.sendall, GET % b"early")
             assert (await closes(refused)).startswith(b"HTTP/1.1 503")
@@ -191,25 +207,6 @@ async def test_connections_of_one_address_are_limited_and_counted_down(
         with await connected(listener.port) as client:
             await asyncio.to_thread(client.sendall, GET % b"early")
             assert (await asyncio.to_thread(client.recv, 4096)).startswith(b"HTTP/1.1 200")
-
-
-async def test_connections_of_an_ipv6_network_are_limited_and_counted_down(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    numbers = itertools.count()
-    of_56 = lambda _, host: f"2001:db8:7:{next(numbers):x}::/64"  # noqa: E731
-    monkeypatch.setattr(ClientLimits, "address_of", of_56)
-    config = admission().model_copy(update={"connections_per_address": 1})
-    async with serving(small_app(), config) as listener:
-        by_address = listener._http.keywords["limits"].by_address
-        kept = [await connected(listener.port) for _ in range(4)]
-        await eventually(lambda: by_address["2001:db8:7::/56"] == 4)
-        with await connected(listener.port) as refused:
-            await asyncio.to_thread(refused.sendall, GET % b"early")
-            assert (await closes(refused)).startswith(b"HTTP/1.1 503")
-        for client in kept:
-            client.close()
-        await eventually(lambda: not by_address)
 
 
 async def test_connections_of_the_loopback_and_of_proxies_are_not_limited_by_address() -> None:

@@ -25,6 +25,7 @@ created: 0
 languages: [en]
 weights: file://{path}
 unverified: true
+threads: 1
 """
 TOKEN_BYTES = 4 * 2 * (8 + 8) * 2  # of the small Llama's cache
 

@@ -1,7 +1,7 @@
 """A voice fit from its start to its result, with synthetic outcomes and no engine."""
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -14,6 +14,28 @@ from pipelines.voices.report import FailedFit, FittedVoice, VoiceReport
 from tests.pipelines.voices.fitting.world import CONFIG, VOICES, fit, outcome_of, prior
 
 SHORT = CONFIG.model_copy(update={"evaluations": 48, "generation": 12})
+
+
+@dataclass(frozen=True)
+class WholeFit:
+    """A fit that has ended."""
+
+    trials: list[Trial]
+    progress: list[float]  # before and after each generation
+    result: FittedVoice | FailedFit
+
+
+@pytest.fixture(scope="module")
+def whole() -> WholeFit:
+    """One for the tests that only read it, as it takes seconds."""
+    uninterrupted = fit(SHORT)
+    trials: list[Trial] = []
+    progress = [uninterrupted.progress]
+    while generation := uninterrupted.next_trials():
+        trials += generation
+        uninterrupted.observe([outcome_of(trial) for trial in generation])
+        progress.append(uninterrupted.progress)
+    return WholeFit(trials, progress, uninterrupted.result())
 
 
 def run_fit(one: Fit, *, shuffle: bool = False) -> list[Trial]:
@@ -36,10 +58,8 @@ def same_trial(one: Trial, other: Trial) -> bool:
     )
 
 
-def test_a_fit_finds_a_voice_similar_to_the_speaker() -> None:
-    one = fit(SHORT)
-    run_fit(one)
-    voice = one.result()
+def test_a_fit_finds_a_voice_similar_to_the_speaker(whole: WholeFit) -> None:
+    voice = whole.result
     assert isinstance(voice, FittedVoice)
     assert voice.similarity > 0.9
     assert voice.report is not None and voice.report.judged is not None
@@ -56,10 +76,8 @@ def test_target_and_voice_pack_have_the_british_accent() -> None:
     assert isinstance(voice, FittedVoice) and read_pack(voice.pack).british
 
 
-def test_the_report_of_a_fit_has_all_that_the_report_page_shows() -> None:
-    one = fit(SHORT)
-    run_fit(one)
-    report = VoiceReport.model_validate(one.result().report)
+def test_the_report_of_a_fit_has_all_that_the_report_page_shows(whole: WholeFit) -> None:
+    report = VoiceReport.model_validate(whole.result.report)
     assert report.evaluations == 48
     assert len(report.similarity_curve) == 4
     assert sorted(stock.voice for stock in report.stock) == sorted(VOICES)
@@ -84,10 +102,11 @@ def test_another_seed_tries_other_styles() -> None:
 @pytest.mark.parametrize(
     "asked", [3, *(pytest.param(one, marks=pytest.mark.slow) for one in (1, 4, 5))]
 )
-def test_a_fit_resumed_from_a_checkpoint_ends_like_an_uninterrupted_one(asked: int) -> None:
+def test_a_fit_resumed_from_a_checkpoint_ends_like_an_uninterrupted_one(
+    whole: WholeFit, asked: int
+) -> None:
     """Stopped after generations, before the selection and before the final rating."""
-    whole = fit(SHORT)
-    every = run_fit(whole)
+    every = whole.trials
     first = fit(SHORT)
     done = 0
     for _ in range(asked):
@@ -104,7 +123,7 @@ def test_a_fit_resumed_from_a_checkpoint_ends_like_an_uninterrupted_one(asked: i
     for one, other in styles:
         if one is not None and other is not None:
             np.testing.assert_allclose(one, other, atol=0.05)  # a checkpoint rounds
-    resumed, uninterrupted = second.result(), whole.result()
+    resumed, uninterrupted = second.result(), whole.result
     assert isinstance(resumed, FittedVoice) and isinstance(uninterrupted, FittedVoice)
     assert resumed.similarity == pytest.approx(uninterrupted.similarity, abs=0.01)
 
@@ -148,12 +167,8 @@ def test_a_search_without_further_improvement_ends_early() -> None:
     assert one.progress == 1.0
 
 
-def test_the_progress_of_a_fit_never_decreases() -> None:
-    one = fit(SHORT)
-    seen = [one.progress]
-    while trials := one.next_trials():
-        one.observe([outcome_of(trial) for trial in trials])
-        seen.append(one.progress)
+def test_the_progress_of_a_fit_never_decreases(whole: WholeFit) -> None:
+    seen = whole.progress
     assert seen == sorted(seen) and seen[0] == 0.0 and seen[-1] == 1.0
 
 
