@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -198,7 +199,7 @@ class StoppedSite:
     async def until_each(self, condition: Callable[[Client], bool]) -> None:
         """Waits for each client: a count of all steps tells nothing of the one that is behind."""
         for client in self.clients:
-            await self.site.until(lambda client=client: condition(client))
+            await self.site.until(partial(condition, client))
 
     async def end(self) -> dict[int, dict[str, int]]:
         """Stops the gateway as Serve does; what each key was charged, by service."""
