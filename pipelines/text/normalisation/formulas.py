@@ -26,10 +26,13 @@ _FORM = re.compile(
   | (?P<inch>(?<![\w.,]){_NUMBER})[ ]?″(?!\w)
   | (?<=\w)(?P<prime>′)(?!\w)
   | (?P<raised>[{RAISED}]{{1,6}})
-  | (?<=[\w)\]])\^(?:[({{](?P<within>[-−+]?\w{{1,3}})[)}}]|(?P<caret>[-−+]?\d{{1,3}}(?![\w^])|[a-z](?![\w^])))
+  | (?<=[\w)\]])\^(?:[({{](?P<within>[-−+]?\w{{1,3}})[)}}]
+      |(?P<caret>[-−+]?\d{{1,3}}(?![\w^])|[a-z](?![\w^])))
   | (?<=\d)[ ]?(?P<minus>−)[ ]?(?=\d)|(?<=\d)[ ]?(?P<hyphen>-)[ ]?(?=\d[\d.,]{{0,12}}[ ]?=)
-  | (?<![<>=/-])(?!<3(?!\d|[.,]\d|[ ]?%|[ ]?[kmµ]?[gmlL]\b))(?P<compare>[<>]=?)(?:(?=[-−]?\d)|(?<![^\s(].)(?<=<)(?=[ ]\d)|(?<=[\w)%°][ ].)(?=[ ][-−]?\d)
-      |(?<=[\w)%°][ ]..)(?=[ ][-−]?\d)|(?<=\b[A-Za-z][ ].)(?=[ ][A-Za-z]\b)|(?<=\b[A-Za-z].)(?=[A-Za-z](?![\w>])))
+  | (?<![<>=/-])(?!<3(?!\d|[.,]\d|[ ]?%|[ ]?[kmµ]?[gmlL]\b))(?P<compare>[<>]=?)
+      (?:(?=[-−]?\d)|(?<![^\s(].)(?<=<)(?=[ ]\d)|(?<=[\w)%°][ ].)(?=[ ][-−]?\d)
+      |(?<=[\w)%°][ ]..)(?=[ ][-−]?\d)|(?<=\b[A-Za-z][ ].)(?=[ ][A-Za-z]\b)
+      |(?<=\b[A-Za-z].)(?=[A-Za-z](?![\w>])))
   | (?<=[\d)])[ ]?(?P<dot>[·⋅])[ ]?(?=[\d(])
   | (?<![\w/~])(?P<about>[~∼])(?=[ ]?[$€£¥₩₹]?\d)
   | (?P<sign>[×÷±≈≠≤≥√∞∑∫∈∆‰№←↑→↓↔⇒⇔−Α-Ωα-ω])
@@ -88,9 +91,15 @@ def _say_form(form: re.Match[str], words: NumberWords) -> str:
 
 
 def _say_greek(form: re.Match[str], words: NumberWords) -> str:
+    before, after = _around(form)
     spoken = words.readings.signs.get(form[0], form[0])
-    before, after = form.string[max(0, form.start() - 1) : form.start()], form.string[form.end() : form.end() + 1]
     return " " * before.isalnum() + spoken + " " * after.isalnum()
+
+
+def _around(form: re.Match[str]) -> tuple[str, str]:
+    """Returns the characters before and after a form; empty at the ends of the text."""
+    text = form.string
+    return text[max(0, form.start() - 1) : form.start()], text[form.end() : form.end() + 1]
 
 
 def _minus(words: NumberWords) -> str:
@@ -117,18 +126,20 @@ def _is_between(form: re.Match[str]) -> bool:
     """Whether there is a word or a number on both sides."""
     before = form.string[max(0, form.start() - 9) : form.start()].rstrip(" ")[-1:]
     after = form.string[form.end() : form.end() + 9].lstrip(" ")[:1]
-    return bool(before and after) and (before.isalnum() or before in ")]%°²³") and (
-        after.isalnum() or after in "([√∞$€£"
+    return (
+        bool(before and after)
+        and (before.isalnum() or before in ")]%°²³")
+        and (after.isalnum() or after in "([√∞$€£")
     )
 
 
 def _is_in_word(form: re.Match[str]) -> bool:
     """Whether a letter of Greek is a part of a word, or of a unit such as "kΩ"."""
-    text = form.string
-    around = text[max(0, form.start() - 1) : form.start()], text[form.end() : form.end() + 1]
-    return any(map(_GREEK.match, around)) or (
-        form[0] in "μΩ" and (any(map(str.isalpha, around)) or text[form.start() - 2 : form.start()].strip().isdecimal())
-    )
+    around = _around(form)
+    if any(map(_GREEK.match, around)):
+        return True
+    after_number = re.search(r"\d ?$", form.string[max(0, form.start() - 2) : form.start()])
+    return form[0] in "μΩ" and (any(map(str.isalpha, around)) or after_number is not None)
 
 
 def _divisor(unit: str, exponent: str, words: NumberWords) -> str:
