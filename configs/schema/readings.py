@@ -56,6 +56,10 @@ class Readings(StrictModel):
     fractions: dict[int, str] = {}
     fraction: str = ""  # form of other denominators
     ratio: str = ""  # other numbers with a slash, such as 14/3
+    # Signs of formulas, and "⟶" for an arrow that leads from nothing or to nothing.
+    signs: dict[str, str] = {}
+    powers: dict[str, str] = {}  # by exponent, and "n" for the others, with `{n}`
+    per: dict[str, str] = {}  # of units with a negative exponent: by exponent, with `{unit}`
     numerals: Numerals | None = None
     respelt: dict[str, str] = {}  # expressions in the words of a number, and what they become
     feminine: dict[str, str] = {}  # replacements before the nouns of the set "feminine"

@@ -49,6 +49,18 @@ _WORDS = 3  # fewer in lower case may be loan words
 _LEAD, _CERTAIN_LEAD = 0.5, 1.5
 _GREETING, _PART_OF_NAME = 0.5, 0.25  # weights of "Thanks" and "Los" before a name
 
+# Endings and letters that only one of the languages of Devanagari has: of cases, plurals and verbs
+# (R. Pandharipande, "Marathi"; Y. Kachru, "Hindi").
+_DEVANAGARI = re.compile("[\u0900-\u097f]")
+_FORMS = {
+    "mr": re.compile(
+        "ळ|.(?:च्या|[चल]ा|च[ीें]|[लनतस]ो?स|ां(?:नी|ना|त)|ून|ात|ाने|णार|णे|शी|वर|साठी|मध्ये|ल्या|लेले|ले|ली|तो|ते|ही|"
+        "या|ील)$"
+    ),
+    "hi": re.compile("\u093c|ँ|.(?:ों|ें|े?ग[ाीे]|ेंगे|ना|कर|ाई|ियां|ाओ|ाते)$"),
+}
+_FORM = 0.5  # weight of such a form
+
 PARAGRAPH_SAMPLE = 400  # characters; a paragraph is in one language
 _LEAST_LETTERS = 20  # fewer do not show another language of the same script
 _LETTERS_OF_SCRIPT = 12  # fewer Latin ones are a name or "OK" within another script
@@ -225,6 +237,9 @@ def _evidence(text: str) -> defaultdict[str, float]:
             languages = _LANGUAGES_OF.get(elided + "'") or _LANGUAGES_OF.get(rest, ())
         for language in languages:
             counts[language] += weight
+        if not languages and _DEVANAGARI.match(written):
+            for language, forms in _FORMS.items():
+                counts[language] += _FORM * (forms.search(written) is not None)
     return counts
 
 

@@ -36,6 +36,7 @@ _OPENING = ("Ps", "Pi")  # Unicode categories
 LONGEST_RUN = 400
 _LOOKALIKES = frozenset("℃℉￥￡￠％＋－＝／＠")  # signs that are read as the ordinary ones
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation parses
+_RAISED = frozenset("⁰⁴⁵⁶⁷⁸⁹ⁿⁱ")  # exponents, which normalisation reads
 
 # Abbreviations that end no sentence before a lower-case letter; else they may end one.
 _NO_END_BEFORE_SMALL = frozenset(
@@ -93,7 +94,7 @@ def _is_word(character: str) -> bool:
 @lru_cache(maxsize=8192)
 def _clean_character(character: str) -> str:
     category = unicodedata.category(character)
-    if character == "\n" or character in _NARROW_SPACES:
+    if character == "\n" or character in _NARROW_SPACES or character in _RAISED:
         return character
     if character in _LOOKALIKES:
         return unicodedata.normalize("NFKC", character)

@@ -9,6 +9,7 @@ import unicodedata
 
 from babel import Locale
 
+from pipelines.text.normalisation.formulas import say_formulas
 from pipelines.text.normalisation.number_words import (
     LONGEST_GROUPED_NUMBER,
     LONGEST_NUMBER,
@@ -86,7 +87,7 @@ _RANGE_AFTER = re.compile(r"[-–—~〜～](?=[$€£¥₩₹]?\d)")
 _FRACTION_AFTER = re.compile(r"/(\d{1,4})(?![^\W\u3040-\u9fff]|/|[.,]\d)")
 _MONTH_BEFORE = re.compile(r"\b([A-Z][a-z]{2,8})\.? $")
 _SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
-_VULGAR_FRACTION = re.compile(r"[¼-¾⅐-⅞]")
+_VULGAR_FRACTION = re.compile(r" ?[¼-¾⅐-⅞]")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
 _SPACE_BEFORE_MARK = re.compile(r" +(?=[,.;:!?…،؟।)])")
 _UNSAID = re.compile(r"[*_#~^|\\<>{}\[\]`•·§¶†‡]+")
@@ -99,7 +100,7 @@ def normalise(text: str, language: str) -> str:
     Digits are kept where no library supports the language: espeak-ng reads them.
     """
     words = words_for(language)
-    text = _ascii_digits(text)
+    text = _ascii_digits(say_formulas(text, words))
     if spaced := words.readings.sets.get("spaced", words.group_mark.isspace() and _SPACED_GROUPS):
         mark = "\u202f" if words.group_mark.isspace() else words.group_mark
         text = re.sub(spaced, lambda match: match[0].replace(" ", mark), text)
@@ -137,8 +138,8 @@ def _ascii_digits(text: str) -> str:
         return text
     text = text.replace("٫", ".").replace("٬", ",").replace("−", "-")
     text = _VULGAR_FRACTION.sub(
-        lambda match: " " + unicodedata.normalize("NFKC", match[0]).replace("\u2044", "/"), text
-    )
+        lambda match: " " + unicodedata.normalize("NFKC", match[0].strip()), text
+    ).replace("\u2044", "/")
     return "".join(
         str(unicodedata.decimal(character)) if character.isdecimal() else character
         for character in text

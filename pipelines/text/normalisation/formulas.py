@@ -1,0 +1,194 @@
+"""Signs of formulas in words: powers, ions, roots, comparisons, arrows, primes and coordinates.
+
+They are said by the `signs`, `powers` and `per` of `configs/readings/`, before numbers are read. A
+language without these words keeps its signs. One scan of the text; each form is bounded.
+"""
+
+import re
+import unicodedata
+
+from pipelines.text.normalisation.number_words import NumberWords
+
+RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱ"
+_PLAIN = str.maketrans("⁻−", "--")
+_LETTERS_BEFORE = re.compile(r"[^\W\d_]{1,12}$")
+_LONGEST_SYMBOL = 3  # letters; a raised number after a longer word is the mark of a footnote
+_MEASURE_BEFORE = re.compile(r"(?:\d[ \u00a0\u202f]?|[^\W_][²³]?[ ·⋅])$")
+_DIVIDED_BEFORE = re.compile(r"([^\W\d_]{1,6})/$")
+_NUMBER = r"\d{1,4}(?:[.,]\d{1,8})?"
+_FORM = re.compile(
+    rf"""
+    (?P<degrees>(?<![\w.,]){_NUMBER})[ ]?°[ ]?
+      (?:(?P<arc_minute>\d{{1,2}}(?:[.,]\d{{1,6}})?)[ ]?[′'’][ ]?
+        (?:(?P<arc_second>\d{{1,2}}(?:[.,]\d{{1,6}})?)[ ]?(?:[″"”]|''))?)?
+      (?:[ ]?(?P<direction>[NSEWOL])(?!\w))?
+  | (?P<minute>(?<![\w.,]){_NUMBER})[ ]?′(?:[ ]?(?P<second>\d{{1,2}}(?:[.,]\d{{1,6}})?)[ ]?″)?(?!\w)
+  | (?P<inch>(?<![\w.,]){_NUMBER})[ ]?″(?!\w)
+  | (?<=\w)(?P<prime>′)(?!\w)
+  | (?P<raised>[{RAISED}]{{1,6}})
+  | (?<=[\w)\]])\^(?:[({{](?P<within>[-−+]?\w{{1,3}})[)}}]
+      |(?P<caret>[-−+]?\d{{1,3}}(?![\w^])|[a-z](?![\w^])))
+  | (?<=\d)[ ]?(?P<minus>−)[ ]?(?=\d)|(?<=\d)[ ]?(?P<hyphen>-)[ ]?(?=\d[\d.,]{{0,12}}[ ]?=)
+  | (?<![<>=/-])(?!<3(?!\d|[.,]\d|[ ]?%|[ ]?[kmµ]?[gmlL]\b))(?P<compare>[<>]=?)
+      (?:(?=[-−]?\d)|(?<![^\s(].)(?<=<)(?=[ ]\d)|(?<=[\w)%°][ ].)(?=[ ][-−]?\d)
+      |(?<=[\w)%°][ ]..)(?=[ ][-−]?\d)|(?<=\b[A-Za-z][ ].)(?=[ ][A-Za-z]\b)
+      |(?<=\b[A-Za-z].)(?=[A-Za-z](?![\w>])))
+  | (?<=[\d)])[ ]?(?P<dot>[·⋅])[ ]?(?=[\d(])
+  | (?<![\w/~])(?P<about>[~∼])(?=[ ]?[$€£¥₩₹]?\d)
+  | (?P<sign>[×÷±≈≠≤≥√∞∑∫∈∆‰№←↑→↓↔⇒⇔−Α-Ωα-ω])
+    """,
+    re.VERBOSE,
+)
+_ANY = re.compile(rf"[{RAISED}°′″^−<>·⋅~∼×÷±≈≠≤≥√∞∑∫∈∆‰№←↑→↓↔⇒⇔Α-Ωα-ω]|\d ?- ?\d[\d.,]{{0,12}} ?=")
+_GREEK = re.compile(r"[\u0370-\u03ff]")
+
+
+def say_formulas(text: str, words: NumberWords) -> str:
+    """Replaces the signs of formulas by words, where the language has them."""
+    if not words.readings.signs or not _ANY.search(text):
+        return text
+    said: list[str] = []
+    position = 0
+    for form in _FORM.finditer(text):
+        before = text[position : form.start()]
+        if form["raised"] or form["caret"] or form["within"]:
+            before, spoken = _say_raised(before, form, words)
+        else:
+            spoken = _say_form(form, words)
+        said += (before, spoken)
+        position = form.end()
+    said.append(text[position:])
+    return "".join(said)
+
+
+def _say_form(form: re.Match[str], words: NumberWords) -> str:
+    if form["degrees"]:
+        return _say_angle(form, words)
+    is_english = words.language == "en"
+    if minute := form["minute"]:
+        second = form["second"]
+        if is_english and second and re.fullmatch(r"[2-8]", minute) and float(second) < 12:
+            return form[0]  # the height of a person, which has a rule of its own
+        is_length = is_english and not second
+        spoken = _count(minute, "length-foot" if is_length else "duration-minute", words)
+        return f"{spoken} {_count(second, 'duration-second', words)} " if second else f"{spoken} "
+    if inch := form["inch"]:
+        return f"{_count(inch, 'length-inch', words)} "
+    sign = form[form.lastgroup or 0]
+    if form.lastgroup == "hyphen":
+        sign = "−"
+    if sign in "−":
+        return f" {_minus(words)} " if _is_between(form) else form[0]
+    if sign in "~∼":
+        sign = "≈"
+    if _GREEK.match(sign):
+        return form[0] if _is_in_word(form) else _say_greek(form, words)
+    sign = {"<=": "≤", ">=": "≥", "⋅": "·", "∆": "Δ", "⇒": "→"}.get(sign, sign)
+    spoken = words.readings.signs.get(sign, "")
+    if sign == "→" and not _is_between(form):
+        spoken = words.readings.signs.get("⟶", "")
+    return f" {spoken} " if spoken else form[0]
+
+
+def _say_greek(form: re.Match[str], words: NumberWords) -> str:
+    before, after = _around(form)
+    spoken = words.readings.signs.get(form[0], form[0])
+    return " " * before.isalnum() + spoken + " " * after.isalnum()
+
+
+def _around(form: re.Match[str]) -> tuple[str, str]:
+    """Returns the characters before and after a form; empty at the ends of the text."""
+    text = form.string
+    return text[max(0, form.start() - 1) : form.start()], text[form.end() : form.end() + 1]
+
+
+def _minus(words: NumberWords) -> str:
+    return words.readings.signs.get("−") or words.minus.strip()
+
+
+def _say_angle(form: re.Match[str], words: NumberWords) -> str:
+    directions = words.readings.tables.get("direction", {})
+    direction = form["direction"] or ""
+    if not form["arc_minute"] and direction not in directions:
+        return form[0]  # a temperature
+    spoken = f"{form['degrees']}°"
+    for unit in ("minute", "second"):
+        if number := form[f"arc_{unit}"]:
+            spoken += f" {_count(number, f'duration-{unit}', words)}"
+    return f"{spoken} {directions.get(direction, direction)} "
+
+
+def _count(number: str, unit: str, words: NumberWords) -> str:
+    return words.count(number.replace(",", "."), unit)
+
+
+def _is_between(form: re.Match[str]) -> bool:
+    """Whether there is a word or a number on both sides."""
+    before = form.string[max(0, form.start() - 9) : form.start()].rstrip(" ")[-1:]
+    after = form.string[form.end() : form.end() + 9].lstrip(" ")[:1]
+    return (
+        bool(before and after)
+        and (before.isalnum() or before in ")]%°²³")
+        and (after.isalnum() or after in "([√∞$€£")
+    )
+
+
+def _is_in_word(form: re.Match[str]) -> bool:
+    """Whether a letter of Greek is a part of a word, or of a unit such as "kΩ"."""
+    around = _around(form)
+    if any(map(_GREEK.match, around)):
+        return True
+    after_number = re.search(r"\d ?$", form.string[max(0, form.start() - 2) : form.start()])
+    return form[0] in "μΩ" and (any(map(str.isalpha, around)) or after_number is not None)
+
+
+def _divisor(unit: str, exponent: str, words: NumberWords) -> str:
+    """Reads a unit with a negative exponent, such as "per second squared" or "per square meter"."""
+    form = words.readings.per.get(exponent, "")
+    raised = {"2": "²", "3": "³"}.get(exponent, "")
+    if raised and f"{unit}{raised}" in words.units:
+        unit += raised
+        form = words.readings.per.get("1", "")
+    name = words.read(unit, "unit")
+    return form.format(unit=name, lower=name.lower())
+
+
+def _say_raised(before: str, form: re.Match[str], words: NumberWords) -> tuple[str, str]:
+    """Returns the text before a raised number and the words for the number.
+
+    After a letter or a number it is a power, or the charge of an ion; after a unit and with a minus
+    it is a divisor. After a longer word or a mark it is a footnote, which is left out.
+    """
+    raised = unicodedata.normalize("NFKC", form["raised"] or form["caret"] or form["within"])
+    raised = raised.translate(_PLAIN)
+    readings = words.readings
+    letters = _LETTERS_BEFORE.search(before)
+    base = before[-1:]
+    if not base or base.isspace() or base in "(\"'“«[":  # an isotope, or the label of a footnote
+        return before, "" if form.string[form.end() : form.end() + 1].isspace() else f"{raised} "
+    if raised[-1] in "+-":  # the charge of an ion
+        sign = _minus(words) if raised[-1] == "-" else words.mark("+")
+        return before, f" {raised[:-1]} {sign} ".replace("  ", " ")
+    if letters and words.unit(letters[0]) and form["raised"]:
+        start = letters.start()
+        divided = _DIVIDED_BEFORE.search(before, 0, start)
+        if divided and f"{divided[1]}/{letters[0]}{form[0]}" in words.units:
+            return before, form[0]
+        is_measure = divided or _MEASURE_BEFORE.search(before, 0, start)
+        if is_measure and (raised.startswith("-") or (divided and raised in "23")):
+            if spoken := _divisor(letters[0], raised.lstrip("-"), words):
+                return before[:start].rstrip("/·⋅ "), f" {spoken} "
+        elif is_measure and letters[0] + form[0] in words.units:
+            return before, form[0]
+    if form["raised"] and (
+        (letters and (len(letters[0]) > _LONGEST_SYMBOL or (raised == "1" and len(letters[0]) > 1)))
+        or not (base.isalnum() or base in ")]")
+    ):
+        return before, ""
+    exponent = raised.lstrip("+-")
+    if exponent.isdecimal():
+        exponent = words.integer(exponent)
+    if raised.startswith("-"):
+        exponent = f"{_minus(words)} {exponent}"
+    power = readings.powers.get(raised) or readings.powers.get("n", "{n}")
+    return before, f" {power.format(n=exponent)} "
