@@ -179,7 +179,7 @@ def test_a_text_with_time_tokens_has_only_words(
     said = "They found an old map behind the picture. The ferry was late because of the fog."
     pcm = speak(said, weights)
     asked = TranscriptionRequest(pcm, "en", speech=((0, len(pcm)),))
-    [heard] = engine._hear([DecodingJob(with_budget(asked), times=True)])
+    [heard] = engine._decode_once([DecodingJob(with_budget(asked), times=True)])
     assert [word.word for word in words_of([heard])] == said.split()
     assert heard.segments[0].text == said
 
