@@ -1,4 +1,4 @@
-"""AssemblyAI's socket `/v3/ws`, a stream as turns of a conversation, and its short tokens."""
+"""AssemblyAI's socket `/v3/ws`, which sends the turns of live speech, and short-lived tokens."""
 
 import time
 from typing import Annotated, Any, Literal
@@ -31,27 +31,30 @@ from pipelines.stt.endpointing import SemanticTurns
 
 ENCODINGS: dict[str, LiveEncoding] = {"pcm_s16le": "linear", "pcm_mulaw": "mulaw"}
 ENGLISH = "universal-streaming-english"
-RECOGNISERS = "universal", "u3-", "whisper-rt"  # how their names begin: each is the deployed one
-PRO = "u3-", "universal-3"  # always with marks and capitals
-WAITS_MS, PRO_WAITS_MS = (400, 1280), (100, 1000)  # least and most silence
-SHORTEST_MS = 100  # before it no text is known
-UPDATE_MS = 300
-MULTI = "multi"  # any language
+# Beginnings of the names of models, all of which stand for the deployed recogniser.
+RECOGNISERS = "universal", "u3-", "whisper-rt"
+PRO = "u3-", "universal-3"  # beginnings of names of models that always add punctuation and capitals
+# Silence that ends a turn: the least if it sounds finished, and the most if it does not.
+WAITS_MS = (400, 1280)
+PRO_WAITS_MS = (100, 1000)
+SHORTEST_MS = 100  # silence before which no text is known
+UPDATE_MS = 300  # time between updates
+MULTI = "multi"  # language code that stands for any language
 
 
 def _json_list(value: Any) -> Any:
-    """A list in one parameter is JSON."""
-    given = value[0] if isinstance(value, list) and len(value) == 1 else value
-    if isinstance(given, str) and given.startswith("["):
+    """Parses a list that is sent as JSON in one parameter."""
+    text = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if isinstance(text, str) and text.startswith("["):
         try:
-            return parse_json(given.encode())
+            return parse_json(text.encode())
         except ApiError:
             raise ValueError("must be a JSON list") from None
-    return [given] if isinstance(given, str) else value
+    return [text] if isinstance(text, str) else value
 
 
 class TurnsQuery(DialectQuery):
-    """Of a stream; `CHANGEABLE` may be changed while it runs."""
+    """Parameters of a stream. Those in `CHANGEABLE` may change while it runs."""
 
     refused = frozenset({"llm_gateway", "redact_pii", "webhook_url"})
 
@@ -80,14 +83,14 @@ class TurnsQuery(DialectQuery):
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Of the languages that may be spoken; any when there are none."""
-        named = self.language_codes or [self.language_code or ""]
-        if not any(named) and self.speech_model == ENGLISH and not self.language_detection:
+        """Codes of the languages that may be spoken; empty if it may be any."""
+        codes = self.language_codes or [self.language_code or ""]
+        if not any(codes) and self.speech_model == ENGLISH and not self.language_detection:
             return ("en",)
-        return tuple(one for one in named if one not in ("", MULTI))
+        return tuple(code for code in codes if code not in ("", MULTI))
 
     def recognition(self) -> RecognitionOptions:
-        """The options that the parameters mean."""
+        """Converts the parameters to the options of the pipelines."""
         return RecognitionOptions(
             languages=self.codes,
             words=True,
@@ -102,14 +105,17 @@ class TurnsQuery(DialectQuery):
 
     @property
     def options(self) -> SessionOptions:
-        least, most = PRO_WAITS_MS if self.speech_model.startswith(PRO) else WAITS_MS
-        given = self.min_turn_silence, self.min_end_of_turn_silence_when_confident
-        least = max(next((one for one in given if one is not None), least), SHORTEST_MS)
-        most = max(most if self.max_turn_silence is None else self.max_turn_silence, least)
+        """Options of the live session."""
+        least_ms, most_ms = PRO_WAITS_MS if self.speech_model.startswith(PRO) else WAITS_MS
+        waits_ms = self.min_turn_silence, self.min_end_of_turn_silence_when_confident, least_ms
+        least_ms = max(next(wait_ms for wait_ms in waits_ms if wait_ms is not None), SHORTEST_MS)
+        most_ms = most_ms if self.max_turn_silence is None else self.max_turn_silence
         return SessionOptions(
             recognition=self.recognition(),
             interim_ms=UPDATE_MS if self.include_partial_turns else None,
-            turns=SemanticTurns(most, self.end_of_turn_confidence_threshold, least),
+            turns=SemanticTurns(
+                max(most_ms, least_ms), self.end_of_turn_confidence_threshold, least_ms
+            ),
         )
 
 
@@ -124,14 +130,17 @@ class TokenQuery(DialectQuery):
 
 
 def assemblyai_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the body and headers of an error."""
     return {"error": error.message, "error_code": error.code}, {}
 
 
 ASSEMBLYAI_ERRORS = ErrorDialect(("/v3/ws", "/v3/token"), assemblyai_error)
 
 
-SCHEMES = "", "bearer"  # its clients send a key alone
-FAILED, INVALID = 3005, 3006
+SCHEMES = "", "bearer"  # AssemblyAI's clients send the key without a scheme
+# Codes of errors and warnings.
+FAILED = 3005
+INVALID = 3006
 
 router = make_router("AssemblyAI's dialect", scope="stt", schemes=SCHEMES)
 
@@ -146,7 +155,8 @@ async def create_token(
 
 
 class AssemblyMessage(SocketMessage):
-    """`UpdateConfiguration` has parameters of the query, for what follows."""
+    """A message of the client. `UpdateConfiguration` changes parameters of the query for the audio
+    that follows."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -154,7 +164,7 @@ class AssemblyMessage(SocketMessage):
 
 
 class AssemblyConversation(ListeningConversation):
-    """One channel, whose listener tells the turns."""
+    """A stream of one channel, whose listener reports turns."""
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         super().__init__(socket, services)
@@ -175,9 +185,13 @@ class AssemblyConversation(ListeningConversation):
     async def begin(self) -> None:
         check_model("speech_model", RECOGNISERS, self.query.speech_model, self.model)
         await self.turns.start(self.query.options)
-        about = {"id": self.request_id, "expires_at": int(self._ends_at)}
-        about["configuration"] = {"model": self.model.id}
-        await self.socket.send(json_text({"type": "Begin", **about}))
+        begin = {
+            "type": "Begin",
+            "id": self.request_id,
+            "expires_at": int(self._ends_at),
+            "configuration": {"model": self.model.id},
+        }
+        await self.socket.send(json_text(begin))
 
     async def handle(self, text: str) -> bool:
         try:
@@ -191,20 +205,21 @@ class AssemblyConversation(ListeningConversation):
         return message.type == "Terminate"
 
     async def accept(self, data: bytes) -> bool:
-        encoding, rate = ENCODINGS[self.query.encoding], self.query.sample_rate
-        await self.turns.input.accept(data, encoding, rate)
+        encoding = ENCODINGS[self.query.encoding]
+        await self.turns.input.accept(data, encoding, self.query.sample_rate)
         return False
 
     async def summarise(self) -> None:
-        about = {
+        termination = {
+            "type": "Termination",
             "audio_duration_seconds": round(self.turns.input.received_s),
             "session_duration_seconds": round(time.monotonic() - self._began),
         }
-        await self.socket.send(json_text({"type": "Termination", **about}))
+        await self.socket.send(json_text(termination))
 
-    async def _change(self, given: dict[str, Any]) -> None:
-        """A wrong change changes nothing. Raises ClientFault."""
-        changes = {name: value for name, value in given.items() if name in CHANGEABLE}
+    async def _change(self, fields: dict[str, Any]) -> None:
+        """Changes parameters; none of them if a value is invalid. Raises ClientFault."""
+        changes = {name: value for name, value in fields.items() if name in CHANGEABLE}
         try:
             query = TurnsQuery.model_validate({**self.query.model_dump(), **changes})
             changes_languages = query.codes != self.query.codes
@@ -215,7 +230,7 @@ class AssemblyConversation(ListeningConversation):
 
 
 class AssemblyListener(TurnListener):
-    """Each message has the whole turn so far."""
+    """Sends messages that each have the whole turn so far."""
 
     def __init__(self, conversation: AssemblyConversation) -> None:
         super().__init__(conversation)
@@ -228,10 +243,11 @@ class AssemblyListener(TurnListener):
     async def warn(self, message: str) -> None:
         await self._socket.send(self._assembly.warning(message, FAILED))
 
-    async def tell(self, event: TurnEvent, text: str, **more: Any) -> None:
-        query, ends = self._assembly.query, event == "EndOfTurn"
+    async def send_event(self, event: TurnEvent, text: str, **fields: Any) -> None:
+        query = self._assembly.query
+        ends = event == "EndOfTurn"
         if event == "StartOfTurn":
-            started = {"type": "SpeechStarted", "timestamp": round(self.sounds_s * 1000)}
+            started = {"type": "SpeechStarted", "timestamp": round(self.speech_start_s * 1000)}
             await self._socket.send(json_text(started))
         if event == "TurnResumed" or not (ends or query.include_partial_turns):
             return
@@ -243,20 +259,25 @@ class AssemblyListener(TurnListener):
             "end_of_turn_confidence": 1.0 if ends else round(self.completeness, 4),
             "transcript": text,
             "utterance": text if event == "EagerEndOfTurn" else "",
-            "words": [_shown(word, final=ends) for word in self.words()],
+            "words": [_word(word, final=ends) for word in self.words()],
         }
-        if ends and self.heard is not None:
+        transcript = self.last_transcript
+        if ends and transcript is not None:
             turn["language_code"] = self.language
-            turn["language_confidence"] = round(self.heard.language_probability, 4)
-            if self.heard.speaker is not None:
-                turn["speaker_label"] = self.heard.speaker
+            turn["language_confidence"] = round(transcript.language_probability, 4)
+            if transcript.speaker is not None:
+                turn["speaker_label"] = transcript.speaker
         await self._socket.send(json_text(turn))
 
 
-def _shown(word: Word, *, final: bool) -> dict[str, Any]:
-    times = {"start": round(word.start * 1000), "end": round(word.end * 1000)}
-    about = {"confidence": round(word.confidence, 4), "word_is_final": final}
-    return {"text": word.word, **times, **about}
+def _word(word: Word, *, final: bool) -> dict[str, Any]:
+    return {
+        "text": word.word,
+        "start": round(word.start * 1000),
+        "end": round(word.end * 1000),
+        "confidence": round(word.confidence, 4),
+        "word_is_final": final,
+    }
 
 
 routes = dialect_socket(

@@ -1,4 +1,4 @@
-"""Cartesia's API: speech over HTTP and on a socket, voices and short tokens."""
+"""Cartesia's API: speech over HTTP and on a socket, voices, and short-lived tokens."""
 
 import time
 import uuid
@@ -47,7 +47,8 @@ from pipelines.tts.session import (
 from pipelines.tts.voices import AvailableVoice
 from telemetry.tracing import request_id
 
-PREFIX, SCHEMES = "/cartesia", ("bearer", "x-api-key")
+PREFIX = "/cartesia"
+SCHEMES = ("bearer", "x-api-key")
 Json = dict[str, Any]
 
 
@@ -110,17 +111,28 @@ class CartesiaSpeech(LenientModel):
         *,
         is_raw: bool = False,
     ) -> SpeechStream:
-        """Raises ApiError, EngineError, PipelineError or DatabaseError."""
-        given, wanted, foreign = self.output_format, self.voice.id, None
-        if is_raw and given.container != "raw":
+        """Opens the speech; `is_raw` allows only formats without a container.
+
+        Raises ApiError, EngineError, PipelineError or DatabaseError.
+        """
+        audio = self.output_format
+        if is_raw and audio.container != "raw":
             raise InvalidField("output_format.container", "must be raw here")
-        make_encoder = given.output.opener(given.sample_rate, given.bit_rate)
-        if (gender := NAMES.stock.get(wanted)) is not None:
+        make_encoder = audio.output.opener(audio.sample_rate, audio.bit_rate)
+        voice_id = self.voice.id
+        foreign = None
+        if (gender := NAMES.stock.get(voice_id)) is not None:
             language = (self.language or self.locale or "en").partition("-")[0]
-            foreign = ForeignVoice(wanted, language.lower(), gender)
-        directory, dictionary = synthesis.pipeline.directory, self.pronunciation_dict_id
-        async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=wanted):
-            voice = await voice_for(wanted, foreign, directory, workspace_id, "voice.id")
+            foreign = ForeignVoice(voice_id, language.lower(), gender)
+        async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=voice_id):
+            voice = await voice_for(
+                voice_id,
+                foreign=foreign,
+                directory=synthesis.pipeline.directory,
+                workspace_id=workspace_id,
+                field="voice.id",
+            )
+        dictionary = self.pronunciation_dict_id
         style = SpeechRequest(
             text="",
             speed=self.generation_config.speed or NAMES.speeds[self.speed],
@@ -133,54 +145,66 @@ class CartesiaSpeech(LenientModel):
             voice=voice,
             style=style,
             make_encoder=make_encoder,
-            slow_encoder=given.container == "mp3",
+            slow_encoder=audio.container == "mp3",
             operation=operation,
         )
 
 
 class CartesiaWire(ContextWire):
-    """The events of one context. After an error, or when the client cancelled it, there are no
-    more: its client would give them to another context."""
+    """Writes the events of one context. None follow an error or a cancellation: the client would
+    take them for events of another context."""
 
     context: SpeakingContext | None = None
 
     def __init__(self, context_id: str) -> None:
         self._context_id = context_id
-        self._flush_id = 1  # counts the flushes of the client
-        self._since = time.perf_counter()
+        self._flush_id = 1  # number of the client's next flush
+        self._last_chunk_at = time.perf_counter()
         self._has_failed = False
 
     def event(self, kind: str, status: int = 206, **fields: Any) -> Json:
-        about = {"type": kind, "status_code": status, "done": status != 206}
-        return {**about, "context_id": self._context_id, **fields}
+        return {
+            "type": kind,
+            "status_code": status,
+            "done": status != 206,
+            "context_id": self._context_id,
+            **fields,
+        }
 
     def events(self, chunk: EncodedChunk) -> list[Json]:
-        since, self._since = self._since, time.perf_counter()
-        about: Json = {"flush_id": self._flush_id}
-        timed = {"step_time": round((self._since - since) * 1000, 3), **about}
-        made = [self.event("chunk", data=b64encode(chunk.data).decode("ascii"), **timed)]
-        words = [(one.word, one.start_s, one.end_s) for one in chunk.words or () if not one.mark]
+        """Returns the events about a chunk: its audio, and the times of its words."""
+        now = time.perf_counter()
+        step_ms = round((now - self._last_chunk_at) * 1000, 3)
+        self._last_chunk_at = now
+        audio = b64encode(chunk.data).decode("ascii")
+        flush_id = self._flush_id
+        events = [self.event("chunk", data=audio, step_time=step_ms, flush_id=flush_id)]
+        words = [
+            (word.word, word.start_s, word.end_s) for word in chunk.words or () if not word.mark
+        ]
         if words:
             times = columns(words, "words", "start", "end")
-            made.append(self.event("timestamps", word_timestamps=times, **about))
-        return made
+            events.append(self.event("timestamps", word_timestamps=times, flush_id=flush_id))
+        return events
 
     def failure(self, error: Exception) -> Json:
-        shown = to_api_error(error)
-        return self.event("error", shown.status, **described(shown, request_id.get() or "")[0])
+        api_error = to_api_error(error)
+        body, _ = cartesia_error(api_error, request_id.get() or "")
+        return self.event("error", api_error.status, **body)
 
     def audio(self, chunk: EncodedChunk) -> tuple[str, ...]:
         return tuple(map(json_text, self.events(chunk)))
 
     def rest(self, spoken_s: float) -> None:
-        """No words are held back."""
+        """Cancels a context that has failed; there are no held-back words to send."""
         if self._has_failed and self.context is not None:
             self.context.cancel()
 
     def flushed(self, *, is_automatic: bool) -> str | None:
         if is_automatic:
             return None
-        number, self._flush_id = self._flush_id, self._flush_id + 1
+        number = self._flush_id
+        self._flush_id += 1
         return json_text(self.event("flush_done", flush_id=number, flush_done=True))
 
     def closed(self) -> str | None:
@@ -192,12 +216,18 @@ class CartesiaWire(ContextWire):
         return json_text(self.failure(error))
 
 
-def described(error: ApiError, identity: str) -> tuple[Json, dict[str, str]]:
-    about = {"error_code": error.code, "title": error.code.replace("_", " ").capitalize()}
-    return {**about, "message": error.message, "request_id": identity}, {}
+def cartesia_error(error: ApiError, request_id: str) -> tuple[Json, dict[str, str]]:
+    """Returns the body and headers of an error."""
+    body = {
+        "error_code": error.code,
+        "title": error.code.replace("_", " ").capitalize(),
+        "message": error.message,
+        "request_id": request_id,
+    }
+    return body, {}
 
 
-CARTESIA_ERRORS = ErrorDialect((f"{PREFIX}/",), described)
+CARTESIA_ERRORS = ErrorDialect((f"{PREFIX}/",), cartesia_error)
 
 
 TAG = "Cartesia's dialect"
@@ -207,8 +237,8 @@ tokens = make_router(TAG, scope="tts", shows_secret=True, schemes=SCHEMES)
 routers = (router, lists, tokens)
 MEDIA = {
     output.media_type: {"schema": BINARY}
-    for one in NAMES.outputs.values()
-    for output in one.values()
+    for by_encoding in NAMES.outputs.values()
+    for output in by_encoding.values()
 }
 
 
@@ -249,7 +279,7 @@ async def speak_events(
 
 
 class CartesiaEventWriter(CartesiaWire):
-    """As server-sent events."""
+    """Writes the events of a text as server-sent events."""
 
     def write(self, chunk: EncodedChunk) -> bytes:
         return b"".join(map(_frame, self.events(chunk)))
@@ -269,15 +299,21 @@ class CartesiaVoicesQuery(DialectQuery):
     refused = frozenset({"ending_before"})
 
     limit: int = Field(default=100, ge=1, le=100)
-    starting_after: str | None = Field(default=None, description="Last id of the page before.")
+    starting_after: str | None = Field(
+        default=None, description="Id of the last voice of the previous page."
+    )
     q: str = Field(default="", max_length=200)
     gender: Literal["masculine", "feminine", "gender_neutral"] | None = None
     is_owner: bool | None = None
 
-    def takes(self, one: Json) -> bool:
-        text = f"{one['id']} {one['name']} {one['description']}".lower()
-        is_known = self.gender in (None, one["gender"]) and self.is_owner in (None, one["is_owner"])
-        return is_known and self.q.lower() in text
+    def matches(self, voice: Json) -> bool:
+        """Whether a voice passes all filters."""
+        text = f"{voice['id']} {voice['name']} {voice['description']}".lower()
+        return (
+            self.gender in (None, voice["gender"])
+            and self.is_owner in (None, voice["is_owner"])
+            and self.q.lower() in text
+        )
 
 
 @lists.get(f"{PREFIX}/voices", summary="List voices, for Cartesia's clients")
@@ -286,23 +322,23 @@ async def list_voices(
 ) -> Json:
     workspace_id = principal.workspace_id
     voices = await speech.synthesis.pipeline.directory.voices(workspace_id)
-    ids = [one.id for one in voices]
+    ids = [voice.id for voice in voices]
     if query.starting_after not in (None, *ids):
         raise ApiError("voice_not_found", "starting_after: no voice has that id")
     first = ids.index(query.starting_after) + 1 if query.starting_after else 0
-    shown = [
-        one for one in (_shown(one, workspace_id) for one in voices[first:]) if query.takes(one)
-    ]
-    return {"data": shown[: query.limit], "has_more": len(shown) > query.limit}
+    entries = [_voice(voice, workspace_id) for voice in voices[first:]]
+    matches = [entry for entry in entries if query.matches(entry)]
+    return {"data": matches[: query.limit], "has_more": len(matches) > query.limit}
 
 
 @lists.get(f"{PREFIX}/voices/{{voice_id}}", summary="Get a voice, for Cartesia's clients")
 async def get_voice(voice_id: str, principal: PrincipalDep, speech: SpeechDep) -> Json:
-    workspace_id, directory = principal.workspace_id, speech.synthesis.pipeline.directory
-    return _shown(await directory.find_named(voice_id, workspace_id), workspace_id)
+    workspace_id = principal.workspace_id
+    directory = speech.synthesis.pipeline.directory
+    return _voice(await directory.find_named(voice_id, workspace_id), workspace_id)
 
 
-def _shown(voice: AvailableVoice, workspace_id: int) -> Json:
+def _voice(voice: AvailableVoice, workspace_id: int) -> Json:
     info = voice.info
     is_public = voice.custom is None
     return {
@@ -331,12 +367,12 @@ async def create_access_token(
 ) -> Json:
     """Creates a browser token for `tts`, `stt` or both, limited to the scopes of the key."""
     scopes: tuple[Scope, ...] = ("tts", "stt")
-    wanted = [one for one in scopes if body.grants.get(one)]
+    wanted = [scope for scope in scopes if body.grants.get(scope)]
     return {"token": await short_token(principal, platform, wanted, body.expires_in)}
 
 
 class GenerationMessage(SocketMessage, CartesiaSpeech):
-    """More of the text of a context, or its end. The first one of a context decides its voice."""
+    """Adds text to a context, or ends it. A context's first message opens it with a voice."""
 
     transcript: str = ""
     continues: bool = Field(default=False, alias="continue")
@@ -345,7 +381,7 @@ class GenerationMessage(SocketMessage, CartesiaSpeech):
 
 
 class CartesiaConversation(ContextsConversation):
-    """Contexts, each from its first message to `done`."""
+    """Contexts, each of which lasts from its first message to `done`."""
 
     def error(self, message: str) -> str:
         return CartesiaWire("").error(ApiError("unavailable", message))
@@ -368,7 +404,7 @@ class CartesiaConversation(ContextsConversation):
             raise ClientFault(str(error), CartesiaWire(context_id).error(error)) from None
 
     async def _add(self, context_id: str, message: GenerationMessage) -> None:
-        """Raises ContextFault, or as `CartesiaSpeech.open`."""
+        """Adds a message to its context. Raises ContextFault or errors of `CartesiaSpeech.open`."""
         context = self.contexts.find(context_id)
         if context is None:
             self.make_room()

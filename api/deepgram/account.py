@@ -1,4 +1,4 @@
-"""What Deepgram's clients read of an account: models, the key, one project; and short tokens."""
+"""Models, the key's scopes, the project and short-lived tokens in Deepgram's API."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ tokens = make_router(TAG, scope="any", shows_secret=True, schemes=BEARER_OR_TOKE
 routers = (router, tokens)
 
 SCOPES: tuple[Scope, ...] = ("tts", "stt")
-DEFAULT_S = 30.0
+DEFAULT_TTL_S = 30.0
 Json = dict[str, Any]
 
 
@@ -35,17 +35,17 @@ class GrantFields(BaseModel):
 async def list_models(
     infrastructure: InfrastructureDep, principal: PrincipalDep, speech: SpeechDep
 ) -> Json:
-    """`GET /models`, with the recognisers and, for the scope `tts`, the voices as Deepgram's
-    clients read them."""
-    listed = await infrastructure.models.models()
+    """Lists models as `GET /models` does. Fields for Deepgram's clients have the recognisers and,
+    with the scope `tts`, the voices."""
+    models = await infrastructure.models.models()
     voices: Sequence[AvailableVoice] = ()
     if "tts" in principal.scopes:
         voices = await speech.synthesis.pipeline.directory.voices(principal.workspace_id)
     return {
         "object": "list",
-        "data": [*map(shown_model, listed)],
-        "stt": [_recogniser(one.info) for one in listed if one.info.kind == "stt"],
-        "tts": [_voice(one) for one in voices],
+        "data": [*map(shown_model, models)],
+        "stt": [_recogniser(model.info) for model in models if model.info.kind == "stt"],
+        "tts": [_voice(voice) for voice in voices],
     }
 
 
@@ -53,11 +53,11 @@ async def list_models(
 async def get_model(
     model_id: str, infrastructure: InfrastructureDep, principal: PrincipalDep, speech: SpeechDep
 ) -> Json:
-    """By the UUID of a recogniser or a voice, or as `GET /models/{id}`."""
-    both = await list_models(infrastructure, principal, speech)
-    for one in (*both["stt"], *both["tts"]):
-        if model_id == one["uuid"]:
-            return dict(one)
+    """Finds a recogniser or voice by its UUID, or a model as `GET /models/{id}` does."""
+    listing = await list_models(infrastructure, principal, speech)
+    for entry in (*listing["stt"], *listing["tts"]):
+        if model_id == entry["uuid"]:
+            return dict(entry)
     return shown_model(await infrastructure.models.find(model_id)).model_dump()
 
 
@@ -68,11 +68,11 @@ async def show_key(principal: PrincipalDep) -> Json:
 
 @tokens.post("/v1/auth/grant", summary="Create a short-lived token, for Deepgram's clients")
 async def grant(request: Request, principal: PrincipalDep, platform: PlatformDep) -> Json:
-    """Creates a browser token for speech and recognition, limited to the scopes of the key. It is
-    valid for `ttl_seconds` of the JSON body, which is optional. Default: 30 seconds."""
+    """Creates a browser token for speech and recognition, limited to the scopes of the key. The
+    optional JSON body sets its lifetime in `ttl_seconds`. Default: 30 seconds."""
     body = parse_json(await read_json(request)) if declared_bytes(request) else {}
     fields = validated(GrantFields, body if isinstance(body, dict) else {"ttl_seconds": body})
-    seconds = fields.ttl_seconds or DEFAULT_S
+    seconds = fields.ttl_seconds or DEFAULT_TTL_S
     return {
         "access_token": await short_token(principal, platform, SCOPES, seconds),
         "expires_in": seconds,
@@ -97,19 +97,20 @@ def _project(principal: Principal) -> Json:
 
 
 def _recogniser(info: ModelInfo) -> Json:
-    able = dict.fromkeys(("batch", "streaming", "formatted_output"), True)
-    return _named(info, info.id, uuid_of(info)) | {"languages": list(info.languages)} | able
+    abilities = dict.fromkeys(("batch", "streaming", "formatted_output"), True)
+    model = _model(info, info.id, uuid_of(info))
+    return model | {"languages": list(info.languages)} | abilities
 
 
 def _voice(voice: AvailableVoice) -> Json:
     info = voice.info
     gender = "masculine" if info.gender == "male" else "feminine"
-    about = {"accent": info.accent, "tags": [gender], "use_cases": list(info.categories)}
-    named = _named(voice.model, info.name, voice.id)
-    return named | {"languages": [voice.language], "metadata": about}
+    metadata = {"accent": info.accent, "tags": [gender], "use_cases": list(info.categories)}
+    model = _model(voice.model, info.name, voice.id)
+    return model | {"languages": [voice.language], "metadata": metadata}
 
 
-def _named(info: ModelInfo, name: str, uuid: str) -> Json:
-    about = described(info)
+def _model(info: ModelInfo, name: str, uuid: str) -> Json:
+    model_info = described(info)
     names = {"name": name, "canonical_name": name, "uuid": uuid}
-    return names | {"architecture": about["arch"], "version": about["version"]}
+    return names | {"architecture": model_info["arch"], "version": model_info["version"]}

@@ -1,4 +1,4 @@
-"""The options of Deepgram's requests, and what they mean for the pipelines."""
+"""Maps options of Deepgram's requests to those of the pipelines."""
 
 import re
 from abc import abstractmethod
@@ -31,7 +31,7 @@ ENCODINGS: dict[str | None, LiveEncoding] = {
 }
 PACKETS = "opus"
 DEFAULT_VOICE = "aura-2-thalia-en"
-MULTI = "multi"  # the language that detects
+MULTI = "multi"  # value of `language` that detects the language
 _VOICE = re.compile(r"(?:aura|aura-2|flux)-([a-z]+)-([a-z]{2})")
 
 
@@ -62,7 +62,7 @@ Sent = Annotated[
 
 
 class RecognitionQuery(DialectQuery):
-    """What recordings, streams and streams of turns share."""
+    """Parameters that recordings, streams and streams of turns share."""
 
     model: str = Field(default="nova-3", max_length=100)
     language_hint: list[str] = Field(default=[], max_length=20)
@@ -79,11 +79,13 @@ class RecognitionQuery(DialectQuery):
     @property
     @abstractmethod
     def codes(self) -> tuple[str, ...]:
-        """Codes of the languages that may be spoken; empty for any."""
+        """Codes of the languages that may be spoken; empty if it may be any."""
 
     def recognition(self) -> RecognitionOptions:
-        """The options that the parameters mean. Raises ApiError(validation_error) for an unknown
-        kind of personal data."""
+        """Converts the parameters to the options of the pipelines.
+
+        Raises ApiError(validation_error) for an unknown kind of personal data.
+        """
         return RecognitionOptions(
             languages=self.codes,
             keyterms=tuple(self.keyterm),
@@ -93,7 +95,7 @@ class RecognitionQuery(DialectQuery):
 
 
 class ListenQuery(RecognitionQuery):
-    """The parameters of recordings and streams."""
+    """Parameters that recordings and streams share."""
 
     refused: ClassVar[frozenset[str]] = frozenset(
         "callback summarize sentiment topics intents custom_topic custom_intent detect_entities "
@@ -103,7 +105,7 @@ class ListenQuery(RecognitionQuery):
     language: str = Field(default="en", max_length=35, description="Code, or `multi` to detect it.")
     keywords: KeyTerms = Field(default=[], description="Key terms. Weights are ignored.")
     diarize: bool = False
-    diarize_model: str | None = None  # which diarizes, too
+    diarize_model: str | None = None  # implies `diarize`
     multichannel: bool = False
     punctuate: bool = False
     smart_format: bool = False
@@ -113,6 +115,7 @@ class ListenQuery(RecognitionQuery):
 
     @property
     def rate_missing(self) -> str:
+        """Error message about a missing sample rate."""
         return f"sample_rate: is required with encoding={self.encoding}"
 
     @property
@@ -141,7 +144,7 @@ class ListenQuery(RecognitionQuery):
 
 
 class RecordingQuery(ListenQuery):
-    """Of a recording."""
+    """Parameters of a recording."""
 
     encoding: Raw | None = None
     detect_language: list[str] = Field(
@@ -157,13 +160,13 @@ class RecordingQuery(ListenQuery):
 
     @property
     def detects(self) -> bool:
-        return any(one not in ("", "false") for one in self.detect_language)
+        return any(value not in ("", "false") for value in self.detect_language)
 
     @property
     def codes(self) -> tuple[str, ...]:
         if not self.detects:
             return super().codes
-        return tuple(one for one in self.detect_language if one not in ("", "true", "false"))
+        return tuple(code for code in self.detect_language if code not in ("", "true", "false"))
 
     def recognition(self) -> RecognitionOptions:
         codes = self.codes
@@ -176,7 +179,7 @@ class RecordingQuery(ListenQuery):
 
 
 def _milliseconds(value: Any) -> Any:
-    """`false` is no time, and `true` the default."""
+    """Converts `false` to zero, and `true` to the default."""
     return {"false": 0, "true": None}.get(str(value).lower(), value)
 
 
@@ -184,7 +187,7 @@ Silence = Annotated[int, Field(ge=0, le=30_000)]
 
 
 class StreamQuery(ListenQuery):
-    """Of a live stream."""
+    """Parameters of a live stream."""
 
     channels: int = Field(default=1, ge=1, le=2, description="Channels of raw audio.")
     interim_results: bool = False
@@ -194,7 +197,7 @@ class StreamQuery(ListenQuery):
 
     @property
     def heard_channels(self) -> int:
-        """Those that are transcribed apart."""
+        """Number of channels that are transcribed separately."""
         if not self.multichannel:
             return 1
         return self.channels if self.encoding in (*ENCODINGS, PACKETS) else 2
@@ -210,18 +213,22 @@ class StreamQuery(ListenQuery):
         return self
 
     def to_options(self, least_ms: int, usual_ms: int, interim_ms: int) -> SessionOptions:
-        """Raises ApiError(validation_error)."""
+        """Converts the parameters to the options of a live session.
+
+        `least_ms` is the shortest silence that ends an utterance, `usual_ms` the silence if
+        `endpointing` is off, `interim_ms` the time between interims. Raises
+        ApiError(validation_error).
+        """
+        silence_ms = usual_ms if self.endpointing == 0 else max(self.endpointing or 0, least_ms)
         return SessionOptions(
             recognition=self.recognition(),
-            utterance_end_ms=usual_ms
-            if self.endpointing == 0
-            else max(self.endpointing or 0, least_ms),
+            utterance_end_ms=silence_ms,
             interim_ms=interim_ms if self.interim_results else None,
         )
 
 
 class FluxQuery(RecognitionQuery):
-    """The parameters of a live stream of turns."""
+    """Parameters of a live stream of turns."""
 
     model: str = Field(default="flux-general-en", max_length=100)
     encoding: Sent = None
@@ -246,16 +253,16 @@ class FluxQuery(RecognitionQuery):
 
 
 def redaction_of(wanted: list[str]) -> Redaction | None:
-    """Raises ApiError(validation_error) for an unknown kind."""
-    if unknown := [one for one in wanted if one.lower() not in _NAMES.redactions]:
-        known = ", ".join(_NAMES.redactions)
-        raise InvalidField("redact", f"{unknown[0][:40]!r} is not supported; use {known}")
-    kinds = frozenset(kind for one in wanted for kind in _NAMES.redactions[one.lower()])
+    """Converts the values of `redact`. Raises ApiError(validation_error) for an unknown value."""
+    if unknown := [value for value in wanted if value.lower() not in _NAMES.redactions]:
+        supported = ", ".join(_NAMES.redactions)
+        raise InvalidField("redact", f"{unknown[0][:40]!r} is not supported; use {supported}")
+    kinds = frozenset(kind for value in wanted for kind in _NAMES.redactions[value.lower()])
     return Redaction(kinds) if kinds else None
 
 
 def foreign_voice(model: str) -> ForeignVoice | None:
-    """What the name of a model of Deepgram's says of its voice; None for another name."""
+    """Returns the voice that the name of a Deepgram model means; None for any other name."""
     if (match := _VOICE.fullmatch(model)) is None:
         return None
     name, language = match.groups()
@@ -263,24 +270,25 @@ def foreign_voice(model: str) -> ForeignVoice | None:
 
 
 def uuid_of(model: ModelInfo) -> str:
-    """A UUID of the model, which has none of its own."""
+    """Derives a UUID from the id of a model, since models have none."""
     return str(uuid5(NAMESPACE_URL, f"urn:antiphon:model:{model.id}"))
 
 
 def described(model: ModelInfo) -> dict[str, str]:
-    """The `model_info` of the model that really answered."""
+    """Returns the `model_info` of the model that answered, whatever name the request used."""
     published = datetime.fromtimestamp(model.created, UTC).date().isoformat()
     return {"name": model.id, "version": published, "arch": model.engine}
 
 
 def deepgram_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the body and headers of an error."""
     fields = {
         "err_code": _NAMES.errors.get(error.status, error.code.upper()),
         "err_msg": error.message,
         "request_id": request_id,
     }
-    shown = error.message.encode("ascii", "replace").decode()
-    return fields, {"dg-error": " ".join(shown.split())[:500], "dg-request-id": request_id}
+    message = error.message.encode("ascii", "replace").decode()
+    return fields, {"dg-error": " ".join(message.split())[:500], "dg-request-id": request_id}
 
 
 DEEPGRAM_ERRORS = ErrorDialect(

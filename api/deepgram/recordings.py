@@ -1,5 +1,7 @@
-"""Deepgram's `POST /v1/listen`: a recording, sent as the body or fetched from a URL, and its
-transcript: channels with alternatives, paragraphs and utterances."""
+"""Deepgram's `POST /v1/listen`, which transcribes a recording in the body or at a URL.
+
+A transcript has channels with alternatives, paragraphs and utterances.
+"""
 
 import asyncio
 import hashlib
@@ -33,28 +35,31 @@ from pipelines.stt.subtitles import SENTENCE_ENDS
 from telemetry.tracing import request_id
 
 Turns: TypeAlias = list[tuple[str | None, Sequence[Word]]]
-PARAGRAPH_PAUSE_S, MOST_SENTENCES = 1.0, 5  # after a sentence; of a paragraph
+PARAGRAPH_PAUSE_S = 1.0  # a longer pause after a sentence ends the paragraph
+MAX_SENTENCES = 5  # per paragraph
 
 
 class SpeakerNumbers:
-    """Labels of speakers as numbers, in order of appearance."""
+    """Numbers speakers by their labels, in order of appearance."""
 
     def __init__(self) -> None:
-        self._known: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
 
     def of(self, label: str | None) -> int | None:
-        return None if label is None else self._known.setdefault(label, len(self._known))
+        """Returns a speaker's number from 0; None without a label."""
+        return None if label is None else self._numbers.setdefault(label, len(self._numbers))
 
 
-def shown_words(
+def words_json(
     words: Sequence[Word],
     speakers: Sequence[int | None],
     *,
     punctuated: bool,
     language: str | None = None,
 ) -> list[dict[str, Any]]:
-    """`speakers` has one for each word, or none at all; `language` goes with each."""
-    shown = []
+    """Converts words. `speakers` has a number for each word, or is empty; each word repeats
+    `language` unless it is None."""
+    entries = []
     for place, word in enumerate(words):
         fields: dict[str, Any] = {
             "word": bare_word(word.word) or word.word,
@@ -68,113 +73,122 @@ def shown_words(
             fields["speaker"] = speakers[place]
         if punctuated:
             fields["punctuated_word"] = word.word
-        shown.append(fields)
-    return shown
+        entries.append(fields)
+    return entries
 
 
-def metadata(request_id: str, model: ModelInfo, sha256: str, **more: Any) -> dict[str, Any]:
-    """Of a recording, or of a whole stream."""
+def metadata(request_id: str, model: ModelInfo, sha256: str, **fields: Any) -> dict[str, Any]:
+    """Returns the `metadata` of a recording or a whole stream; `fields` are added to it."""
     return {
         "transaction_key": "deprecated",
         "request_id": request_id,
         "sha256": sha256,
         "created": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        **more,
+        **fields,
         "models": [options.uuid_of(model)],
         "model_info": {options.uuid_of(model): options.described(model)},
     }
 
 
 class RecordingResults:
+    """Converts the transcript of a recording to the `results` that the query asks for."""
+
     def __init__(self, query: options.RecordingQuery, transcript: FileTranscript) -> None:
-        self._query, self._transcript = query, transcript
+        self._query = query
+        self._transcript = transcript
         self._separator = separator_of(transcript.language)
         self._language = transcript.language if query.language == options.MULTI else None
 
     def as_json(self) -> dict[str, Any]:
         turns: Turns = list(self._transcript.turns)
-        if self._query.multichannel:  # the speakers are the channels
-            channels: list[Turns] = [
-                [(None, words) for who, words in turns if who == one] for one in "AB"
+        channels = [turns]
+        if self._query.multichannel:  # labels of speakers are labels of channels
+            channels = [
+                [(None, words) for label, words in turns if label == channel] for channel in "AB"
             ]
-        else:
-            channels = [turns]
-        results: dict[str, Any] = {"channels": [self._channel(one) for one in channels]}
+        results: dict[str, Any] = {"channels": [self._channel(channel) for channel in channels]}
         if self._query.utterances:
-            said = [one for at, turns in enumerate(channels) for one in self._utterances(turns, at)]
-            results["utterances"] = sorted(said, key=lambda one: float(one["start"]))
+            utterances = [
+                utterance
+                for number, channel in enumerate(channels)
+                for utterance in self._utterances(channel, number)
+            ]
+            results["utterances"] = sorted(utterances, key=lambda entry: float(entry["start"]))
         return results
 
     def _channel(self, turns: Turns) -> dict[str, Any]:
         numbers = SpeakerNumbers()
-        words = [word for _, said in turns for word in said]
-        speakers = [numbers.of(who) for who, said in turns for _ in said]
-        whole = self._transcript.text if not self._query.multichannel else self._text(words)
-        best: dict[str, Any] = {
-            "transcript": whole,
+        words = [word for _, spoken in turns for word in spoken]
+        speakers = [numbers.of(label) for label, spoken in turns for _ in spoken]
+        text = self._transcript.text if not self._query.multichannel else self._text(words)
+        alternative: dict[str, Any] = {
+            "transcript": text,
             "confidence": round(self._transcript.confidence, 4),
-            "words": self._shown(words, speakers),
+            "words": self._words(words, speakers),
         }
         if self._language is not None:
-            best["languages"] = [self._language]
+            alternative["languages"] = [self._language]
         if self._query.paragraphs or self._query.smart_format:
-            best["paragraphs"] = self._paragraphs(turns)
-        channel: dict[str, Any] = {"alternatives": [best]}
+            alternative["paragraphs"] = self._paragraphs(turns)
+        channel: dict[str, Any] = {"alternatives": [alternative]}
         if self._query.detects:
             channel["detected_language"] = self._transcript.language
         return channel
 
     def _utterances(self, turns: Turns, channel: int) -> Iterable[dict[str, Any]]:
-        numbers, longest_s = SpeakerNumbers(), self._query.utt_split
-        for who, said in turns:
-            speaker = numbers.of(who)
-            for words in _cut(said, lambda before, after: after.start - before.end > longest_s):
+        numbers = SpeakerNumbers()
+        longest_s = self._query.utt_split
+        for label, spoken in turns:
+            speaker = numbers.of(label)
+            for words in _cut(spoken, lambda before, after: after.start - before.end > longest_s):
                 yield {
                     "start": round(words[0].start, 3),
                     "end": round(words[-1].end, 3),
-                    "confidence": round(sum(one.confidence for one in words) / len(words), 4),
+                    "confidence": round(sum(word.confidence for word in words) / len(words), 4),
                     "channel": channel,
                     "transcript": self._text(words),
-                    "words": self._shown(words, [speaker] * len(words)),
+                    "words": self._words(words, [speaker] * len(words)),
                     **({} if speaker is None else {"speaker": speaker}),
                     "id": str(uuid.uuid4()),
                 }
 
     def _paragraphs(self, turns: Turns) -> dict[str, Any]:
-        numbers, shown, texts = SpeakerNumbers(), [], []
-        for who, said in turns:
-            speaker = numbers.of(who)
-            sentences = _cut(said, lambda before, _: before.word.endswith(SENTENCE_ENDS))
+        numbers = SpeakerNumbers()
+        paragraphs = []
+        texts = []
+        for label, spoken in turns:
+            speaker = numbers.of(label)
+            sentences = _cut(spoken, lambda before, _: before.word.endswith(SENTENCE_ENDS))
             for group in _grouped(sentences):
                 paragraph = {
                     "sentences": [
                         {
-                            "text": self._text(one),
-                            "start": round(one[0].start, 3),
-                            "end": round(one[-1].end, 3),
+                            "text": self._text(sentence),
+                            "start": round(sentence[0].start, 3),
+                            "end": round(sentence[-1].end, 3),
                         }
-                        for one in group
+                        for sentence in group
                     ],
                     **({} if speaker is None else {"speaker": speaker}),
                     "num_words": sum(map(len, group)),
                     "start": round(group[0][0].start, 3),
                     "end": round(group[-1][-1].end, 3),
                 }
-                shown.append(paragraph)
-                text = self._separator.join(self._text(one) for one in group)
+                paragraphs.append(paragraph)
+                text = self._separator.join(self._text(sentence) for sentence in group)
                 texts.append(text if speaker is None else f"Speaker {speaker}: {text}")
-        return {"transcript": "\n" + "\n\n".join(texts), "paragraphs": shown}
+        return {"transcript": "\n" + "\n\n".join(texts), "paragraphs": paragraphs}
 
     def _text(self, words: Sequence[Word]) -> str:
         return self._separator.join(word.word for word in words)
 
-    def _shown(self, words: Sequence[Word], speakers: Sequence[int | None]) -> list[dict[str, Any]]:
+    def _words(self, words: Sequence[Word], speakers: Sequence[int | None]) -> list[dict[str, Any]]:
         punctuated = self._query.is_punctuated
-        return shown_words(words, speakers, punctuated=punctuated, language=self._language)
+        return words_json(words, speakers, punctuated=punctuated, language=self._language)
 
 
 def _cut(words: Sequence[Word], ends: Callable[[Word, Word], bool]) -> list[list[Word]]:
-    """The words in parts: one ends where `ends` holds for its last word and the next."""
+    """Splits words into parts. A part ends where `ends(word, next_word)` is true."""
     parts: list[list[Word]] = []
     for word in words:
         if not parts or ends(parts[-1][-1], word):
@@ -184,13 +198,14 @@ def _cut(words: Sequence[Word], ends: Callable[[Word, Word], bool]) -> list[list
 
 
 def _grouped(sentences: list[list[Word]]) -> list[list[list[Word]]]:
+    """Groups sentences into paragraphs."""
     groups: list[list[list[Word]]] = []
-    for one in sentences:
+    for sentence in sentences:
         last = groups[-1] if groups else None
-        pauses = last is not None and one[0].start - last[-1][-1].end > PARAGRAPH_PAUSE_S
-        if last is None or pauses or len(last) == MOST_SENTENCES:
+        pauses = last is not None and sentence[0].start - last[-1][-1].end > PARAGRAPH_PAUSE_S
+        if last is None or pauses or len(last) == MAX_SENTENCES:
             groups.append([])
-        groups[-1].append(one)
+        groups[-1].append(sentence)
     return groups
 
 
@@ -255,17 +270,21 @@ async def _transcribe(
     sha256 = await asyncio.to_thread(_prepare, path, query)
 
     def answer(transcript: FileTranscript) -> dict[str, Any]:
-        duration = round(transcript.duration_s, 3)
-        counts = {"duration": duration, "channels": 2 if query.multichannel else 1}
-        about = metadata(request_id.get() or "", model, sha256, **counts)
+        fields = metadata(
+            request_id.get() or "",
+            model,
+            sha256,
+            duration=round(transcript.duration_s, 3),
+            channels=2 if query.multichannel else 1,
+        )
         if query.tag:
-            about["tags"] = query.tag
-        return {"metadata": about, "results": RecordingResults(query, transcript).as_json()}
+            fields["tags"] = query.tag
+        return {"metadata": fields, "results": RecordingResults(query, transcript).as_json()}
 
     owner = principal.workspace_id
-    wanted = query.recognition()
+    recognition = query.recognition()
     try:
-        return await speech.transcription.transcribe(owner, operation, path, wanted, answer)
+        return await speech.transcription.transcribe(owner, operation, path, recognition, answer)
     except InvalidAudio:
         if query.encoding is None or query.sample_rate is not None:
             raise
@@ -273,7 +292,7 @@ async def _transcribe(
 
 
 def _prepare(path: Path, query: options.RecordingQuery) -> str:
-    """The digest of the recording; raw samples become a file of their format. Blocking."""
+    """Returns the SHA-256 digest of a recording, and adds a WAV header to raw samples; blocking."""
     data = path.read_bytes()
     if query.encoding is not None and query.sample_rate is not None:
         path.write_bytes(as_wav(data, options.ENCODINGS[query.encoding], query.sample_rate))

@@ -1,4 +1,4 @@
-"""Deepgram's text to speech: `POST /v1/speak`, and the socket of the same path."""
+"""Deepgram's text to speech: `POST /v1/speak`, and the socket at the same path."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Self
@@ -37,7 +37,8 @@ router = make_router("Deepgram's dialect", scope="tts", visitors=True, schemes=B
 
 _PCM = (24_000, 8000, 16_000, 22_050, 32_000, 44_100, 48_000)
 _G711 = (8000, 16_000)
-FORMATS: Mapping[tuple[str, str], SpeechOutput] = {  # by encoding and container; first its default
+# Formats by encoding and container; an encoding's first container is its default.
+FORMATS: Mapping[tuple[str, str], SpeechOutput] = {
     ("linear16", "wav"): SpeechOutput("wav", "audio/wav", _PCM),
     ("linear16", "none"): SpeechOutput("pcm", "audio/l16", _PCM),
     ("mulaw", "wav"): SpeechOutput("wav_mulaw", "audio/wav", _G711),
@@ -53,12 +54,14 @@ SENTENCES = FlushRules()
 
 
 class SpeakQuery(DialectQuery):
-    """How a text is spoken."""
+    """Voice, audio format and speed of speech."""
 
     refused = frozenset({"callback"})
 
     model: str = Field(
-        default=DEFAULT_VOICE, max_length=200, description="Deepgram voice, or id or name here."
+        default=DEFAULT_VOICE,
+        max_length=200,
+        description="Deepgram voice, or name or id of a voice of this service.",
     )
     encoding: Literal["linear16", "mulaw", "alaw", "mp3", "opus", "flac", "aac"] = "mp3"
     container: Literal["wav", "none", "ogg"] | None = None
@@ -68,17 +71,17 @@ class SpeakQuery(DialectQuery):
 
     @property
     def output(self) -> SpeechOutput:
-        """Where the encoding has no such container, its default is used."""
-        fitting = (one for (name, _), one in FORMATS.items() if name == self.encoding)
-        return FORMATS.get((self.encoding, self.container or ""), next(fitting))
+        """Audio format, with the default container if the encoding has no such container."""
+        outputs = (output for (name, _), output in FORMATS.items() if name == self.encoding)
+        return FORMATS.get((self.encoding, self.container or ""), next(outputs))
 
     def encoders(self) -> Callable[[], AudioEncoder]:
-        """Opens encoders. Raises ApiError(validation_error)."""
+        """Returns a function that opens encoders. Raises ApiError(validation_error)."""
         return self.output.opener(self.sample_rate, self.bit_rate)
 
 
 class SpeakStreamQuery(SpeakQuery):
-    """On the socket there are no containers."""
+    """Parameters of the socket, which sends audio without containers."""
 
     encoding: Literal["linear16", "mulaw", "alaw"] = "linear16"
     container: Literal["none"] = "none"
@@ -93,7 +96,7 @@ class DeepgramText(RequestModel):
 @router.post(
     "/v1/speak",
     summary="Stream speech, for Deepgram's clients",
-    **audio_answers((one.media_type for one in FORMATS.values()), "The audio, streamed"),
+    **audio_answers((output.media_type for output in FORMATS.values()), "The audio, streamed"),
 )
 async def speak(
     body: DeepgramText,
@@ -106,19 +109,20 @@ async def speak(
 
     If the client disconnects, synthesis stops, and the speech made so far is charged.
     """
-    workspace_id, synthesis = principal.workspace_id, speech.synthesis
-    opener = query.encoders()
+    workspace_id = principal.workspace_id
+    synthesis = speech.synthesis
+    open_encoder = query.encoders()
     async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=None):
         directory = synthesis.pipeline.directory
         voice = await voice_for(query.model, foreign_voice(query.model), directory, workspace_id)
-    asked = SpeechRequest(
+    request = SpeechRequest(
         text=body.text,
         voice_id=voice.id,
         speed=query.speed,
         workspace_id=workspace_id,
     )
-    plan, first, rest = await synthesis.start_stream(asked, workspace_id, operation)
-    frames = encode_frames(first, rest, BytesWriter(lambda _: opener()))
+    plan, first, rest = await synthesis.start_stream(request, workspace_id, operation)
+    frames = encode_frames(first, rest, BytesWriter(lambda _: open_encoder()))
     answer = StreamedResponse(frames, rest, query.output.media_type)
     fields = {
         "dg-model-name": voice.info.name.encode("ascii", "replace").decode(),
@@ -132,12 +136,13 @@ async def speak(
 
 
 class SpeakMessage(SocketMessage):
-    """More of the text; or to speak what is left, forget it, or speak it and end the session."""
+    """A message of the client: adds text, speaks the buffered text, drops it, or ends the session
+    after it is spoken."""
 
     pieces = SPOKEN
 
     type: Literal["Speak", "Flush", "Clear", "Close"]
-    text: str | None = None  # of Speak
+    text: str | None = None  # required in Speak
 
     @model_validator(mode="after")
     def _has_text(self) -> Self:
@@ -147,19 +152,20 @@ class SpeakMessage(SocketMessage):
 
 
 class SpeakConversation(ContextsConversation):
-    """One context at a time, whose sentences are spoken as they are complete."""
+    """One context at a time, in which each sentence is spoken once it is complete."""
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
         self._query = SpeakStreamQuery.of_socket(session.query)
-        self._opener = self._query.encoders()
+        self._open_encoder = self._query.encoders()
         self._context: SpeakingContext | None = None
         self._flushes: AutoFlush | None = None
-        self._count = 0  # of contexts
-        self._sequence = 0  # of flushes and clears
+        self._count = 0  # contexts so far
+        self._sequence = 0  # flushes and clears so far
 
     async def opened(self) -> None:
-        workspace_id, model = self.session.principal.workspace_id, self._query.model
+        workspace_id = self.session.principal.workspace_id
+        model = self._query.model
         directory = self.synthesis.pipeline.directory
         try:
             voice = await voice_for(model, foreign_voice(model), directory, workspace_id)
@@ -167,18 +173,19 @@ class SpeakConversation(ContextsConversation):
             self.session.end(to_api_error(error).message, close_codes.POLICY)
             return
         self._voice = voice
-        about = {
+        fields = {
             "request_id": request_id.get() or "",
             "model_name": voice.info.name,
             "model_version": voice.model.id,
             "model_uuid": voice.id,
             "additional_model_uuids": [uuid_of(voice.model)],
         }
-        await self.session.send(json_text({"type": "Metadata", **about}))
+        await self.session.send(json_text({"type": "Metadata", **fields}))
         self._begin(voice)
 
     async def receive_text(self, text: str) -> None:
-        context, flushes = self._context, self._flushes
+        context = self._context
+        flushes = self._flushes
         assert context is not None and flushes is not None
         try:
             message = SpeakMessage.parse(text)
@@ -196,20 +203,21 @@ class SpeakConversation(ContextsConversation):
                 self._begin(self._voice)
                 await self.session.send(self.numbered("Cleared"))
         except (ClientFault, ContextFault) as fault:
-            raise self._warned(fault) from None
+            raise self._as_warning(fault) from None
 
     async def receive_binary(self, data: bytes) -> None:
         try:
             await super().receive_binary(data)
         except ClientFault as fault:
-            raise self._warned(fault) from None
+            raise self._as_warning(fault) from None
 
     def error(self, message: str) -> str:
         return json_text({"type": "Error", "description": message, "code": "NET-0000"})
 
     def numbered(self, kind: Literal["Flushed", "Cleared"]) -> str:
-        """The event, with the next number."""
-        number, self._sequence = self._sequence, self._sequence + 1
+        """Returns an event with the next sequence number."""
+        number = self._sequence
+        self._sequence += 1
         return json_text({"type": kind, "sequence_id": number})
 
     def warning(self, message: str) -> str:
@@ -217,7 +225,7 @@ class SpeakConversation(ContextsConversation):
         fields |= {"warn_msg": message, "warn_code": "DATA-0000"}
         return json_text({"type": "Warning", **fields})
 
-    def _warned(self, fault: Exception) -> ClientFault:
+    def _as_warning(self, fault: Exception) -> ClientFault:
         return ClientFault(str(fault), self.warning(str(fault)))
 
     def _begin(self, voice: AvailableVoice) -> None:
@@ -226,7 +234,7 @@ class SpeakConversation(ContextsConversation):
             workspace_id=self.session.principal.workspace_id,
             voice=voice,
             style=SpeechRequest(text="", speed=self._query.speed),
-            make_encoder=self._opener,
+            make_encoder=self._open_encoder,
             operation=self.session.payer,
         )
         self._count += 1
@@ -242,7 +250,7 @@ class SpeakConversation(ContextsConversation):
 
 
 class SpeakWire(ContextWire):
-    """Audio is binary."""
+    """Writes audio as binary messages."""
 
     def __init__(self, conversation: SpeakConversation) -> None:
         self._conversation = conversation

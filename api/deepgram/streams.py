@@ -1,5 +1,5 @@
-"""Deepgram's sockets `/v1/listen`, a stream of one or two channels and its results, and
-`/v2/listen` (Flux), a stream as turns of a conversation."""
+"""Deepgram's sockets for live speech: `/v1/listen` sends results for one or two channels, and
+`/v2/listen` (Flux) the turns of a conversation."""
 
 import hashlib
 import math
@@ -20,7 +20,7 @@ from api.deepgram.options import (
     described,
     uuid_of,
 )
-from api.deepgram.recordings import SpeakerNumbers, metadata, shown_words
+from api.deepgram.recordings import SpeakerNumbers, metadata, words_json
 from api.dialects.requests import SocketMessage, dialect_socket, fault_text
 from api.dialects.turns import TurnEvent, TurnListener
 from api.http.errors import CODED, to_api_error
@@ -37,21 +37,21 @@ from pipelines.stt.endpointing import SemanticTurns
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
 
 SILENCE = 10.0, "NET-0001: no audio and no message came for 10 seconds", close_codes.INTERNAL
-USUAL_MS = 500  # of silence that end an utterance where endpointing is off
-INTERIM_MS = 500
+USUAL_MS = 500  # silence that ends an utterance if endpointing is off
+INTERIM_MS = 500  # time between interims
 
 
 class StreamMessage(SocketMessage):
-    """Of `/v1/listen`. `KeepAlive` only shows that the client is there."""
+    """A message of the client to `/v1/listen`. `KeepAlive` only restarts the timeout."""
 
     type: Literal["KeepAlive", "Finalize", "CloseStream", "Configure"]
-    channel: int | None = None  # that is to be finalized
+    channel: int | None = None  # the channel to finalize; None for all
     keyterms: KeyTerms | None = None
     features: dict[str, bool] = {}
 
 
 class StreamConversation(ListeningConversation):
-    """Results of utterances, as they grow and when they end."""
+    """Sends results of each utterance while it grows and when it has ended."""
 
     silence = SILENCE
     listeners: "list[StreamChannel]"
@@ -74,15 +74,15 @@ class StreamConversation(ListeningConversation):
         if self.query.encoding not in ENCODINGS:
             await self.expect_encoded(packets=self.query.encoding == PACKETS)
         options = self.query.to_options(MIN_MS, USUAL_MS, INTERIM_MS)
-        for one in self.listeners:
-            await one.start(options)
+        for channel in self.listeners:
+            await channel.start(options)
 
     async def handle(self, text: str) -> bool:
         message = StreamMessage.parse(text)
         if message.type == "Finalize":
-            for number, one in enumerate(self.listeners):
+            for number, channel in enumerate(self.listeners):
                 if message.channel in (None, number):
-                    one.commit()
+                    channel.commit()
         elif message.type == "Configure":
             await self._configure(message)
         return message.type == "CloseStream"
@@ -93,38 +93,44 @@ class StreamConversation(ListeningConversation):
         if (encoding := ENCODINGS.get(self.query.encoding)) is None or rate is None:
             await self.accept_encoded(data)
         else:
-            for one, part in zip(self.listeners, self._splitter.split(data), strict=True):
-                await one.input.accept(part, encoding, rate)
-        return not data  # an older way to end the stream
+            for channel, part in zip(self.listeners, self._splitter.split(data), strict=True):
+                await channel.input.accept(part, encoding, rate)
+        return not data  # older clients end the stream with an empty message
 
     async def summarise(self) -> None:
-        seconds = round(self.listeners[0].input.received_s, 3)
-        about = {"duration": seconds, "channels": len(self.listeners)}
-        digest = self._digest.hexdigest()
-        shown = metadata(self.request_id, self.model, digest, **about)
-        await self.socket.send(json_text({"type": "Metadata", **shown}))
+        fields = metadata(
+            self.request_id,
+            self.model,
+            self._digest.hexdigest(),
+            duration=round(self.listeners[0].input.received_s, 3),
+            channels=len(self.listeners),
+        )
+        await self.socket.send(json_text({"type": "Metadata", **fields}))
 
     async def _configure(self, change: StreamMessage) -> None:
         answer: dict[str, Any] = {"type": "ConfigureSuccess", "request_id": self.request_id}
         names = {"numerals", "profanity_filter", "punctuate"} & change.features.keys()
         features = {name: change.features[name] for name in names}
-        for one in self.listeners:
-            wanted = one.options.recognition
-            wanted = replace(wanted, form=replace(wanted.form, **features))
+        for channel in self.listeners:
+            recognition = channel.options.recognition
+            recognition = replace(recognition, form=replace(recognition.form, **features))
             if change.keyterms is not None:
-                wanted = replace(wanted, keyterms=tuple(change.keyterms))
+                recognition = replace(recognition, keyterms=tuple(change.keyterms))
                 answer["keyterms"] = change.keyterms
-            await one.change(replace(one.options, recognition=wanted))
+            await channel.change(replace(channel.options, recognition=recognition))
         await self.socket.send(json_text(answer))
 
 
 class StreamChannel(SocketListener):
+    """One channel of a stream, which sends its results."""
+
     def __init__(self, stream: StreamConversation, number: int) -> None:
         super().__init__(stream.socket, stream.speech, stream.listener_ended)
-        self._stream, self._number = stream, number
+        self._stream = stream
+        self._number = number
         self._speakers = SpeakerNumbers()
-        self._starts: list[float] = []  # of speech whose last result is to come
-        self._last_end_s = math.inf  # of the last word, until UtteranceEnd was sent
+        self._starts: list[float] = []  # starts of speech whose final is still to come
+        self._last_end_s = math.inf  # end of the last word; infinite after UtteranceEnd was sent
 
     async def emit(self, event: LiveEvent) -> None:
         match event:
@@ -142,47 +148,53 @@ class StreamChannel(SocketListener):
                 await self._socket.send(self._stream.error(to_api_error(event.error).message))
 
     async def progressed(self) -> None:
-        """Tells that an utterance ended, if the silence after its words is long enough: up to the
-        speech that follows, without the padding before it. When results come does not matter."""
+        """Sends UtteranceEnd if the silence after the last word is long enough.
+
+        The silence is measured in the audio, up to the next speech without its padding, so it does
+        not depend on when results come.
+        """
         wait_ms = self._stream.query.utterance_end_ms
         if wait_ms is None or self.live is None:
             return
         silent_to_s = self._starts[0] if self._starts else self.live.silent_to_s
         if silent_to_s - self._last_end_s >= wait_ms / 1000:
-            last_end_s, self._last_end_s = self._last_end_s, math.inf
+            last_end_s = self._last_end_s
+            self._last_end_s = math.inf
             await self._send("UtteranceEnd", last_word_end=round(last_end_s, 3))
 
     async def _send(self, kind: str, **fields: Any) -> None:
-        place = [self._number, len(self._stream.listeners)]
-        await self._socket.send(json_text({"type": kind, "channel": place, **fields}))
+        channel = [self._number, len(self._stream.listeners)]
+        await self._socket.send(json_text({"type": kind, "channel": channel, **fields}))
 
-    async def _results(self, heard: LiveTranscript) -> None:
-        query, model = self._stream.query, self._stream.model
-        words = words_of(heard)
-        if heard.final and words:
+    async def _results(self, transcript: LiveTranscript) -> None:
+        query = self._stream.query
+        model = self._stream.model
+        words = words_of(transcript)
+        if transcript.final and words:
             self._last_end_s = words[-1].end
-        language = heard.language if query.language == MULTI else None
-        best: dict[str, Any] = {
-            "transcript": heard.text,
-            "confidence": round(heard.confidence, 4),
-            "words": shown_words(
+        language = transcript.language if query.language == MULTI else None
+        alternative: dict[str, Any] = {
+            "transcript": transcript.text,
+            "confidence": round(transcript.confidence, 4),
+            "words": words_json(
                 words,
-                [self._speakers.of(one) for one in heard.speakers],
+                [self._speakers.of(label) for label in transcript.speakers],
                 punctuated=query.is_punctuated,
                 language=language,
             ),
         }
         if language is not None:
-            best["languages"] = [language]
-        is_forced = heard.sentence_id in self.committed and not heard.cut and heard.final
+            alternative["languages"] = [language]
+        ends = transcript.final and not transcript.cut
+        is_forced = ends and transcript.sentence_id in self.committed
         fields = {
             "type": "Results",
             "channel_index": [self._number, len(self._stream.listeners)],
-            "duration": round(heard.duration_s, 3),
-            "start": round(heard.start_s, 3),
-            "is_final": heard.final,
-            "speech_final": is_forced or (heard.final and not heard.cut and query.endpointing != 0),
-            "channel": {"alternatives": [best]},
+            "duration": round(transcript.duration_s, 3),
+            "start": round(transcript.start_s, 3),
+            "is_final": transcript.final,
+            "speech_final": is_forced or (ends and query.endpointing != 0),
+            "channel": {"alternatives": [alternative]},
             "metadata": {
                 "request_id": self._stream.request_id,
                 "model_info": described(model),
@@ -193,14 +205,15 @@ class StreamChannel(SocketListener):
         await self._socket.send(json_text(fields))
 
 
-UPDATE_MS = 300
-# Of silence, after which a turn ends that sounds unfinished: Deepgram's confidence grows with the
-# silence, so that its turns seldom last until the time-out.
+UPDATE_MS = 300  # time between updates
+# Silence that ends a turn which sounds unfinished. Deepgram's confidence grows with the silence, so
+# its turns seldom last until the timeout.
 LONGEST_WAIT_MS = 800
 
 
 class TurnsMessage(SocketMessage):
-    """`Configure` changes what is given, for what follows: parameters of the query."""
+    """A message of the client. `Configure` changes parameters of the query for the audio that
+    follows."""
 
     type: Literal["CloseStream", "ForceEndTurn", "Configure", "KeepAlive"]
     thresholds: dict[Literal["eager_eot_threshold", "eot_threshold", "eot_timeout_ms"], Any] = {}
@@ -210,19 +223,19 @@ class TurnsMessage(SocketMessage):
     profanity_filter: bool | None = None
 
     def applied_to(self, query: FluxQuery) -> FluxQuery:
-        """Raises ValidationError."""
-        given = {
+        """Returns the query with the changes of `Configure`. Raises ValidationError."""
+        fields = {
             "keyterm": self.keyterms,
             "language_hint": self.language_hints,
             "numerals": self.numerals,
             "profanity_filter": self.profanity_filter,
         }
-        known = {name: value for name, value in given.items() if value is not None}
-        return FluxQuery.model_validate({**query.model_dump(), **known, **self.thresholds})
+        changes = {name: value for name, value in fields.items() if value is not None}
+        return FluxQuery.model_validate({**query.model_dump(), **changes, **self.thresholds})
 
 
 class FluxConversation(ListeningConversation):
-    """One channel, whose listener tells the turns."""
+    """A stream of one channel, whose listener reports turns."""
 
     silence = SILENCE
 
@@ -234,10 +247,10 @@ class FluxConversation(ListeningConversation):
         self._sequence = 0
 
     def event(self, kind: str, **fields: Any) -> str:
-        """The next message."""
-        number, self._sequence = self._sequence, self._sequence + 1
-        about = {"request_id": self.request_id, "sequence_id": number}
-        return json_text({"type": kind, **about, **fields})
+        """Returns an event with the next sequence number."""
+        ids = {"request_id": self.request_id, "sequence_id": self._sequence}
+        self._sequence += 1
+        return json_text({"type": kind, **ids, **fields})
 
     def error(self, message: str) -> str:
         code = "NET-0001" if message in SILENCE else "INTERNAL_SERVER_ERROR"
@@ -271,13 +284,13 @@ class FluxConversation(ListeningConversation):
 
     def _options(self) -> SessionOptions:
         query = self.query
-        waits_ms = query.eot_timeout_ms
+        wait_ms = query.eot_timeout_ms
         if query.eot_threshold < 1:
-            waits_ms = min(waits_ms, LONGEST_WAIT_MS)
+            wait_ms = min(wait_ms, LONGEST_WAIT_MS)
         return SessionOptions(
             recognition=query.recognition(),
             interim_ms=UPDATE_MS,
-            turns=SemanticTurns(waits_ms, query.eot_threshold),
+            turns=SemanticTurns(wait_ms, query.eot_threshold),
         )
 
     async def _configured(self, change: TurnsMessage) -> str:
@@ -304,7 +317,7 @@ class FluxConversation(ListeningConversation):
 
 
 class FluxListener(TurnListener):
-    """Words have no times."""
+    """Sends the events of turns, whose words have no times."""
 
     def __init__(self, flux: FluxConversation) -> None:
         super().__init__(flux)
@@ -318,28 +331,30 @@ class FluxListener(TurnListener):
         warning = self._flux.event("Warning", code="TRANSCRIPTION_FAILED", description=message)
         await self._socket.send(warning)
 
-    async def tell(self, event: TurnEvent, text: str, **more: Any) -> None:
-        if self._flux.query.is_multilingual:
-            more |= {"languages": [self.language]}
-            more |= {"languages_hinted": self._flux.query.language_hint}
-        confidence, query = round(self.confidence, 4), self._flux.query
-        completeness, trigger = self.completeness, more.get("trigger")
+    async def send_event(self, event: TurnEvent, text: str, **fields: Any) -> None:
+        query = self._flux.query
+        if query.is_multilingual:
+            fields["languages"] = [self.language]
+            fields["languages_hinted"] = query.language_hint
+        confidence = round(self.confidence, 4)
+        completeness = self.completeness
+        trigger = fields.get("trigger")
         if trigger in ("model", "timeout"):
-            waits_whole = query.eot_timeout_ms <= LONGEST_WAIT_MS and trigger == "timeout"
-            is_late = waits_whole or query.eot_threshold == 1
-            more["trigger"] = "timeout" if is_late else "model"
-            if not is_late:  # the silence made up for what the speech left in doubt
+            waited_to_end = query.eot_timeout_ms <= LONGEST_WAIT_MS and trigger == "timeout"
+            is_timeout = waited_to_end or query.eot_threshold == 1
+            fields["trigger"] = "timeout" if is_timeout else "model"
+            if not is_timeout:  # the silence has raised the confidence in the end of the turn
                 completeness = max(completeness, query.eot_threshold)
         info = self._flux.event(
             "TurnInfo",
             event=event,
             turn_index=self.index,
-            audio_window_start=round(self.begins_s or 0.0, 3),
-            audio_window_end=round(self.heard_s, 3),
+            audio_window_start=round(self.start_s or 0.0, 3),
+            audio_window_end=round(self.processed_s, 3),
             transcript=text,
-            words=[{"word": one, "confidence": confidence} for one in text.split()],
+            words=[{"word": word, "confidence": confidence} for word in text.split()],
             end_of_turn_confidence=round(completeness, 4),
-            **more,
+            **fields,
         )
         await self._socket.send(info)
 

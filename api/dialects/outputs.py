@@ -1,5 +1,5 @@
-"""Speech in the voices and formats that a dialect names, as one response, and the times of its
-letters."""
+"""Speech for HTTP routes of dialects: stand-ins for foreign voices, formats, writers, and the times
+of letters."""
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -21,12 +21,12 @@ from pipelines.tts.session import EncodedChunk, SpeechStream
 from pipelines.tts.shaping import SpokenChunk, TimedWord
 from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 
-PLAIN = "Conversational"  # the category that those who whisper, act or sound synthetic lack
+PLAIN = "Conversational"  # category of all voices but those that whisper, act or sound synthetic
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignVoice:
-    """What is known of a voice of another API."""
+    """A voice of another API, as far as its name tells."""
 
     name: str
     language: str  # ISO 639-1
@@ -40,65 +40,71 @@ async def voice_for(
     workspace_id: int,
     field: str = "model",
 ) -> AvailableVoice:
-    """The voice of that name or id; a stand-in where it is the name of a `foreign` one.
+    """Finds a voice by name or id. If the name belongs to a `foreign` voice, returns a custom voice
+    of the workspace with that name, or else a stand-in.
 
-    A custom voice of the workspace comes first. `field` is what the request names it. Raises
-    VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
+    `field` names the field of the request in errors. Raises VoiceNotFound, VoiceNotReady,
+    EngineLost or DatabaseUnavailable.
     """
     if foreign is None:
         return await directory.find_named(wanted, workspace_id, field)
     with suppress(VoiceNotReady):
-        own = await directory.find_custom(workspace_id, wanted)
-        if own is not None and own.is_of(workspace_id):
-            return own
+        custom_voice = await directory.find_custom(workspace_id, wanted)
+        if custom_voice is not None and custom_voice.is_of(workspace_id):
+            return custom_voice
     return stand_in(foreign, await directory.voices())
 
 
-def stand_in(foreign: ForeignVoice, offered: Sequence[AvailableVoice]) -> AvailableVoice:
-    """One of its language, and of its gender if there is any, of these one for conversations if
-    there is any: always the same one for a name, and mostly different ones for different names.
-    Raises VoiceNotFound."""
-    speaking = [one for one in offered if one.language == foreign.language]
-    alike = [one for one in speaking if one.info.gender == foreign.gender] or speaking
-    if not alike:
+def stand_in(foreign: ForeignVoice, voices: Sequence[AvailableVoice]) -> AvailableVoice:
+    """Picks a voice of the same language, of the same gender and for conversations if possible.
+
+    A name always gets the same voice, and different names mostly different ones. Raises
+    VoiceNotFound.
+    """
+    speaking = [voice for voice in voices if voice.language == foreign.language]
+    candidates = [voice for voice in speaking if voice.info.gender == foreign.gender] or speaking
+    if not candidates:
         raise VoiceNotFound(f"no voice speaks {foreign.language}; GET /default-voices lists all")
-    alike = [one for one in alike if PLAIN in one.info.categories] or alike
-    alike.sort(key=lambda one: one.id)
-    return alike[zlib.crc32(foreign.name.encode()) % len(alike)]
+    candidates = [voice for voice in candidates if PLAIN in voice.info.categories] or candidates
+    candidates.sort(key=lambda voice: voice.id)
+    return candidates[zlib.crc32(foreign.name.encode()) % len(candidates)]
 
 
 Letter = tuple[str, float, float]
-"""With its start and end in seconds."""
+"""A letter, with its start and end in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechOutput:
-    """A format of a dialect."""
+    """An audio format of a dialect."""
 
     encoder: EncoderFormat
     media_type: str
-    rates: tuple[int, ...]  # Hz that clients may ask for; the first is the default
-    bit_rates: Sequence[int] = ()  # that they may ask for
+    rates: tuple[int, ...]  # allowed sample rates (Hz); the first is the default
+    bit_rates: Sequence[int] = ()  # allowed bit rates (bit/s), ascending
 
     def opener(
         self, sample_rate: int | None = None, bit_rate: int | None = None
     ) -> Callable[[], AudioEncoder]:
-        """Opens encoders. Raises ApiError(validation_error) for what the format does not have."""
+        """Returns a function that opens encoders with a sample rate (Hz) and a bit rate (bit/s).
+
+        Raises ApiError(validation_error) for rates that the format does not allow.
+        """
         rate = sample_rate or self.rates[0]
         if rate not in self.rates:
             rates = ", ".join(map(str, self.rates))
             raise InvalidField("sample_rate", f"may be {rates} in this format")
         if bit_rate is not None and bit_rate not in self.bit_rates:
-            some = f"may be {self.bit_rates[0]} to {self.bit_rates[-1]}" if self.bit_rates else ""
-            raise InvalidField("bit_rate", some or "this format has none")
+            limits = f"may be {self.bit_rates[0]} to {self.bit_rates[-1]}" if self.bit_rates else ""
+            raise InvalidField("bit_rate", limits or "this format has none")
         return partial(open_encoder, self.encoder, rate, bit_rate)
 
 
 class BytesWriter:
-    """Writes one file in pieces."""
+    """Encodes speech to the bytes of one file."""
 
     def __init__(self, open_for: Callable[[int], AudioEncoder]) -> None:
-        """`open_for` gets the sample rate of the speech, Hz."""
+        """Encodes with the encoder that `open_for` opens for a sample rate (Hz)."""
         self._open_for = open_for
         self._encoder: AudioEncoder | None = None
 
@@ -117,9 +123,9 @@ class BytesWriter:
 async def speak_whole(
     stream: SpeechStream, text: str, add: Callable[[bytes], object]
 ) -> list[TimedWord]:
-    """Gives all audio of a text to `add`, which may raise StorageUnavailable; its words.
+    """Speaks a text, passes all its audio to `add`, and returns its words.
 
-    Raises as `SpeechStream.speak`.
+    `add` may raise StorageUnavailable. Raises the errors of `SpeechStream.speak`.
     """
     words: list[TimedWord] = []
     async with aclosing(stream.speak(text, early_start=False)) as chunks:
@@ -127,13 +133,13 @@ async def speak_whole(
             try:
                 add(chunk.data)
             except StorageUnavailable as error:
-                await chunks.athrow(error)  # so that it is not charged
+                await chunks.athrow(error)  # a failure in the generator is not charged
             words += chunk.words or ()
     return words
 
 
 class AudioWriter:
-    """Writes the file itself."""
+    """Writes audio that is encoded already, as it is."""
 
     def write(self, chunk: EncodedChunk) -> bytes:
         return chunk.data
@@ -152,8 +158,11 @@ async def stream_speech(
     answer: type[StreamedResponse] = StreamedResponse,
     media_type: str | None = None,
 ) -> StreamedResponse:
-    """An answer that begins with the first audio. Raises as `SpeechStream.speak`, or
-    ApiError(validation_error) where nothing can be spoken."""
+    """Returns an answer that streams speech, once the first audio is there.
+
+    Raises the errors of `SpeechStream.speak`, or ApiError(validation_error) if the text has nothing
+    to speak.
+    """
     chunks = stream.speak(text)
     first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
     if first is None:
@@ -164,13 +173,13 @@ async def stream_speech(
 
 
 def nothing_spoken() -> ApiError:
-    """A text without anything that can be spoken."""
+    """Returns the error about a text in which nothing can be spoken."""
     message = "text must have a letter or a digit: nothing in it can be spoken"
     return ApiError("validation_error", message, param="text")
 
 
 def audio_answers(media_types: Iterable[str], description: str | None = None) -> dict[str, Any]:
-    """Documents a route whose answer is audio of one of the media types, for its decorator."""
+    """Returns arguments of a route's decorator that document audio of one of the media types."""
     audio = {"schema": {"type": "string", "contentMediaType": "application/octet-stream"}}
     answer: dict[str, Any] = {"content": dict.fromkeys(media_types, audio)}
     if description is not None:
@@ -179,22 +188,25 @@ def audio_answers(media_types: Iterable[str], description: str | None = None) ->
 
 
 def letters_of(words: Iterable[TimedWord], space: str = " ", from_s: float = 0.0) -> list[Letter]:
-    """The letters of a word share its time, which counts from `from_s`; a `space` without any
-    follows."""
+    """Splits words into letters, among which the time of a word is divided equally.
+
+    Times count from `from_s`. Each word is followed by `space`, which has no duration.
+    """
     letters: list[Letter] = []
-    for one in words:
-        if one.mark:
+    for word in words:
+        if word.mark:
             continue
-        start_s, end_s = one.start_s - from_s, one.end_s - from_s
-        step = (end_s - start_s) / len(one.word)
-        for place, letter in enumerate(one.word):
+        start_s = word.start_s - from_s
+        end_s = word.end_s - from_s
+        step = (end_s - start_s) / len(word.word)
+        for place, letter in enumerate(word.word):
             letters.append((letter, start_s + step * place, start_s + step * (place + 1)))
         letters += [(space, end_s, end_s)] if space else []
     return letters
 
 
 def columns(spans: Sequence[Letter], text: str, start: str, end: str) -> dict[str, Any]:
-    """Letters or words as three lists, under the names of a dialect; times in seconds."""
+    """Returns letters or words, and their times in seconds, as three lists under given names."""
     return {
         text: [letter for letter, _, _ in spans],
         start: [round(start_s, 3) for _, start_s, _ in spans],

@@ -1,5 +1,5 @@
-"""What requests of other APIs have: options in the query, read alike for HTTP and for handshakes,
-keys and messages of sockets, addresses of recordings, and short tokens."""
+"""Parts of requests that dialects share: options in the query of HTTP requests and handshakes, keys
+and messages of sockets, recordings by URL, and short-lived tokens."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -31,10 +31,10 @@ OFF = ("", "false", "0", "none", "null")
 
 
 class DialectQuery(BaseModel):
-    """A subclass has the parameters; others are ignored, but for those that it refuses."""
+    """Base class of query parameters. Unknown parameters are ignored, except those in `refused`."""
 
     refused: ClassVar[frozenset[str]] = frozenset()
-    """Those that would change the answer and are not supported; switched off they do not matter."""
+    """Unsupported parameters that would change the answer. They are refused unless set to off."""
 
     @model_validator(mode="before")
     @classmethod
@@ -47,9 +47,12 @@ class DialectQuery(BaseModel):
 
     @classmethod
     def of_socket(cls, params: QueryParams) -> Self:
-        """Raises ApiError(validation_error) that names the parameter."""
+        """Validates the query of a handshake.
+
+        Raises ApiError(validation_error), which names the parameter.
+        """
         lists = {
-            name for name, one in cls.model_fields.items() if get_origin(one.annotation) is list
+            name for name, field in cls.model_fields.items() if get_origin(field.annotation) is list
         }
         return validated(
             cls,
@@ -57,28 +60,32 @@ class DialectQuery(BaseModel):
         )
 
 
-def check_model(field: str, families: tuple[str, ...], named: str, model: ModelInfo) -> None:
-    """Every name that begins as one of the `families` stands for the deployed model. Raises
-    ApiError(model_not_found)."""
-    if not named.startswith(families) and named not in (model.id, *model.aliases):
+def check_model(field: str, families: tuple[str, ...], name: str, model: ModelInfo) -> None:
+    """Accepts the id and aliases of the deployed model, and names that begin with a family's.
+
+    Raises ApiError(model_not_found).
+    """
+    if not name.startswith(families) and name not in (model.id, *model.aliases):
         message = f"{field}: no model has that name; {', '.join(families)} stand for {model.id}"
         raise ApiError("model_not_found", message, param=field)
 
 
 class SocketMessage(LenientModel):
-    """A JSON object of which most name their `type`. A subclass has the names, and all fields that
-    a message of one of them may have."""
+    """Base class of the client's messages, which are JSON objects, mostly with a `type`.
 
-    pieces: ClassVar[Collection[str]] = ()  # fields of texts that are joined
+    A subclass lists the types, and has the fields of all of them.
+    """
+
+    pieces: ClassVar[Collection[str]] = ()  # text fields that may end within a character
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ClientFault."""
+        """Parses and validates a message. Raises ClientFault."""
         return checked(cls, parse_event(text, pieces=cls.pieces))
 
 
 def fault_text(error: Exception) -> str:
-    """Of fields that are wrong, or of an error of any layer."""
+    """Returns the message of a validation error, or of an error of any layer."""
     if isinstance(error, ValidationError):
         return fault_message(error)
     return to_api_error(error).message
@@ -93,9 +100,12 @@ def dialect_socket(
     key_in: Callable[[str], str] | None = None,
     key_queries: tuple[str, ...] = (),
 ) -> list[BaseRoute]:
-    """The key follows one of the `schemes` in the header or among the subprotocols, is in one of
-    the parameters `key_queries`, or is what `key_in` finds in the first message. `check` raises
-    ApiError, which is the answer to the handshake."""
+    """Returns the routes of a dialect's socket.
+
+    The key follows one of the `schemes` in the header or among the subprotocols, is one of the
+    query parameters `key_queries`, or is found by `key_in` in the first message. `check` validates
+    the query before the upgrade; it may raise ApiError.
+    """
 
     def scopes(websocket: WebSocket, _: object) -> tuple[Scope, ...]:
         check(websocket.query_params)
@@ -123,10 +133,11 @@ def dialect_socket(
 async def fetched(
     request: Request, speech: SpeechServices, url: str, *, watches: bool = True
 ) -> AsyncIterator[Path]:
-    """The recording there, until the block ends; the request has no place before it is here.
+    """Downloads a recording, which exists until the block ends.
 
-    The work stops if the client disconnects, if it `watches` that. Raises as
-    `SpeechServices.fetch`, ApiError(overloaded) or ClientDisconnect.
+    While it downloads, the request takes no place at its route. With `watches`, the download stops
+    if the client disconnects. Raises ApiError(overloaded), ClientDisconnect or the errors of
+    `SpeechServices.fetch`.
     """
     context = context_of(request)
     async with (
@@ -144,11 +155,11 @@ async def fetched(
 async def short_token(
     principal: Principal, platform: PlatformServices, wanted: Sequence[Scope], seconds: float
 ) -> str:
-    """A browser token for what of `wanted` the key may.
+    """Creates a browser token with those of the `wanted` scopes that the key has.
 
-    Raises ApiError(insufficient_scope) where that is nothing, and as `ClientSecrets.create`.
+    Raises ApiError(insufficient_scope) if it has none, or the errors of `ClientSecrets.create`.
     """
-    scopes = [one for one in wanted if one in principal.scopes]
+    scopes = [scope for scope in wanted if scope in principal.scopes]
     if not scopes:
         raise ApiError("insufficient_scope", f"the API key has none of {', '.join(wanted)}")
     lifetime = timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""The turns of one channel, from the turn detector, in any dialect."""
+"""Turns of a speaker on one channel, found by the turn detector, for dialects that report turns."""
 
 from abc import abstractmethod
 from typing import Any, Literal
@@ -27,49 +27,51 @@ Trigger = Literal["model", "timeout", "manual"]
 
 
 class TurnListener(SocketListener):
-    """Turns from their first words to their end, so that a cough is none. A dialect's subclass
-    writes their events."""
+    """Follows each turn from its first words to its end; a cough without words is no turn.
+
+    A dialect's subclass writes the events.
+    """
 
     def __init__(self, conversation: ListeningConversation) -> None:
         super().__init__(conversation.socket, conversation.speech, conversation.listener_ended)
-        self.index = 0  # of the turn
-        self.heard: LiveTranscript | None = None  # the last one
-        self._begun = LiveSpeechStarted(0.0)  # of the text that came last
-        self._starts = [self._begun]  # from that of the last transcript on: recognisers may lag
+        self.index = 0  # number of turns before this one
+        self.last_transcript: LiveTranscript | None = None
+        self._start = LiveSpeechStarted(0.0)  # start of the speech that the last text is of
+        self._starts = [self._start]  # starts since then, as recognisers may lag behind
         self._reset()
 
     def _reset(self) -> None:
-        self.begins_s: float | None = None  # of a turn that was reported, with its padding
-        self.sounds_s = 0.0  # without
-        self.text = ""  # that was reported last
-        self.confidence, self.completeness = 1.0, 0.0  # in the words, and that it has ended
-        self._parts: list[LiveTranscript] = []  # of one that is longer than an utterance may be
-        self._eager: str | None = None  # what was reported as the probable end
-        self._open: tuple[str, float, float] = "", 0.0, 0.0  # after the parts: text, start, seconds
+        self.start_s: float | None = None  # with padding; None until the turn is reported
+        self.speech_start_s = 0.0  # without padding
+        self.text = ""  # last text that was reported
+        self.confidence = 1.0  # of the words, 0 to 1
+        self.completeness = 0.0  # probability that the turn has ended
+        self._parts: list[LiveTranscript] = []  # finals of a turn that spans several utterances
+        self._eager: str | None = None  # text that was reported as the probable end
+        self._tail: tuple[str, float, float] = "", 0.0, 0.0  # text after `_parts`, start, seconds
 
     @abstractmethod
-    async def tell(self, event: TurnEvent, text: str, **more: Any) -> None:
-        """Sends an event of the turn, of which the first is StartOfTurn; the last has its
-        `trigger`."""
+    async def send_event(self, event: TurnEvent, text: str, **fields: Any) -> None:
+        """Sends an event of the turn. The first is StartOfTurn; the last has a `trigger`."""
 
     @abstractmethod
     async def warn(self, message: str) -> None:
-        """Sends that the recogniser failed; the turn ends with the text so far."""
+        """Reports that the recogniser failed. The turn ends with the text so far."""
 
     @property
     def least_completeness(self) -> float | None:
-        """From which an end is probable; None where no such end is told."""
+        """Completeness from which EagerEndOfTurn is sent; None if it never is."""
         return None
 
     @property
     def language(self) -> str:
-        """ISO code."""
-        return self.heard.language if self.heard else "en"
+        """Language of the last transcript (ISO 639-1)."""
+        return self.last_transcript.language if self.last_transcript else "en"
 
     def words(self) -> list[Word]:
-        """Those of the text; where the recogniser gave no times, with times by their letters."""
+        """Returns the words of the text; times that the recogniser did not give are estimated."""
         timed = [word for part in self._parts for word in words_of(part)]
-        return [*timed, *estimated_words(*self._open, self.confidence)]
+        return [*timed, *estimated_words(*self._tail, self.confidence)]
 
     async def emit(self, event: LiveEvent) -> None:
         match event:
@@ -78,68 +80,72 @@ class TurnListener(SocketListener):
             case SpeechResumed():
                 await self._resume(self._eager)
             case EagerTranscript():
-                self._begun = self._starts[-1]
+                self._start = self._starts[-1]
                 await self._expect_end(event)
             case LiveTranscript():
-                self.heard, self.confidence = event, event.confidence
+                self.last_transcript = event
+                self.confidence = event.confidence
                 while len(self._starts) > 1 and self._starts[1].at_s <= event.start_s:
                     del self._starts[0]
-                self._begun = self._starts[0]
+                self._start = self._starts[0]
                 await self._take(event)
             case FailedUtterance():
                 await self.warn(to_api_error(event.error).message)
                 await self._end(self.text, "model")
 
-    async def _expect_end(self, heard: EagerTranscript) -> None:
-        self.confidence, self.completeness = heard.confidence, heard.completeness or 0.0
-        if not heard.text:
+    async def _expect_end(self, eager: EagerTranscript) -> None:
+        self.confidence = eager.confidence
+        self.completeness = eager.completeness or 0.0
+        if not eager.text:
             return
-        self._open = heard.text, self._begun.at_s, heard.duration_s
+        self._tail = eager.text, self._start.at_s, eager.duration_s
         least = self.least_completeness
-        if least is not None and heard.completeness is not None and heard.completeness >= least:
-            self._eager = self._whole(heard.text)
-            await self._tell("EagerEndOfTurn", self._eager)
+        if least is not None and eager.completeness is not None and eager.completeness >= least:
+            self._eager = self._whole(eager.text)
+            await self._report("EagerEndOfTurn", self._eager)
         else:
-            await self._tell("Update", self._whole(heard.text))
+            await self._report("Update", self._whole(eager.text))
 
-    async def _take(self, heard: LiveTranscript) -> None:
-        text = self._whole(heard.text)
-        self._open = heard.text, heard.start_s, heard.duration_s
-        if heard.final and heard.text:
-            self._parts.append(heard)
-            self._open = "", 0.0, 0.0
-        if heard.final and not heard.cut:
-            if heard.sentence_id in self.committed:
+    async def _take(self, transcript: LiveTranscript) -> None:
+        text = self._whole(transcript.text)
+        self._tail = transcript.text, transcript.start_s, transcript.duration_s
+        if transcript.final and transcript.text:
+            self._parts.append(transcript)
+            self._tail = "", 0.0, 0.0
+        if transcript.final and not transcript.cut:
+            if transcript.sentence_id in self.committed:
                 trigger: Trigger = "manual"
             else:
                 trigger = "timeout" if self.completeness <= INCOMPLETE else "model"
             await self._end(text, trigger)
-        elif heard.text:
-            await self._tell("Update", text)
+        elif transcript.text:
+            await self._report("Update", text)
 
     async def _end(self, text: str, trigger: Trigger) -> None:
         if self._eager not in (None, text):
             await self._resume(text)
-        if text or self.begins_s is not None:  # else a sound without words
-            await self._tell("EndOfTurn", text, trigger=trigger)
+        if text or self.start_s is not None:  # a sound without words is no turn
+            await self._report("EndOfTurn", text, trigger=trigger)
             self.index += 1
         self._reset()
 
     async def _resume(self, text: str | None) -> None:
         if self._eager is not None:
             self._eager = None
-            await self._tell("TurnResumed", text or "")
+            await self._report("TurnResumed", text or "")
 
     def _whole(self, text: str) -> str:
         parts = (part.text for part in self._parts)
         return separator_of(self.language).join(filter(None, (*parts, text)))
 
-    async def _tell(self, event: TurnEvent, text: str, **more: Any) -> None:
-        if self.begins_s is None:
-            self.begins_s, self.sounds_s = self._begun.starts_s, self._begun.at_s
+    async def _report(self, event: TurnEvent, text: str, **fields: Any) -> None:
+        """Sends an event of the turn, after StartOfTurn if it is the first."""
+        if self.start_s is None:
+            self.start_s = self._start.starts_s
+            self.speech_start_s = self._start.at_s
             if event != "Update":
-                await self._tell("StartOfTurn", text)
+                await self._report("StartOfTurn", text)
             else:
                 event = "StartOfTurn"
         self.text = text
-        await self.tell(event, text, **more)
+        await self.send_event(event, text, **fields)

@@ -1,5 +1,4 @@
-"""What ElevenLabs' clients read of a workspace: voices, models, the user and its subscription; and
-pronunciation dictionaries as they make, list and read them."""
+"""Voices, models, the user, the subscription and pronunciation dictionaries in ElevenLabs' API."""
 
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -38,11 +37,12 @@ from pipelines.tts.dictionaries import MAX_ENTRIES, DictionaryRef
 from pipelines.tts.voices import AvailableVoice
 
 Json = dict[str, Any]
-USAGE_DAYS = 30
+USAGE_DAYS = 30  # days of usage that `character_count` covers
 
 
 class KeyedRoute(guarded_route(None, SCHEMES)):  # type: ignore[misc]
-    """A path that others serve too: it answers requests with ElevenLabs' header."""
+    """A route that only matches requests with ElevenLabs' key header, since other dialects have the
+    same path."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if KEY_HEADER not in Headers(scope=scope):
@@ -59,7 +59,7 @@ routers = (keyed, router, user)
 
 
 class VoicesQuery(DialectQuery):
-    """Which voices, and which page of them."""
+    """Filters of a search for voices, and the page of results."""
 
     search: str = Field(default="", max_length=200)
     category: str | None = Field(default=None, max_length=30)
@@ -78,17 +78,22 @@ async def search_voices(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[VoicesQuery, Query()]
 ) -> Json:
     voices = await speech.synthesis.pipeline.directory.voices(principal.workspace_id)
-    found = [
-        one
-        for one in map(_voice, voices)
-        if query.category in (None, one["category"])
-        and query.search.lower() in f"{one['name']} {one['description']} {one['labels']}".lower()
+    matches = [
+        voice
+        for voice in map(_voice, voices)
+        if query.category in (None, voice["category"])
+        and query.search.lower()
+        in f"{voice['name']} {voice['description']} {voice['labels']}".lower()
     ]
     start = int(query.next_page_token or 0)
     end = start + query.page_size
-    more = end < len(found)
-    page = {"voices": found[start:end], "total_count": len(found)}
-    return {**page, "has_more": more, "next_page_token": str(end) if more else None}
+    has_more = end < len(matches)
+    return {
+        "voices": matches[start:end],
+        "total_count": len(matches),
+        "has_more": has_more,
+        "next_page_token": str(end) if has_more else None,
+    }
 
 
 @router.get("/v1/voices/{voice_id}", summary="Get a voice, for ElevenLabs' clients")
@@ -99,23 +104,28 @@ async def get_voice(voice_id: VoicePath, principal: PrincipalDep, speech: Speech
 
 @keyed.get("/v1/models", include_in_schema=False)
 async def list_models(infrastructure: InfrastructureDep) -> list[Json]:
-    """Those that speak."""
-    listed = await infrastructure.models.models()
-    return [_model(one.info) for one in listed if one.info.kind == "tts"]
+    """Lists the models that speak."""
+    models = await infrastructure.models.models()
+    return [_model(model.info) for model in models if model.info.kind == "tts"]
 
 
 @user.get("/v1/user", summary="Get the workspace as a user, for ElevenLabs' clients")
 async def get_user(principal: PrincipalDep, platform: PlatformDep) -> Json:
-    ids = {"user_id": str(principal.user_id), "workspace_id": str(principal.workspace_id)}
-    subscription = await get_subscription(principal, platform)
-    about = {"first_name": principal.workspace, "subscription": subscription}
-    return {**ids, **about, **ALWAYS["user"]}
+    return {
+        "user_id": str(principal.user_id),
+        "workspace_id": str(principal.workspace_id),
+        "first_name": principal.workspace,
+        "subscription": await get_subscription(principal, platform),
+        **ALWAYS["user"],
+    }
 
 
 @user.get("/v1/user/subscription", summary="Get the subscription, for ElevenLabs' clients")
 async def get_subscription(principal: PrincipalDep, platform: PlatformDep) -> Json:
     """Returns the characters used in the last 30 days, and the limit that the credit allows."""
-    workspace_id, today, billing = principal.workspace_id, utc_now().date(), platform.billing
+    workspace_id = principal.workspace_id
+    today = utc_now().date()
+    billing = platform.billing
     current = await platform.subscriptions.current_plan(workspace_id)
     first = today - timedelta(USAGE_DAYS - 1)
     days = await billing.usage(workspace_id, first, today, by_key=False)
@@ -133,13 +143,13 @@ async def get_subscription(principal: PrincipalDep, platform: PlatformDep) -> Js
 def _voice(voice: AvailableVoice) -> Json:
     info = voice.info
     model_id = voice.model.id
-    spoken = {"gender": info.gender, "accent": info.accent.lower(), "language": voice.language}
+    labels = {"gender": info.gender, "accent": info.accent.lower(), "language": voice.language}
     return {
         "voice_id": voice.id,
         "name": info.name,
         "category": "premade" if voice.custom is None else "cloned",
         "description": info.description or "",
-        "labels": spoken,
+        "labels": labels,
         "high_quality_base_model_ids": [model_id],
         "verified_languages": [{"language": voice.language, "model_id": model_id}],
         **ALWAYS["voice"],
@@ -153,7 +163,7 @@ def _model(info: ModelInfo) -> Json:
         "name": info.id,
         "description": info.engine,
         "maximum_text_length_per_request": TEXT_CHARACTERS,
-        "languages": [{"language_id": one.code, "name": one.name} for one in languages],
+        "languages": [{"language_id": lang.code, "name": lang.name} for lang in languages],
         **ALWAYS["model"],
     }
 
@@ -175,7 +185,7 @@ class DictionaryRule(LenientModel):
     word_boundaries: Literal[True] = Field(default=True, description="Only whole words match.")
 
     def entry(self, number: int) -> Pronunciation:
-        """The entry of the rule of that number. Raises ApiError(validation_error)."""
+        """Converts the rule, which is the one of that index. Raises ApiError(validation_error)."""
         fields = self.model_dump(include={self.type, "alphabet", "case_sensitive"})
         try:
             return validated(Pronunciation, {"grapheme": self.string_to_replace, **fields})
@@ -191,13 +201,13 @@ class DictionaryRules(RequestModel):
 
 
 class DictionaryFields(BaseModel):
-    """The form fields beside the file."""
+    """The form fields of an upload, without the file."""
 
     name: Name
 
 
 class DictionariesQuery(DialectQuery):
-    """Which page of them."""
+    """The page of a list of dictionaries."""
 
     cursor: Annotated[str, Field(pattern="^([1-9][0-9]{0,5})?$")] = ""
     page_size: int = Field(default=30, ge=1, le=100)
@@ -206,8 +216,8 @@ class DictionariesQuery(DialectQuery):
 @router.post(f"{PATH}/add-from-rules", summary="Create a pronunciation dictionary from rules")
 async def add_from_rules(body: DictionaryRules, principal: PrincipalDep, speech: SpeechDep) -> Json:
     entries = [rule.entry(number) for number, rule in enumerate(body.rules)]
-    made = await speech.dictionaries.save(principal.workspace_id, body.name, entries)
-    return _shown(made, "")
+    row = await speech.dictionaries.save(principal.workspace_id, body.name, entries)
+    return _dictionary(row, "")
 
 
 @router.post(
@@ -223,26 +233,28 @@ async def add_from_file(request: Request, principal: PrincipalDep, speech: Speec
         entries = await to_thread.run_sync(read_pls, data.decode())
     except UnicodeDecodeError:
         raise InvalidField("file", "must be UTF-8") from None
-    return _shown(await speech.dictionaries.save(principal.workspace_id, name, entries), "")
+    return _dictionary(await speech.dictionaries.save(principal.workspace_id, name, entries), "")
 
 
 @router.get(PATH, summary="List pronunciation dictionaries, for ElevenLabs' clients")
 async def list_dictionaries(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[DictionariesQuery, Query()]
 ) -> Json:
-    page, size = int(query.cursor or 1), query.page_size
-    found, total = await speech.dictionaries.page(principal.workspace_id, page, size)
-    more = page * size < total
-    listed = [_shown(one) for one in found]
-    following = {"has_more": more, "next_cursor": str(page + 1) if more else None}
-    return {"pronunciation_dictionaries": listed, **following}
+    page = int(query.cursor or 1)
+    rows, total = await speech.dictionaries.page(principal.workspace_id, page, query.page_size)
+    has_more = page * query.page_size < total
+    return {
+        "pronunciation_dictionaries": [_dictionary(row) for row in rows],
+        "has_more": has_more,
+        "next_cursor": str(page + 1) if has_more else None,
+    }
 
 
 @router.get(f"{PATH}/{{dictionary_id:uuid}}", summary="Get a pronunciation dictionary's rules")
 async def get_dictionary(dictionary_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> Json:
-    which = DictionaryRef(id=str(dictionary_id))
-    row, entries = await speech.dictionaries.read(principal.workspace_id, which)
-    return {**_shown(row), "rules": [rule for one in entries for rule in _rules(one)]}
+    dictionary = DictionaryRef(id=str(dictionary_id))
+    row, entries = await speech.dictionaries.read(principal.workspace_id, dictionary)
+    return {**_dictionary(row), "rules": [rule for entry in entries for rule in _rules(entry)]}
 
 
 @router.get(
@@ -257,31 +269,31 @@ async def download_dictionary(
     principal: PrincipalDep,
     speech: SpeechDep,
 ) -> Response:
-    which = DictionaryRef(id=str(dictionary_id), version=number)
-    _, entries = await speech.dictionaries.read(principal.workspace_id, which)
+    dictionary = DictionaryRef(id=str(dictionary_id), version=number)
+    _, entries = await speech.dictionaries.read(principal.workspace_id, dictionary)
     return Response(write_pls(entries), media_type="application/pls+xml")
 
 
-def _shown(row: object, prefix: str = "latest_") -> Json:
-    one = ListedDictionary.model_validate(row)
+def _dictionary(row: object, prefix: str = "latest_") -> Json:
+    dictionary = ListedDictionary.model_validate(row)
     return {
-        "id": str(one.id),
-        "name": one.name,
-        f"{prefix}version_id": str(one.version),
-        f"{prefix}version_rules_num": one.size,
-        "creation_time_unix": round(one.updated_at.timestamp()),
+        "id": str(dictionary.id),
+        "name": dictionary.name,
+        f"{prefix}version_id": str(dictionary.version),
+        f"{prefix}version_rules_num": dictionary.size,
+        "creation_time_unix": round(dictionary.updated_at.timestamp()),
         **ALWAYS["dictionary"],
     }
 
 
 def _rules(entry: Pronunciation) -> list[Json]:
-    """Two, of an entry with phonemes and an alias."""
-    about: Json = {"string_to_replace": entry.grapheme, "case_sensitive": entry.case_sensitive}
-    about["word_boundaries"] = True
+    """Returns a rule for the phonemes of an entry, and another for its alias."""
+    shared: Json = {"string_to_replace": entry.grapheme, "case_sensitive": entry.case_sensitive}
+    shared["word_boundaries"] = True
     rules: list[Json] = []
     if entry.phoneme:
-        sounds = {"phoneme": entry.phoneme, "alphabet": entry.alphabet}
-        rules.append({"type": "phoneme", **about, **sounds})
+        phonemes = {"phoneme": entry.phoneme, "alphabet": entry.alphabet}
+        rules.append({"type": "phoneme", **shared, **phonemes})
     if entry.alias:
-        rules.append({"type": "alias", **about, "alias": entry.alias})
+        rules.append({"type": "alias", **shared, "alias": entry.alias})
     return rules

@@ -1,4 +1,4 @@
-"""What the names and settings of ElevenLabs' requests mean for the pipelines."""
+"""Maps names and settings of ElevenLabs' requests to those of the pipelines."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,7 +25,7 @@ from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 
 KEY_HEADER = "xi-api-key"
 SCHEMES = ("bearer", KEY_HEADER)
-FALLBACK_LANGUAGE = "en"  # of a voice of ElevenLabs' before there is a text
+FALLBACK_LANGUAGE = "en"  # language of ElevenLabs' voices while no text is known
 
 
 class ElevenLabsNames(StrictModel):
@@ -38,7 +38,7 @@ class ElevenLabsNames(StrictModel):
 
 _NAMES = load_yaml(ElevenLabsNames, str(Path(__file__).with_name("names.yaml")))
 ALWAYS = _NAMES.always
-_GENDERS = {one: gender for gender, ids in _NAMES.voices.items() for one in ids.split()}
+_GENDERS = {voice_id: gender for gender, ids in _NAMES.voices.items() for voice_id in ids.split()}
 
 OutputName = Literal[
     "mp3_22050_32", "mp3_24000_48", "mp3_44100_32", "mp3_44100_64", "mp3_44100_96",
@@ -59,7 +59,7 @@ MEDIA_TYPES = tuple(media_type for _, media_type in _CODECS.values())
 
 
 class OutputQuery(DialectQuery):
-    """The format: codec, sample rate in Hz and, of some, kbit/s."""
+    """The audio format: codec, sample rate (Hz) and, for some codecs, bit rate (kbit/s)."""
 
     output_format: OutputName = "mp3_44100_128"
 
@@ -88,7 +88,7 @@ class DictionaryLocator(LenientModel):
 
 
 class ElevenLabsVoicing(LenientModel):
-    """How texts are spoken."""
+    """Voice settings and pronunciations of texts."""
 
     voice_settings: VoiceSettings | None = None
     pronunciation_dictionary_locators: list[DictionaryLocator] = Field(default=[], max_length=5)
@@ -101,7 +101,7 @@ class ElevenLabsVoicing(LenientModel):
             speed=settings.speed,
             stability=min(max(0.5 + settings.stability, low), high),  # both are 1.0 by default
             timings=timings,
-            pronunciations=tuple(one.ref for one in self.pronunciation_dictionary_locators),
+            pronunciations=tuple(loc.ref for loc in self.pronunciation_dictionary_locators),
             free_cues=True,
         )
 
@@ -113,18 +113,20 @@ async def find_voice(
     language: str | None = None,
     text: str = "",
 ) -> AvailableVoice:
-    """One of here by id or name; for one of ElevenLabs' a stand-in that speaks the language, by
-    default that of the text. Raises VoiceNotFound, VoiceNotReady, EngineLost or
-    DatabaseUnavailable."""
+    """Finds a voice by id or name, or a stand-in for the id of an ElevenLabs voice.
+
+    A stand-in speaks `language`, by default the language of `text`. Raises VoiceNotFound,
+    VoiceNotReady, EngineLost or DatabaseUnavailable.
+    """
     foreign = None
     if (gender := _GENDERS.get(voice_id)) is not None:
         if language:
-            spoken = language.lower().partition("-")[0]
+            code = language.lower().partition("-")[0]
+        elif text:
+            code = await directory.language_of(text, workspace_id)
         else:
-            spoken = FALLBACK_LANGUAGE
-            if text:
-                spoken = await directory.language_of(text, workspace_id)
-        foreign = ForeignVoice(voice_id, spoken, gender)
+            code = FALLBACK_LANGUAGE
+        foreign = ForeignVoice(voice_id, code, gender)
     return await voice_for(voice_id, foreign, directory, workspace_id, "voice_id")
 
 
@@ -138,7 +140,7 @@ def open_stream(
     *,
     whole: bool = False,
 ) -> SpeechStream:
-    """Opens a stream in that format; `whole` is for an answer that is sent at its end."""
+    """Opens a stream in that format; `whole` if the speech is sent only once it is complete."""
     codec, rate, *bits = output_format.split("_")
     bit_rate = int(bits[0]) * 1000 if bits else None
     return SpeechStream(
@@ -154,6 +156,7 @@ def open_stream(
 
 
 def elevenlabs_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the body and headers of an error."""
     detail: dict[str, Any] | Sequence[dict[str, Any]]
     if error.code in INVALID:
         place = ["body", *(error.param.split(".") if error.param else ())]
@@ -164,6 +167,7 @@ def elevenlabs_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], 
 
 
 def status_of(code: str) -> str:
+    """Returns ElevenLabs' name for an error code."""
     return _NAMES.statuses.get(code, code)
 
 

@@ -1,5 +1,5 @@
-"""ElevenLabs' `POST /v1/speech-to-text` (Scribe), and the socket `/v1/speech-to-text/realtime`:
-segments that the client or silence commits."""
+"""ElevenLabs' `POST /v1/speech-to-text` (Scribe), and the socket `/v1/speech-to-text/realtime`,
+where the client or a silence ends each segment."""
 
 import asyncio
 import math
@@ -44,20 +44,20 @@ router = make_router("ElevenLabs' dialect", scope="stt", visitors=True, schemes=
 Answer = dict[str, Any]
 LIMITS = UploadLimits(max_fields=200)  # each key term is a field
 LISTS = frozenset({"keyterms"})
-RAW_HZ = 16_000  # of `pcm_s16le_16`
+RAW_HZ = 16_000  # sample rate of `pcm_s16le_16`
 Granularity = Literal["none", "word", "character"]
 FORMATS = {"srt": "text/srt", "txt": "text/plain"}
 
 
 class ScribeOptions(DialectQuery):
-    """What recordings and streams share."""
+    """Options that recordings and streams share."""
 
     model_id: str
     language_code: str = Field(default="", max_length=35, description="Default: detected.")
     keyterms: KeyTerms = []
 
     def recognition(self) -> RecognitionOptions:
-        """The options that the fields mean."""
+        """Converts the fields to the options of the pipelines."""
         return RecognitionOptions(words=True, keyterms=tuple(self.keyterms))
 
 
@@ -84,8 +84,8 @@ class ScribeFields(ScribeOptions):
 
     @field_validator("additional_formats")
     @classmethod
-    def _known(cls, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        if any(one.get("format") not in FORMATS for one in value):
+    def _are_formats(cls, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if any(export.get("format") not in FORMATS for export in value):
             raise ValueError(f"formats must be of {', '.join(FORMATS)}")
         return value
 
@@ -115,15 +115,15 @@ async def transcribe(
         fields = validated(ScribeFields, form.with_lists(LISTS))
         await check_model(fields.model_id, speech.openai)
         async with _recording(request, form, fields, speech) as path:
-            answer = partial(answer_of, fields)
+            to_answer = partial(answer_of, fields)
             work = speech.transcription.transcribe(
-                owner, operation, path, fields.recognition(), answer
+                owner, operation, path, fields.recognition(), to_answer
             )
             return await while_connected(request.receive, work)
 
 
 async def check_model(model_id: str, names: OpenAINames) -> None:
-    """Every name of Scribe stands for the recogniser. Raises ApiError(model_not_found)."""
+    """Accepts any Scribe model, and ids of recognisers. Raises ApiError(model_not_found)."""
     if not model_id.startswith("scribe"):
         await names.check_transcriber(model_id)
 
@@ -136,7 +136,7 @@ async def _recording(
     if not url:
         path = form.file("file").path
         if fields.file_format == "pcm_s16le_16":
-            await asyncio.to_thread(_wrap, path)
+            await asyncio.to_thread(_to_wav, path)
         yield path
     elif form.files:
         raise InvalidField("source_url", "send either a file or a URL, not both")
@@ -145,13 +145,13 @@ async def _recording(
             yield path
 
 
-def _wrap(path: Path) -> None:
-    """Raw samples become a file of their format. Blocking."""
+def _to_wav(path: Path) -> None:
+    """Adds a WAV header to a file of raw samples; blocking."""
     path.write_bytes(as_wav(path.read_bytes(), "linear", RAW_HZ))
 
 
-class Said(NamedTuple):
-    """A word, and by whom or on which channel."""
+class AttributedWord(NamedTuple):
+    """A word, with its speaker's label or its channel."""
 
     word: Word
     speaker: str | None = None
@@ -159,103 +159,115 @@ class Said(NamedTuple):
 
 
 def answer_of(fields: ScribeFields, transcript: FileTranscript) -> Answer:
-    """The transcript, or one for each channel."""
-    whole: Answer = {
+    """Converts a transcript; channels that are transcribed separately have an answer each."""
+    shared: Answer = {
         "transcription_id": request_id.get() or "",
         "audio_duration_secs": round(transcript.duration_s, 3),
     }
     turns = transcript.turns
     if not fields.use_multi_channel:
-        names = dict.fromkeys(who for who, _ in turns if who is not None)
-        numbers = {who: f"speaker_{number}" for number, who in enumerate(names)}
-        said = [Said(word, who and numbers[who]) for who, words in turns for word in words]
-        return {**_chunk(fields, transcript, said, transcript.text), **whole}
-    said = [Said(word, None, "AB".index(who or "A")) for who, words in turns for word in words]
-    said.sort(key=lambda one: one.word.start)
-    if fields.multichannel_output_style == "combined":
-        return {**_chunk(fields, transcript, said), **whole}
-    channels = [[one for one in said if one.channel == index] for index in (0, 1)]
-    shown = [
-        {**_chunk(fields, transcript, part), "channel_index": index}
-        for index, part in enumerate(channels)
+        speakers = dict.fromkeys(speaker for speaker, _ in turns if speaker is not None)
+        labels = {speaker: f"speaker_{number}" for number, speaker in enumerate(speakers)}
+        words = [
+            AttributedWord(word, speaker and labels[speaker])
+            for speaker, spoken in turns
+            for word in spoken
+        ]
+        return {**_transcript(fields, transcript, words, transcript.text), **shared}
+    words = [
+        AttributedWord(word, None, "AB".index(channel or "A"))
+        for channel, spoken in turns
+        for word in spoken
     ]
-    return {"transcripts": shown, **whole}
+    words.sort(key=lambda word: word.word.start)
+    if fields.multichannel_output_style == "combined":
+        return {**_transcript(fields, transcript, words), **shared}
+    channels = [[word for word in words if word.channel == index] for index in (0, 1)]
+    transcripts = [
+        {**_transcript(fields, transcript, of_channel), "channel_index": index}
+        for index, of_channel in enumerate(channels)
+    ]
+    return {"transcripts": transcripts, **shared}
 
 
-def _chunk(
+def _transcript(
     fields: ScribeFields,
     transcript: FileTranscript,
-    said: Sequence[Said],
+    words: Sequence[AttributedWord],
     text: str | None = None,
 ) -> Answer:
     separator = separator_of(transcript.language)
     if text is None:
-        text = separator.join(one.word.word for one in said)
+        text = separator.join(word.word.word for word in words)
     answer: Answer = {
         "language_code": transcript.language,
         "language_probability": 1.0 if fields.language_code else round(transcript.confidence, 4),
         "text": text,
-        "words": words_of(said, separator, fields.timestamps_granularity),
+        "words": words_of(words, separator, fields.timestamps_granularity),
     }
     if fields.additional_formats:
-        grouped = groupby(said, lambda one: one.speaker)
-        turns = [(who, [one.word for one in words]) for who, words in grouped]
+        grouped = groupby(words, lambda word: word.speaker)
+        turns = [(speaker, [word.word for word in spoken]) for speaker, spoken in grouped]
         files = {"srt": to_srt(turns, separator), "txt": text}
         answer["additional_formats"] = [
             {
-                "requested_format": one["format"],
-                "file_extension": one["format"],
-                "content_type": FORMATS[one["format"]],
+                "requested_format": export["format"],
+                "file_extension": export["format"],
+                "content_type": FORMATS[export["format"]],
                 "is_base64_encoded": False,
-                "content": files[one["format"]],
+                "content": files[export["format"]],
             }
-            for one in fields.additional_formats
+            for export in fields.additional_formats
         ]
     return answer
 
 
 def words_of(
-    said: Sequence[Said], separator: str, granularity: Granularity = "word"
+    words: Sequence[AttributedWord], separator: str, granularity: Granularity = "word"
 ) -> list[Answer]:
-    """The words, and the spaces between them."""
-    shown: list[Answer] = []
+    """Returns the entries of a transcript: words, and the spaces between them."""
+    entries: list[Answer] = []
     if granularity == "none":
-        return shown
-    for one in said:
-        if shown and separator:
-            last = shown[-1]
-            start, end = last["end"], max(round(one.word.start, 3), last["end"])
-            shown.append({**last, "text": separator, "start": start, "end": end, "type": "spacing"})
-            shown[-1].pop("characters", None)
-            shown[-1]["logprob"] = 0.0
-        shown.append(_word(one, granularity))
-    return shown
+        return entries
+    for word in words:
+        if entries and separator:
+            last = entries[-1]
+            end = max(round(word.word.start, 3), last["end"])
+            times = {"start": last["end"], "end": end}
+            entries.append({**last, "text": separator, **times, "type": "spacing", "logprob": 0.0})
+            entries[-1].pop("characters", None)
+        entries.append(_entry(word, granularity))
+    return entries
 
 
-def _word(one: Said, granularity: Granularity) -> Answer:
-    word = one.word
-    start, end = round(word.start, 3), round(word.end, 3)
-    logprob = round(math.log(max(word.confidence, 1e-6)), 4)
-    shown: Answer = {"text": word.word, "start": start, "end": end, "type": "word"}
-    shown |= {"logprob": logprob, "speaker_id": one.speaker}
-    if one.channel is not None:
-        shown["channel_index"] = one.channel
+def _entry(attributed: AttributedWord, granularity: Granularity) -> Answer:
+    word = attributed.word
+    entry: Answer = {
+        "text": word.word,
+        "start": round(word.start, 3),
+        "end": round(word.end, 3),
+        "type": "word",
+        "logprob": round(math.log(max(word.confidence, 1e-6)), 4),
+        "speaker_id": attributed.speaker,
+    }
+    if attributed.channel is not None:
+        entry["channel_index"] = attributed.channel
     if granularity == "character":
         step = (word.end - word.start) / len(word.word)
         times = (word.start + step * place for place in range(len(word.word)))
-        shown["characters"] = [
+        entry["characters"] = [
             {"text": letter, "start": round(at, 3), "end": round(at + step, 3)}
             for letter, at in zip(word.word, times, strict=True)
         ]
-    return shown
+    return entry
 
 
 INTERIM_MS = 500
-WHOLE_S = 3.0  # of silence, after which a segment that the client commits is decoded in parts
+WHOLE_S = 3.0  # silence at which a segment that the client will commit is decoded in parts
 
 
 class LiveQuery(ScribeOptions):
-    """The parameters of a stream."""
+    """Query parameters of a stream."""
 
     refused: ClassVar[frozenset[str]] = frozenset(
         {"entity_detection", "entity_redaction", "transcript_edit"}
@@ -285,7 +297,7 @@ class LiveQuery(ScribeOptions):
 
 
 class AudioMessage(SocketMessage):
-    """Audio, which may be empty; `commit` ends the segment with it."""
+    """A piece of audio, which may be empty; `commit` ends the segment after it."""
 
     message_type: Literal["input_audio_chunk"]
     audio_base_64: str = ""
@@ -293,7 +305,7 @@ class AudioMessage(SocketMessage):
 
 
 class LiveConversation(ListeningConversation):
-    """Texts of a segment as it grows, and when it is committed."""
+    """Sends the text of each segment while it grows, and when it is committed."""
 
     silence = 60.0, "no message came for 60 seconds", close_codes.POLICY
 
@@ -308,13 +320,13 @@ class LiveConversation(ListeningConversation):
         await check_model(self.query.model_id, self.speech.openai)
         await self._listener.start(self.query.to_options())
         config = self.query.model_dump()
-        await self.say("session_started", session_id=self.request_id, config=config)
+        await self.send_event("session_started", session_id=self.request_id, config=config)
 
     async def handle(self, text: str) -> bool:
         message = AudioMessage.parse(text)
         try:
             data = b64decode(message.audio_base_64, validate=True)
-        except ValueError:  # also of letters beyond ASCII
+        except ValueError:  # invalid base64, or characters outside ASCII
             raise ClientFault("audio_base_64: is not base64") from None
         if data:
             await self.accept(data)
@@ -333,7 +345,7 @@ class LiveConversation(ListeningConversation):
             raise
         return False
 
-    async def say(self, kind: str, **fields: Any) -> None:
+    async def send_event(self, kind: str, **fields: Any) -> None:
         await self.socket.send(json_text({"message_type": kind, **fields}))
 
     def error(self, message: str) -> str:
@@ -341,38 +353,42 @@ class LiveConversation(ListeningConversation):
 
 
 class SegmentListener(SocketListener):
-    """Utterances, of which one or several are a segment."""
+    """Joins utterances, of which a segment has one or several."""
 
     def __init__(self, stream: LiveConversation) -> None:
         super().__init__(stream.socket, stream.speech, stream.listener_ended)
         self._stream = stream
-        self._said: list[LiveTranscript] = []  # in this segment
+        self._finals: list[LiveTranscript] = []  # of this segment
 
     async def emit(self, event: LiveEvent) -> None:
         if isinstance(event, FailedUtterance):
             message = to_api_error(event.error).message
-            await self._stream.say("transcriber_error", error=message)
+            await self._stream.send_event("transcriber_error", error=message)
         elif isinstance(event, LiveTranscript):
             separator = separator_of(event.language)
-            texts = [one.text for one in (*self._said, event) if one.text]
-            text, query = separator.join(texts), self._stream.query
+            texts = [part.text for part in (*self._finals, event) if part.text]
+            text = separator.join(texts)
+            query = self._stream.query
             if event.final:
-                self._said.append(event)
+                self._finals.append(event)
             is_committed = event.sentence_id in self.committed or query.commit_strategy == "vad"
             if event.final and is_committed and not event.cut:
                 await self._commit(text, event.language, separator)
             elif text:
-                await self._stream.say("partial_transcript", text=text)
+                await self._stream.send_event("partial_transcript", text=text)
 
     async def _commit(self, text: str, language: str, separator: str) -> None:
-        said, self._said = self._said, []
-        query, say = self._stream.query, self._stream.say
-        await say("committed_transcript", text=text)
+        words = [AttributedWord(word) for final in self._finals for word in final.words]
+        self._finals = []
+        query = self._stream.query
+        await self._stream.send_event("committed_transcript", text=text)
         if query.include_timestamps or query.include_language_detection:
-            words = [Said(word) for one in said for word in one.words]
-            shown = words_of(words, separator) if query.include_timestamps else None
-            kind = "committed_transcript_with_timestamps"
-            await say(kind, text=text, language_code=language, words=shown)
+            await self._stream.send_event(
+                "committed_transcript_with_timestamps",
+                text=text,
+                language_code=language,
+                words=words_of(words, separator) if query.include_timestamps else None,
+            )
 
 
 routes = dialect_socket(

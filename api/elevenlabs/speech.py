@@ -1,4 +1,4 @@
-"""ElevenLabs' `POST /v1/text-to-speech/{voice_id}`: whole or streamed, with times of letters."""
+"""ElevenLabs' `POST /v1/text-to-speech/{voice_id}`: whole or streamed, with character times."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -33,7 +33,9 @@ from telemetry.tracing import request_id
 router = make_router("ElevenLabs' dialect", scope="tts", visitors=True, schemes=options.SCHEMES)
 
 PATH = "/v1/text-to-speech/{voice_id}"
-VoicePath = Annotated[str, Path(max_length=200, description="Voice id or name, also ElevenLabs'.")]
+VoicePath = Annotated[
+    str, Path(max_length=200, description="Voice id or name, or the id of an ElevenLabs voice.")
+]
 STREAMED = audio_answers(options.MEDIA_TYPES)
 
 
@@ -57,20 +59,23 @@ class TimedAudio(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class OpenedSpeech:
-    """A request whose voice was found."""
+    """A request with its text, and the stream that will speak it."""
 
     stream: SpeechStream
     text: str
     media_type: str
 
     @property
-    def space(self) -> str:
-        """What stands between words of the voice's language."""
+    def separator(self) -> str:
+        """The text between words of the voice's language: a space or nothing."""
         return separator_of(self.stream.voice.language)
 
 
 def opens(*, timings: bool = False, whole: bool = False) -> Any:
-    """A dependency that gives an OpenedSpeech; `whole` is for an answer that is sent at its end."""
+    """Returns a dependency that opens the speech of a request.
+
+    `whole` is set if the speech is sent only once it is complete.
+    """
 
     async def open_speech(
         voice_id: VoicePath,
@@ -80,10 +85,16 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
         operation: OperationDep,
         query: Annotated[options.OutputQuery, Query()],
     ) -> OpenedSpeech:
-        workspace_id, synthesis = principal.workspace_id, speech.synthesis
+        workspace_id = principal.workspace_id
+        synthesis = speech.synthesis
         async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=voice_id):
-            directory, language = synthesis.pipeline.directory, body.language_code
-            voice = await options.find_voice(voice_id, directory, workspace_id, language, body.text)
+            voice = await options.find_voice(
+                voice_id,
+                directory=synthesis.pipeline.directory,
+                workspace_id=workspace_id,
+                language=body.language_code,
+                text=body.text,
+            )
         stream = options.open_stream(
             voice=voice,
             style=body.style(timings=timings),
@@ -113,8 +124,9 @@ async def speak(opened: Annotated[OpenedSpeech, opens()]) -> Response:
 async def stream_with_timestamps(
     opened: Annotated[OpenedSpeech, opens(timings=True)],
 ) -> Response:
-    """Times count from the start of the speech. On failure, the last line has `detail`."""
-    return await _stream(opened, TimedWriter(opened.space))
+    """Streams JSON lines. Times count from the start of the speech. On failure, the last line has
+    `detail`."""
+    return await _stream(opened, TimedWriter(opened.separator))
 
 
 @router.post(
@@ -130,39 +142,39 @@ async def speak_with_timestamps(
     words = await speak_whole(opened.stream, opened.text, file.write)
     if not file.size:
         raise nothing_spoken()
-    letters = letters_of(words, opened.space)
-    timed = alignment(letters[: -len(opened.space) or None])
-    answer = {"alignment": timed, "normalized_alignment": timed}
-    whole = _with_headers(Base64Json("audio_base64", file, answer), opened.stream)
-    name_unread(whole, opened.stream.unread)
-    return whole
+    letters = letters_of(words, opened.separator)
+    timing = alignment(letters[: -len(opened.separator) or None])
+    fields = {"alignment": timing, "normalized_alignment": timing}
+    answer = _with_headers(Base64Json("audio_base64", file, fields), opened.stream)
+    name_unread(answer, opened.stream.unread)
+    return answer
 
 
 async def _stream(
     opened: OpenedSpeech, writer: AudioWriter, media_type: str | None = None
 ) -> Response:
-    """Audio of `media_type`, or lines of JSON."""
-    shape = StreamedResponse if media_type else NdjsonStream
-    answer = await stream_speech(opened.stream, opened.text, writer, shape, media_type)
+    """Streams audio of `media_type`; JSON lines if that is None."""
+    response_type = StreamedResponse if media_type else NdjsonStream
+    answer = await stream_speech(opened.stream, opened.text, writer, response_type, media_type)
     return _with_headers(answer, opened.stream)
 
 
 def _with_headers(answer: Response, stream: SpeechStream) -> Response:
-    about = {"character-cost": str(stream.charged), "request-id": request_id.get() or ""}
-    answer.headers.update(about)
+    answer.headers["character-cost"] = str(stream.charged)
+    answer.headers["request-id"] = request_id.get() or ""
     return answer
 
 
 class TimedWriter(AudioWriter):
-    """Writes lines of JSON."""
+    """Writes JSON lines with audio and character times."""
 
-    def __init__(self, space: str) -> None:
-        self._space = space
+    def __init__(self, separator: str) -> None:
+        self._separator = separator
 
     def write(self, chunk: EncodedChunk) -> bytes:
-        timed = alignment(letters_of(chunk.words or (), self._space))
+        timing = alignment(letters_of(chunk.words or (), self._separator))
         audio = b64encode(chunk.data).decode("ascii")
-        line = {"audio_base64": audio, "alignment": timed, "normalized_alignment": timed}
+        line = {"audio_base64": audio, "alignment": timing, "normalized_alignment": timing}
         return json_line(line)
 
     def fail(self, error: Exception) -> bytes:
@@ -170,7 +182,7 @@ class TimedWriter(AudioWriter):
 
 
 def alignment(letters: Sequence[Letter]) -> dict[str, Any] | None:
-    """As responses of HTTP have it; None without letters."""
+    """Returns the times of letters as responses over HTTP have them; None without letters."""
     if not letters:
         return None
     return columns(

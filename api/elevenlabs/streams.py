@@ -1,4 +1,5 @@
-"""ElevenLabs' sockets of growing texts: `stream-input`, and `multi-stream-input` with contexts."""
+"""ElevenLabs' sockets for texts that come in pieces: `stream-input`, and `multi-stream-input` with
+several contexts."""
 
 import asyncio
 from base64 import b64encode
@@ -32,11 +33,11 @@ from pipelines.tts.shaping import TimedWord
 from pipelines.tts.voices import AvailableVoice
 
 KEY_FIELDS = "xi_api_key", "xi-api-key", "authorization"
-TRIGGER_CHARACTERS = 50  # that `try_trigger_generation` needs
+TRIGGER_CHARACTERS = 50  # shortest text that `try_trigger_generation` speaks
 
 
 class InputQuery(options.OutputQuery):
-    """Of both sockets."""
+    """Query parameters of both sockets."""
 
     language_code: str | None = Field(default=None, max_length=35)
     inactivity_timeout: int = Field(default=20, ge=1, le=180)
@@ -50,7 +51,7 @@ class GenerationConfig(LenientModel):
 
 
 class InputMessage(SocketMessage, options.ElevenLabsVoicing):
-    """Every message has some of these."""
+    """A message of the client, which has at least one of the fields."""
 
     pieces = SPOKEN
 
@@ -77,14 +78,16 @@ class InputMessage(SocketMessage, options.ElevenLabsVoicing):
 
 @dataclass(slots=True)
 class InputContext:
+    """An open context, and what the client has asked for in it."""
+
     context: SpeakingContext
-    settings: options.VoiceSettings | None  # of its first message
-    is_flushed: bool = True  # all of its text, by the client
+    settings: options.VoiceSettings | None  # from the first message
+    is_flushed: bool = True  # whether the client has flushed all of the text
     expiry: asyncio.TimerHandle | None = None
 
 
 class InputConversation(ContextsConversation):
-    """`stream-input`: one context, with whose end the socket closes."""
+    """`stream-input`, which has one context; the socket closes with it."""
 
     is_multi = False
 
@@ -97,11 +100,13 @@ class InputConversation(ContextsConversation):
         self._failure = "invalid_request"
 
     async def opened(self) -> None:
-        wanted, language = self.session.path_params["voice_id"], self._query.language_code
-        directory = self.synthesis.pipeline.directory
-        workspace_id = self.session.principal.workspace_id
         try:
-            self._voice = await options.find_voice(wanted, directory, workspace_id, language)
+            self._voice = await options.find_voice(
+                self.session.path_params["voice_id"],
+                directory=self.synthesis.pipeline.directory,
+                workspace_id=self.session.principal.workspace_id,
+                language=self._query.language_code,
+            )
         except CODED as error:
             self.fail(error)
         else:
@@ -115,49 +120,49 @@ class InputConversation(ContextsConversation):
 
     async def closed(self) -> None:
         await super().closed()
-        for one in self._open.values():
-            self._stop(one)
+        for context in self._open.values():
+            self._stop_timer(context)
 
     def error(self, message: str) -> str:
         return failure(message, self._failure)
 
     def fail(self, error: Exception) -> None:
-        """Ends the socket: a client must not take a part of the speech for all of it."""
-        shown = to_api_error(error)
-        self._failure = options.status_of(shown.code)
-        is_ours = shown.status >= 500
-        self.session.end(shown.message, close_codes.INTERNAL if is_ours else close_codes.POLICY)
+        """Ends the socket, so that no client takes a part of the speech for all of it."""
+        api_error = to_api_error(error)
+        self._failure = options.status_of(api_error.code)
+        code = close_codes.INTERNAL if api_error.status >= 500 else close_codes.POLICY
+        self.session.end(api_error.message, code)
 
     def _take(self, message: InputMessage, context_id: str) -> None:
-        """Raises ClientFault."""
+        """Adds text to a context, which the first message opens. Raises ClientFault."""
         text = message.text or ""
-        one = self._open.get(context_id)
-        if one is None:
-            one = self._begin(message, context_id)
-            text = text if text.strip() else ""  # the blank of the first message
-        elif message.voice_settings not in (None, one.settings):
+        opened = self._open.get(context_id)
+        if opened is None:
+            opened = self._begin(message, context_id)
+            text = text if text.strip() else ""  # first messages have a blank for a text
+        elif message.voice_settings not in (None, opened.settings):
             raise self._fault("voice_settings: only in the first message", context_id)
         try:
             if text:
-                one.context.add_text(text)
-                one.is_flushed = False
+                opened.context.add_text(text)
+                opened.is_flushed = False
                 self.flushes[context_id].added()
         except ContextFault as fault:
             raise self._fault(str(fault), context_id) from None
-        waiting = one.context.buffered
-        if message.try_trigger_generation and len(waiting) >= TRIGGER_CHARACTERS:
-            one.context.flush_automatically(waiting.rfind(" ") + 1)
+        buffered = opened.context.buffered
+        if message.try_trigger_generation and len(buffered) >= TRIGGER_CHARACTERS:
+            opened.context.flush_automatically(buffered.rfind(" ") + 1)
         if message.flush:
             self.flushes[context_id].flush()
-            one.is_flushed = True
+            opened.is_flushed = True
         if message.text == "" and not self.is_multi:
             self._is_closing = True
             self.session.timeouts.clear("input")
             self.flushes[context_id].stop()
-            one.context.close()
+            opened.context.close()
 
     def _begin(self, message: InputMessage, context_id: str) -> InputContext:
-        """Raises ClientFault."""
+        """Opens a context. Raises ClientFault."""
         if len(self.contexts) >= MAX_CONTEXTS:
             text = f"a connection has at most {MAX_CONTEXTS} contexts; close one first"
             raise self._fault(text, context_id)
@@ -169,17 +174,17 @@ class InputConversation(ContextsConversation):
             workspace_id=self.session.principal.workspace_id,
             operation=self.session.payer,
         )
-        space = separator_of(self._voice.language)
-        wire = InputWire(context_id, space, None if self.is_multi else self.fail)
+        separator = separator_of(self._voice.language)
+        wire = InputWire(context_id, separator, None if self.is_multi else self.fail)
         schedule = message.generation_config.chunk_length_schedule
         rules = FlushRules(
             splits_words=not self._query.auto_mode,
-            most_characters=int(schedule[0]) if schedule else DEFAULT_THRESHOLD,
+            max_characters=int(schedule[0]) if schedule else DEFAULT_THRESHOLD,
         )
         context = self.open(context_id, stream, wire, rules)
-        one = self._open[context_id] = InputContext(context, message.voice_settings)
+        opened = self._open[context_id] = InputContext(context, message.voice_settings)
         self.contexts.start(context)
-        return one
+        return opened
 
     def _fault(self, message: str, context_id: str) -> ClientFault:
         return ClientFault(message, failure(message, self._failure, context_id))
@@ -191,17 +196,18 @@ class InputConversation(ContextsConversation):
 
     def on_closed(self, context_id: str) -> None:
         super().on_closed(context_id)
-        self._stop(self._open.pop(context_id))
+        self._stop_timer(self._open.pop(context_id))
         if not self._open and (self._is_closing or not self.is_multi):
             self.session.finish()
 
-    def _stop(self, one: InputContext) -> None:
-        if one.expiry is not None:
-            one.expiry.cancel()
+    def _stop_timer(self, opened: InputContext) -> None:
+        if opened.expiry is not None:
+            opened.expiry.cancel()
 
 
 class MultiInputConversation(InputConversation):
-    """`multi-stream-input`: contexts, by id, that end when they are closed or have no input."""
+    """`multi-stream-input`, with contexts by id, which end when closed or after a time without
+    input."""
 
     is_multi = True
 
@@ -211,57 +217,59 @@ class MultiInputConversation(InputConversation):
             return
         if message.close_socket:
             self._is_closing = True
-            for one in self._open.values():
-                self._close(one)
+            for context in self._open.values():
+                self._close(context)
             if not self._open:
                 self.session.finish()
             return
         context_id = message.context_id or ""
         if message.close_context:
-            if (found := self._open.get(context_id)) is not None:
-                self._close(found, whole=found.is_flushed)
-        elif message.text or context_id in self._open:  # else it keeps the socket open
+            if (opened := self._open.get(context_id)) is not None:
+                self._close(opened, whole=opened.is_flushed)
+        elif message.text or context_id in self._open:  # other messages keep the socket open
             self._take(message, context_id)
             self._expect(context_id)
 
     def _expect(self, context_id: str) -> None:
-        """Closes the context after some time without input."""
-        if (one := self._open.get(context_id)) is not None:
-            if one.expiry is not None:
-                one.expiry.cancel()
-            loop, seconds = asyncio.get_running_loop(), self._query.inactivity_timeout
-            one.expiry = loop.call_later(seconds, self._close, one)
+        """Restarts the time after which the context closes without input."""
+        if (opened := self._open.get(context_id)) is not None:
+            self._stop_timer(opened)
+            seconds = self._query.inactivity_timeout
+            opened.expiry = asyncio.get_running_loop().call_later(seconds, self._close, opened)
 
-    def _close(self, one: InputContext, *, whole: bool = True) -> None:
-        """With the rest of its text, or without what no flush asked for."""
-        self._stop(one)
-        self.flushes[one.context.context_id].stop()
+    def _close(self, opened: InputContext, *, whole: bool = True) -> None:
+        """Closes a context after the rest of its text is spoken; at once unless `whole`."""
+        self._stop_timer(opened)
+        self.flushes[opened.context.context_id].stop()
         if not whole:
-            one.context.cancel()
-        elif not one.context.is_closing:
-            one.context.close()
+            opened.context.cancel()
+        elif not opened.context.is_closing:
+            opened.context.close()
 
 
 class InputWire(ContextWire):
-    """Audio, and the times of the letters that begin in it, in milliseconds: in `alignment` from
-    the end of the letters before, and in `normalizedAlignment` from the start of the context.
+    """Writes audio with the times in ms of the letters that begin in it.
 
-    As clients read them: Pipecat adds up the former, and LiveKit takes the latter as they are.
+    Times in `alignment` count from the end of the message before, which Pipecat expects, and times
+    in `normalizedAlignment` from the start of the context, which LiveKit expects.
     """
 
     def __init__(
-        self, context_id: str, space: str, fail: Callable[[Exception], None] | None
+        self, context_id: str, separator: str, fail: Callable[[Exception], None] | None
     ) -> None:
-        """`fail` ends the socket, where an error of a context does."""
+        """Writes the events of a context; `separator` is put between words.
+
+        `fail` ends the socket after an error; None if the socket goes on.
+        """
         self._context = {"contextId": context_id} if context_id else {}
-        self._space = space
+        self._separator = separator
         self._fail = fail
         self._from_ms = 0
 
     def audio(self, chunk: EncodedChunk) -> str:
         audio = b64encode(chunk.data).decode("ascii")
-        timed = self._alignments(chunk.words or ())
-        return json_text({"audio": audio, **timed, **self._context})
+        alignments = self._alignments(chunk.words or ())
+        return json_text({"audio": audio, **alignments, **self._context})
 
     def closed(self) -> str:
         return json_text({"audio": None, "isFinal": True, **self._context})
@@ -269,18 +277,19 @@ class InputWire(ContextWire):
     def error(self, error: Exception) -> str:
         if self._fail is not None:
             self._fail(error)
-        shown = to_api_error(error)
+        api_error = to_api_error(error)
         context_id = self._context.get("contextId", "")
-        return failure(shown.message, options.status_of(shown.code), context_id)
+        return failure(api_error.message, options.status_of(api_error.code), context_id)
 
     def _alignments(self, words: Sequence[TimedWord]) -> dict[str, Any]:
         spans = [
             (letter, round(1000 * start), round(1000 * end))
-            for letter, start, end in letters_of(words, self._space)
+            for letter, start, end in letters_of(words, self._separator)
         ]
         if not spans:
             return {"alignment": None, "normalizedAlignment": None}
-        from_ms, self._from_ms = self._from_ms, spans[-1][2]
+        from_ms = self._from_ms
+        self._from_ms = spans[-1][2]
         return {"alignment": _columns(spans, from_ms), "normalizedAlignment": _columns(spans, 0)}
 
 
@@ -293,12 +302,13 @@ def _columns(spans: Sequence[tuple[str, int, int]], from_ms: int) -> dict[str, A
 
 
 def failure(message: str, status: str, context_id: str = "") -> str:
+    """Returns an error message, about a context if one is named."""
     context = {"contextId": context_id} if context_id else {}
     return json_text({"message": message, "error": status, "code": 1008, **context})
 
 
 def key_in(text: str) -> str:
-    """The key of a first message; empty without one."""
+    """Returns the key in a first message; "" if there is none."""
     try:
         fields = parse_spoken(text)
     except ClientFault:

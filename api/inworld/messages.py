@@ -1,7 +1,4 @@
-"""Messages of Inworld's text-to-speech API in both directions, on the socket and over HTTP.
-
-A flush is one audio file, or messages that stand alone.
-"""
+"""Messages of Inworld's text-to-speech API in both directions, on the socket and over HTTP."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -36,7 +33,7 @@ from pipelines.tts.shaping import TimedWord
 
 InworldEncoding = Literal["LINEAR16", "PCM", "WAV", "MP3", "OGG_OPUS", "FLAC", "MULAW"]
 
-# LINEAR16 messages have a WAV header each, those of WAV only the first after a flush.
+# With LINEAR16 each message has a WAV header, with WAV only the first message after a flush.
 FORMATS: Mapping[InworldEncoding, EncoderFormat] = {
     "LINEAR16": "wav_messages",
     "PCM": "pcm",
@@ -56,7 +53,7 @@ _STABILITY_OF_MODE = {"STABLE": STABILITIES[1], "CREATIVE": STABILITIES[0]}
 
 
 class InworldModel(LenientModel):
-    """Names as protocol buffers read them: camelCase, or as the fields are called."""
+    """Base class of messages. Names are in camelCase or snake_case, as protocol buffers allow."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True)
 
@@ -72,7 +69,7 @@ class InworldAudio(InworldModel):
     @field_validator("audio_encoding", "sample_rate_hertz", "speaking_rate", mode="before")
     @classmethod
     def _zero_is_absent(cls, value: Any, info: ValidationInfo) -> Any:
-        # Protocol buffers cannot tell zero, or the first of an enumeration, from a field left out.
+        # Protocol buffers do not send a zero, or the first value of an enumeration.
         is_zero = value == 0 and not isinstance(value, bool)
         if is_zero or value == "AUDIO_ENCODING_UNSPECIFIED":
             return cls.model_fields[info.field_name or ""].default
@@ -80,7 +77,7 @@ class InworldAudio(InworldModel):
 
 
 class Voicing(InworldModel):
-    """The voice and style of a text. `modelId` and `language` follow from the voice here."""
+    """The voice and style of a text. The voice determines model and language."""
 
     voice_id: str = Field(min_length=1, max_length=200, description="Voice id or name.")
     audio_config: InworldAudio = Field(default_factory=InworldAudio)
@@ -124,17 +121,17 @@ class Create(Voicing):
     buffer_char_threshold: int = Field(default=DEFAULT_THRESHOLD, ge=0)
 
     @property
-    def flushing(self) -> FlushRules:
+    def flush_rules(self) -> FlushRules:
         return FlushRules(
-            self.auto_mode,
-            self.auto_mode_strategy == "SENTENCE_BOUNDARY",
-            (self.max_buffer_delay_ms or DEFAULT_DELAY_MS) / 1000,
-            self.buffer_char_threshold or DEFAULT_THRESHOLD,
+            sentences=self.auto_mode,
+            splits_words=self.auto_mode_strategy == "SENTENCE_BOUNDARY",
+            delay_s=(self.max_buffer_delay_ms or DEFAULT_DELAY_MS) / 1000,
+            max_characters=self.buffer_char_threshold or DEFAULT_THRESHOLD,
         )
 
 
 class UpdateConfig(InworldModel):
-    """Changes fields of `create`; those left out stay."""
+    """Changes some fields of `create`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -144,14 +141,14 @@ class Empty(InworldModel):
 
 
 class SendTextRequest(InworldModel):
-    """Appends to the buffer, and may flush it at once."""
+    """Appends text to the buffer, and may flush it at once."""
 
     text: str
     flush_context: Empty | None = None
 
 
 class ClientMessage(InworldModel):
-    """Exactly one of these beside the id of the context."""
+    """A message of the client: the id of a context, and exactly one of the other fields."""
 
     context_id: ContextId | None = None
     create: Create | None = None
@@ -167,20 +164,20 @@ _NAMES = {alias for name in _MESSAGES for alias in (name, to_camel(name))}
 
 
 def named_context(event: dict[str, Any]) -> str | None:
-    """The context that an unchecked message names."""
-    named = event.get("contextId", event.get("context_id"))
-    return named if isinstance(named, str) else None
+    """Returns the id of the context that a message names, before it is validated."""
+    context_id = event.get("contextId", event.get("context_id"))
+    return context_id if isinstance(context_id, str) else None
 
 
 def parse_message(event: dict[str, Any]) -> ClientMessage:
-    """Raises ClientFault that names the field and its limit."""
+    """Validates a message. Raises ClientFault, which names the field and its limit."""
     if sum(key in _NAMES and value is not None for key, value in event.items()) != 1:
         raise ClientFault(f"a message has exactly one of {', '.join(_MESSAGES)}")
     return checked(ClientMessage, event)
 
 
 def updated(create: Create, update: UpdateConfig) -> Create:
-    """`create` with the fields of `update`. Raises ClientFault."""
+    """Returns `create` with the changes of `update`. Raises ClientFault."""
     before = create.model_dump(by_alias=True, exclude_unset=True)
     after = {to_camel(name): value for name, value in (update.model_extra or {}).items()}
     audio = after.get("audioConfig")
@@ -191,9 +188,13 @@ def updated(create: Create, update: UpdateConfig) -> Create:
 
 
 # Values of google.rpc.Code.
-INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED = 3, 5, 6, 8
-ABORTED, INTERNAL = 10, 13
-# HTTP statuses as such codes. NOT_FOUND is for contexts alone, since clients ignore it.
+INVALID_ARGUMENT = 3
+NOT_FOUND = 5
+ALREADY_EXISTS = 6
+RESOURCE_EXHAUSTED = 8
+ABORTED = 10
+INTERNAL = 13
+# Codes by HTTP status. NOT_FOUND is only used for contexts, since clients ignore it.
 _CODES = {400: INVALID_ARGUMENT, 403: 7, 404: INVALID_ARGUMENT, 429: RESOURCE_EXHAUSTED, 503: 14}
 
 
@@ -206,17 +207,18 @@ class RpcStatus(BaseModel):
 
 
 def code_of(status: int) -> int:
+    """Returns the code for an HTTP status."""
     return _CODES.get(status, INTERNAL)
 
 
 def failure(message: str, code: int, context_id: str | None = None) -> str:
-    """An error, of a context where one is known."""
-    named = {} if context_id is None else {"contextId": context_id}
-    return _event(named, RpcStatus(code=code, message=message))
+    """Returns an error event, about a context if its id is given."""
+    context = {} if context_id is None else {"contextId": context_id}
+    return _event(context, RpcStatus(code=code, message=message))
 
 
 def context_event(context_id: str, name: str, body: dict[str, Any], message: str = "") -> str:
-    """An event that is no error."""
+    """Returns an event about a context that is not an error."""
     return _event({"contextId": context_id, name: body}, RpcStatus(message=message))
 
 
@@ -225,48 +227,53 @@ def _event(result: dict[str, Any], status: RpcStatus) -> str:
 
 
 def description(create: Create, model_id: str) -> dict[str, Any]:
-    """The configuration that a context got: `modelId` is the model that speaks."""
+    """Returns the configuration of a context, in which `modelId` is the model that speaks."""
     hidden = {"delivery_mode", "timestamp_transport_strategy", "auto_mode_strategy"}
     return create.model_dump(by_alias=True, exclude=hidden) | {"modelId": model_id}
 
 
 class Alignment:
-    """Timestamps of words or characters, counted from the start of each flush.
+    """Timestamps of words or characters, which count from the start of each flush.
 
-    Clients take the end of the last word for the end of a flush, and add these up. So the last word
-    is held back until the end of its flush, and ends with the audio.
+    Clients add up the lengths of flushes, which they take from the end of the last word. So the
+    last word of a flush is held back until the flush ends, and gets the end of the audio as its
+    own.
     """
 
     def __init__(self, voicing: Voicing) -> None:
         self._by_letter = voicing.timestamp_type == "CHARACTER"
-        self._waits = voicing.timestamp_transport_strategy != "SYNC"
-        self._began_s = 0.0
-        self._last: tuple[TimedWord, ...] = ()
+        self._holds_back = voicing.timestamp_transport_strategy != "SYNC"
+        self._flush_start_s = 0.0
+        self._held_back: tuple[TimedWord, ...] = ()
 
     def of(self, words: Sequence[TimedWord]) -> dict[str, Any] | None:
-        """The `timestampInfo` of these words, but for the last one."""
-        known = (*self._last, *(word for word in words if not word.mark))
-        if self._waits and known:
-            known, self._last = known[:-1], known[-1:]
-        return self.whole(known)
+        """Returns the `timestampInfo` of words, without the last word, which is held back."""
+        ready = (*self._held_back, *(word for word in words if not word.mark))
+        if self._holds_back and ready:
+            self._held_back = ready[-1:]
+            ready = ready[:-1]
+        return self.whole(ready)
 
     def rest(self, spoken_s: float) -> dict[str, Any] | None:
-        """The `timestampInfo` of the last word of a flush that ends after `spoken_s` of audio."""
-        last = [replace(word, end_s=max(word.end_s, spoken_s)) for word in self._last]
-        self._last = ()
-        info = self.whole(last)
-        self._began_s = spoken_s
+        """Returns the `timestampInfo` of the word that was held back.
+
+        The flush ends after `spoken_s` seconds of the context's audio.
+        """
+        words = [replace(word, end_s=max(word.end_s, spoken_s)) for word in self._held_back]
+        self._held_back = ()
+        info = self.whole(words)
+        self._flush_start_s = spoken_s
         return info
 
     def whole(self, words: Sequence[TimedWord]) -> dict[str, Any] | None:
-        """The `timestampInfo` of a text whose audio comes in one piece."""
+        """Returns the `timestampInfo` of words, none of which is held back."""
         if not words:
             return None
         if self._by_letter:
-            letters = letters_of(words, from_s=self._began_s)
+            letters = letters_of(words, from_s=self._flush_start_s)
             return {"characterAlignment": _alignment("character", letters)}
         spans = [
-            (word.word, word.start_s - self._began_s, word.end_s - self._began_s)
+            (word.word, word.start_s - self._flush_start_s, word.end_s - self._flush_start_s)
             for word in words
             if not word.mark
         ]
@@ -278,10 +285,12 @@ def _alignment(name: str, spans: Sequence[Letter]) -> dict[str, Any]:
 
 
 class InworldWire(ContextWire):
+    """Writes the events of a context."""
+
     def __init__(self, context_id: str, create: Create) -> None:
         self._context_id = context_id
         self._alignment = Alignment(create)
-        self._warning = ""  # of the flush that has ended
+        self._warning = ""  # for the status of the next event
 
     def audio(self, chunk: EncodedChunk) -> str:
         return self._chunk(chunk.data, self._alignment.of(chunk.words or ()))
@@ -291,29 +300,30 @@ class InworldWire(ContextWire):
         return None if timing is None else self._chunk(b"", timing)
 
     def warned(self, dropped: Sequence[str]) -> None:
-        """The status of the next event names them."""
+        """Notes dropped cues, which the status of the next event will name."""
         self._warning = f"not followed: {', '.join(dropped)}"
 
     def flushed(self, *, is_automatic: bool) -> str:
-        return self._ended("flushCompleted")
+        return self._end_event("flushCompleted")
 
     def closed(self) -> str:
-        return self._ended("contextClosed")
+        return self._end_event("contextClosed")
 
-    def _ended(self, name: str) -> str:
-        message, self._warning = self._warning, ""
+    def _end_event(self, name: str) -> str:
+        message = self._warning
+        self._warning = ""
         return context_event(self._context_id, name, {}, message)
 
     def error(self, error: Exception) -> str:
-        shown = to_api_error(error)
-        return failure(shown.message, code_of(shown.status), self._context_id)
+        api_error = to_api_error(error)
+        return failure(api_error.message, code_of(api_error.status), self._context_id)
 
     def _chunk(self, data: bytes, timing: dict[str, Any] | None) -> str:
         return context_event(self._context_id, "audioChunk", audio_body(data, timing))
 
 
 def audio_body(data: bytes, timing: dict[str, Any] | None) -> dict[str, Any]:
-    """Base64 audio, with `timestampInfo` where there is some."""
+    """Returns the fields of a piece of audio, with `timestampInfo` unless `timing` is None."""
     body: dict[str, Any] = {"audioContent": b64encode(data).decode("ascii")}
     return body if timing is None else body | {"timestampInfo": timing}
 
@@ -326,7 +336,7 @@ async def open_stream(
     *,
     whole: bool = False,
 ) -> SpeechStream:
-    """The stream that `voicing` describes; `whole` is for a text whose chunks are a `WholeFile`.
+    """Opens the stream that `voicing` describes; `whole` if its chunks go into a `WholeFile`.
 
     Raises EngineError, PipelineError or DatabaseError.
     """
@@ -348,26 +358,26 @@ async def open_stream(
 
 
 class WholeFile:
-    """All chunks of a text as one file, not in memory. For LINEAR16 and WAV the chunks are PCM."""
+    """Collects the chunks of a text in one file on disk. For LINEAR16 and WAV, chunks are PCM."""
 
     def __init__(self, encoding: InworldEncoding, sample_rate_hz: int) -> None:
         self._rate = sample_rate_hz
-        self._head = len(wav_header(sample_rate_hz)) if encoding in WITH_HEADER else 0
+        self._header_bytes = len(wav_header(sample_rate_hz)) if encoding in WITH_HEADER else 0
         self._file = TemporaryFile()
-        self._file.write(bytes(self._head))
+        self._file.write(bytes(self._header_bytes))
 
     @property
     def is_empty(self) -> bool:
-        return self._file.size == self._head
+        return self._file.size == self._header_bytes
 
     def add(self, data: bytes) -> None:
-        """Raises StorageUnavailable when the disk is full."""
+        """Appends a chunk. Raises StorageUnavailable if the disk is full."""
         self._file.write(data)
 
     def finish(self) -> TemporaryFile:
-        """The file, with its true length in the header."""
-        if self._head:
-            header = wav_header(self._rate, self._file.size - self._head)
+        """Returns the file, after writing its length into the header."""
+        if self._header_bytes:
+            header = wav_header(self._rate, self._file.size - self._header_bytes)
             self._file.seek(0)
             self._file.write(header)
         return self._file

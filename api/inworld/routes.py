@@ -1,4 +1,4 @@
-"""Inworld's text-to-speech API at its own paths, for clients that speak it, and its socket."""
+"""Routes and the socket of Inworld's text-to-speech API."""
 
 import uuid
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ from api.sockets.kernel.conversation import ClientFault, parse_spoken
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.contexts import ContextsConversation
-from api.sockets.tts.events import shown
+from api.sockets.tts.events import excerpt
 from pipelines.billing.operation import Operation
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.session import ContextFault, EncodedChunk, SpeakingContext, SpeechStream
@@ -36,22 +36,22 @@ from pipelines.tts.voices import AvailableVoice
 class InworldConversation(ContextsConversation):
     """One socket.
 
-    Only unreadable messages count as faults of the client: its keep-alive messages name closed
-    contexts, and it closes interrupted turns twice.
+    Only invalid messages count as faults of the client. Unknown contexts do not: Inworld's client
+    names closed contexts in keep-alive messages, and closes interrupted turns twice.
     """
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
-        self._creates: dict[str, messages.Create] = {}  # of the open contexts
+        self._creates: dict[str, messages.Create] = {}  # by id of the open context
 
     async def receive_text(self, text: str) -> None:
-        named: str | None = None
+        context_id: str | None = None
         try:
             event = parse_spoken(text)
-            named = messages.named_context(event)
+            context_id = messages.named_context(event)
             message = messages.parse_message(event)
         except ClientFault as fault:
-            raise _fault(fault.message, messages.INVALID_ARGUMENT, named) from None
+            raise _fault(fault.message, messages.INVALID_ARGUMENT, context_id) from None
         try:
             await self._handle(message)
         except ClientFault as fault:
@@ -62,7 +62,7 @@ class InworldConversation(ContextsConversation):
         raise _fault(text, messages.INVALID_ARGUMENT)
 
     def error(self, message: str) -> str:
-        """The error that ends a session; wrong messages have codes of their own."""
+        """Returns the error that ends a session. Invalid messages have codes of their own."""
         return messages.failure(message, messages.ABORTED)
 
     async def _handle(self, message: messages.ClientMessage) -> None:
@@ -76,13 +76,13 @@ class InworldConversation(ContextsConversation):
             raise _fault(str(fault), messages.INVALID_ARGUMENT, context.context_id) from None
 
     async def _handle_in(self, context: SpeakingContext, message: messages.ClientMessage) -> None:
-        """Raises ContextFault or ClientFault."""
+        """Handles a message about an open context. Raises ContextFault or ClientFault."""
         flushes = self.flushes[context.context_id]
-        if (sent := message.send_text) is not None:
-            if sent.text:  # empty text keeps a connection alive
-                context.add_text(sent.text)
+        if (send_text := message.send_text) is not None:
+            if send_text.text:  # clients keep the connection alive with empty text
+                context.add_text(send_text.text)
                 flushes.added()
-            if sent.flush_context is not None:
+            if send_text.flush_context is not None:
                 flushes.flush()
         elif message.flush_context is not None:
             flushes.flush()
@@ -92,7 +92,7 @@ class InworldConversation(ContextsConversation):
         else:
             flushes.stop()
             if message.close_context is None or context.is_closing:
-                context.cancel()  # a second close while speech is still sent drops the rest
+                context.cancel()  # a second close drops the speech that was not sent yet
             else:
                 context.close()
 
@@ -104,9 +104,8 @@ class InworldConversation(ContextsConversation):
         except ContextFault as fault:
             raise _fault(str(fault), messages.RESOURCE_EXHAUSTED, context_id) from None
         stream = await self._open_stream(create, context_id)
-        context = self.open(
-            context_id, stream, messages.InworldWire(context_id, create), create.flushing
-        )
+        wire = messages.InworldWire(context_id, create)
+        context = self.open(context_id, stream, wire, create.flush_rules)
         self._creates[context_id] = create
         description = messages.description(create, stream.voice.model.id)
         await self.session.send(messages.context_event(context_id, "contextCreated", description))
@@ -118,30 +117,36 @@ class InworldConversation(ContextsConversation):
         context.change_stream(stream, messages.InworldWire(context_id, create))
         flushes = self.flushes[context_id]
         flushes.stop()
-        flushes.change(create.flushing, stream.voice.language)
+        flushes.change(create.flush_rules, stream.voice.language)
         self._creates[context_id] = create
         description = messages.description(create, stream.voice.model.id)
         await self.session.send(messages.context_event(context_id, "contextUpdated", description))
 
     async def _open_stream(self, create: messages.Create, context_id: str) -> SpeechStream:
-        workspace_id, payer = self.session.principal.workspace_id, self.session.payer
+        workspace_id = self.session.principal.workspace_id
+        payer = self.session.payer
         try:
             return await messages.open_stream(create, self.synthesis, workspace_id, payer)
         except CODED as error:
-            answer = to_api_error(error)
-            raise _fault(answer.message, messages.code_of(answer.status), context_id) from None
+            api_error = to_api_error(error)
+            code = messages.code_of(api_error.status)
+            raise _fault(api_error.message, code, context_id) from None
 
     def on_closed(self, context_id: str) -> None:
         super().on_closed(context_id)
         del self._creates[context_id]
 
-    def _find(self, wanted: str | None) -> SpeakingContext:
-        """The context that a message means; with one open, its id may be left out."""
-        context = self.contexts.find(wanted)
+    def _find(self, context_id: str | None) -> SpeakingContext:
+        """Finds a context by its id, which may be left out if only one is open.
+
+        Raises ClientFault.
+        """
+        context = self.contexts.find(context_id)
         if context is not None:
             return context
-        if wanted is not None:
-            raise _fault(f"Context {shown(wanted)} not found", messages.NOT_FOUND, wanted)
+        if context_id is not None:
+            text = f"Context {excerpt(context_id)} not found"
+            raise _fault(text, messages.NOT_FOUND, context_id)
         state = "several are open" if len(self.contexts) else "there is no open context"
         raise _fault(f"context_id is required: {state}", messages.INVALID_ARGUMENT)
 
@@ -209,61 +214,68 @@ class InworldVoices(BaseModel):
     voices: list[InworldVoice]
 
 
-@lists.get("/tts/v1/voices", summary="List voices", response_model=InworldVoices)
+@lists.get(
+    "/tts/v1/voices", summary="List voices, for Inworld's clients", response_model=InworldVoices
+)
 async def list_voices(
     principal: PrincipalDep, voices: VoicesDep, filter: str | None = None
 ) -> InworldVoices:
-    """Returns all voices. `filter=language=en` selects one language."""
+    """Returns all voices, or those of one language, such as with `filter=language=en`."""
     name, _, language = (filter or "").partition("=")
     if filter and (name.strip() != "language" or not language.strip()):
         raise ApiError("validation_error", "filter: only language=CODE is supported")
-    wanted = language.strip().strip('"').lower().replace("_", "-").partition("-")[0]
-    listed = [
-        _listed(one)
-        for one in await voices.custom.directory.voices(principal.workspace_id)
-        if wanted in ("", one.language)
+    code = language.strip().strip('"').lower().replace("_", "-").partition("-")[0]
+    matches = [
+        _voice(voice)
+        for voice in await voices.custom.directory.voices(principal.workspace_id)
+        if code in ("", voice.language)
     ]
-    return InworldVoices(voices=sorted(listed, key=lambda one: (one.languages, one.display_name)))
+    matches.sort(key=lambda voice: (voice.languages, voice.display_name))
+    return InworldVoices(voices=matches)
 
 
-@router.post("/tts/v1/voice", summary="Synthesise speech", response_model=InworldSpeech)
+@router.post(
+    "/tts/v1/voice",
+    summary="Synthesise speech, for Inworld's clients",
+    response_model=InworldSpeech,
+)
 async def synthesize(
     body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """Returns the whole speech as one file. If the client disconnects, synthesis stops.
 
-    The first 20 disconnects in an hour are free; after that, the speech made so far is charged.
+    The first 20 disconnects in an hour are free. After that, the speech made so far is charged.
     """
     audio = body.audio_config
     workspace_id = principal.workspace_id
-    opened = await _open_stream(body, speech.synthesis, workspace_id, operation, whole=True)
+    stream = await _open_stream(body, speech.synthesis, workspace_id, operation, whole=True)
     file = messages.WholeFile(audio.audio_encoding, audio.sample_rate_hertz)
-    words = await speak_whole(opened, body.text, file.add)
+    words = await speak_whole(stream, body.text, file.add)
     if file.is_empty:
         raise nothing_spoken()
     timing = messages.Alignment(body).whole(words)
-    others = _usage(opened) if timing is None else {"timestampInfo": timing, **_usage(opened)}
-    answer = Base64Json("audioContent", file.finish(), others)
-    name_unread(answer, opened.unread)
+    fields = _usage(stream) if timing is None else {"timestampInfo": timing, **_usage(stream)}
+    answer = Base64Json("audioContent", file.finish(), fields)
+    name_unread(answer, stream.unread)
     return answer
 
 
 @router.post(
     "/tts/v1/voice:stream",
-    summary="Stream speech",
+    summary="Stream speech, for Inworld's clients",
     responses=NdjsonStream.documented(
-        InworldLine, "One JSON object per line: any number of `result`, or `error` at the end"
+        InworldLine, "One JSON object per line: a `result`, or an `error` as the last line"
     ),
 )
 async def stream(
     body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """Streams JSON lines. If the client disconnects, the speech made so far is charged."""
-    opened = await _open_stream(body, speech.synthesis, principal.workspace_id, operation)
-    return await stream_speech(opened, body.text, _LineWriter(body, opened), NdjsonStream)
+    stream = await _open_stream(body, speech.synthesis, principal.workspace_id, operation)
+    return await stream_speech(stream, body.text, _LineWriter(body, stream), NdjsonStream)
 
 
-def _listed(voice: AvailableVoice) -> InworldVoice:
+def _voice(voice: AvailableVoice) -> InworldVoice:
     info = voice.info
     return InworldVoice(
         voice_id=voice.id,
@@ -288,7 +300,7 @@ async def _open_stream(
 
 
 class _LineWriter:
-    """Writes `result` lines, and an `error` line when the stream fails. The usage comes first."""
+    """Writes `result` lines, the first with the usage, and an `error` line on failure."""
 
     def __init__(self, body: InworldBody, stream: SpeechStream) -> None:
         self._stream = stream
@@ -297,7 +309,7 @@ class _LineWriter:
 
     def write(self, chunk: EncodedChunk) -> bytes:
         result = messages.audio_body(chunk.data, self._alignment.of(chunk.words or ()))
-        if self._is_first:  # only now is known what is charged
+        if self._is_first:  # the charge is not known before the first chunk
             result |= _usage(self._stream)
         self._is_first = False
         return json_line({"result": result})
@@ -307,8 +319,9 @@ class _LineWriter:
         return [] if timing is None else [json_line({"result": messages.audio_body(b"", timing)})]
 
     def fail(self, error: Exception) -> bytes:
-        shown = to_api_error(error)
-        status = messages.RpcStatus(code=messages.code_of(shown.status), message=shown.message)
+        api_error = to_api_error(error)
+        code = messages.code_of(api_error.status)
+        status = messages.RpcStatus(code=code, message=api_error.message)
         return json_line({"error": status.model_dump()})
 
 

@@ -1,4 +1,4 @@
-"""The models, with the names of OpenAI's that they answer to."""
+"""The routes of OpenAI's model list, in which models also have OpenAI's names."""
 
 from typing import Literal
 
@@ -24,9 +24,9 @@ class OpenAIModelListing(BaseModel):
 @router.get("/openai/v1/models", summary="List models, for OpenAI's clients")
 async def list_models(speech: SpeechDep) -> OpenAIModelListing:
     """Returns the models of `GET /models`. `aliases` also has OpenAI's names, such as `tts-1`."""
-    listed = await speech.openai.models.models()
-    more = aliases_of(speech.openai.config, [model.info for model in listed])
-    models = [shown_model(model, *more.get(model.info.id, ())) for model in listed]
+    deployed = await speech.openai.models.models()
+    aliases = aliases_of(speech.openai.config, [model.info for model in deployed])
+    models = [shown_model(model, *aliases.get(model.info.id, ())) for model in deployed]
     return OpenAIModelListing(
         data=[OpenAIModel(**dict(model), max_model_len=model.context_tokens) for model in models]
     )
@@ -34,7 +34,7 @@ async def list_models(speech: SpeechDep) -> OpenAIModelListing:
 
 @router.get("/openai/v1/models/{model_id:path}", summary="Get a model, for OpenAI's clients")
 async def get_model(model_id: str, speech: SpeechDep) -> OpenAIModel:
-    """Accepts an id or an alias. The response has the model's own `id`."""
+    """Accepts an id or an alias. The `id` in the response is always the model's id."""
     for model in (await list_models(speech)).data:
         if model_id == model.id or model_id in model.aliases:
             return model
@@ -43,6 +43,6 @@ async def get_model(model_id: str, speech: SpeechDep) -> OpenAIModel:
 
 @router.post("/openai/v1/embeddings", include_in_schema=False)
 async def embed() -> None:
-    """Raises ApiError(model_not_found): there is no kind of model that embeds texts."""
+    """Raises ApiError(model_not_found), since no kind of model embeds texts."""
     message = "no embedding model is deployed; GET /openai/v1/models lists all models"
     raise ApiError("model_not_found", message, param="model")

@@ -13,30 +13,30 @@ from pipelines.errors import ModelNotFound, VoiceNotFound, VoiceNotReady
 from pipelines.ports import ModelList
 from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 
-DEFAULT_AGENT = "gpt-realtime"  # of a session that names no model
-_WORK = {"tts": "speaks", "stt": "transcribes", "chat": "chats"}
+DEFAULT_AGENT = "gpt-realtime"  # model of a Realtime session that names none
+_VERBS = {"tts": "speaks", "stt": "transcribes", "chat": "chats"}
 
 
 @dataclass(frozen=True, slots=True)
 class OpenAINames:
-    """Looks up models and voices by the names that OpenAI's clients use."""
+    """Finds models and voices by the names that OpenAI's clients use."""
 
     config: OpenAIConfig
     models: ModelList
     voices: VoiceDirectory
 
     async def speech_tier(self, model: str | None) -> Tier | None:
-        """The tier of voice that a model stands for; None for any tier.
+        """Returns the voice tier that a speech model's name stands for, None for any tier.
 
         Raises ApiError(model_not_found).
         """
         if model is None:
             return None
-        known = self.config.speech_models.get(model)
-        return known or (await self._find_model(model, "tts")).tier
+        tier = self.config.speech_models.get(model)
+        return tier or (await self._find_model(model, "tts")).tier
 
     async def agent_model(self, model: str) -> tuple[str, Tier | None]:
-        """The chat model that a model of voice agents stands for, and the tier of its voices.
+        """Returns the chat model that a Realtime model's name stands for, and its voice tier.
 
         Raises ApiError(model_not_found).
         """
@@ -59,29 +59,29 @@ class OpenAINames:
         language: str | None = None,
         field: str = "voice",
     ) -> str | None:
-        """The id of the voice for one of OpenAI's voice names, or for a name or id of this service.
+        """Returns the id of the voice with OpenAI's name, or the name or id of this service.
 
-        `language`, ISO 639-1, is that of the text if it is known. None lets it decide. `field` is
-        what the request names it. Raises ApiError(voice_not_found), VoiceNotReady, EngineLost or
-        DatabaseUnavailable.
+        `language` (ISO 639-1) is the language of the text; None detects it. `field` names the
+        field of the request in errors. Returns None where the language of the text shall decide.
+        Raises ApiError(voice_not_found), VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
         if wanted is None:
             return None
-        known = self.config.voices.get(wanted.strip().lower())
-        if known is None:
+        openai_voice = self.config.voices.get(wanted.strip().lower())
+        if openai_voice is None:
             return (await self._find_voice(wanted, workspace_id, field)).id
         # Some clients accept only OpenAI's names, so a workspace may give a voice such a name.
         with suppress(VoiceNotReady):
-            own = await self.voices.find_custom(workspace_id, wanted)
-            if own is not None and own.is_of(workspace_id):
-                return own.id
-        offered = await self.voices.voices()
+            custom_voice = await self.voices.find_custom(workspace_id, wanted)
+            if custom_voice is not None and custom_voice.is_of(workspace_id):
+                return custom_voice.id
+        available = await self.voices.voices()
         language = language or await self.voices.language_of(text, workspace_id)
-        chosen = _stand_in(known, tier, language, offered)
-        return None if chosen is None else chosen.id
+        voice = _stand_in(openai_voice, tier, language, available)
+        return None if voice is None else voice.id
 
     async def _find_model(self, model: str, kind: ModelKind) -> ModelInfo:
-        """The model of that id or alias and of that kind. Raises ApiError(model_not_found)."""
+        """Returns the model of a kind by its id or alias. Raises ApiError(model_not_found)."""
         with suppress(ModelNotFound):
             info = (await self.models.find(model)).info
             if info.kind == kind:
@@ -97,16 +97,16 @@ class OpenAINames:
 
 
 def unknown_model(kind: ModelKind | None = None) -> ApiError:
-    """The answer to a name that no model has, or none of that kind."""
-    does = "" if kind is None else f" that {_WORK[kind]}"
-    message = f"no model{does} has that id; GET /openai/v1/models lists all"
+    """Returns the error for a name that no model (of that kind) has."""
+    ability = "" if kind is None else f" that {_VERBS[kind]}"
+    message = f"no model{ability} has that id; GET /openai/v1/models lists all"
     return ApiError("model_not_found", message, param="model")
 
 
 def aliases_of(config: OpenAIConfig, models: Sequence[ModelInfo]) -> dict[str, list[str]]:
-    """OpenAI's model names, by the id of the model that they stand for.
+    """Returns OpenAI's model names by the id of the model that they stand for.
 
-    A voice of another model is spoken by that model, whatever model was named.
+    A voice is always spoken by its own model, whatever model the request names.
     """
     names: defaultdict[str, list[str]] = defaultdict(list)
     speaking = [info for info in models if info.kind == "tts"]
@@ -124,12 +124,14 @@ def aliases_of(config: OpenAIConfig, models: Sequence[ModelInfo]) -> dict[str, l
 
 
 def _stand_in(
-    known: OpenAIVoice, tier: Tier | None, language: str, offered: list[AvailableVoice]
+    openai_voice: OpenAIVoice, tier: Tier | None, language: str, voices: list[AvailableVoice]
 ) -> AvailableVoice | None:
-    """The first of its voices that speaks the language, else one of its gender that does."""
-    for ref in known.refs(tier):
-        for one in offered:
-            if (one.info.engine, one.info.key) == (ref.engine, ref.key) and one.speaks(language):
-                return one
-    speaking = [one for one in offered if one.language == language]
-    return next((one for one in speaking if one.info.gender == known.gender), None)
+    """Returns the first configured substitute that speaks the language, else a voice of the same
+    gender in that language."""
+    for ref in openai_voice.refs(tier):
+        for voice in voices:
+            is_substitute = (voice.info.engine, voice.info.key) == (ref.engine, ref.key)
+            if is_substitute and voice.speaks(language):
+                return voice
+    speaking = [voice for voice in voices if voice.language == language]
+    return next((voice for voice in speaking if voice.info.gender == openai_voice.gender), None)

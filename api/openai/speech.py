@@ -1,4 +1,4 @@
-"""Text to speech for OpenAI's clients: bare bytes, or events with base64."""
+"""Text to speech for OpenAI's clients: the audio as bytes, or as events with base64."""
 
 from base64 import b64encode
 from functools import partial
@@ -29,7 +29,7 @@ router = make_router("text to speech", scope="tts", visitors=True)
 
 SpeechFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 
-PCM_RATE = 24_000  # Hz, for voices of any sample rate
+PCM_RATE = 24_000  # Hz; voices of other sample rates are resampled
 MEDIA_TYPES = {
     "opus": "audio/ogg",
     "pcm": "audio/pcm",
@@ -45,7 +45,7 @@ class VoiceReference(RequestModel):
 
 
 def _id_of(value: Any) -> Any:
-    """Ids and names are looked for alike, so that the two ways of naming are one."""
+    """Takes the id out of a `VoiceReference`, since names and ids are looked up alike."""
     return value["id"] if isinstance(value, dict) and "id" in value else value
 
 
@@ -65,7 +65,7 @@ class OpenAISpeechBody(RequestModel):
     input: SpokenText
     voice: VoiceName | None = Field(
         default=None,
-        description="OpenAI voice, or the name or id of a voice of this service. Default: "
+        description="Name of an OpenAI voice, or name or id of a voice of this service. Default: "
         "chosen by the language of the text.",
     )
     response_format: SpeechFormat = Field(
@@ -82,14 +82,14 @@ class OpenAISpeechBody(RequestModel):
 
 
 def open_speech_encoder(response_format: SpeechFormat, sample_rate: int) -> AudioEncoder:
-    """An encoder of a stream; `sample_rate`, Hz, is that of the speech."""
+    """Opens the encoder of a stream; `sample_rate` (Hz) is the sample rate of the speech."""
     if response_format == "pcm":
         return open_encoder("pcm", PCM_RATE)
     return open_encoder("ogg" if response_format == "opus" else response_format, sample_rate)
 
 
 class EventWriter(BytesWriter):
-    """Writes the same pieces as server-sent events."""
+    """Writes encoded audio as server-sent events."""
 
     def __init__(self, response_format: SpeechFormat, characters: int) -> None:
         super().__init__(partial(open_speech_encoder, response_format))
@@ -99,7 +99,7 @@ class EventWriter(BytesWriter):
         return _delta(super().write(chunk))
 
     def finish(self) -> list[bytes]:
-        characters = self._characters  # what is billed here, in place of tokens
+        characters = self._characters  # billed by characters, so they take the place of tokens
         usage = {"input_tokens": characters, "output_tokens": 0, "total_tokens": characters}
         done = event_frame({"type": "speech.audio.done", "usage": usage})
         return [*map(_delta, super().finish()), done]
@@ -111,7 +111,7 @@ class EventWriter(BytesWriter):
 DOCUMENTED = audio_answers(
     MEDIA_TYPES.values(), "The audio, streamed as bytes or as server-sent events"
 )
-# Without a schema, which would be taken for that of an event.
+# No schema: documentation tools would take it for the schema of an event.
 DOCUMENTED["responses"][200]["content"]["text/event-stream"] = {}
 
 
@@ -126,7 +126,7 @@ async def create_speech(
     """Sends the first audio before the second sentence is synthesised.
 
     If the client disconnects, synthesis stops, and the speech made so far is charged.
-    On a failure after the first audio, the connection closes, or an error event is sent.
+    After a failure in mid-stream, the connection closes; with `sse` an error event comes first.
     """
     workspace_id, names, synthesis = principal.workspace_id, speech.openai, speech.synthesis
     tokens, language = parse(SpeechRequest(body.input))
@@ -136,14 +136,14 @@ async def create_speech(
         voice_id = await names.choose_voice(
             body.voice, tier, text, workspace_id, language=language or None
         )
-    asked = SpeechRequest(
+    request = SpeechRequest(
         text=body.input,
         voice_id=voice_id,
         speed=body.speed,
         workspace_id=workspace_id,
         pronunciations=body.pronunciations,
     )
-    plan, first, rest = await synthesis.start_stream(asked, workspace_id, operation)
+    plan, first, rest = await synthesis.start_stream(request, workspace_id, operation)
     answer: StreamedResponse
     if body.stream_format == "sse":
         writer = EventWriter(body.response_format, synthesis.characters(plan))
@@ -153,7 +153,7 @@ async def create_speech(
             first, rest, BytesWriter(partial(open_speech_encoder, body.response_format))
         )
         answer = StreamedResponse(frames, rest, MEDIA_TYPES[body.response_format])
-    answer.headers["openai-model"] = plan.voice.model.id  # whatever name the client used
+    answer.headers["openai-model"] = plan.voice.model.id  # not the name that the client used
     name_unread(answer, plan.unread)
     return answer
 

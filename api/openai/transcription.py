@@ -1,4 +1,4 @@
-"""POST /openai/v1/audio/transcriptions: its form, and transcripts in OpenAI's formats."""
+"""Transcription and translation of files for OpenAI's clients: forms, and transcript formats."""
 
 import zlib
 from base64 import b64decode
@@ -35,8 +35,9 @@ from pipelines.text.language_names import name_language
 router = make_router("speech to text", scope="stt", visitors=True)
 
 REFERENCES = "known_speaker_references"
-MOST_SPEAKERS = 4
-LIMITS = UploadLimits(max_files=1 + MOST_SPEAKERS, max_fields=200)  # each item of a list is a field
+MAX_SPEAKERS = 4
+# Each item of a list is a form field.
+LIMITS = UploadLimits(max_files=1 + MAX_SPEAKERS, max_fields=200)
 
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 STREAMED: frozenset[TranscriptFormat] = frozenset({"json", "text", "diarized_json"})
@@ -67,11 +68,11 @@ class OpenAITranscriptionFields(RedactFields):
     )
     temperature: float = Field(default=0.0, ge=0.0, le=1.0, description="Has no effect.")
     known_speaker_names: list[OneLine] = Field(
-        default=[], max_length=MOST_SPEAKERS, description="Speaker names for `diarized_json`."
+        default=[], max_length=MAX_SPEAKERS, description="Speaker names for `diarized_json`."
     )
     known_speaker_references: list[str] = Field(
         default=[],
-        max_length=MOST_SPEAKERS,
+        max_length=MAX_SPEAKERS,
         description="Speech of each speaker: 2 to 10 seconds, as a base64 `data:` URL.",
     )
 
@@ -133,7 +134,8 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 async def create_transcription(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """Transcribes a recording. If the client disconnects, it stops, and sent text is charged."""
+    """Transcribes a recording. If the client disconnects, the work stops, and the text sent so far
+    is charged."""
     return await _receive(request, principal, speech, operation, translate=False)
 
 
@@ -161,20 +163,20 @@ async def _receive(
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, LIMITS, check) as form:
         path = form.file("file").path
-        if sum(one.field == "file" for one in form.files) > 1:
+        if sum(upload.field == "file" for upload in form.files) > 1:
             raise ApiError("invalid_file_count", "at most 1 file can be sent", param="file")
         if translate:
-            given = validated(OpenAITranslationFields, form.fields)
-            fields = OpenAITranscriptionFields(**given.model_dump())
+            translation = validated(OpenAITranslationFields, form.fields)
+            fields = OpenAITranscriptionFields(**translation.model_dump())
         else:
             fields = validated(OpenAITranscriptionFields, form.with_lists(_LISTS))
         profile = await _profile(fields.model, speech.openai)
         options = fields.recognition(profile, translate=translate)
-        known: tuple[SpeakerVoice, ...] = ()
+        speakers: tuple[SpeakerVoice, ...] = ()
         if options.speakers:
             await check()
-            clips = [one.path for one in form.files if plain_name(one.field) == REFERENCES]
-            known = await _known(speech, principal, fields.known_speaker_names, clips)
+            clips = [file.path for file in form.files if plain_name(file.field) == REFERENCES]
+            speakers = await _known_speakers(speech, principal, fields.known_speaker_names, clips)
         work = _transcribe(
             speech.transcription,
             principal.workspace_id,
@@ -182,15 +184,15 @@ async def _receive(
             path,
             fields,
             options,
-            known,
+            speakers,
         )
         return await while_connected(request.receive, work)
 
 
-async def _known(
+async def _known_speakers(
     speech: SpeechServices, principal: Principal, names: list[str], clips: list[Path]
 ) -> tuple[SpeakerVoice, ...]:
-    """The speakers of the clips, of whom nothing is stored. Raises ApiError that names the field,
+    """Returns the voice of each named speaker from a clip; stores nothing. Raises InvalidField,
     Overloaded or EngineError."""
     if len(clips) != len(names) or len(set(map(str.casefold, names))) != len(names):
         message = f"send one distinct name for each of {REFERENCES}"
@@ -198,18 +200,19 @@ async def _known(
     if not clips:
         return ()
     pipeline, workspace_id = speech.transcription.pipeline, principal.workspace_id
-    encoder, known = (await speech.speakers.options(principal, False)).encoder, []
+    encoder = (await speech.speakers.options(principal, False)).encoder
+    speakers = []
     for name, path in zip(names, clips, strict=True):
         try:
             await to_thread.run_sync(_decode_url, path)
-            known.append(await pipeline.known_speaker(name, path, encoder, workspace_id))
+            speakers.append(await pipeline.known_speaker(name, path, encoder, workspace_id))
         except (ValueError, InvalidAudio, AudioTooLong, FileTooLarge) as error:
             raise InvalidField(REFERENCES, str(error)) from None
-    return tuple(known)
+    return tuple(speakers)
 
 
 def _decode_url(path: Path) -> None:
-    """Writes what a `data:` URL holds in its place; blocking. Raises ValueError."""
+    """Replaces a file that holds a `data:` URL by the URL's data; blocking. Raises ValueError."""
     head, _, data = path.read_bytes().partition(b",")
     if not (head.startswith(b"data:") and head.endswith(b";base64")):
         raise ValueError("must be base64 data: URLs")
@@ -217,7 +220,10 @@ def _decode_url(path: Path) -> None:
 
 
 async def _profile(model: str, names: OpenAINames) -> ProfileName:
-    """The decoding profile of that name; `general` for the name of a model."""
+    """Returns the decoding profile of that name; `general` for the name of a model.
+
+    Raises ApiError(model_not_found).
+    """
     if model in get_args(ProfileName):
         return cast(ProfileName, model)
     await names.check_transcriber(model)
@@ -231,17 +237,17 @@ async def _transcribe(
     path: Path,
     fields: OpenAITranscriptionFields,
     options: RecognitionOptions,
-    known: tuple[SpeakerVoice, ...],
+    speakers: tuple[SpeakerVoice, ...],
 ) -> Response:
     if not fields.stream:
         to_answer = partial(_whole_answer, fields, options)
         return await transcription.transcribe(
-            workspace_id, operation, path, options, to_answer, known=known
+            workspace_id, operation, path, options, to_answer, known=speakers
         )
-    recording = await transcription.open(workspace_id, operation, path, options, known=known)
-    heard = transcription.stream(workspace_id, operation, recording)
-    first = await anext(heard)  # an error before the first event sets the HTTP status
-    return EventStream(encode_frames(first, heard, TranscriptWriter(fields)), heard)
+    recording = await transcription.open(workspace_id, operation, path, options, known=speakers)
+    texts = transcription.stream(workspace_id, operation, recording)
+    first = await anext(texts)  # an error before the first event sets the HTTP status
+    return EventStream(encode_frames(first, texts, TranscriptWriter(fields)), texts)
 
 
 def _whole_answer(
@@ -266,7 +272,7 @@ def _whole_answer(
 
 
 class TranscriptWriter:
-    """An event for each speech segment, then the whole; a failure is the last event."""
+    """Writes an event for each speech segment, then the whole transcript or the failure."""
 
     def __init__(self, fields: OpenAITranscriptionFields) -> None:
         self._fields = fields
@@ -287,8 +293,8 @@ class TranscriptWriter:
 
 
 def _plain(transcript: FileTranscript) -> dict[str, Any]:
-    known = [{"code": transcript.language}] if transcript.segments else []
-    return {"text": transcript.text, "languages": known, "usage": _usage(transcript)}
+    languages = [{"code": transcript.language}] if transcript.segments else []
+    return {"text": transcript.text, "languages": languages, "usage": _usage(transcript)}
 
 
 def _verbose(transcript: FileTranscript, fields: OpenAITranscriptionFields) -> dict[str, Any]:
@@ -298,7 +304,7 @@ def _verbose(transcript: FileTranscript, fields: OpenAITranscriptionFields) -> d
         "text": transcript.text,
     }
     if fields.words:
-        # As OpenAI's: the text has the punctuation, its words have none.
+        # As in OpenAI's transcripts, the text has punctuation and the words have none.
         answer["words"] = [
             {"word": text, "start": word.start, "end": word.end}
             for word in transcript.words

@@ -1,4 +1,4 @@
-"""Speech to text for Wyoming: a live session for each command, from its audio to its transcript."""
+"""Speech to text for Wyoming, with a live session for each spoken command."""
 
 from api.http.errors import to_api_error
 from api.services import SpeechServices
@@ -12,33 +12,35 @@ from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveTranscript
 from pipelines.stt.formatting import separator_of
 
-INTERIM_MS = 1000  # between the interims whose certain words are streamed
+INTERIM_MS = 1000  # time between interims, of which committed words are streamed
 
 
 class SpokenCommand(SocketListener):
-    """The audio of one command, and the transcript of all that is said in it."""
+    """One command: takes its audio, and sends one transcript of all its utterances."""
 
-    def __init__(self, session: SocketSession, speech: SpeechServices, asked: WyomingEvent) -> None:
+    def __init__(
+        self, session: SocketSession, speech: SpeechServices, request: WyomingEvent
+    ) -> None:
         super().__init__(session, speech, self._answer)
-        self.is_whole = False  # no audio follows
-        self._asked = asked
+        self.is_whole = False  # whether all audio came
+        self._request = request
         self._format: tuple[int, int, int] | None = None
-        self._text = ""  # of the finals
-        self._streamed = ""  # the beginning of the text
-        self._next_id = 1  # of the sentence whose text comes next
+        self._text = ""  # text of the finals so far
+        self._streamed = ""  # the part of the text that was streamed
+        self._next_id = 1  # sentence_id of the next final
 
     async def begin(self) -> None:
-        """Raises as `start`."""
-        asked = self._asked
+        """Starts listening. Raises the errors of `start`."""
+        request = self._request
         recognition = RecognitionOptions(
-            languages=(asked.language,) if asked.language else (),
-            keyterms=(*(asked.transcript_names or ()), *(asked.transcript_terms or ())),
+            languages=(request.language,) if request.language else (),
+            keyterms=(*(request.transcript_names or ()), *(request.transcript_terms or ())),
         )
-        interim_ms = INTERIM_MS if asked.streams else None
+        interim_ms = INTERIM_MS if request.streams else None
         await self.start(SessionOptions(recognition=recognition, interim_ms=interim_ms))
 
     async def accept(self, samples: WyomingEvent, payload: bytes) -> None:
-        """Raises ClientFault, or InsufficientCredit: then the audio is dropped."""
+        """Takes audio. Raises ClientFault, or InsufficientCredit, and then drops the audio."""
         audio_format = samples.rate, samples.width, samples.channels
         if self._format not in (None, audio_format):
             raise ClientFault(f"{samples.type}: the format is not that of the audio before")
@@ -50,7 +52,7 @@ class SpokenCommand(SocketListener):
         )
 
     def finish(self) -> None:
-        """The end of the audio: the transcript follows."""
+        """Ends the audio. The transcript is sent once it is ready."""
         self.is_whole = True
         self._socket.timeouts.clear("audio")
         self.input.finish(whole=True)
@@ -63,7 +65,7 @@ class SpokenCommand(SocketListener):
                 await self._add(event)
 
     async def close(self) -> None:
-        if not self._asked.streams:  # nothing was sent of a transcript that is cut
+        if not self._request.streams:  # no part of the transcript was sent, so nothing is charged
             self.input.meter.cut(self.input.received_s)
         await super().close()
 
@@ -76,20 +78,22 @@ class SpokenCommand(SocketListener):
             return
         language = self.input.texts[0][1] if self.input.texts else None
         answer = wyoming_event("transcript", text=self._text, language=language)
-        if self._asked.streams:
+        if self._request.streams:
             start = b"" if self._streamed else wyoming_event("transcript-start", language=language)
             answer = start + answer + wyoming_event("transcript-stop")
         await self._socket.send(answer)
 
-    async def _add(self, heard: LiveTranscript) -> None:
-        said = heard.text if heard.final else heard.committed
+    async def _add(self, transcript: LiveTranscript) -> None:
+        addition = transcript.text if transcript.final else transcript.committed
         separator = separator_of(self.input.texts[0][1]) if self._text else ""
-        text = f"{self._text}{separator}{said}" if said else self._text
-        if heard.final:
-            self._text, self._next_id = text, heard.sentence_id + 1
-        streams = self._asked.streams and self.input.failure is None
+        text = f"{self._text}{separator}{addition}" if addition else self._text
+        if transcript.final:
+            self._text = text
+            self._next_id = transcript.sentence_id + 1
+        streams = self._request.streams and self.input.failure is None
         if streams and len(text) > len(self._streamed):
-            language, new = heard.language, text[len(self._streamed) :]
+            language = transcript.language
+            new = text[len(self._streamed) :]
             start = b"" if self._streamed else wyoming_event("transcript-start", language=language)
             self._streamed = text
             await self._socket.send(start + wyoming_event("transcript-chunk", text=new))

@@ -1,5 +1,5 @@
-"""Wyoming's TCP connections as WebSockets of ASGI, so that they are admitted, limited, charged and
-drained as all sockets: each is opened with the same API key, and each event is a message."""
+"""Serves Wyoming's TCP connections as WebSockets of ASGI, so that they are admitted, limited,
+charged and drained as all sockets are. All use one API key, and each event is a message."""
 
 import asyncio
 import json
@@ -22,19 +22,19 @@ from pipelines.accounts.authentication import MODEL_SCOPES
 
 logger = logging.getLogger(__name__)
 
-PATH = "/wyoming"  # in logs and traces
-CLOSING_S = 2.0  # for what the client has not read yet
+PATH = "/wyoming"  # for logs and traces
+CLOSING_S = 2.0  # time for the client to read the last events
 
 
 class WyomingBridge:
-    """Serves connections, for `asyncio.start_server`."""
+    """Serves the connections of `asyncio.start_server`."""
 
     def __init__(self, services: Services, key: str) -> None:
-        """`key` is the API key that all connections use."""
+        """Serves with `key`, the API key that all connections use."""
         memory = open_memory()
         route = SocketRoute(
             "wyoming",
-            lambda session, given: WyomingConversation(session, given, memory),
+            lambda session, services: WyomingConversation(session, services, memory),
             MODEL_SCOPES,
             greets=False,
         )
@@ -51,7 +51,7 @@ class WyomingBridge:
         }
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until its end, or an event whose end is not known."""
+        """Serves a connection until it ends, or sends an event of unknown length."""
         opening: list[Message] = [{"type": "websocket.connect"}]
 
         async def receive() -> Message:
@@ -71,24 +71,29 @@ class WyomingBridge:
             if message["type"] == "websocket.send":
                 writer.write(message["bytes"])
                 await writer.drain()
-            elif message["type"] == "websocket.http.response.body":  # of a refusal
-                refused = json.loads(message["body"])
-                writer.write(wyoming_error(refused["message"], refused["error"]))
+            elif message["type"] == "websocket.http.response.body":  # the handshake was refused
+                refusal = json.loads(message["body"])
+                writer.write(wyoming_error(refusal["message"], refusal["error"]))
 
-        async def look() -> None:
+        async def watch() -> None:
             while not has_left(writer.transport):
                 await asyncio.sleep(LOOK_S)
-            lost.set()
+            client_left.set()
 
-        client, lost = writer.get_extra_info("peername"), asyncio.Event()
-        scope = {**self._scope, "client": client and client[:2], "state": {CLIENT_LEFT: lost}}
-        looking = asyncio.create_task(look(), name="look for hang-up")
+        client = writer.get_extra_info("peername")
+        client_left = asyncio.Event()
+        scope = {
+            **self._scope,
+            "client": client and client[:2],
+            "state": {CLIENT_LEFT: client_left},
+        }
+        watching = asyncio.create_task(watch(), name="look for hang-up")
         try:
             await self._app(scope, receive, send)
         except Exception:  # one connection must not end the others
             logger.exception("wyoming_connection_failed")
         finally:
-            looking.cancel()
+            watching.cancel()
             writer.close()
             with suppress(OSError):  # TimeoutError is one
                 async with asyncio.timeout(CLOSING_S):

@@ -1,5 +1,7 @@
-"""The Wyoming protocol over one connection: each event is a binary message of the session. What the
-service offers is described, and the chat model answers what the user said."""
+"""The Wyoming protocol over one connection, in which each event is a binary message of the session.
+
+This module describes the service to clients, and lets the chat model answer the user.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,37 +39,44 @@ from pipelines.text.markdown import without_markdown
 from pipelines.tts.reasoning import ReasoningFilter
 from pipelines.tts.voices import FALLBACK_LANGUAGE
 
-VERSION = "1.0.0"  # of the service's interfaces
+VERSION = "1.0.0"  # version of the service's interfaces
 ANSWER_TOKENS = 512
-REMEMBERED_S, MOST_CONVERSATIONS = 3600.0, 500
-MOST_MESSAGES, MOST_CHARACTERS = 20, 20_000  # of a conversation, the latest
+MEMORY_S = 3600.0
+MAX_CONVERSATIONS = 500
+# The latest messages of a conversation are remembered, up to these limits.
+MAX_MESSAGES = 20
+MAX_CHARACTERS = 20_000
 
 Memory: TypeAlias = TtlCache[str, list[ChatMessage]]
-"""What was said in each conversation, by its id; nothing of it is stored."""
+"""The messages of each conversation, by its id, in memory only."""
 
 
 async def info_event(services: Services, workspace_id: int) -> bytes:
-    """Without programs that have no model. Raises DatabaseUnavailable."""
-    url, models = services.infrastructure.settings.public_url, dict[str, list[dict[str, Any]]]()
-    for one in await services.infrastructure.models.models():
-        languages = [iso_code(code) for code in one.info.languages]
-        about = _of_model(one.info, url, one.info.id, f"{one.info.id} ({one.info.engine})")
-        about |= {"languages": languages, "installed": one.status != "unavailable"}
-        models.setdefault(one.info.kind, []).append(about)
+    """Describes the programs (recognition, speech, chat) for which a model is deployed.
+
+    Raises DatabaseUnavailable.
+    """
+    url = services.infrastructure.settings.public_url
+    models: dict[str, list[dict[str, Any]]] = {}
+    for model in await services.infrastructure.models.models():
+        info = model.info
+        entry = _model_entry(info, url, info.id, f"{info.id} ({info.engine})")
+        entry["languages"] = [iso_code(code) for code in info.languages]
+        entry["installed"] = model.status != "unavailable"
+        models.setdefault(info.kind, []).append(entry)
     try:
         voices = await services.speech.synthesis.pipeline.directory.voices(workspace_id)
     except EngineError:
         voices = []
     models["tts"] = []
-    for voice in voices:  # named by their ids, since names are not unique
-        info = voice.info
-        traits = ", ".join(filter(None, (info.accent, info.gender, voice.model.tier)))
-        about = _of_model(voice.model, url, voice.id, f"{info.name} ({traits})")
-        models["tts"].append({**about, "languages": [voice.language], "speakers": None})
+    for voice in voices:  # identified by their ids, since names are not unique
+        traits = ", ".join(filter(None, (voice.info.accent, voice.info.gender, voice.model.tier)))
+        entry = _model_entry(voice.model, url, voice.id, f"{voice.info.name} ({traits})")
+        models["tts"].append({**entry, "languages": [voice.language], "speakers": None})
 
-    def program(kind: str, does: str, **more: Any) -> list[dict[str, Any]]:
-        about = _artefact(BRAND, BRAND, url, f"{does} of {BRAND}", VERSION)
-        return [{**about, **more}] if models.get(kind) else []
+    def program(kind: str, ability: str, **fields: Any) -> list[dict[str, Any]]:
+        entry = _artefact(BRAND, BRAND, url, f"{ability} of {BRAND}", VERSION)
+        return [{**entry, **fields}] if models.get(kind) else []
 
     asr = {"models": models.get("stt"), "supports_transcript_streaming": True}
     tts = {"voices": models["tts"], "supports_synthesize_streaming": True}
@@ -81,29 +90,36 @@ async def info_event(services: Services, workspace_id: int) -> bytes:
     )
 
 
-def _of_model(model: ModelInfo, url: str, name: str, description: str) -> dict[str, Any]:
-    version = datetime.fromtimestamp(model.created, UTC).date().isoformat()  # of its weights
-    return _artefact(name, model.owned_by, f"{url}/models/{model.id}", description, version)
+def _model_entry(model: ModelInfo, url: str, name: str, description: str) -> dict[str, Any]:
+    released = datetime.fromtimestamp(model.created, UTC).date().isoformat()
+    return _artefact(name, model.owned_by, f"{url}/models/{model.id}", description, released)
 
 
 def _artefact(name: str, maker: str, url: str, description: str, version: str) -> dict[str, Any]:
-    attribution = {"name": maker, "url": url}
-    about = {"name": name, "attribution": attribution, "installed": True}
-    return {**about, "description": description, "version": version}
+    return {
+        "name": name,
+        "attribution": {"name": maker, "url": url},
+        "installed": True,
+        "description": description,
+        "version": version,
+    }
 
 
 def open_memory() -> Memory:
-    return TtlCache(REMEMBERED_S, MOST_CONVERSATIONS)
+    return TtlCache(MEMORY_S, MAX_CONVERSATIONS)
 
 
 async def answer(
-    session: SocketSession, services: Services, memory: Memory, said: WyomingEvent
+    session: SocketSession, services: Services, memory: Memory, transcript: WyomingEvent
 ) -> None:
-    """Sends the answer, in pieces too if the client knows them; or why there is none."""
-    conversation_id = said.context.conversation_id if said.context else None
+    """Sends the answer to a transcript, or the reason why there is none.
+
+    Clients that stream get the answer in pieces before they get it as a whole.
+    """
+    conversation_id = transcript.context.conversation_id if transcript.context else None
     context = {"conversation_id": conversation_id} if conversation_id else None
-    earlier = await memory.get(conversation_id, _nothing) if conversation_id else []
-    asked = ChatMessage("user", said.text)
+    earlier = await memory.get(conversation_id, _no_messages) if conversation_id else []
+    question = ChatMessage("user", transcript.text)
     sampling = SamplingOptions(max_tokens=ANSWER_TOKENS)
     has_begun = False
     pieces: list[str] = []
@@ -113,7 +129,7 @@ async def answer(
             ChatRequest(
                 session.principal.workspace_id,
                 GenerationRequest(
-                    (asked,),
+                    (question,),
                     sampling,
                     template_kwargs={"names_maker": True},
                     cache_key=conversation_id or "",
@@ -125,7 +141,7 @@ async def answer(
             )
         )
         async with aclosing(completion), aclosing(completion.deltas(is_whole=True)) as deltas:
-            if has_begun := said.streams:
+            if has_begun := transcript.streams:
                 await session.send(wyoming_event("handled-start", context=context))
             async for text in _clauses(deltas):
                 pieces.append(text)
@@ -133,18 +149,18 @@ async def answer(
                     completion.deliver(len("".join(pieces)))
                     await session.send_speech(wyoming_event("handled-chunk", text=text))
         text = "".join(pieces).strip()
-        earlier += [asked, ChatMessage("assistant", text)]
-        while sum(len(one.content) for one in earlier) > MOST_CHARACTERS:
+        earlier += [question, ChatMessage("assistant", text)]
+        while sum(len(message.content) for message in earlier) > MAX_CHARACTERS:
             del earlier[:2]
-        del earlier[:-MOST_MESSAGES]
-        ends = wyoming_event("handled", text=text, context=context)
+        del earlier[:-MAX_MESSAGES]
+        outcome = wyoming_event("handled", text=text, context=context)
     except CODED as error:
-        ends = wyoming_event("not-handled", text=to_api_error(error).message, context=context)
-    await session.send(ends + (wyoming_event("handled-stop") if has_begun else b""))
+        outcome = wyoming_event("not-handled", text=to_api_error(error).message, context=context)
+    await session.send(outcome + (wyoming_event("handled-stop") if has_begun else b""))
 
 
 async def _clauses(deltas: AsyncIterator[GenerationDelta]) -> AsyncIterator[str]:
-    """The answer as it is read aloud, in pieces that markup does not cross."""
+    """Yields the answer without markup, in pieces that cut no markup in two."""
     splitter = ClauseSplitter(FALLBACK_LANGUAGE)
     reasoning = ReasoningFilter()
     async for delta in deltas:
@@ -156,18 +172,18 @@ async def _clauses(deltas: AsyncIterator[GenerationDelta]) -> AsyncIterator[str]
         yield text
 
 
-async def _nothing() -> list[ChatMessage]:
+async def _no_messages() -> list[ChatMessage]:
     return []
 
 
 class WyomingConversation(Conversation):
-    """Audio to transcribe, texts to speak and sentences to answer, in any order."""
+    """Transcribes audio, speaks texts and answers transcripts, in any order."""
 
     def __init__(self, session: SocketSession, services: Services, memory: Memory) -> None:
         self._session = session
         self._services = services
         self._memory = memory
-        self._asked: WyomingEvent | None = None  # of the audio that comes next
+        self._request: WyomingEvent | None = None  # `transcribe`, for the audio that comes next
         self._command: SpokenCommand | None = None
         self._texts = SpokenTexts(session, services.speech)
         self._answering: asyncio.Task[None] | None = None
@@ -187,8 +203,9 @@ class WyomingConversation(Conversation):
             if event is not None:
                 await self._handle(event, payload)
         except CODED as error:
-            shown = to_api_error(error)
-            raise ClientFault(shown.message, wyoming_error(shown.message, shown.code)) from None
+            api_error = to_api_error(error)
+            event_bytes = wyoming_error(api_error.message, api_error.code)
+            raise ClientFault(api_error.message, event_bytes) from None
 
     async def closed(self) -> None:
         if self._command is not None:
@@ -205,7 +222,7 @@ class WyomingConversation(Conversation):
             case "ping":
                 await self._session.send(wyoming_event("pong", text=event.text))
             case "transcribe":
-                self._asked = event
+                self._request = event
             case "audio-start" | "audio-chunk":
                 await self._listen(event, payload)
             case "audio-stop":
@@ -221,29 +238,31 @@ class WyomingConversation(Conversation):
                 await self._texts.accept(event)
 
     async def _listen(self, samples: WyomingEvent, payload: bytes) -> None:
-        """Ends the session when the audio cannot be transcribed: some clients ignore errors, and
-        would wait for the transcript."""
+        """Takes audio of a command. Ends the session if it cannot be transcribed, since some
+        clients ignore errors and would wait for the transcript."""
         try:
             if self._command is None or self._command.is_whole:
-                self._command = await self._open(self._asked or samples)
-                self._asked = None
+                self._command = await self._open(self._request or samples)
+                self._request = None
             await self._command.accept(samples, payload)
         except CODED as error:
-            shown = to_api_error(error)
-            await self._session.send(wyoming_error(shown.message, shown.code))
-            spent = isinstance(error, InsufficientCredit)
-            self._session.finish(close_codes.CREDIT_SPENT if spent else close_codes.POLICY)
+            api_error = to_api_error(error)
+            await self._session.send(wyoming_error(api_error.message, api_error.code))
+            is_spent = isinstance(error, InsufficientCredit)
+            self._session.finish(close_codes.CREDIT_SPENT if is_spent else close_codes.POLICY)
 
-    async def _open(self, asked: WyomingEvent) -> SpokenCommand:
-        """A new command, after the transcript of the one before. Raises an error of CODED, as for
-        an unknown recogniser or language."""
+    async def _open(self, request: WyomingEvent) -> SpokenCommand:
+        """Opens a command, after the transcript of the previous command.
+
+        Raises an error of CODED, such as for an unknown recogniser or language.
+        """
         if self._command is not None and self._command.listening is not None:
             _, late = await asyncio.wait([self._command.listening], timeout=PUSH_BACK_S)
             if late:
                 raise Overloaded("the transcript of the audio before is not ready")
         speech = self._services.speech
-        if asked.name:
-            await speech.openai.check_transcriber(asked.name)
-        command = SpokenCommand(self._session, speech, asked)
+        if request.name:
+            await speech.openai.check_transcriber(request.name)
+        command = SpokenCommand(self._session, speech, request)
         await command.begin()
         return command

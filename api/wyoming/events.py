@@ -1,8 +1,8 @@
-"""The events of the Wyoming protocol (https://github.com/OHF-Voice/wyoming): a line of JSON,
-followed by more JSON and by bytes, both as long as the line says. The package `wyoming` bounds no
-length.
+"""Events of the Wyoming protocol (https://github.com/OHF-Voice/wyoming).
 
-Clients' events that have no meaning here are ignored, as the protocol wants it.
+An event is a line of JSON, followed by more JSON and by bytes, whose lengths the line has. The
+package `wyoming` limits no length, so it is not used here. Unknown events of clients are ignored,
+as the protocol demands.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from api.sockets.kernel.conversation import (
 )
 from models.stt.options import KeyTerms
 
-HEADER_BYTES = 1 << 16  # as the package reads, by the default of asyncio
-DATA_BYTES = PAYLOAD_BYTES = 1 << 20  # as the messages of all sockets
-STREAMING = (1, 7)  # the version of the package that brought streamed answers
+HEADER_BYTES = 1 << 16  # default of asyncio, which the package `wyoming` uses
+DATA_BYTES = PAYLOAD_BYTES = 1 << 20  # as in the messages of all sockets
+STREAMING = (1, 7)  # version of the package `wyoming` that introduced streamed answers
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\b")
 
 
 class EventHeader(BaseModel):
-    """The first line of an event, as far as it says where the event ends."""
+    """The fields of an event's first line from which its length follows."""
 
     model_config = ConfigDict(strict=True)
 
@@ -36,9 +36,9 @@ class EventHeader(BaseModel):
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """The bytes of the next event; none at the end of the stream, also amid an event.
+    """Reads the bytes of the next event; b"" if the stream ends, even in the middle of an event.
 
-    The limit of `reader` is HEADER_BYTES. Raises ClientFault: what follows cannot be read.
+    The limit of `reader` is HEADER_BYTES. After a ClientFault the stream can no longer be read.
     """
     try:
         line = await reader.readuntil(b"\n")
@@ -54,11 +54,14 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 def parse_frame(frame: bytes) -> tuple[dict[str, Any], bytes]:
-    """The fields of an event with its `type`, whether the client knows streamed answers as
-    `streams`, and the payload. Raises ClientFault."""
+    """Returns the fields and the payload of an event. Raises ClientFault.
+
+    The fields include its `type`, and as `streams` whether the client supports streamed answers.
+    """
     line, _, rest = frame.partition(b"\n")
     header = parse_event(line)
-    length, data = header.get("data_length") or 0, header.get("data") or {}
+    length = header.get("data_length") or 0
+    data = header.get("data") or {}
     if not isinstance(data, dict) or not isinstance(header.get("type"), str):
         raise ClientFault("header: needs a type, and data only as an object")
     more = parse_event(rest[:length]) if length else {}
@@ -68,6 +71,7 @@ def parse_frame(frame: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def wyoming_event(kind: str, payload: bytes = b"", /, **data: Any) -> bytes:
+    """Encodes an event."""
     body = json_text(data).encode() if data else b""
     lengths = {"data_length": len(body), "payload_length": len(payload)}
     header = {"type": kind, **{name: length for name, length in lengths.items() if length}}
@@ -75,14 +79,14 @@ def wyoming_event(kind: str, payload: bytes = b"", /, **data: Any) -> bytes:
 
 
 def wyoming_error(message: str, code: str | None = None) -> bytes:
-    """The event of a failure; `code` is one of the service's codes of errors."""
+    """Encodes an error; `code` is an error code of the service."""
     return wyoming_event("error", text=message, code=code)
 
 
 Name = Annotated[str, Field(max_length=200)]
 
 FORMAT = "rate", "width", "channels"
-NEEDED: dict[str, tuple[str, ...]] = {
+REQUIRED_FIELDS: dict[str, tuple[str, ...]] = {
     "describe": (),
     "ping": (),
     "transcribe": (),
@@ -95,9 +99,9 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "synthesize-stop": (),
     "transcript": ("text",),
 }
-"""The fields that an event of each type has to have."""
-UNSERVED = frozenset({"detect", "recognize", "intent"})
-"""Requests for services that there are not here, whose clients would wait for an answer."""
+"""The required fields of each type of event."""
+UNSUPPORTED = frozenset({"detect", "recognize", "intent"})
+"""Requests for other services. They get an error, since their clients wait for an answer."""
 
 
 class VoiceChoice(BaseModel):
@@ -109,39 +113,39 @@ class VoiceChoice(BaseModel):
     language: Name | None = None
 
 
-class SaidContext(BaseModel):
-    """The conversation that a sentence belongs to."""
+class WyomingContext(BaseModel):
+    """The conversation to which a sentence belongs."""
 
     conversation_id: Name | None = None
 
 
 class WyomingEvent(BaseModel):
-    """The fields of all events. Strict: a string is not a number."""
+    """The fields of all types of events. Strings are not accepted as numbers."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
     type: str
-    streams: bool  # whether the client knows streamed answers
+    streams: bool  # whether the client supports streamed answers
     text: str = ""
-    name: Name | None = None  # of a recogniser
-    language: Name | None = None  # None detects it
+    name: Name | None = None  # name of a recogniser
+    language: Name | None = None  # None: detected
     transcript_names: KeyTerms | None = None
     transcript_terms: KeyTerms | None = None
     rate: int = Field(default=16_000, ge=1000, le=384_000)  # Hz
-    width: int = Field(default=2, ge=1, le=4)  # bytes of a sample: a signed integer, little-endian
+    width: int = Field(default=2, ge=1, le=4)  # bytes per sample: little-endian signed integers
     channels: int = Field(default=1, ge=1, le=8)
     voice: VoiceChoice | None = None
-    text_format: Literal["text", "ssml"] | None = None  # None: as SSML where it is a document
-    context: SaidContext | None = None
+    text_format: Literal["text", "ssml"] | None = None  # None: SSML if the text is an SSML document
+    context: WyomingContext | None = None
 
 
 def parse_wyoming_event(fields: dict[str, Any]) -> WyomingEvent | None:
-    """None for an event that has no meaning here. Raises ClientFault."""
+    """Validates an event; returns None for events that are ignored. Raises ClientFault."""
     kind = fields["type"]
-    if kind in UNSERVED:
+    if kind in UNSUPPORTED:
         raise ClientFault(f"{kind}: not served here; describe lists what is")
-    if kind not in NEEDED:
+    if kind not in REQUIRED_FIELDS:
         return None
-    if missing := [name for name in NEEDED[kind] if name not in fields]:
+    if missing := [name for name in REQUIRED_FIELDS[kind] if name not in fields]:
         raise ClientFault(f"{missing[0]}: needed by {kind}")
     return checked(WyomingEvent, fields)

@@ -1,4 +1,4 @@
-"""Text to speech for Wyoming: whole texts and streamed ones, spoken one after another."""
+"""Text to speech for Wyoming, for whole and streamed texts, which are spoken one after another."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,21 +25,23 @@ from pipelines.tts.session import (
 )
 from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
 
-SENTENCE_CHARACTERS = 1000  # of a streamed text; a longer sentence is spoken in parts
-USUAL_RATE = 24_000  # Hz
-STOP, END = wyoming_event("audio-stop"), wyoming_event("synthesize-stopped")
+SENTENCE_CHARACTERS = 1000  # longer sentences of a streamed text are spoken in parts
+DEFAULT_RATE = 24_000  # Hz
+STOP = wyoming_event("audio-stop")
+END = wyoming_event("synthesize-stopped")
 
 
 class SpeechWire(ContextWire):
-    """The events of one piece of speech."""
+    """Writes the events of one piece of speech."""
 
     def __init__(self, rate: int) -> None:
-        """`rate`, Hz, is that of the samples."""
+        """Writes samples of `rate` Hz."""
         self._format = {"rate": rate, "width": 2, "channels": 1}
         self._start = wyoming_event("audio-start", **self._format)
 
     def audio(self, chunk: EncodedChunk) -> bytes:
-        start, self._start = self._start, b""
+        start = self._start
+        self._start = b""
         return start + wyoming_event("audio-chunk", chunk.data, **self._format)
 
     def flushed(self, *, is_automatic: bool = False) -> bytes:
@@ -50,50 +52,55 @@ class SpeechWire(ContextWire):
 
 
 class StreamEndWire(SpeechWire):
-    """The end of a streamed text, after all its speech."""
+    """Writes the end of a streamed text, after all its speech."""
 
     def flushed(self, *, is_automatic: bool = False) -> bytes:
         return END
 
 
 def failure(error: Exception) -> bytes:
-    """With the end of the audio, for which clients wait that ignore errors."""
-    shown = to_api_error(error)
-    return wyoming_error(shown.message, shown.code) + STOP
+    """Returns an error, and the end of the audio for clients that ignore errors."""
+    api_error = to_api_error(error)
+    return wyoming_error(api_error.message, api_error.code) + STOP
 
 
 @dataclass(slots=True)
 class GrowingText:
-    """A text of which more may come."""
+    """A text that may still grow."""
 
     options: WyomingEvent
-    waiting: str = ""  # the sentence that is not whole yet
+    waiting: str = ""  # the last sentence, until it is complete
     reasoning: ReasoningFilter = field(default_factory=ReasoningFilter)
-    stream: SpeechStream | None = None  # opened by the first sentence
+    stream: SpeechStream | None = None  # None before the first sentence
     has_failed: bool = False
 
 
 class SpokenTexts:
+    """Speaks the texts of one connection."""
+
     def __init__(self, session: SocketSession, speech: SpeechServices) -> None:
         self._session = session
         self._synthesis = speech.synthesis
         self._context: SpeakingContext | None = None
         self._growing: GrowingText | None = None
-        self._language: str | None = None  # of the last text, if no text named it
+        self._language: str | None = None  # detected in the last text without a language
 
     @property
     def is_busy(self) -> bool:
-        """Whether a text is spoken, or more of one may come."""
+        """Whether a text is being spoken, or may still grow."""
         return not (self._growing is None and (self._context is None or self._context.is_idle))
 
     async def accept(self, event: WyomingEvent) -> None:
-        """A whole text, or the start, a part or the end of a streamed one. Raises ClientFault."""
+        """Takes a whole text, or the start, a part or the end of a streamed text.
+
+        Raises ClientFault.
+        """
         growing = self._growing
         if event.type == "synthesize":
             if growing is None and event.text.strip():
                 await self._speak(GrowingText(event), event.text, is_whole=True)
-            elif growing is None:  # else it repeats what is streamed, for older servers
-                await self._session.send(SpeechWire(USUAL_RATE).flushed())
+            elif growing is None:  # an event in mid-stream repeats the text, for older servers
+                await self._session.send(SpeechWire(DEFAULT_RATE).flushed())
         elif event.type == "synthesize-start":
             if growing is not None:
                 raise ClientFault("synthesize-start: the text before has no synthesize-stop")
@@ -112,28 +119,29 @@ class SpokenTexts:
                 self._with(growing.stream, StreamEndWire(0)).flush()
 
     async def _speak(self, text: GrowingText, more: str, *, is_whole: bool = False) -> None:
-        """Adds `more` and speaks its whole sentences, and nothing more after a failure."""
+        """Adds `more` to a text, and speaks its complete sentences; nothing after a failure."""
         text.waiting += text.reasoning.feed(more)
         if is_whole:
             text.waiting += text.reasoning.finish()
         try:
             ready = len(text.waiting) if is_whole else _ready(text)
-            said, text.waiting = text.waiting[:ready], text.waiting[ready:]
-            if text.has_failed or not said.strip():
+            sentences = text.waiting[:ready]
+            text.waiting = text.waiting[ready:]
+            if text.has_failed or not sentences.strip():
                 return
             if self._context is not None and self._context.is_crowded:
                 raise ContextFault("too many texts wait")
-            text.stream = text.stream or await self._open(text.options, said)
+            text.stream = text.stream or await self._open(text.options, sentences)
             context = self._with(text.stream, SpeechWire(_rate_of(text.stream.voice)))
-            context.add_text(said)
-            context.flush_automatically(len(said), is_whole=is_whole)
+            context.add_text(sentences)
+            context.flush_automatically(len(sentences), is_whole=is_whole)
         except (ContextFault, *CODED) as error:
             fault = InvalidRequest(str(error)) if isinstance(error, ContextFault) else error
             text.has_failed = True
             await self._session.send(failure(fault))
 
     def _with(self, stream: SpeechStream, wire: SpeechWire) -> SpeakingContext:
-        """The context, whose next text the stream speaks."""
+        """Returns the context, whose next text `stream` will speak."""
         if self._context is None:
             self._context = SpeakingContext("", stream, wire, self._session.send_speech)
             self._session.spawn(self._context.run(), "speak")
@@ -142,7 +150,7 @@ class SpokenTexts:
         return self._context
 
     async def _open(self, options: WyomingEvent, text: str) -> SpeechStream:
-        """Raises an error of CODED."""
+        """Opens the stream of a text. Raises an error of CODED."""
         voice = await self._choose(options.voice or VoiceChoice(), text)
         return SpeechStream(
             synthesis=self._synthesis,
@@ -154,28 +162,34 @@ class SpokenTexts:
         )
 
     async def _choose(self, wanted: VoiceChoice, text: str) -> AvailableVoice:
-        """The voice that is named, or the default one of the language, by default of the text."""
+        """Finds the voice by its name, or else the default voice of the language.
+
+        Without a language, that of the text counts. Raises an error of CODED.
+        """
         directory = self._synthesis.pipeline.directory
         workspace_id = self._session.principal.workspace_id
         if wanted.name:
             return await directory.find_named(wanted.name, workspace_id, "voice")
-        offered = await directory.voices()
+        voices = await directory.voices()
         if not wanted.language:
             self._language = await directory.language_of(text, workspace_id, self._language)
-            return directory.default(self._language, offered)
+            return directory.default(self._language, voices)
         codes = engine_codes(wanted.language)
-        if found := [one for one in offered if one.language in codes]:
-            return directory.default(found[0].language, offered)
+        if languages := [voice.language for voice in voices if voice.language in codes]:
+            return directory.default(languages[0], voices)
         raise VoiceNotFound(f"no voice speaks {wanted.language[:40]!r}")
 
 
 def _rate_of(voice: AvailableVoice) -> int:
-    """Hz of its own audio."""
-    return voice.model.sample_rate or USUAL_RATE
+    """Returns the sample rate (Hz) of a voice's model."""
+    return voice.model.sample_rate or DEFAULT_RATE
 
 
 def _ready(text: GrowingText) -> int:
-    """How many characters are whole sentences. Raises ContextFault for too long a text."""
+    """Returns how many characters are complete sentences.
+
+    Raises ContextFault if the text is too long.
+    """
     if text.has_failed:
         return len(text.waiting)
     if len(text.waiting) > BUFFER_CHARACTERS:

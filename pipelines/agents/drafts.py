@@ -1,7 +1,7 @@
-"""Work of the language model before it is certain what the user says: it costs the user nothing.
+"""Speculative work of the language model, which costs nothing unless its result is used.
 
-While the user speaks the model reads what is known of the turn, so that its prefix cache has it;
-when the turn has probably ended, the answer is begun as a draft.
+While the user speaks, the model reads the beginning of the turn into its prefix cache. When the
+turn has probably ended, the answer is begun as a draft.
 """
 
 import asyncio
@@ -19,48 +19,53 @@ from pipelines.tasks import TaskSet
 
 @dataclass(slots=True)
 class Drafts:
-    """The drafts of one session: answers that are thrown away when the user says more.
+    """The drafts of one session: answers that are discarded when the user says more.
 
-    They wait for the prompt that is read ahead: it has the slot of the model whose cache they
-    continue.
+    A draft starts when the prompt that is read ahead has been read: it needs the same slot of the
+    model, whose cache it continues.
     """
 
     chats: ChatPipeline
-    count_prompts: Callable[[int], Awaitable[bool]]  # read before any word; False: too many
-    _warm: Any = None  # the last such prompt
-    _unanswered: int = 0  # such prompts without an answer
+    count_prompts: Callable[[int], Awaitable[bool]]  # adds to warm prompts; False: too many
+    _warm_prompt: Any = None  # the last prompt of `warm_up`
+    _unanswered: int = 0  # warm prompts that no answer has followed yet
     _reading: "asyncio.Task[None] | None" = None
     _tasks: TaskSet = field(default_factory=TaskSet)
     _drafts: "dict[str, asyncio.Task[Completion]]" = field(default_factory=dict)  # by turn
 
     def read_ahead(self, request: ChatRequest) -> None:
-        """Has the model read a prompt, unless it still reads another."""
+        """Lets the model read a prompt, unless it is still reading another."""
         if self._reading is None or self._reading.done():
             self._reading = self._tasks.start(self._read(request), "read ahead")
 
     async def warm_up(self, request: ChatRequest) -> None:
-        """Has the model read a prompt before anything is said, unless it was the last one, or too
-        many of the workspace had no answer: they would keep the model busy for nothing."""
+        """Lets the model read a prompt before anything is said, unless it is the same as the last.
+
+        Does nothing if too many warm prompts of the workspace have led to no answer: they would
+        keep the model busy for nothing.
+        """
         prompt = request.generation.messages[:1], request.generation.tools
-        is_new = prompt != self._warm
-        self._warm = prompt
+        is_new = prompt != self._warm_prompt
+        self._warm_prompt = prompt
         if is_new and await self.count_prompts(1):
             self._unanswered += 1
             self.read_ahead(request)
 
     async def answered(self) -> None:
-        """An answer was made, which is paid."""
+        """Counts a paid answer, which allows another warm prompt."""
         if self._unanswered:
             self._unanswered -= 1
             await self.count_prompts(-1)
 
     def begin(self, turn_id: str, request: ChatRequest) -> None:
-        """Begins the draft of a turn, which has none."""
+        """Begins the draft of a turn that has none."""
         self._drafts[turn_id] = self._tasks.start(self._start(request), "draft")
 
     async def take(self, turn_id: str) -> Completion | None:
-        """The draft of a turn, which is charged from now on; None where there is none. Raises what
-        `ChatPipeline.start` does."""
+        """Returns the draft of a turn, which is charged from now on; None if there is none.
+
+        Raises the errors of `ChatPipeline.start`.
+        """
         draft = self._drafts.get(turn_id)
         if draft is None:
             return None
@@ -69,7 +74,7 @@ class Drafts:
         return completion
 
     async def discard(self, turn_id: str) -> None:
-        """Throws away the draft of a turn, free of charge, unless it was taken."""
+        """Discards the draft of a turn, free of charge, unless it was taken."""
         draft = self._drafts.pop(turn_id, None)
         if draft is None:
             return
@@ -79,7 +84,7 @@ class Drafts:
             await draft.result().discard()
 
     async def close(self) -> None:
-        """Discards what was not taken, and ends the work."""
+        """Discards all drafts that were not taken, and stops."""
         for turn_id in [*self._drafts]:
             await self.discard(turn_id)
         await self._tasks.close()
@@ -90,7 +95,7 @@ class Drafts:
         return await self.chats.start(_speculative(request))
 
     async def _read(self, request: ChatRequest) -> None:
-        with suppress(EngineError, PipelineError, DatabaseError):  # a response reports it
+        with suppress(EngineError, PipelineError, DatabaseError):  # the response will fail, too
             await self.chats.read_ahead(_speculative(request))
 
 

@@ -1,7 +1,7 @@
-"""The price of an answer's speech, held before the answer begins.
+"""Holds the price of an answer's speech before the answer begins.
 
-A hold for each sentence would let an answer begin that cannot be spoken to its end, and wait for
-the database between the first clause and its sound.
+With a hold for each sentence, an answer could begin that the credit does not cover to its end, and
+the first clause would wait for the database.
 """
 
 from collections.abc import AsyncIterator
@@ -16,21 +16,21 @@ from pipelines.tts.pipeline import SpeechPlan
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import SpeechStream
 
-HELD_CHARACTERS = 1000  # some 70 s of speech; few answers have more
+HELD_CHARACTERS = 1000  # about 70 s of speech, which few answers exceed
 
 
 @dataclass(eq=False, repr=False)
 class HeldSpeech(PaidSynthesis):
-    """The synthesis of one answer. It is charged for the text that was sent, by `count_sent`.
+    """The synthesis of one answer, of which the text counted by `count_sent` is charged.
 
-    Its texts are not charged by themselves, and have no events: those of the session have them.
+    The texts of the answer have no charges and webhook events of their own: the session has them.
     """
 
     workspace_id: int
     payer: Operation
-    _stack: AsyncExitStack  # ends the charges
-    spoken: int = 0  # characters of all texts that were spoken
-    sent: int = 0  # characters that the listener was sent
+    _stack: AsyncExitStack  # closes the charges
+    spoken: int = 0  # characters of all texts that were synthesised
+    sent: int = 0  # characters whose speech was sent
     charges: list[Charge] = field(default_factory=list)
 
     async def plan(
@@ -42,7 +42,7 @@ class HeldSpeech(PaidSynthesis):
     async def pay(
         self, workspace_id: int, operation: Operation, plan: SpeechPlan
     ) -> AsyncIterator[PaidSpeech]:
-        """Holds more where the answer is longer than what is held so far."""
+        """Holds more credit if the text goes beyond what is held so far."""
         units = self.characters(plan)
         missing = self.spoken + units - sum(charge.units for charge in self.charges)
         if missing > HELD_CHARACTERS:
@@ -57,13 +57,17 @@ class HeldSpeech(PaidSynthesis):
         self.spoken += units
 
     async def hold(self, characters: int) -> None:
-        """Raises InsufficientCredit or DatabaseUnavailable."""
+        """Holds the price of that many more characters.
+
+        Raises InsufficientCredit or DatabaseUnavailable.
+        """
         charge = await self.billing.hold(self.workspace_id, "tts", characters, self.payer)
         self.charges.append(await self._stack.enter_async_context(charge))
 
     def count_sent(self, characters: int) -> None:
-        """Counts the characters that the listener was sent so far."""
-        self.sent = left = characters
+        """Sets the number of characters whose speech was sent so far."""
+        self.sent = characters
+        left = characters
         for charge in self.charges:
             charge.progress(left)
             left -= charge.used
@@ -71,7 +75,7 @@ class HeldSpeech(PaidSynthesis):
 
 @dataclass(frozen=True, slots=True)
 class AgentVoice:
-    """The speech of an agent, and the credit for what it says."""
+    """The speech of an agent, and the credit that pays for it."""
 
     stream: SpeechStream
     credit: HeldSpeech
@@ -81,10 +85,10 @@ class AgentVoice:
 async def hold_speech(
     synthesis: PaidSynthesis, workspace_id: int, payer: Operation
 ) -> AsyncIterator[HeldSpeech]:
-    """Holds the price of an answer, and charges at the end for what was sent, also when the answer
-    is interrupted; for nothing when the service fails.
+    """Holds the price of an answer, and charges at the end for what was sent.
 
-    Raises InsufficientCredit or DatabaseUnavailable before the answer begins.
+    An interrupted answer is charged, too; a failure of the service costs nothing. Raises
+    InsufficientCredit or DatabaseUnavailable before the answer begins.
     """
     async with AsyncExitStack() as charges:
         held = HeldSpeech(**vars(synthesis), workspace_id=workspace_id, payer=payer, _stack=charges)

@@ -1,7 +1,7 @@
-"""Whether speech of the user during the agent's speech is an interruption (barge-in).
+"""Decides whether speech of the user during the agent's speech is an interruption (barge-in).
 
 A cough has no words; "mhm" is a back-channel, by which listeners only show that they listen (Yngve
-1970); an echo repeats what the agent has just said. Anything else interrupts.
+1970); an echo repeats what the agent has just said. All other speech interrupts.
 """
 
 import re
@@ -11,43 +11,45 @@ from difflib import SequenceMatcher
 
 from configs.schema.languages import LANGUAGES
 
-# Back-channels of all languages together, compared without case and marks.
+# Back-channels of all languages together, in lower case and without punctuation.
 BACK_CHANNELS = frozenset().union(*(words.back_channels for words in LANGUAGES.values()))
 EXPECTED = {code: words.expected for code, words in LANGUAGES.items() if words.expected}
-MOST_BACK_CHANNEL_WORDS = 3
-ECHO_SHARE = 0.75  # share of the recognised words that the agent has just said, in order
+MAX_BACK_CHANNEL_WORDS = 3
+ECHO_SHARE = 0.75  # least share of the words that the agent has just said, in order, in an echo
 SHORT_S = 0.75  # most back-channels are shorter
-UNDERSTOOD = 0.55  # confidence of the recogniser, which has less in words that it mishears
+UNDERSTOOD = 0.55  # least confidence of the recogniser in words that it has not misheard
 _WORD = re.compile(r"[\w'’-]+")
 _HUM = re.compile(r"(?:[aeouäöü]?[hm]+[aeouäöü]?-?)+")  # "uhum", "ähm"
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The user's speech so far, as the recogniser hears it."""
+    """The recogniser's hypothesis for the user's speech so far."""
 
     text: str
-    confidence: float = 1.0  # the recogniser's, 0 to 1
+    confidence: float = 1.0  # 0 to 1
     speech_s: float = 1.0
     is_over: bool = True  # the speech has probably ended
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words without punctuation."""
+    """Splits a text into lower-case words without punctuation."""
     return [word.strip("'’-") for word in _WORD.findall(text.lower())]
 
 
 def is_back_channel(text: str) -> bool:
-    """Whether a short text only shows that its speaker listens; without words it shows nothing."""
+    """Whether a short text only shows that its speaker listens; False for a text without words."""
     words = words_of(text)
-    return 0 < len(words) <= MOST_BACK_CHANNEL_WORDS and all(
+    return 0 < len(words) <= MAX_BACK_CHANNEL_WORDS and all(
         word in BACK_CHANNELS or _HUM.fullmatch(word) for word in words
     )
 
 
 def is_echo(text: str, spoken: str) -> bool:
-    """Whether a microphone heard the agent itself: the words are those of `spoken`, its last
-    seconds, in order."""
+    """Whether the text repeats words of the agent, which the microphone has picked up.
+
+    `spoken` is what the agent has said in the last seconds.
+    """
     words = words_of(text)
     spoken_words = words_of(spoken)
     if not words or not spoken_words:
@@ -57,8 +59,11 @@ def is_echo(text: str, spoken: str) -> bool:
 
 
 def interrupts(speech: Heard, spoken: str) -> bool:
-    """Whether the user's speech ends the agent's. A short sound in which the recogniser has little
-    confidence may be anything, and the beginning of speech is no word yet."""
+    """Whether the user's speech interrupts the agent, which has said `spoken` in the last seconds.
+
+    Speech that is short and still goes on never does, nor does a short sound that the recogniser
+    understands with little confidence.
+    """
     text = speech.text
     if not words_of(text) or is_back_channel(text) or is_echo(text, spoken):
         return False
@@ -69,5 +74,5 @@ def interrupts(speech: Heard, spoken: str) -> bool:
 
 
 def text_between(words: Iterable[tuple[str, float, float]], start_s: float, end_s: float) -> str:
-    """The words that sounded between two times; each with its start and end."""
+    """Joins the words that sound between two times; each word has its start and end in seconds."""
     return " ".join(word for word, begins, ends in words if ends > start_s and begins < end_s)

@@ -1,7 +1,7 @@
-"""The items of a spoken conversation, in order, and what a language model reads of them.
+"""The items of a spoken conversation, in order, and the messages that a language model reads.
 
-The semantics are those of OpenAI's Realtime API (https://platform.openai.com/docs/guides/realtime):
-messages, function calls and their outputs.
+Items are messages, function calls and their outputs, with the semantics of OpenAI's Realtime API
+(https://platform.openai.com/docs/guides/realtime).
 """
 
 import time
@@ -33,21 +33,19 @@ class Part:
     """A part of a message."""
 
     kind: PartKind
-    text: str = ""  # the transcript where the part is audio
+    text: str = ""  # the transcript if the part is audio
     audio_ms: int = 0
-    words: list[TimedWord] = field(
-        default_factory=list
-    )  # words of output audio, with offsets in `text`
+    words: list[TimedWord] = field(default_factory=list)  # of output audio; offsets are in `text`
 
     def cut(self, end_ms: int) -> None:
-        """Forgets the audio after `end_ms`, and the words that had not been heard by then."""
+        """Drops the audio after `end_ms`, and the words that were not heard by then."""
         if not self.words and self.audio_ms:
-            # Without word times the text is cut at a space, by the share of the audio.
-            most = len(self.text) * end_ms // self.audio_ms
-            at = len(self.text) if most >= len(self.text) else self.text.rfind(" ", 0, most + 1)
-            self.text = self.text[: max(at, 0)]
+            # Without word times, the text is cut in proportion to the audio, at a space.
+            size = len(self.text) * end_ms // self.audio_ms
+            if size < len(self.text):
+                self.text = self.text[: max(self.text.rfind(" ", 0, size + 1), 0)]
         else:
-            # A word of which less than half was heard was not understood.
+            # A word counts as heard if at least half of it was played.
             self.words = [
                 word for word in self.words if (word.start_s + word.end_s) * 500 <= end_ms
             ]
@@ -65,7 +63,7 @@ class Item:
     parts: list[Part] = field(default_factory=list)
     status: ItemStatus = "completed"
     call_id: str = ""
-    name: str = ""  # the function's
+    name: str = ""  # of the function
     arguments: str = ""  # JSON
     output: str = ""
     began_at: float = field(default_factory=time.monotonic)
@@ -107,16 +105,16 @@ class ConversationItems:
         return self._order[at - 1] if at else None
 
     def find(self, item_id: str) -> Item:
-        """Raises ItemNotFound."""
+        """Returns an item. Raises ItemNotFound."""
         try:
             return self._items[item_id]
         except KeyError:
             raise ItemNotFound(f"the conversation has no item {item_id!r}") from None
 
     def add(self, item: Item, after: str | None = None) -> None:
-        """Adds an item at the end, after the item `after`, or for `root` at the beginning.
+        """Adds an item at the end, after the item `after`, or at the beginning if that is "root".
 
-        Raises ItemNotFound, or InvalidRequest when the id is taken or the conversation is full.
+        Raises ItemNotFound, or InvalidRequest if the id is taken or the conversation is full.
         """
         if item.id in self._items:
             raise InvalidRequest(f"item.id: the conversation has an item {item.id!r} already")
@@ -132,7 +130,7 @@ class ConversationItems:
         self._order.insert(at, item.id)
 
     def check_room(self, characters: int) -> None:
-        """Raises InvalidRequest when the conversation has no room for an item of that size."""
+        """Raises InvalidRequest if the conversation has no room for an item of that size."""
         if characters > MAX_CHARACTERS:
             raise InvalidRequest(
                 f"item: it has {characters} characters; a conversation has {MAX_CHARACTERS} at most"
@@ -145,14 +143,14 @@ class ConversationItems:
             )
 
     def delete(self, item_id: str) -> None:
-        """Raises ItemNotFound."""
+        """Deletes an item. Raises ItemNotFound."""
         self.find(item_id)
         del self._items[item_id]
         self._order.remove(item_id)
 
     def truncate(self, item_id: str, part: int, end_ms: int) -> None:
-        """Cuts the spoken part of an assistant's message at `end_ms` of its audio, since the model
-        did not say what was not heard.
+        """Cuts the spoken part of an assistant's message at `end_ms` of its audio, so that the
+        model reads only what the user has heard.
 
         Raises ItemNotFound or InvalidRequest.
         """
@@ -168,13 +166,13 @@ class ConversationItems:
 
 
 def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
-    """The messages that the model reads: texts and transcripts, calls and their outputs.
+    """Converts items to the messages that the model reads.
 
-    Messages without text and outputs without a call are left out; an output that is missing is
-    shown as empty, since models expect one for each call.
+    Messages without text and outputs without a call are left out. Calls without an output get an
+    empty one, since models expect an output for each call.
     """
     messages: list[ChatMessage] = []
-    waiting: list[str] = []  # calls without an output yet
+    waiting: list[str] = []  # ids of calls that no output has followed yet
 
     def answer_calls() -> None:
         messages.extend(ChatMessage("tool", "", {"tool_call_id": call_id}) for call_id in waiting)
@@ -209,6 +207,9 @@ def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
 def split_turn(
     messages: Sequence[ChatMessage],
 ) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
-    """The history, and the last turn from its last message of the user on, which is never cut."""
+    """Splits messages into the history and the last turn, which is never cut.
+
+    The last turn begins with the user's last message.
+    """
     at = last_turn(messages)
     return tuple(messages[:at]), tuple(messages[at:])

@@ -1,15 +1,15 @@
 """The pace at which an agent's speech is sent, so that it can be stopped in time.
 
-Speech is made many times faster than it sounds. A client that had all of it could only be silenced
-by its own act; one that is sent little more than it plays is silent soon after the last message.
+Speech is synthesised many times faster than it plays. A client that has only little more audio than
+it has played falls silent soon after an interruption, even if it does not stop playback itself.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
 
-LEAD_S = 0.4  # audio that was sent and is not played, for the jitter of networks
-PIECE_S = 0.1  # audio a message at most: audio that was sent cannot be held
+LEAD_S = 0.4  # audio sent ahead of playback, which covers network jitter
+PIECE_S = 0.1  # most audio in a message, since audio that was sent cannot be held
 
 
 class Playback:
@@ -38,7 +38,7 @@ class Playback:
         return self.sent_s - self.left_s
 
     def hold(self) -> None:
-        """Lets nothing more be sent until `resume`."""
+        """Holds all audio back until `resume`."""
         self._released.clear()
 
     def resume(self) -> None:
@@ -53,6 +53,6 @@ class Playback:
             await asyncio.sleep(ahead_s)
 
     def count(self, duration_s: float) -> None:
-        """Counts a piece that is sent."""
+        """Counts a piece of audio as sent."""
         self._ends_at = max(self._ends_at, self._clock()) + duration_s
         self.sent_s += duration_s

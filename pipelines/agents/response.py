@@ -23,30 +23,30 @@ INSTRUCTIONS = (
     "You are a voice assistant. Answer in one to three short sentences that can be read aloud: "
     "plain words without lists, markup or emoji, in the language of the user."
 )
-"""Of an agent whose client gives it none. With `names_maker` the templates of `configs/llm` say who
-the model is, too: else Qwen2.5-Coder answers "Yes, I am ChatGPT."."""
+"""Default instructions of an agent. With `names_maker`, the templates of `configs/llm` also tell
+the model its name; without that, Qwen2.5-Coder says "Yes, I am ChatGPT."."""
 
-MOST_S = 60.0  # of speech in an answer, where its client sets no limit
-BUFFERED_S = 6.0  # of audio that is made and not sent yet
-CHARACTERS_PER_S = 14  # of speech
+MAX_SPEECH_S = 60.0  # speech of an answer for which the client sets no limit
+BUFFERED_S = 6.0  # audio that may wait to be sent
+CHARACTERS_PER_S = 14  # speaking rate, for estimates
 HURRY_S = 1.0  # with less audio left to play, the next piece may be a clause
-# From this much work for a second of speech, the language model pauses while the voice works. On 2
-# cores, together, a first piece took 1.5 to 2.1 s, not 0.8 to 1.1, and a token 75 ms, not 10.
+# Real-time factor of a voice from which the language model pauses while the voice computes. Both at
+# once on 2 cores, the first piece took 1.5 to 2.1 s, not 0.8 to 1.1, and a token 75 ms, not 10.
 SLOW = 0.2
-AT_ONCE_S = 0.003  # a delta that comes so soon was made before, and so perhaps the next
+AT_ONCE_S = 0.003  # a delta that comes sooner was waiting already, and so may be the next
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerText:
-    """A delta of the text: of the transcript, when it is spoken, as its audio begins."""
+    """A delta of the text. The text of a spoken answer comes just before its audio."""
 
     text: str
-    characters: int = 0  # of the speech that cost something, up to here
+    characters: int = 0  # charged characters of the answer so far, including this delta
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerAudio:
-    """Encoded audio, with the words that begin in it; their offsets are those of the text."""
+    """Encoded audio, with the words that begin in it; word offsets count in the answer's text."""
 
     data: bytes
     duration_s: float
@@ -64,7 +64,7 @@ AnswerPiece: TypeAlias = AnswerText | AnswerAudio | AnswerCall
 
 
 class Answer:
-    """Reads a completion, and speaks it with `voice`; without one it is a text."""
+    """Reads a completion, and speaks it unless `speaker` is None."""
 
     def __init__(
         self,
@@ -75,42 +75,48 @@ class Answer:
         *,
         is_limited: bool = False,
     ) -> None:
-        """`bytes_per_s` is that of the voice's encoder. An answer that the client has not limited
-        ends with its sentence after MOST_S of speech, by the length of the text."""
+        """Reads nothing before `pieces`; `bytes_per_s` is the rate of the encoded audio.
+
+        Unless the client has set a limit (`is_limited`), the answer ends with the sentence that
+        reaches MAX_SPEECH_S.
+        """
         self.usage: TokenUsage | None = None
         self.finish_reason: FinishReason | None = None
-        self.model = completion.model  # id of the one that answers
+        self.model = completion.model  # id
         self._completion = completion
         self._voice = speaker.stream if speaker else None
         self._credit = speaker.credit if speaker else None
         self._playback = playback
         self._bytes_per_s = bytes_per_s
-        self._most_letters = math.inf if is_limited else MOST_S * LETTERS_PER_S
+        self._max_letters = math.inf if is_limited else MAX_SPEECH_S * LETTERS_PER_S
         language = speaker.stream.voice.language if speaker else "en"
         self._splitter = ClauseSplitter(language)
         self._reasoning = ReasoningFilter()
         self._pieces: asyncio.Queue[AnswerPiece | Exception | None] = asyncio.Queue()
-        self._made_s = 0.0  # of audio
-        self._slowness = math.inf  # seconds of work for a second of audio, of the last piece
+        self._synthesised_s = 0.0  # length of the audio so far
+        self._real_time_factor = math.inf  # seconds of work per second of audio, in the last piece
         self._is_slow = speaker is not None and speaker.stream.voice.model.real_time_factor >= SLOW
-        self._listens = asyncio.Event()  # the voice does not work: it waits for text, or to be sent
-        self._listens.set()
-        self._spoken = 0  # characters
-        self._shown = 0  # of these or, without a voice, of the text: what was sent
-        self._grown = asyncio.Event()  # the text, or its end came
-        self._sent = asyncio.Event()
-        self._is_read = False
+        self._voice_is_idle = asyncio.Event()  # the voice waits for text, or for audio to be sent
+        self._voice_is_idle.set()
+        self._spoken = 0  # characters that the voice has got
+        self._sent = 0  # characters of the text that were sent
+        self._text_came = asyncio.Event()  # more of the text, or its end
+        self._audio_sent = asyncio.Event()
+        self._is_read = False  # whether the whole text came
         self._tasks = TaskSet(self._failed)
 
     @property
     def characters(self) -> int:
-        """That were spoken, and cost something, so far."""
+        """Characters of speech sent so far, which are charged."""
         return self._credit.sent if self._credit else 0
 
     async def pieces(self) -> AsyncGenerator[AnswerPiece, None]:
-        """The answer at the pace of its playback; its end, or closing it, charges for what was
-        generated, or what was taken if the service stops, and for the speech that was taken.
-        Raises EngineError, PipelineError or DatabaseError."""
+        """Yields the answer at the pace of its playback.
+
+        When the generator ends or is closed, the speech that was taken is charged, and all text
+        that was generated; if the service stops, only the text that was taken. Raises EngineError,
+        PipelineError or DatabaseError.
+        """
         self._tasks.start(self._read(), "read the answer")
         try:
             while (piece := await self._pieces.get()) is not None:
@@ -119,10 +125,10 @@ class Answer:
                 if isinstance(piece, AnswerAudio):
                     await self._playback.wait_for_turn()
                     self._playback.count(piece.duration_s)
-                    self._sent.set()
+                    self._audio_sent.set()
                 elif isinstance(piece, AnswerText):
-                    self._shown += len(piece.text)
-                    self._completion.deliver(self._shown)
+                    self._sent += len(piece.text)
+                    self._completion.deliver(self._sent)
                     if self._credit is not None:
                         self._credit.count_sent(piece.characters)
                 yield piece
@@ -131,13 +137,13 @@ class Answer:
             try:
                 await self._tasks.close()
             finally:
-                await self._completion.aclose()  # if nothing of it was read
+                await self._completion.aclose()  # has an effect only if nothing was read
 
     async def _read(self) -> None:
         if self._voice is not None:
             self._tasks.start(self._speak(self._voice), "speak the answer")
         clock = asyncio.get_running_loop().time
-        asked_at = clock()
+        requested_at = clock()
         letters = 0
         async with aclosing(self._completion.deltas(is_paced=True)) as deltas:
             async for delta in deltas:
@@ -148,83 +154,89 @@ class Answer:
                 elif delta.text:
                     text = self._reasoning.feed(delta.text)
                     self._splitter.push(text)
-                    self._grown.set()
+                    self._text_came.set()
                     letters += spoken_length(text)
-                    if letters > self._most_letters and self._splitter.drop_unfinished():
+                    if letters > self._max_letters and self._splitter.drop_unfinished():
                         self.finish_reason = "length"
                         await self._completion.stop()
                 for call in delta.tool_calls:
                     self._pieces.put_nowait(AnswerCall(call))
                 if self.finish_reason is not None:
                     self._end_text()
-                elif self._is_slow and clock() - asked_at > AT_ONCE_S:
-                    await asyncio.sleep(0)  # the voice takes what it can
-                    if not self._listens.is_set() and await self._completion.pause():
-                        await self._listens.wait()
-                asked_at = clock()
+                elif self._is_slow and clock() - requested_at > AT_ONCE_S:
+                    await asyncio.sleep(0)  # lets the voice take the text first
+                    if not self._voice_is_idle.is_set() and await self._completion.pause():
+                        await self._voice_is_idle.wait()
+                requested_at = clock()
         self._end_text()
 
     def _end_text(self) -> None:
         self._splitter.push(self._reasoning.finish())
         self._is_read = True
-        self._grown.set()
+        self._text_came.set()
         if self._voice is None:
             self._pieces.put_nowait(None)
 
     async def _speak(self, voice: SpeechStream) -> None:
-        begun = False
+        has_begun = False
         while True:
-            self._grown.clear()
-            left_s = self._made_s - self._playback.sent_s + self._playback.left_s
-            hurry_s = HURRY_S * (1 + self._slowness)
-            text = self._splitter.take(hurries=begun and left_s < hurry_s)
+            self._text_came.clear()
+            left_s = self._synthesised_s - self._playback.sent_s + self._playback.left_s
+            hurry_s = HURRY_S * (1 + self._real_time_factor)
+            text = self._splitter.take(hurries=has_begun and left_s < hurry_s)
             if not text and self._is_read:
                 text = self._splitter.finish()
                 if not text:
                     break
             if not text:
-                # Speech that runs dry takes a clause: looked at again while it plays.
-                wait_s = max(left_s - hurry_s, 0.05) if begun and left_s > 0 else None
-                await wait_within(self._grown, wait_s)
+                # Tries again before the audio ends, when the piece may be a clause.
+                wait_s = max(left_s - hurry_s, 0.05) if has_begun and left_s > 0 else None
+                await wait_within(self._text_came, wait_s)
                 continue
-            begun = True
+            has_begun = True
             if not (text := without_markdown(text)).strip():
                 continue
-            work_s = self._slowness * len(text) / CHARACTERS_PER_S
-            self._listens.clear()
+            work_s = self._real_time_factor * len(text) / CHARACTERS_PER_S
+            self._voice_is_idle.clear()
             await self._speak_piece(voice, text, in_parts=work_s > left_s)
-            self._listens.set()
+            self._voice_is_idle.set()
         self._pieces.put_nowait(None)
 
     async def _speak_piece(self, voice: SpeechStream, text: str, *, in_parts: bool) -> None:
-        """The transcript is shown with the audio of its words: a client that is interrupted has
-        little more than it heard. `in_parts` where the speech would run dry before all is made."""
-        begins, shown = self._spoken, 0  # characters: of the answer before, of this piece
-        paid = self._credit.spoken if self._credit else 0
+        """Speaks a piece. Its transcript is sent along with the audio of each word, so that a
+        client which is interrupted has little more text than the user heard.
+
+        `in_parts` synthesises it in parts, since a gap would be heard if it came as a whole.
+        """
+        begins = self._spoken  # offset of the piece in the answer
+        sent = 0  # characters of the piece
+        charged = self._credit.spoken if self._credit else 0
         clock = asyncio.get_running_loop().time
-        works_since, made_s = clock(), self._made_s
+        works_since = clock()
+        before_s = self._synthesised_s
         self._spoken += len(text)
         async with aclosing(voice.speak(text, early_start=in_parts)) as chunks:
             async for chunk in chunks:
-                before = clock()
-                while self._made_s - self._playback.sent_s > BUFFERED_S:
-                    self._sent.clear()
-                    self._listens.set()
-                    await self._sent.wait()
-                    self._listens.clear()
-                works_since += clock() - before
-                end = len(text) if chunk.words is None else 0  # an engine without word times
+                waits_since = clock()
+                while self._synthesised_s - self._playback.sent_s > BUFFERED_S:
+                    self._audio_sent.clear()
+                    self._voice_is_idle.set()
+                    await self._audio_sent.wait()
+                    self._voice_is_idle.clear()
+                works_since += clock() - waits_since
+                end = len(text) if chunk.words is None else 0  # None: an engine without word times
                 if chunk.words:
                     end = chunk.words[-1].text_end - begins
-                cost = paid + math.ceil(end * voice.charged / len(text))
-                shown = self._show(text, shown, end, cost)
+                cost = charged + math.ceil(end * voice.charged / len(text))
+                sent = self._put_text(text, sent, end, cost)
                 self._put_audio(chunk.data, chunk.words or ())
-        self._show(text, shown, len(text), self._credit.spoken if self._credit else 0)
-        if self._made_s > made_s:
-            self._slowness = (clock() - works_since) / (self._made_s - made_s)
+        self._put_text(text, sent, len(text), self._credit.spoken if self._credit else 0)
+        if self._synthesised_s > before_s:
+            work_s = clock() - works_since
+            self._real_time_factor = work_s / (self._synthesised_s - before_s)
 
-    def _show(self, text: str, start: int, end: int, characters: int) -> int:
-        """Returns the end."""
+    def _put_text(self, text: str, start: int, end: int, characters: int) -> int:
+        """Queues `text[start:end]`, and returns the end of the text queued so far."""
         if end > start:
             self._pieces.put_nowait(AnswerText(text[start:end], characters))
         return max(start, end)
@@ -234,7 +246,7 @@ class Answer:
         for start in range(0, len(data), step):
             part = data[start : start + step]
             duration_s = len(part) / self._bytes_per_s
-            self._made_s += duration_s
+            self._synthesised_s += duration_s
             first_words = words if not start else ()
             self._pieces.put_nowait(AnswerAudio(part, duration_s, first_words))
 

@@ -1,4 +1,4 @@
-"""The record of a session that has ended: a saved chat, and an event for webhooks."""
+"""The record of an agent session that has ended: a saved chat, and an event for webhooks."""
 
 import json
 import logging
@@ -21,13 +21,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False, repr=False)
 class SessionRecord:
-    """Records one session. Until `begin` it has not taken place, and `close` does nothing."""
+    """Records one session. Without a call of `begin`, `close` does nothing."""
 
     _history: ChatHistory
     _events: WebhookEvents
     _workspace_id: int
     _may_save: bool
-    _count_bytes: Callable[[int], Awaitable[bool]]  # gets the size of the event, and permits it
+    _count_bytes: Callable[[int], Awaitable[bool]]  # gets the event's bytes; False refuses it
     _chat_id: UUID | None = None  # None: no chat is saved
     _session_id: str = ""
     _model: str = ""
@@ -45,9 +45,10 @@ class SessionRecord:
         self._started_at = utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     async def save_chat(self, wanted: bool) -> UUID | None:
-        """Sets whether the conversation becomes a chat; returns the id of the chat if it does.
+        """Sets whether the conversation becomes a chat, and returns the id of that chat.
 
-        Raises PlanRequired or DatabaseUnavailable: then nothing changes.
+        Returns None if it does not. Raises PlanRequired or DatabaseUnavailable, and then changes
+        nothing.
         """
         if not (wanted and self._may_save):
             self._chat_id = None
@@ -57,7 +58,7 @@ class SessionRecord:
         return self._chat_id
 
     def count(self, answer: Answer) -> None:
-        """Adds what an answer used."""
+        """Adds the tokens and characters of an answer to the usage."""
         self._model = answer.model
         if answer.usage is not None:
             self._usage["input_tokens"] += answer.usage.prompt_tokens
@@ -65,11 +66,11 @@ class SessionRecord:
         self._usage["characters"] += answer.characters
 
     async def close(self, items: Iterable[Item], close_code: int, heard_s: float) -> None:
-        """Ends the session; `heard_s` are the seconds of audio of the user."""
+        """Ends the session; `heard_s` is the length of the user's audio in seconds."""
         if not self._session_id:
             return
-        kept = list(items)
-        chat_id = await self._save(kept)
+        conversation = list(items)
+        chat_id = await self._save(conversation)
         self._usage["seconds"] = round(heard_s, 3)
         data: dict[str, Any] = {
             "id": self._session_id,
@@ -79,13 +80,13 @@ class SessionRecord:
             "close_code": close_code,
             "chat_id": None if chat_id is None else str(chat_id),
             "usage": self._usage,
-            "transcript": [entry for item in kept if (entry := self._entry(item))],
+            "transcript": [entry for item in conversation if (entry := self._entry(item))],
         }
         if await self._count_bytes(len(json.dumps(data))):
             await self._events.record(self._workspace_id, NewEvent("agent.session.completed", data))
 
     async def _save(self, items: list[Item]) -> UUID | None:
-        """The id of the chat, if there is one."""
+        """Saves the chat if one is wanted, and returns its id."""
         messages = as_messages(items)
         if self._chat_id is None or not messages:
             return None
@@ -99,7 +100,7 @@ class SessionRecord:
         return self._chat_id if is_saved else None
 
     def _entry(self, item: Item) -> dict[str, Any] | None:
-        """A line of the transcript; None for a message without text."""
+        """Returns an entry of the transcript; None for a message without text."""
         start = {"start": round(max(item.began_at - self._began_at, 0.0), 3)}
         if item.kind == "function_call":
             return {"type": item.kind, "name": item.name, "arguments": item.arguments, **start}

@@ -1,4 +1,4 @@
-"""The lines of a batch, each with the body of a request, and those of its results."""
+"""The lines of a batch file, each of which is a request, and the lines of its result files."""
 
 import json
 import time
@@ -23,7 +23,7 @@ MAX_CUSTOM_ID = 200  # characters
 
 
 class BatchLine(RequestModel):
-    """A request; `custom_id` is repeated in its result."""
+    """A request. The line of its result repeats `custom_id`."""
 
     custom_id: str = Field(min_length=1, max_length=MAX_CUSTOM_ID)
     method: Literal["POST"]
@@ -32,8 +32,10 @@ class BatchLine(RequestModel):
 
 
 def check_ids(path: Path) -> None:
-    """Raises ApiError(validation_error) where two lines have one `custom_id`: their results could
-    not be told apart. Lines that cannot be read are failed ones of the result. Blocking."""
+    """Checks that each `custom_id` is unique, so that results can be told apart; blocking.
+
+    Lines that cannot be read fail later, one by one. Raises ApiError(validation_error).
+    """
     lines: dict[str, int] = {}
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -49,57 +51,61 @@ def check_ids(path: Path) -> None:
 
 
 def _custom_id(parsed: Any) -> str | None:
-    found = parsed.get("custom_id") if isinstance(parsed, dict) else None
-    return found[:MAX_CUSTOM_ID] if isinstance(found, str) else None
+    custom_id = parsed.get("custom_id") if isinstance(parsed, dict) else None
+    return custom_id[:MAX_CUSTOM_ID] if isinstance(custom_id, str) else None
 
 
 async def answer_line(
     chat: ChatServices, endpoint: str, line: bytes, workspace_id: int, operation: Operation
 ) -> tuple[bytes, bool]:
-    """The line of the result, and whether it is one of an answer: a wrong request is a failed line.
+    """Answers a line; returns the line of the result, and whether it has an answer.
 
-    Nothing is saved. Raises failures of the service that may pass.
+    An invalid request gets a result with its error. No chat is saved. Raises temporary failures of
+    the service.
     """
-    custom_id, status = None, 200
+    custom_id = None
+    status = 200
     try:
         if len(line) > MAX_JSON_BYTES:
             raise ApiError("file_too_large", f"a line is larger than {MAX_JSON_BYTES} bytes")
         parsed = parse_json(line)
         custom_id = _custom_id(parsed)
-        asked = validated(BatchLine, parsed)
-        if asked.url != endpoint:
-            raise InvalidField("url", f"the batch is one of {endpoint}")
-        if asked.body.get("stream"):
-            raise InvalidField("stream", "a line is answered whole")
-        body = await ENDPOINTS[endpoint](chat, asked.body, workspace_id, operation)
-    except Exception as error:  # of any layer: a line that cannot be answered is one of the result
-        shown = to_api_error(error)
-        if shown.status == 503:
+        request = validated(BatchLine, parsed)
+        if request.url != endpoint:
+            raise InvalidField("url", f"must be the endpoint of the batch, {endpoint}")
+        if request.body.get("stream"):
+            raise InvalidField("stream", "is not supported in a batch")
+        body = await ENDPOINTS[endpoint](chat, request.body, workspace_id, operation)
+    except Exception as error:  # an error of any layer becomes the line's result
+        api_error = to_api_error(error)
+        if api_error.status == 503:
             raise
-        if shown.status == 429:  # of a server that the model is asked of
-            raise Overloaded(shown.message) from error
-        status, body = shown.status, openai_error(shown)
+        if api_error.status == 429:  # the upstream server of the model refused
+            raise Overloaded(api_error.message) from error
+        status = api_error.status
+        body = openai_error(api_error)
     request_id = f"batch_req_{operation.name}"
     response = {"status_code": status, "request_id": request_id, "body": body}
-    made = {"id": request_id, "custom_id": custom_id, "response": response, "error": None}
-    return f"{json.dumps(made)}\n".encode(), status == 200
+    result = {"id": request_id, "custom_id": custom_id, "response": response, "error": None}
+    return f"{json.dumps(result)}\n".encode(), status == 200
 
 
 async def _complete(
     chat: ChatServices, body: dict[str, Any], workspace_id: int, operation: Operation
 ) -> dict[str, Any]:
-    began, asked = time.monotonic(), validated(ChatCompletionBody, body)
-    if asked.messages is None:
-        raise InvalidField("messages", "a line has messages")
-    request = to_chat_request(asked, workspace_id, operation, saves=False)
-    return await collect(await chat.completions.start(request), began)
+    started_at = time.monotonic()
+    completion_body = validated(ChatCompletionBody, body)
+    if completion_body.messages is None:
+        raise InvalidField("messages", "is required in a batch")
+    request = to_chat_request(completion_body, workspace_id, operation, saves=False)
+    return await collect(await chat.completions.start(request), started_at)
 
 
 async def _respond(
     chat: ChatServices, body: dict[str, Any], workspace_id: int, operation: Operation
 ) -> dict[str, Any]:
-    asked = validated(ResponsesBody, body)
-    return await whole(*await begin(asked, chat, workspace_id, operation, saves=False))
+    responses_body = validated(ResponsesBody, body)
+    return await whole(*await begin(responses_body, chat, workspace_id, operation, saves=False))
 
 
 Answer: TypeAlias = Callable[

@@ -1,4 +1,4 @@
-"""Batches for OpenAI's clients, and their files: jobs of many chats."""
+"""Batches for OpenAI's clients, which are jobs of many chat requests, and the files of batches."""
 
 import re
 from dataclasses import replace
@@ -33,14 +33,14 @@ T = TypeVar("T")
 CONFIG = load_yaml(JobsConfig, "jobs")
 UPLOAD = UploadLimits(max_file_bytes=CONFIG.batch_mb << 20)
 MEDIA_TYPE = "application/jsonl"
-ENDS = ("completed", "failed", "cancelled", "expired")
+FINAL_STATUSES = ("completed", "failed", "cancelled", "expired")
 LINES = f"JSON Lines file; at most {CONFIG.batch_mb} MB and {CONFIG.batch_lines:,} lines."
 KINDS = {"": "part", "-output": "result", "-errors": "failed"}
-"""What is behind the digits in the id of a file, and the files of the job that it means."""
+"""Kinds of files of a job, by the suffix of the file's id."""
 
 
 class FileFields(BaseModel):
-    """The form fields beside the file."""
+    """The form fields of an upload, without the file."""
 
     purpose: Literal["batch"]
 
@@ -97,7 +97,7 @@ class ShownBatch(BaseModel):
 
 
 class BatchBody(RequestModel):
-    """A batch: the requests of a file, for one endpoint."""
+    """A batch: the file with the requests, and the endpoint that answers them."""
 
     input_file_id: Annotated[str, Field(max_length=200)]
     endpoint: Literal["/v1/chat/completions", "/v1/responses"]
@@ -111,7 +111,7 @@ class CursorQuery(BaseModel):
 
 
 class CursorPage(BaseModel, Generic[T]):
-    """A part of a list, newest first; `after` takes its `last_id`."""
+    """A page of a list, newest first. Send `last_id` as `after` to get the next page."""
 
     object: Literal["list"] = "list"
     data: list[T]
@@ -129,7 +129,8 @@ async def upload_file(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> BatchFile:
     """Each line is one request. The file counts as an unfinished job of the plan, and is deleted
-    when its batch ends."""
+    when its batch ends.
+    """
     check = partial(speech.jobs.check_room, principal, "batch", 1, operation)
     async with receive_form(request, UPLOAD, check) as form:
         validated(FileFields, form.fields)
@@ -140,11 +141,12 @@ async def upload_file(
         await to_thread.run_sync(check_ids, upload.path)
         await check()
         task = BatchTask(upload.size_bytes, datetime.now(UTC))
-        name, options = upload.filename[:200] or "batch.jsonl", TASK.dump_json(task)
-        made = await speech.jobs.create(
+        name = upload.filename[:200] or "batch.jsonl"
+        options = TASK.dump_json(task)
+        job = await speech.jobs.create(
             principal, operation, "batch", name, options, upload.path, lines
         )
-    return _input(made, task)
+    return _input_file(job, task)
 
 
 @router.get("/openai/v1/files", summary="List batch files, for OpenAI's clients")
@@ -152,16 +154,16 @@ async def list_files(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[CursorQuery, Query()]
 ) -> CursorPage[BatchFile]:
     """Returns uploaded files, but not result files."""
-    found = await _some(speech.jobs, principal, query, "file-", begun=False)
-    shown = [_input(job, task) for job, task, _ in found]
-    return _page(shown, query.limit)
+    jobs = await _batch_jobs(speech.jobs, principal, query, "file-", begun=False)
+    files = [_input_file(job, task) for job, task, _ in jobs]
+    return _page(files, query.limit)
 
 
 @router.get("/openai/v1/files/{batch_file_id}", summary="Get a batch file, for OpenAI's clients")
 async def read_file(batch_file_id: str, principal: PrincipalDep, speech: SpeechDep) -> BatchFile:
     job, task, kind = await _file(speech.jobs, principal, batch_file_id)
     if kind == "part":
-        return _input(job, task)
+        return _input_file(job, task)
     return BatchFile(
         id=batch_file_id,
         bytes=await speech.jobs.size(job, kind),
@@ -196,21 +198,22 @@ async def delete_file(
 
 @router.post("/openai/v1/batches", summary="Create a batch, for OpenAI's clients")
 async def create_batch(body: BatchBody, principal: PrincipalDep, speech: SpeechDep) -> ShownBatch:
-    """The batch runs while the machine is otherwise idle. Each line is charged as one request."""
+    """Starts a batch, which runs while the machine is otherwise idle. Each line is charged as one
+    request."""
     job, task, kind = await _file(speech.jobs, principal, body.input_file_id, "input_file_id")
     if kind != "part":
         raise InvalidField("input_file_id", "must be an uploaded file, not a result")
     task = replace(task, endpoint=body.endpoint, metadata=body.metadata or {})
-    begun = await speech.jobs.begin_batch(principal, job.id, TASK.dump_json(task))
-    return _shown(begun, task, 0)
+    job = await speech.jobs.begin_batch(principal, job.id, TASK.dump_json(task))
+    return _shown(job, task, 0)
 
 
 @router.get("/openai/v1/batches", summary="List batches, for OpenAI's clients")
 async def list_batches(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[CursorQuery, Query()]
 ) -> CursorPage[ShownBatch]:
-    found = await _some(speech.jobs, principal, query, "batch_", begun=True)
-    return _page([_shown(*one) for one in found], query.limit)
+    batches = await _batch_jobs(speech.jobs, principal, query, "batch_", begun=True)
+    return _page([_shown(*batch) for batch in batches], query.limit)
 
 
 @router.get("/openai/v1/batches/{batch_id}", summary="Get a batch, for OpenAI's clients")
@@ -220,15 +223,15 @@ async def read_batch(batch_id: str, principal: PrincipalDep, speech: SpeechDep) 
 
 @router.post("/openai/v1/batches/{batch_id}/cancel", summary="Cancel a batch, for OpenAI's clients")
 async def cancel_batch(batch_id: str, principal: PrincipalDep, speech: SpeechDep) -> ShownBatch:
-    """Answers that exist are kept and charged. The batch is `cancelling` until the lines in
-    progress are done."""
+    """Cancels a batch, which is `cancelling` until the lines in progress are done. Answers of lines
+    that are done are kept and charged."""
     job, *_ = await _batch(speech.jobs, principal, batch_id)
     await speech.jobs.cancel(principal, job.id)
     return _shown(*await _batch(speech.jobs, principal, batch_id))
 
 
 def _uuid_of(text: str, prefix: str, field: str | None = None) -> tuple[UUID, str]:
-    """Of an id, and what is behind its digits. Raises ApiError(not_found)."""
+    """Returns the UUID in an id, and the suffix after it. Raises ApiError(not_found)."""
     match = re.fullmatch(rf"{prefix}([0-9a-f]{{32}})(-output|-errors)?", text)
     if match is None or (prefix != "file-" and match[2]):
         raise ApiError("not_found", "there is nothing with that id", param=field)
@@ -236,7 +239,7 @@ def _uuid_of(text: str, prefix: str, field: str | None = None) -> tuple[UUID, st
 
 
 async def _read(jobs: Jobs, principal: Principal, job_id: UUID) -> tuple[Any, BatchTask, int]:
-    """A job, what it is to do, and its failed lines."""
+    """Returns a job, its task, and the number of its failed lines. Raises ApiError(not_found)."""
     try:
         job, options, failed = await jobs.batch(principal, job_id)
     except NotFound:
@@ -245,16 +248,16 @@ async def _read(jobs: Jobs, principal: Principal, job_id: UUID) -> tuple[Any, Ba
 
 
 async def _batch(jobs: Jobs, principal: Principal, batch_id: str) -> tuple[Any, BatchTask, int]:
-    found = await _read(jobs, principal, _uuid_of(batch_id, "batch_")[0])
-    if not found[1].endpoint:  # a file without a batch
+    job, task, failed = await _read(jobs, principal, _uuid_of(batch_id, "batch_")[0])
+    if not task.endpoint:  # a file without a batch
         raise ApiError("not_found", "there is nothing with that id")
-    return found
+    return job, task, failed
 
 
 async def _file(
     jobs: Jobs, principal: Principal, file_id: str, field: str | None = None
 ) -> tuple[Any, BatchTask, str]:
-    """The job of a file, what it is to do, and the kind of the file. Raises ApiError(not_found)."""
+    """Returns the job of a file, its task, and the kind of the file. Raises ApiError(not_found)."""
     job_id, suffix = _uuid_of(file_id, "file-", field)
     job, task, _ = await _read(jobs, principal, job_id)
     kind = KINDS[suffix]
@@ -263,26 +266,26 @@ async def _file(
     return job, task, kind
 
 
-async def _some(
+async def _batch_jobs(
     jobs: Jobs, principal: Principal, query: CursorQuery, prefix: str, *, begun: bool
 ) -> list[tuple[Any, BatchTask, int]]:
-    """One more than the page has, if there are more."""
+    """Reads the jobs of a page, and one more if there is another page; see `_read`."""
     after = query.after and _uuid_of(query.after, prefix, "after")[0]
-    found = await jobs.batches(principal, after or None, query.limit + 1, begun=begun)
-    return [await _read(jobs, principal, job.id) for job in found]
+    rows = await jobs.batches(principal, after or None, query.limit + 1, begun=begun)
+    return [await _read(jobs, principal, row.id) for row in rows]
 
 
-def _page(shown: list[Any], limit: int) -> CursorPage[Any]:
-    page = shown[:limit]
+def _page(items: list[Any], limit: int) -> CursorPage[Any]:
+    page = items[:limit]
     return CursorPage(
         data=page,
         first_id=page[0].id if page else None,
         last_id=page[-1].id if page else None,
-        has_more=len(shown) > limit,
+        has_more=len(items) > limit,
     )
 
 
-def _input(job: Any, task: BatchTask) -> BatchFile:
+def _input_file(job: Any, task: BatchTask) -> BatchFile:
     return BatchFile(
         id=f"file-{job.id.hex}",
         bytes=task.size,
@@ -293,10 +296,12 @@ def _input(job: Any, task: BatchTask) -> BatchFile:
 
 
 def _shown(job: Any, task: BatchTask, failed: int) -> ShownBatch:
-    digits, ended = job.id.hex, job.finished_at
+    digits = job.id.hex
+    ended = job.finished_at
     status = "in_progress" if job.lease or job.units else "validating"
     status = status if job.status == "processing" else job.status
-    times: Any = {f"{one}_at": None for one in ENDS} | {f"{status}_at": ended and _seconds(ended)}
+    times: Any = {f"{final}_at": None for final in FINAL_STATUSES}
+    times[f"{status}_at"] = ended and _seconds(ended)
     error = {"code": job.error, "message": job.reason, "param": None}
     return ShownBatch(
         id=f"batch_{digits}",
@@ -315,5 +320,5 @@ def _shown(job: Any, task: BatchTask, failed: int) -> ShownBatch:
 
 
 def _seconds(at: datetime) -> int:
-    """Since the epoch."""
+    """Converts a time to Unix seconds."""
     return int(at.timestamp())

@@ -1,4 +1,4 @@
-"""The agent of a Realtime session: the model, the voice and the prompts of its answers."""
+"""The agent of a Realtime session: the model, voice and prompts of its answers."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import SpeechStream
 from pipelines.tts.voices import AvailableVoice
 
-OPENING = "Hello."  # of a user who has said nothing yet, where the agent speaks first
+OPENING = "Hello."  # stands for the user's first turn where the agent speaks first
 ENCODERS: dict[str, EncoderFormat] = {
     "audio/pcm": "pcm",
     "audio/pcmu": "mulaw",
@@ -33,7 +33,7 @@ ENCODERS: dict[str, EncoderFormat] = {
 
 
 class Agent:
-    """Answers as the session says; in one of type `transcription` it only keeps the session."""
+    """Answers the user by the options of `session`, unless that is a transcription session."""
 
     def __init__(
         self,
@@ -44,17 +44,17 @@ class Agent:
     ) -> None:
         self.session = session
         self.conversation_id = new_id("conv")
-        self.has_spoken = False  # the voice is frozen
+        self.has_spoken = False  # if so, the voice can no longer change
         self._socket = socket
         self._services = services
         self._items = items
         self._chat_model = ""  # id
-        self._tier: Tier | None = None  # of the voice
-        self._language: str | None = None  # of the last instructions, if none was named
+        self._voice_tier: Tier | None = None
+        self._language: str | None = None  # detected in the last instructions
         principal = socket.principal
         limits = services.platform.request_limits
         self.drafts = Drafts(services.chat.completions, partial(limits.count_prompts, principal))
-        # A client secret saves chats only where its maker says so, and a browser token none.
+        # A client secret saves chats only if its creator allowed it; a browser token saves none.
         is_granted = principal.secret is None or (socket.secret_session or {}).get("save_chat")
         self.record = SessionRecord(
             services.chat.history,
@@ -65,51 +65,57 @@ class Agent:
         )
 
     async def open(self) -> None:
-        """Chooses the model. Raises ApiError, EngineError, PipelineError or DatabaseError."""
+        """Chooses the model, and begins the session's record.
+
+        Raises ApiError, EngineError, PipelineError or DatabaseError.
+        """
         if isinstance(self.session, RealtimeSession):
             names = self._services.speech.openai
             model = self.session.model or DEFAULT_AGENT
-            self._chat_model, self._tier = await names.agent_model(model)
+            self._chat_model, self._voice_tier = await names.agent_model(model)
             await self.check(self.session)
             self.record.begin(self.session.id, self._chat_model)
 
     async def check(self, changed: Session) -> None:
-        """Prepares a session that is to be this one's: an unknown voice is refused here, not in
-        each response. Raises as `open`."""
+        """Prepares a changed session before it applies, so that an unknown voice is refused once
+        instead of in each response. Raises the errors of `open`."""
         if isinstance(changed, RealtimeSession):
             await self._voice_of(changed)
             changed.chat_id = await self.record.save_chat(bool(changed.save_chat))
 
     async def count_request(self) -> RateWindow:
-        """Counts a response as a request of the plan."""
+        """Counts a response against the requests of the plan."""
         return await self._services.platform.request_limits.hit(self._socket.principal)
 
     async def warm_up(self) -> None:
-        """Has the model read the instructions and tools, so that the first answer begins sooner."""
+        """Lets the model read instructions and tools ahead: the first answer then begins sooner."""
         session = self.session
         if isinstance(session, RealtimeSession) and (session.instructions or session.tools):
             await self.drafts.warm_up(self._request(session, self._items))
 
     def read_ahead(self, text: str) -> None:
-        """Has the model read how a turn of the user begins."""
+        """Lets the model read the beginning of the user's turn ahead."""
         if isinstance(self.session, RealtimeSession):
             self.drafts.read_ahead(self._expected_request(self.session, text))
 
     def begin_draft(self, turn_id: str, text: str) -> None:
-        """Begins the answer to a text of the user that is not certain yet."""
+        """Begins a speculative answer to a text that the user may still continue."""
         if isinstance(self.session, RealtimeSession):
             self.drafts.begin(turn_id, self._expected_request(self.session, text))
 
-    async def answer(self, view: RealtimeSession, items: Iterable[Item] | None) -> Completion:
-        """Begins the answer to the conversation, or to `items` in its place. Raises as `open`."""
-        request = self._request(view, self._items if items is None else items)
+    async def answer(self, session: RealtimeSession, items: Iterable[Item] | None) -> Completion:
+        """Begins the answer to the conversation, or to `items` in its place.
+
+        Raises the errors of `open`.
+        """
+        request = self._request(session, self._items if items is None else items)
         return await self._services.chat.completions.start(request)
 
     @asynccontextmanager
-    async def open_voice(self, view: RealtimeSession) -> AsyncIterator[AgentVoice]:
-        """Holds the price of an answer, and speaks it. Raises as `open`."""
-        output = view.audio.output
-        voice = await self._voice_of(view)
+    async def open_voice(self, session: RealtimeSession) -> AsyncIterator[AgentVoice]:
+        """Opens the voice of an answer, whose price it holds. Raises the errors of `open`."""
+        output = session.audio.output
+        voice = await self._voice_of(session)
         workspace_id = self._socket.principal.workspace_id
         synthesis = self._services.speech.synthesis
         async with hold_speech(synthesis, workspace_id, self._socket.payer) as held:
@@ -131,31 +137,31 @@ class Agent:
             yield AgentVoice(stream, held)
 
     def _expected_request(self, session: RealtimeSession, text: str) -> ChatRequest:
-        """The request if the user says that text, and the agent answers."""
+        """Returns the request for an answer to the conversation followed by `text` of the user."""
         speech = Item("", "message", "user", [Part("input_audio", text)])
         return self._request(session, (*self._items, speech))
 
-    def _request(self, view: RealtimeSession, items: Iterable[Item]) -> ChatRequest:
+    def _request(self, session: RealtimeSession, items: Iterable[Item]) -> ChatRequest:
         messages = as_messages(items)
-        given = view.instructions or (INSTRUCTIONS if view.speaks else "")
-        instructions = [given, *(m.content for m in messages if m.role == "system")]
+        first = session.instructions or (INSTRUCTIONS if session.speaks else "")
+        instructions = [first, *(m.content for m in messages if m.role == "system")]
         history, turn = split_turn([m for m in messages if m.role != "system"])
-        if view.truncation.type == "disabled":
+        if session.truncation.type == "disabled":
             turn = (*history, *turn)
             history = ()
-        turn = turn or (ChatMessage("user", OPENING),)  # templates begin with a user
+        turn = turn or (ChatMessage("user", OPENING),)  # chat templates need a user's turn
         if system := "\n\n".join(filter(None, instructions)):
             turn = (ChatMessage("system", system), *turn)
         generation = GenerationRequest(
             messages=turn,
-            sampling=view.sampling(),
-            tools=tuple(tool.to_openai() for tool in view.tools),
+            sampling=session.sampling(),
+            tools=tuple(tool.to_openai() for tool in session.tools),
             template_kwargs={"names_maker": system == INSTRUCTIONS},
-            tool_choice=view.choice(),
-            called_tool=view.called_tool(),
-            parallel_tool_calls=view.parallel_tool_calls is not False,
+            tool_choice=session.choice(),
+            called_tool=session.called_tool(),
+            parallel_tool_calls=session.parallel_tool_calls is not False,
             cache_key=self.conversation_id,
-            is_spoken=view.speaks,
+            is_spoken=session.speaks,
         )
         return ChatRequest(
             self._socket.principal.workspace_id,
@@ -164,25 +170,25 @@ class Agent:
             save_chat=False,
             operation=self._socket.payer,
             history=history,
-            retention=view.truncation.as_retention(),
+            retention=session.truncation.as_retention(),
         )
 
-    async def _voice_of(self, view: RealtimeSession) -> AvailableVoice:
-        """Raises as `open`."""
+    async def _voice_of(self, session: RealtimeSession) -> AvailableVoice:
+        """Finds the voice of the session's answers. Raises the errors of `open`."""
         speech = self._services.speech
         directory = speech.synthesis.pipeline.directory
         workspace_id = self._socket.principal.workspace_id
-        transcription = view.audio.input.transcription
+        transcription = session.audio.input.transcription
         language = transcription.language if transcription is not None else None
         if language is None:
             language = await directory.language_of(
-                view.instructions, workspace_id, expected=self._language
+                session.instructions, workspace_id, expected=self._language
             )
             self._language = language
         voice_id = await speech.openai.choose_voice(
-            view.audio.output.voice,
-            tier=self._tier,
-            text=view.instructions,
+            session.audio.output.voice,
+            tier=self._voice_tier,
+            text=session.instructions,
             workspace_id=workspace_id,
             language=language,
             field=VOICE_FIELD,

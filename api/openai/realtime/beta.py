@@ -1,7 +1,8 @@
-"""The beta of the Realtime dialect, for clients that ask for it (`OpenAI-Beta: realtime=v1`).
+"""Translates the beta version of Realtime events to the GA version, and back.
 
-Its session is flat, its events and contents have other names (openai-python's
-`types/beta/realtime`). Everything else here knows only the GA version.
+Clients ask for the beta with `OpenAI-Beta: realtime=v1`. In the beta the session is flat, and
+events and content parts have other names (openai-python's `types/beta/realtime`). All other modules
+know only the GA version.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,10 +13,10 @@ from api.openai.realtime.server_events import NAMES
 SUBPROTOCOL = "openai-beta.realtime-v1"
 
 _FORMAT_NAMES = {form["type"]: name for name, form in NAMES.formats.items()}
-_RESPONSE_PLACES = {
-    name: NAMES.places[name] for name in ("modalities", "voice", "output_audio_format")
+_RESPONSE_PATHS = {
+    name: NAMES.paths[name] for name in ("modalities", "voice", "output_audio_format")
 }
-_ABSENT = "conversation.item.done"
+_GA_ONLY = "conversation.item.done"
 
 
 def is_beta(headers: Mapping[str, str], subprotocols: Iterable[str]) -> bool:
@@ -24,9 +25,9 @@ def is_beta(headers: Mapping[str, str], subprotocols: Iterable[str]) -> bool:
 
 
 def from_beta(event: dict[str, Any]) -> dict[str, Any]:
-    """A client's event with the names of GA, unchecked. Events of GA stay as they are.
+    """Returns a client's event with the names of GA, not validated. GA events stay as they are.
 
-    Flat fields are read in GA too: other services of this dialect (xAI) have some of them there.
+    Flat fields are read in GA events too, since other services of this dialect (xAI) use some.
     """
     if event.get("type") == "transcription_session.update":
         event = {**event, "type": "session.update"}
@@ -37,17 +38,17 @@ def from_beta(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_beta(event: dict[str, Any]) -> dict[str, Any] | None:
-    """A server's event with the names of the beta; None for one that the beta does not have."""
+    """Returns a server's event with the names of the beta; None for an event of GA alone."""
     kind = event["type"]
-    if kind == _ABSENT:
+    if kind == _GA_ONLY:
         return None
     event = {**event, "type": NAMES.events.get(kind, kind)}
     if session := event.get("session"):
-        event["session"] = _flat(session, NAMES.places)
+        event["session"] = _flat(session, NAMES.paths)
         if session["type"] == "transcription":
             event["type"] = f"transcription_{kind}"
     if response := event.get("response"):
-        event["response"] = _flat(response, _RESPONSE_PLACES)
+        event["response"] = _flat(response, _RESPONSE_PATHS)
         event["response"]["output"] = [_item(item) for item in response["output"]]
     if item := event.get("item"):
         event["item"] = _item(item)
@@ -55,15 +56,14 @@ def to_beta(event: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _nested(flat: dict[str, Any]) -> dict[str, Any]:
-    """The object of GA; where both shapes name a field, that of GA counts."""
-    nested = {name: value for name, value in flat.items() if name not in NAMES.places}
-    for name, (*groups, last) in NAMES.places.items():
+    """Returns the nested object of GA. A field that is given in both shapes counts as GA has it."""
+    nested = {name: value for name, value in flat.items() if name not in NAMES.paths}
+    for name, (*groups, last) in NAMES.paths.items():
         if name not in flat:
             continue
         place = nested
         for group in groups:
-            # A copy, since the objects belong to the caller.
-            inner = place.get(group) or {}
+            inner = place.get(group) or {}  # copied below, since the object belongs to the caller
             place[group] = dict(inner) if isinstance(inner, dict) else {}
             place = place[group]
         place.setdefault(last, _value(name, flat[name]))
@@ -74,14 +74,14 @@ def _value(name: str, value: Any) -> Any:
     if name.endswith("_format") and isinstance(value, str):
         return NAMES.formats.get(value, {"type": value})
     if name == "modalities" and isinstance(value, list) and "audio" in value:
-        return ["audio"]  # the beta's answers with audio name their text too
+        return ["audio"]  # in the beta, "text" stands beside "audio"
     return value
 
 
-def _flat(nested: dict[str, Any], places: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    moved = {path[0] for path in places.values()} | {"type", "truncation"}
+def _flat(nested: dict[str, Any], paths: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    moved = {path[0] for path in paths.values()} | {"type", "truncation"}
     flat = {name: value for name, value in nested.items() if name not in moved}
-    for name, path in places.items():
+    for name, path in paths.items():
         value: Any = nested
         for group in path:
             value = value.get(group, {}) if isinstance(value, dict) else None

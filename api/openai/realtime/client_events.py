@@ -1,4 +1,4 @@
-"""The client's events of the Realtime dialect over WebSocket."""
+"""Events that clients of the Realtime dialect send over WebSocket."""
 
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
@@ -6,32 +6,40 @@ from pydantic import Field, ValidationError
 
 from api.http.bodies import WHOLE
 from api.openai.realtime import beta
-from api.openai.realtime.faults import RealtimeFault, fault_of, missing, not_one_of, wrong_type
+from api.openai.realtime.faults import (
+    RealtimeFault,
+    missing,
+    not_one_of,
+    validation_fault,
+    wrong_type,
+)
 from api.openai.realtime.items import AnyItem, AudioBytes, Identifier
 from api.openai.realtime.session_object import ResponseOptions
 from api.sockets.kernel.conversation import ClientFault, parse_event
 from api.sockets.tts.events import LenientModel
 
-MAX_EVENT_ID = 512
+MAX_EVENT_ID = 512  # characters
 MAX_MS = 24 * 3600 * 1000
 
 
 class RealtimeEvent(LenientModel):
-    """Base class. Unknown fields are ignored, since the versions of clients differ."""
+    """Base class of the events. Unknown fields are ignored, since the versions of clients differ.
 
-    # The client's own, for errors about this event.
+    The client chooses `event_id`; errors about the event repeat it.
+    """
+
     event_id: Annotated[str, Field(max_length=MAX_EVENT_ID)] | None = None
 
 
 class UpdateSession(RealtimeEvent):
-    """`session` has the fields to change; `session_object.merged` validates them."""
+    """Changes the fields in `session`, which `session_object.merged` validates."""
 
     type: Literal["session.update"]
     session: dict[str, Any]
 
 
 class AppendAudio(RealtimeEvent):
-    """Audio in the session's input format, cut anywhere."""
+    """Appends audio in the session's input format; a sample may be cut in two."""
 
     type: Literal["input_audio_buffer.append"]
     audio: AudioBytes
@@ -50,7 +58,7 @@ class ClearAudio(RealtimeEvent):
 
 
 class CreateItem(RealtimeEvent):
-    """Inserts an item after `previous_item_id`: "root" is the beginning, None the end."""
+    """Inserts an item after `previous_item_id`; "root" means at the beginning, None at the end."""
 
     type: Literal["conversation.item.create"]
     item: Annotated[AnyItem, Field(discriminator="type")]
@@ -58,7 +66,7 @@ class CreateItem(RealtimeEvent):
 
 
 class RetrieveItem(RealtimeEvent):
-    """Asks for an item, whose audio is not kept."""
+    """Asks for an item. The answer has no audio, since none is kept."""
 
     type: Literal["conversation.item.retrieve"]
     item_id: Identifier
@@ -72,7 +80,7 @@ class DeleteItem(RealtimeEvent):
 
 
 class TruncateItem(RealtimeEvent):
-    """Cuts the audio of an answer, of which only `audio_end_ms` were heard."""
+    """Cuts an answer to the first `audio_end_ms` of its audio, which the user has heard."""
 
     type: Literal["conversation.item.truncate"]
     item_id: Identifier
@@ -81,12 +89,14 @@ class TruncateItem(RealtimeEvent):
 
 
 class CreateResponse(RealtimeEvent):
+    """Asks for a response."""
+
     type: Literal["response.create"]
     response: ResponseOptions = Field(default_factory=ResponseOptions)
 
 
 class CancelResponse(RealtimeEvent):
-    """Stops a response; without an id the one in progress of the default conversation."""
+    """Stops a response; without an id, the response in progress in the conversation."""
 
     type: Literal["response.cancel"]
     response_id: Identifier | None = None
@@ -111,20 +121,24 @@ _EVENTS: dict[str, type[ClientEvent]] = {
 
 
 def parse_client_event(text: str) -> ClientEvent:
-    """Raises RealtimeFault, which names the event and the field at fault."""
+    """Parses the text of a message.
+
+    Raises RealtimeFault, which names the event and the field at fault.
+    """
     try:
         event = parse_event(text)
     except ClientFault as fault:
         raise RealtimeFault("invalid_json", fault.message) from None
     event_id = event.get("event_id")
-    named = event_id if isinstance(event_id, str) and len(event_id) <= MAX_EVENT_ID else None
+    if not isinstance(event_id, str) or len(event_id) > MAX_EVENT_ID:
+        event_id = None
     try:
-        return _checked(beta.from_beta(event))
+        return _validated(beta.from_beta(event))
     except RealtimeFault as fault:
-        raise fault.about(named) from None
+        raise fault.about(event_id) from None
 
 
-def _checked(event: dict[str, Any]) -> ClientEvent:
+def _validated(event: dict[str, Any]) -> ClientEvent:
     kind = event.get("type")
     if kind is None:
         raise missing("type")
@@ -138,4 +152,4 @@ def _checked(event: dict[str, Any]) -> ClientEvent:
     try:
         return _EVENTS[kind].model_validate(event)
     except ValidationError as error:
-        raise fault_of(error) from None
+        raise validation_fault(error) from None

@@ -1,4 +1,4 @@
-"""Client secrets: a server makes them with its key, and its browsers open Realtime sockets."""
+"""Client secrets, which a server creates with its key for browsers that open Realtime sockets."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -26,16 +26,20 @@ SCOPES: dict[SessionKind, tuple[Scope, ...]] = {
 
 
 def kind_of(query: Mapping[str, str], secret_session: SecretSession | None) -> SessionKind:
-    """The type of a socket's session: what its client secret says, or else its query. Raises
-    ApiError(validation_error)."""
+    """Returns the type of a socket's session, from its client secret or else its query.
+
+    Raises ApiError(validation_error).
+    """
     if secret_session is None:
-        named, field = query.get("intent"), "intent"
+        name = query.get("intent")
+        field = "intent"
     else:
-        named, field = secret_session.get("type"), "session.type"
+        name = secret_session.get("type")
+        field = "session.type"
     for kind in SCOPES:
-        if named in (None, kind):
+        if name in (None, kind):
             return kind
-    raise ApiError("validation_error", not_one_of(named, SCOPES), param=field)
+    raise ApiError("validation_error", not_one_of(name, SCOPES), param=field)
 
 
 class ExpiresAfter(RequestModel):
@@ -52,8 +56,8 @@ class ClientSecretBody(RequestModel):
 
 
 class CreatedClientSecret(BaseModel):
-    value: str  # shown this once
-    expires_at: int = Field(description="Unix time after which it opens no new session.")
+    value: str  # cannot be read again
+    expires_at: int = Field(description="Unix time after which the secret opens no new session.")
     session: dict[str, Any]
 
 
@@ -64,8 +68,9 @@ async def create_client_secret(
     """Creates a credential for browsers and telephone calls. Until it expires, it opens any number
     of voice agent sockets with this session, and gives no other access.
 
-    Requires the scopes of the session: `stt`, `tts` and `chat`, or only `stt` for transcription.
-    If the key or token that created it ends, the secret and its live sessions end within 5 s.
+    Requires the scopes `stt`, `tts` and `chat`, or only `stt` for a transcription session.
+    When the key or token that created a secret ends, the secret and its live sessions end within
+    5 s.
     """
     kind = kind_of({}, body.session)
     require_scopes(platform.accounts.authenticator, principal, SCOPES[kind], visitors=False)
@@ -73,18 +78,20 @@ async def create_client_secret(
         session = merged(new_session(kind), body.session)
     except RealtimeFault as fault:
         raise ApiError("validation_error", fault.message, param=fault.param) from None
-    if isinstance(session, RealtimeSession):  # what the browser would be refused
+    if isinstance(session, RealtimeSession):  # refuse what each browser would be refused
         voice, names = session.audio.output.voice, speech.openai
         _, tier = await names.agent_model(session.model or DEFAULT_AGENT)
         await names.choose_voice(
             voice, tier, "", principal.workspace_id, language="en", field=VOICE_FIELD
         )
-    new = await platform.client_secrets.create(
+    secret = await platform.client_secrets.create(
         principal,
         SCOPES[kind],
         {**body.session, "type": kind},
         timedelta(seconds=body.expires_after.seconds),
     )
     return CreatedClientSecret(
-        value=new.value, expires_at=int(new.expires_at.timestamp()), session=session.as_json()
+        value=secret.value,
+        expires_at=int(secret.expires_at.timestamp()),
+        session=session.as_json(),
     )

@@ -1,8 +1,8 @@
 """OpenAI's Realtime dialect on one socket (https://platform.openai.com/docs/guides/realtime).
 
-`InputListener` recognises what the user says, `UserTurns` decides what follows from it, `Responses`
-runs the answers that `Agent` makes. This module handles the client's events and carries out the
-effects of turns.
+`InputListener` recognises the user's speech, `UserTurns` decides what follows from it, and
+`Responses` runs the answers that `Agent` begins. This module handles the client's events and
+carries out the effects of turns.
 """
 
 import time
@@ -35,7 +35,7 @@ DEFAULT_VOICE = "alloy"
 
 
 class RealtimeConversation:
-    """One session: `realtime`, or `transcription` for `?intent=transcription`."""
+    """One session, of type `realtime`, or `transcription` with `?intent=transcription`."""
 
     def __init__(
         self,
@@ -44,27 +44,30 @@ class RealtimeConversation:
         session: SecretSession | None = None,
         deliver: Send | None = None,
     ) -> None:
-        """An adapter of another protocol passes the `session` that its client asks for, which has
-        precedence, and `deliver`, which gets the events in place of the socket."""
-        saves = socket.query.get("save_chat", "false")
-        query = {"save_chat": {"true": True, "false": False}.get(saves, saves)}
-        given = {**query, **(socket.secret_session or {})}
-        wanted = session or {}
-        model = wanted.get("model") or given.get("model")
+        """Creates the session from the query and the client secret.
+
+        An adapter of another protocol passes `session`, options that take precedence, and
+        `deliver`, which gets the events in place of the socket.
+        """
+        save_chat = socket.query.get("save_chat", "false")
+        query = {"save_chat": {"true": True, "false": False}.get(save_chat, save_chat)}
+        defaults = {**query, **(socket.secret_session or {})}
+        overrides = session or {}
+        model = overrides.get("model") or defaults.get("model")
         kind = kind_of(socket.query, socket.secret_session)
-        first = new_session(
+        initial = new_session(
             kind,
             model=model or socket.query.get("model", DEFAULT_AGENT),
             voice=DEFAULT_VOICE,
             expires_at=int(time.time() + services.infrastructure.sockets.limits.session_s),
         )
         self._socket = socket
-        self._updates = [given, wanted]
+        self._updates = [defaults, overrides]
         self._is_beta = is_beta(socket.headers, socket.subprotocols)
         self._send = deliver or self._write
         self._turns = UserTurns()
         self._feed = ItemFeed(self._send)
-        self._agent = Agent(socket, services, first, self._feed.items)
+        self._agent = Agent(socket, services, initial, self._feed.items)
         self._responses = Responses(
             self._agent, self._feed, self._turns, self._send, socket.spawn, self._answered
         )
@@ -124,7 +127,7 @@ class RealtimeConversation:
     def _answered(self, left_s: float) -> None:
         self._input.answered(left_s)
 
-    # Events of the client.
+    # Handlers of the client's events.
 
     async def _update_session(self, event: client_events.UpdateSession) -> None:
         agent = self._agent
@@ -136,7 +139,7 @@ class RealtimeConversation:
         await agent.warm_up()
 
     async def _append_audio(self, event: client_events.AppendAudio) -> None:
-        """Ends the session when its credit is spent."""
+        """Appends audio, or ends the session when the credit is spent."""
         try:
             await self._input.append(event.audio)
         except InsufficientCredit as error:
@@ -159,17 +162,17 @@ class RealtimeConversation:
         await self._feed.insert(item, event.previous_item_id)
 
     async def _retrieve_item(self, event: client_events.RetrieveItem) -> None:
-        with _named("retrieve"):
+        with _item_faults("retrieve"):
             item = self._feed.items.find(event.item_id)
         await self._send(server_events.ItemRetrieved(item=to_wire(item)))
 
     async def _delete_item(self, event: client_events.DeleteItem) -> None:
-        with _named("delete"):
+        with _item_faults("delete"):
             self._feed.items.delete(event.item_id)
         await self._send(server_events.ItemDeleted(item_id=event.item_id))
 
     async def _truncate_item(self, event: client_events.TruncateItem) -> None:
-        with _named("truncate"):
+        with _item_faults("truncate"):
             self._feed.items.truncate(event.item_id, event.content_index, event.audio_end_ms)
         await self._send(
             server_events.ItemTruncated(
@@ -194,7 +197,7 @@ class RealtimeConversation:
         self._responses.hold()
         for effect in effects:
             await self._do(effect)
-        self._responses.resume()  # only now: an answer that is interrupted is not heard again
+        self._responses.resume()  # not earlier: an interrupted answer must stay silent
         if self._turns.is_settled:
             settled.set()
 
@@ -222,8 +225,8 @@ class RealtimeConversation:
 
 
 @contextmanager
-def _named(action: str) -> Iterator[None]:
-    """Gives the error of an unknown item the code of what was to be done with it."""
+def _item_faults(action: str) -> Iterator[None]:
+    """Turns the error about an unknown item into a fault whose code names the action."""
     try:
         yield
     except ItemNotFound as error:

@@ -1,4 +1,4 @@
-"""Wrong events of a client, with the codes, messages and paths of OpenAI's server."""
+"""Errors about a client's events, with the codes, messages and paths of OpenAI's server."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,18 +10,20 @@ from pydantic_core import PydanticCustomError
 from api.http.errors import first_fault, to_api_error
 from api.openai.realtime.server_events import NAMES, ErrorEvent, frame_of
 from api.sockets.kernel.conversation import ClientFault
-from api.sockets.tts.events import shown
+from api.sockets.tts.events import excerpt
 from pipelines.errors import InsufficientCredit, InvalidRequest
 
-NO_CREDIT = "insufficient_quota"  # code and type, as OpenAI's clients know them
+NO_CREDIT = "insufficient_quota"  # both the code and the type of OpenAI's error
 MISSING = "missing_required_parameter"
-_NAMED = re.compile(r"([a-z_.]+): ")  # how messages begin that are about one field
+_FIELD = re.compile(r"([a-z_.]+): ")  # matches the start of a message about one field
 MAX_PARAM = 200  # characters: a key of `metadata` may be any text
 
 
 class RealtimeFault(ClientFault):
-    """An `error` event; the session continues. `param` is the path of the field at fault,
-    `event_id` that of the client's event."""
+    """An error that the client gets as an `error` event; the session continues.
+
+    `param` is the path of the field at fault, `event_id` the id of the client's event.
+    """
 
     def __init__(
         self,
@@ -41,43 +43,44 @@ class RealtimeFault(ClientFault):
         self.kind = kind
 
     def about(self, event_id: str | None) -> "RealtimeFault":
-        """The same fault, of the client's event of that id."""
+        """Returns a copy of the fault, about the client's event of that id."""
         return RealtimeFault(
             self.code, self.message, param=self.param, event_id=event_id, kind=self.kind
         )
 
 
 def as_fault(error: Exception) -> RealtimeFault:
-    """The fault of an error of any layer."""
+    """Converts an error of any layer."""
     if isinstance(error, RealtimeFault):
         return error
     if isinstance(error, InvalidRequest):
-        named = _NAMED.match(str(error))
-        return RealtimeFault("invalid_value", str(error), param=named and named[1])
+        field = _FIELD.match(str(error))
+        return RealtimeFault("invalid_value", str(error), param=field and field[1])
     if isinstance(error, InsufficientCredit):
         return RealtimeFault(NO_CREDIT, str(error), kind=NO_CREDIT)
-    shown = to_api_error(error)
-    kind = "invalid_request_error" if shown.status < 500 else "server_error"
-    return RealtimeFault(shown.code, shown.message, param=shown.param, kind=kind)
+    api_error = to_api_error(error)
+    kind = "invalid_request_error" if api_error.status < 500 else "server_error"
+    return RealtimeFault(api_error.code, api_error.message, param=api_error.param, kind=kind)
 
 
 def wrong(code: str, message: str, at: str = "") -> PydanticCustomError:
-    """What a validator raises: `at` is the path from its own value to the one at fault."""
+    """Returns the error that a validator raises about its value, or about the value inside it at
+    the path `at`."""
     return PydanticCustomError(code, "{message}", {"message": message, "at": at})
 
 
 def wrong_choice(value: Any, choices: Iterable[str], at: str = "") -> PydanticCustomError:
-    """The same for a value that is none of the choices."""
+    """Returns the error that a validator raises about a value that is none of the choices."""
     return wrong("invalid_value", not_one_of(value, choices), at)
 
 
-def fault_of(error: ValidationError, at: str = "") -> RealtimeFault:
-    """The first fault. `at` is the path of the object that was validated."""
+def validation_fault(error: ValidationError, at: str = "") -> RealtimeFault:
+    """Converts the first error of a validation; `at` is the path of the validated object."""
     first = error.errors(include_url=False)[0]
     given, limits = first["input"], first.get("ctx", {})
     param = _path(at, *first["loc"])
     match first["type"]:
-        case code if "at" in limits:  # `wrong` of a validator
+        case code if "at" in limits:  # an error made by `wrong`
             param = _path(param, limits["at"])
             if code == MISSING:
                 return missing(param)
@@ -109,22 +112,25 @@ def fault_of(error: ValidationError, at: str = "") -> RealtimeFault:
 
 
 def missing(param: str) -> RealtimeFault:
-    """A required field is absent."""
+    """Returns the fault for an absent field that is required."""
     message = f"Missing required parameter: '{param}'."
     return RealtimeFault(MISSING, message, param=param)
 
 
 def wrong_type(param: str, expected: str, given: Any) -> RealtimeFault:
-    """A value of another JSON type than `expected`, such as "a string"."""
+    """Returns the fault for a value of another JSON type than `expected`, such as "a string"."""
     got = NAMES.json_types.get(type(given).__name__, "another type")
     message = f"Invalid type for '{param}': expected {expected}, but got {got} instead."
     return RealtimeFault("invalid_type", message, param=param)
 
 
 def not_one_of(value: Any, expected: Iterable[str] | str) -> str:
-    """The message; `expected` are the choices, or the quoted list of them."""
-    listed = expected if isinstance(expected, str) else ", ".join(f"'{one}'" for one in expected)
-    return f"Invalid value: '{shown(value)}'. Supported values are: {listed}."
+    """Returns the message about a value that is none of the choices in `expected`, given one by one
+    or as their quoted list."""
+    choices = expected
+    if not isinstance(choices, str):
+        choices = ", ".join(f"'{choice}'" for choice in choices)
+    return f"Invalid value: '{excerpt(value)}'. Supported values are: {choices}."
 
 
 def _out_of_range(
@@ -134,7 +140,7 @@ def _out_of_range(
     side, sign, limit = ("below minimum", ">=", "ge") if is_low else ("above maximum", "<=", "le")
     message = (
         f"Invalid '{param}': {kind} {side} value. "
-        f"Expected a value {sign} {limits[limit]}, but got {shown(given)} instead."
+        f"Expected a value {sign} {limits[limit]}, but got {excerpt(given)} instead."
     )
     code = f"{kind}_below_min_value" if is_low else f"{kind}_above_max_value"
     return RealtimeFault(code, message, param=param)
@@ -156,7 +162,7 @@ def _too_long(param: str, given: Any, most: int, is_text: bool) -> RealtimeFault
 
 
 def _path(at: str, *parts: str | int) -> str:
-    """As OpenAI writes it: `session.tools[0].name`."""
+    """Writes the path of a field as OpenAI does: `session.tools[0].name`."""
     path = at
     for part in parts:
         if isinstance(part, int):

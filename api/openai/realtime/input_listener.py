@@ -1,4 +1,4 @@
-"""The microphone of a Realtime session: its audio, paid for and recognised, as turns."""
+"""The audio input of a Realtime session: charges and recognises it, and passes it on as turns."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -28,8 +28,8 @@ from pipelines.stt.events import LiveEvent, LiveSpeechStarted, LiveSpeechStopped
 from pipelines.stt.file import text_of
 from pipelines.text.redaction import find_entities, masked
 
-LEAST_COMMIT_S = 0.1
-MOST_ITEM_MS = 120_000
+MIN_COMMIT_S = 0.1
+MAX_ITEM_MS = 120_000
 FORMATS: dict[str, tuple[LiveEncoding, LiveSampleRate]] = {
     "audio/pcm": ("linear", 24_000),
     "audio/pcmu": ("mulaw", 8000),
@@ -38,7 +38,7 @@ FORMATS: dict[str, tuple[LiveEncoding, LiveSampleRate]] = {
 
 
 def policy_of(audio: InputAudio) -> TurnPolicy:
-    """How the session finds the ends of turns."""
+    """Returns how the session detects the end of a turn."""
     match audio.turn_detection:
         case ServerVad() as vad:
             return SilenceTurns(
@@ -60,7 +60,7 @@ def _reducer_of(audio: InputAudio) -> NoiseReducer | None:
 
 
 class InputListener(SocketListener):
-    """Feeds one live recognition after another: a change of the settings begins a new one."""
+    """Feeds the user's audio to a live recognition, which a change of the settings replaces."""
 
     def __init__(
         self,
@@ -70,7 +70,10 @@ class InputListener(SocketListener):
         perform: Callable[[list[Effect]], Coroutine[Any, Any, None]],
         last_words: Callable[[], str],
     ) -> None:
-        """`perform` does what a turn leads to, `last_words` are those of the agent."""
+        """Listens to nothing until `configure`.
+
+        `perform` carries out effects of turns; `last_words` returns the agent's last words.
+        """
         super().__init__(socket, speech, self.close)
         self._turns = turns
         self._perform = perform
@@ -80,15 +83,15 @@ class InputListener(SocketListener):
         self._idle: asyncio.TimerHandle | None = None
 
     async def configure(self, session: Session) -> None:
-        """Listens with the settings of the session to the audio that follows.
+        """Recognises the audio that follows with the settings of the session.
 
-        Raises RealtimeFault, NotFound or InsufficientScope for a speaker, or EngineError.
+        Raises RealtimeFault, EngineError, or NotFound or InsufficientScope for a speaker.
         """
         settings = session.audio.input
-        wanted = settings.transcription
+        transcription = settings.transcription
         detection = settings.turn_detection
-        if self._settings is None and wanted is not None:  # before any message of the client
-            self.granted_speakers = wanted.known_speakers or False
+        if self._settings is None and transcription is not None:  # before any client message
+            self.granted_speakers = transcription.known_speakers or False
         wants_logprobs = "item.input_audio_transcription.logprobs" in (session.include or ())
         before = (self._settings, self._turns.options.wants_logprobs)
         has_changed = (settings, wants_logprobs) != before
@@ -100,7 +103,7 @@ class InputListener(SocketListener):
             and detection.create_response
             and session.type == "realtime",
             interrupts=detection is not None and detection.interrupt_response,
-            transcribes=wanted is not None,
+            transcribes=transcription is not None,
             wants_logprobs=wants_logprobs,
             is_manual=detection is None,
             from_s=self.live_from_s,
@@ -112,9 +115,9 @@ class InputListener(SocketListener):
             self.listen(options)
 
     async def _options_of(self, settings: InputAudio, wants_logprobs: bool) -> SessionOptions:
-        wanted = settings.transcription or TranscriptionOptions()
+        transcription = settings.transcription or TranscriptionOptions()
         options = SessionOptions(
-            recognition=wanted.recognition(words=wants_logprobs),
+            recognition=transcription.recognition(words=wants_logprobs),
             interim_ms=self._turns.interim_ms,
             turns=policy_of(settings),
             expected_sounds=self._turns.expected_sounds,
@@ -122,27 +125,29 @@ class InputListener(SocketListener):
         try:
             return await self.prepared(options)
         except InvalidRequest as error:
-            name = "language" if wanted.language else "languages"
+            name = "language" if transcription.language else "languages"
             param = f"session.audio.input.transcription.{name}"
             raise RealtimeFault("invalid_value", str(error), param=param) from None
 
     async def append(self, data: bytes) -> None:
-        """Takes audio of the microphone. Raises InsufficientCredit."""
+        """Takes a piece of the user's audio. Raises InsufficientCredit."""
         assert self._settings is not None
         before_s = self.input.received_s
         await self.input.accept(data, *FORMATS[self._settings.format.type])
         self._uncommitted_s += self.input.received_s - before_s
 
     async def commit_turn(self) -> None:
-        """Ends a turn of the user with what was appended. Raises RealtimeFault if there is too
-        little."""
+        """Ends a turn of the user with the audio appended so far.
+
+        Raises RealtimeFault if that is shorter than MIN_COMMIT_S.
+        """
         is_manual = self._turns.options.is_manual
         appended_s = self._uncommitted_s if is_manual or self._turns.is_open else 0.0
-        if appended_s < LEAST_COMMIT_S:
+        if appended_s < MIN_COMMIT_S:
             raise RealtimeFault(
                 "input_audio_buffer_commit_empty",
                 "Error committing input audio buffer: buffer too small. Expected at least "
-                f"{LEAST_COMMIT_S * 1000:.0f}ms of audio, but buffer only has "
+                f"{MIN_COMMIT_S * 1000:.0f}ms of audio, but buffer only has "
                 f"{appended_s * 1000:.2f}ms of audio.",
             )
         self._uncommitted_s = 0.0
@@ -151,19 +156,21 @@ class InputListener(SocketListener):
             await self._perform(self._turns.commit())
 
     def clear(self) -> None:
-        """Forgets what was appended and is not committed."""
+        """Drops the audio that was appended and not committed."""
         self._uncommitted_s = 0.0
         self.input.inbox.put("clear")
 
     async def transcribe(self, part: Part, data: bytes) -> None:
-        """Sets the text of audio that the client adds to the conversation as an item. It is
-        charged like that of the microphone. Raises InsufficientCredit, EngineError or
-        DatabaseUnavailable."""
+        """Transcribes audio that the client adds as an item, and sets the text of `part`.
+
+        It costs as much as live audio. Raises RealtimeFault if it is too long, InsufficientCredit,
+        EngineError or DatabaseUnavailable.
+        """
         assert self._settings is not None
         pcm = decode_bytes(data, *FORMATS[self._settings.format.type])
         part.audio_ms = round(len(pcm) * 1000 / STT_SAMPLE_RATE)
-        if part.audio_ms > MOST_ITEM_MS:
-            message = f"the audio of an item is at most {MOST_ITEM_MS // 1000} s"
+        if part.audio_ms > MAX_ITEM_MS:
+            message = f"the audio of an item is at most {MAX_ITEM_MS // 1000} s"
             raise RealtimeFault("invalid_value", message, param="item.content")
         owner = self._socket.principal.workspace_id
         options = self.options.recognition
@@ -184,7 +191,8 @@ class InputListener(SocketListener):
             part.text = masked(part.text, find_entities(part.text, options.redaction))
 
     def answered(self, left_s: float) -> None:
-        """Waits for a user who is idle from the end of the agent's speech on, in `left_s`."""
+        """Starts the idle timeout, which counts from the end of the agent's speech in `left_s`
+        seconds."""
         self._stop_idle()
         detection = self._settings.turn_detection if self._settings else None
         if isinstance(detection, ServerVad) and (idle_ms := detection.idle_timeout_ms) is not None:
@@ -219,7 +227,7 @@ class InputListener(SocketListener):
         await self._perform(self._turns.accept(event, self._last_words()))
 
     def _timed_out(self, idle_ms: int) -> None:
-        """The user has said nothing since the agent was heard: the agent speaks again."""
+        """Lets the agent speak again, since the user has been silent for `idle_ms`."""
         now_ms = round(self.input.received_s * 1000)
         effects = self._turns.idle(max(now_ms - idle_ms, 0), now_ms)
         self._socket.spawn(self._perform(effects), "idle timeout")

@@ -1,5 +1,4 @@
-"""Items of a conversation on the wire: messages, calls of functions, and the outputs of those
-calls."""
+"""Items of a conversation on the wire: messages, function calls and their outputs."""
 
 from typing import Annotated, Any, Literal, TypeAlias, assert_never, cast
 
@@ -22,20 +21,20 @@ from pipelines.audio.decode.stream import decode_base64
 from pipelines.chat.history import Retention
 from pipelines.errors import InvalidAudio
 
-MAX_AUDIO_BYTES = 15 << 20  # of one event, decoded
-MAX_TEXT = 1 << 20  # characters; a body of the chat route has no more
+MAX_AUDIO_BYTES = 15 << 20  # per event, after base64 decoding
+MAX_TEXT = 1 << 20  # characters, as many as the chat route takes in a body
 MAX_PARTS = 128
 ItemStatus = Literal["completed", "incomplete", "in_progress"]
 Role = Literal["system", "user", "assistant"]
 PartType = Literal["input_text", "input_audio", "output_text", "output_audio"]
 
-_PART_TYPES: dict[Role, tuple[PartType, ...]] = {  # what the content of each role may be
+_PART_TYPES: dict[Role, tuple[PartType, ...]] = {  # allowed content by role
     "system": ("input_text",),
     "user": ("input_text", "input_audio"),
     "assistant": ("output_text", "output_audio"),
 }
 
-_NEEDED = {  # the field without which a part has no content
+_CONTENT_FIELDS = {  # field that holds the content, by type of part
     "input_text": "text",
     "output_text": "text",
     "input_audio": "audio",
@@ -47,7 +46,7 @@ LongText = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
 def _decoded(value: Any) -> Any:
-    """The bytes of base64; other types are left to the type's own check."""
+    """Decodes base64. Other types than strings pass, since the field's type check refuses them."""
     if not isinstance(value, str):
         return value
     if len(value) > -(-MAX_AUDIO_BYTES // 3) * 4:
@@ -69,25 +68,25 @@ AudioBytes = Annotated[bytes, BeforeValidator(_decoded)]
 
 
 class ContentPart(LenientModel):
-    """A part of a message. `audio` is in the session's format of its direction.
+    """A part of a message. `audio` is in the session's input or output format.
 
-    Of audio whose text is already known the bytes may be left out, as when a conversation is
-    restored.
+    A part with a transcript may omit the audio, as when a client restores a conversation.
     """
 
-    # The latter two only until the message is validated.
+    # "text" and "audio" are names of the beta, which the message's validator replaces.
     type: Annotated[Literal[PartType, "text", "audio"], BeforeValidator(_no_image)]
     text: LongText | None = None
     audio: AudioBytes | None = None
     transcript: LongText | None = None
 
     @property
-    def words(self) -> str:
+    def spoken_text(self) -> str:
+        """The text, or the transcript of audio; "" if there is none."""
         return (self.transcript if self.type.endswith("audio") else self.text) or ""
 
 
 class ItemModel(LenientModel):
-    """Without an `id` the server gives it one."""
+    """Base class of the items. The server chooses the `id` of an item that has none."""
 
     id: Identifier | None = None
     status: ItemStatus = "completed"
@@ -101,13 +100,14 @@ class MessageItem(ItemModel):
     @model_validator(mode="after")
     def _suits_role(self) -> "MessageItem":
         types = _PART_TYPES[self.role]
-        of_beta = {kind.partition("_")[2]: kind for kind in types}  # which names no direction
+        # The beta's types name no direction: "text" instead of "input_text".
+        from_beta = {kind.partition("_")[2]: kind for kind in types}
         for index, part in enumerate(self.content):
             at = f"content[{index}]"
-            part.type = of_beta.get(part.type, part.type)
+            part.type = from_beta.get(part.type, part.type)
             if part.type not in types:
                 raise wrong_choice(part.type, types, f"{at}.type")
-            field = _NEEDED[part.type]
+            field = _CONTENT_FIELDS[part.type]
             audio = part.transcript if part.audio is None else part.audio
             if {"text": part.text, "audio": audio, "transcript": part.transcript}[field] is None:
                 raise wrong(MISSING, "", f"{at}.{field}")
@@ -115,7 +115,7 @@ class MessageItem(ItemModel):
 
 
 class FunctionCallItem(ItemModel):
-    """A call that the model made."""
+    """A function call of the model."""
 
     type: Literal["function_call"] = "function_call"
     call_id: Identifier | None = None
@@ -124,7 +124,7 @@ class FunctionCallItem(ItemModel):
 
 
 class FunctionCallOutputItem(ItemModel):
-    """What the client's function returned."""
+    """The result of a function that the client called."""
 
     type: Literal["function_call_output"] = "function_call_output"
     call_id: Identifier
@@ -132,7 +132,7 @@ class FunctionCallOutputItem(ItemModel):
 
 
 class ItemReference(LenientModel):
-    """An item of the conversation as input of a response."""
+    """The id of an item of the conversation that a response gets as input."""
 
     type: Literal["item_reference"] = "item_reference"
     id: Identifier
@@ -143,10 +143,11 @@ InputItem: TypeAlias = Annotated[AnyItem | ItemReference, Field(discriminator="t
 
 
 class Truncation(LenientModel):
-    """What is read of a conversation of which not all fits: a word, or an object."""
+    """How a conversation that exceeds the model's context is cut. The wire also allows the word in
+    `type` alone."""
 
     type: Literal["auto", "disabled", "retention_ratio"] = "auto"
-    retention_ratio: Annotated[float, Field(ge=0, le=1)] = 0.8  # of what fits
+    retention_ratio: Annotated[float, Field(ge=0, le=1)] = 0.8  # share of the context
     token_limits: dict[str, Annotated[int, Field(ge=0), WHOLE]] | None = None
 
     @model_validator(mode="before")
@@ -159,12 +160,12 @@ class Truncation(LenientModel):
         return self.model_dump(exclude_none=True) if has_options else self.type
 
     def as_retention(self) -> Retention:
-        most_tokens = (self.token_limits or {}).get("post_instructions")
-        return Retention(self.retention_ratio, most_tokens)
+        max_tokens = (self.token_limits or {}).get("post_instructions")
+        return Retention(self.retention_ratio, max_tokens)
 
 
 def to_wire(item: Item) -> WireItem:
-    """The item as events show it: audio only as its transcript."""
+    """Converts an item to its form in events, which have the transcript in place of the audio."""
     head = {"id": item.id, "object": "realtime.item", "type": item.kind, "status": item.status}
     match item.kind:
         case "function_call":
@@ -182,7 +183,7 @@ def _part(part: Part) -> dict[str, str]:
 
 
 def from_wire(item: AnyItem) -> Item:
-    """An item of the client. Its audio is not part of it: it is to be transcribed first."""
+    """Converts a client's item. Audio is dropped: transcribe it first."""
     item_id = item.id or new_id("item")
     match item:
         case FunctionCallItem():
@@ -198,38 +199,38 @@ def from_wire(item: AnyItem) -> Item:
         case FunctionCallOutputItem():
             return Item(item_id, "function_call_output", call_id=item.call_id, output=item.output)
         case MessageItem():
-            parts = [Part(cast(PartKind, part.type), part.words) for part in item.content]
+            parts = [Part(cast(PartKind, part.type), part.spoken_text) for part in item.content]
             return Item(item_id, "message", item.role, parts)
         case _:
             assert_never(item)
 
 
 class ItemFeed:
-    """The items of a conversation, and the events that show each to the client."""
+    """The items of a conversation; sends the client an event about each change."""
 
     def __init__(self, send: Send) -> None:
         self.items = ConversationItems()
         self._send = send
 
     async def begin(self, item: Item, after: str | None = None) -> None:
-        """Adds an item, which may grow. Raises as `ConversationItems.add`."""
+        """Adds an item that may still grow. Raises the errors of `ConversationItems.add`."""
         self.items.add(item, after)
         previous = self.items.previous_id(item.id)
         await self._send(ItemAdded(item=to_wire(item), previous_item_id=previous))
 
     async def insert(self, item: Item, after: str | None = None) -> None:
-        """Adds a whole item. Raises as `ConversationItems.add`."""
+        """Adds a complete item. Raises the errors of `ConversationItems.add`."""
         await self.begin(item, after)
         await self.finish(item)
 
     async def finish(self, item: Item) -> None:
-        """Ends an item, which the client may have deleted."""
+        """Announces that an item is complete, unless the client has deleted it."""
         if item.id in self.items:
             previous = self.items.previous_id(item.id)
             await self._send(ItemDone(item=to_wire(item), previous_item_id=previous))
 
     async def commit(self, item: Item) -> None:
-        """Adds the user's speech."""
+        """Adds an utterance of the user."""
         previous = self.items.last_id
         await self._send(AudioCommitted(item_id=item.id, previous_item_id=previous))
         await self.insert(item)

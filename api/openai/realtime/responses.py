@@ -1,4 +1,4 @@
-"""The responses of a Realtime session: answers of the agent as events, in the order that clients
+"""The responses of a Realtime session: the agent's answers as events, in the order that clients
 rely on, and the response object with its usage."""
 
 import asyncio
@@ -36,7 +36,7 @@ ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", 
 
 @dataclass(frozen=True, slots=True)
 class RealtimeUsage:
-    """Tokens. All input is text to the language model; the cached tokens are part of it."""
+    """Tokens of a response. All input is text to the model; `cached_text` is a part of it."""
 
     input_text: int = 0
     output_text: int = 0
@@ -44,12 +44,12 @@ class RealtimeUsage:
     cached_text: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        written = self.output_text + self.output_audio
+        output = self.output_text + self.output_audio
         no_others = {"audio_tokens": 0, "image_tokens": 0}
         return {
-            "total_tokens": self.input_text + written,
+            "total_tokens": self.input_text + output,
             "input_tokens": self.input_text,
-            "output_tokens": written,
+            "output_tokens": output,
             "input_token_details": {
                 "text_tokens": self.input_text,
                 "cached_tokens": self.cached_text,
@@ -65,10 +65,10 @@ class RealtimeUsage:
 
 @dataclass(slots=True)
 class RealtimeResponse:
-    """One answer. `session` has the response's own options applied.
+    """One answer. `session` includes the changes that apply to this response alone.
 
-    `conversation_id` is None for a response outside the conversation. `metadata` is shown again
-    from `response.created` on: clients match it with their own requests.
+    `conversation_id` is None for a response outside the conversation. `metadata` is sent back from
+    `response.created` on, so that clients can match responses with requests.
     """
 
     id: str
@@ -81,8 +81,8 @@ class RealtimeResponse:
     usage: RealtimeUsage = RealtimeUsage()
 
     def end(self, status: ResponseStatus, **details: Any) -> None:
-        """`details`: the `reason` of one that is cancelled or incomplete, the `error` of a failed
-        one."""
+        """Sets the final status. `details` are the `reason` of a response that is cancelled or
+        incomplete, or the `error` of a failed one."""
         self.status = status
         self.status_details = {"type": status, **details} if details else None
 
@@ -98,7 +98,7 @@ class RealtimeResponse:
             "output_modalities": self.session.output_modalities,
             "max_output_tokens": self.session.max_output_tokens,
             "audio": {"output": {"format": output.format.as_json(), "voice": output.voice}},
-            # Clients read it from every response that ended, however it ended.
+            # Clients read the usage of every response that has ended, whatever its status.
             "usage": None if self.status == "in_progress" else self.usage.as_json(),
             "metadata": self.metadata,
         }
@@ -108,22 +108,22 @@ Begin = Callable[[], Awaitable[Completion]]
 OpenVoice = Callable[[], AbstractAsyncContextManager[AgentVoice]]
 CancelReason = Literal["client_cancelled", "turn_detected"]
 
-AUDIO_TOKENS_PER_S = 20  # of output, as OpenAI counts them: one for 50 ms
+AUDIO_TOKENS_PER_S = 20  # output tokens, as OpenAI counts them: one per 50 ms
 BYTES_PER_S = {"audio/pcm": 48_000, "audio/pcmu": 8000, "audio/pcma": 8000}
-ECHO_S = 8.0  # of the agent's own words that a microphone may repeat
-PARALLEL_RESPONSES = 4  # at once, of which one is in the conversation
+ECHO_S = 8.0  # the agent's last seconds of speech, which a microphone may pick up
+PARALLEL_RESPONSES = 4  # including the one in the conversation
 
 
 @dataclass(slots=True, eq=False)
 class OutputItem:
-    """An item of a response, and its place there."""
+    """An item of a response, with its index in the response's output."""
 
     response_id: str
     index: int
     item: Item
 
     def event(self, kind: type[OutputEvent], **fields: Any) -> OutputEvent:
-        """An event about the item; `fields` are those of its kind."""
+        """Creates an event about the item; `fields` are the fields of that kind of event."""
         return kind(
             response_id=self.response_id,
             item_id=self.item.id,
@@ -143,17 +143,20 @@ class ActiveResponse:
         self.is_done = asyncio.Event()
         self.answer: Answer | None = None
         self._send = send
-        self._view = response.session  # as this response sees it
+        self._session = response.session
         self._feed = feed
         self._reason: CancelReason | None = None
         self._work: asyncio.Task[None] | None = None
-        self._spoken: Part | None = None  # while it is spoken
+        self._spoken: Part | None = None  # the text or speech of the message
         self._output: list[OutputItem] = []
         self._message: OutputItem | None = None
-        self._calls: dict[int, OutputItem] = {}  # by the model's number
+        self._calls: dict[int, OutputItem] = {}  # by the index that the model gives
 
     async def run(self, begin: Begin, open_voice: OpenVoice) -> None:
-        """Sends all events; ends also when it fails or is cancelled. Raises SessionEnded."""
+        """Generates the answer and sends all events, even if it fails or is cancelled.
+
+        Raises SessionEnded.
+        """
         try:
             with tracing.traced("respond", attributes={"gen_ai.operation.name": "invoke_agent"}):
                 await self._work_on(begin, open_voice)
@@ -165,7 +168,7 @@ class ActiveResponse:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the user's speech ended it."""
+        """Whether the user's speech cancelled the response."""
         return self._reason == "turn_detected"
 
     def cancel(self, reason: CancelReason) -> None:
@@ -177,7 +180,7 @@ class ActiveResponse:
                 self._work.cancel()
 
     def last_words(self) -> str:
-        """The words that were spoken in the last seconds."""
+        """Returns the words of the last ECHO_S seconds of audio sent."""
         if self._spoken is None:
             return ""
         until_s = self.playback.sent_s
@@ -207,14 +210,14 @@ class ActiveResponse:
 
     async def _generate(self, begin: Begin, open_voice: OpenVoice) -> None:
         async with AsyncExitStack() as stack:
-            speaks = self._view.speaks
+            speaks = self._session.speaks
             speaker = await stack.enter_async_context(open_voice()) if speaks else None
             self.answer = Answer(
                 await begin(),
                 speaker,
                 self.playback,
-                BYTES_PER_S[self._view.audio.output.format.type],
-                is_limited=self._view.max_output_tokens != "inf",
+                BYTES_PER_S[self._session.audio.output.format.type],
+                is_limited=self._session.max_output_tokens != "inf",
             )
             async with aclosing(self.answer.pieces()) as pieces:
                 async for piece in pieces:
@@ -225,13 +228,13 @@ class ActiveResponse:
             case AnswerText(text):
                 message = await self._open_message()
                 message.item.parts[0].text += text
-                kind = events.TranscriptDelta if self._view.speaks else events.TextDelta
+                kind = events.TranscriptDelta if self._session.speaks else events.TextDelta
                 await self._send(message.event(kind, delta=text))
             case AnswerAudio(data, _, words):
                 message = await self._open_message()
                 part = message.item.parts[0]
                 part.words += words
-                # Rounded up, as clients do that truncate the answer at the end of what came.
+                # Rounded up, so that a client may truncate at the end of the audio it received.
                 part.audio_ms = ceil(self.playback.sent_s * 1000)
                 await self._send(
                     message.event(events.AudioDelta, delta=b64encode(data).decode("ascii"))
@@ -241,7 +244,7 @@ class ActiveResponse:
 
     async def _open_message(self) -> OutputItem:
         if self._message is None:
-            part = Part("output_audio" if self._view.speaks else "output_text")
+            part = Part("output_audio" if self._session.speaks else "output_text")
             self._spoken = part
             item = Item(new_id("item"), "message", "assistant", [], "in_progress")
             message = await self._open(item)
@@ -313,7 +316,7 @@ class ActiveResponse:
 
     async def _end_message(self, message: OutputItem) -> None:
         text = message.item.parts[0].text
-        if self._view.speaks:
+        if self._session.speaks:
             await self._send(message.event(events.AudioDone))
             await self._send(message.event(events.TranscriptDone, transcript=text))
         else:
@@ -321,44 +324,45 @@ class ActiveResponse:
         await self._send(message.event(events.PartDone, part=self._part(text)))
 
     def _part(self, text: str) -> dict[str, str]:
-        """The content of the message; `text` and `audio` in GA too, unlike that of an item."""
-        if self._view.speaks:
+        """Returns the content part of an event, whose type is `text` or `audio` in GA, too."""
+        if self._session.speaks:
             return {"type": "audio", "transcript": text}
         return {"type": "text", "text": text}
 
     def _forget_unheard(self) -> None:
-        """The model did not say what was not sent, or was not played when the session ended."""
+        """Cuts the message to what the user can have heard: the audio that was sent, or that was
+        played when the session ended."""
         spoken = self._spoken
-        if spoken is None or not self._view.speaks or self.response.status == "completed":
+        if spoken is None or not self._session.speaks or self.response.status == "completed":
             return
         is_lost = self.response.status == "in_progress"
         played_ms = round(self.playback.played_s * 1000)
         spoken.cut(min(played_ms, spoken.audio_ms) if is_lost else spoken.audio_ms)
 
-    def _set_status(self, finished: FinishReason | None) -> None:
+    def _set_status(self, finish_reason: FinishReason | None) -> None:
         if self._reason is not None:
             self.response.end("cancelled", reason=self._reason)
         elif self.response.status == "in_progress":
-            if finished == "length":
+            if finish_reason == "length":
                 self.response.end("incomplete", reason="max_output_tokens")
             else:
                 self.response.end("completed")
 
     def _usage(self) -> RealtimeUsage:
-        used = self.answer.usage if self.answer else None
+        usage = self.answer.usage if self.answer else None
         audio_tokens = round(self.playback.sent_s * AUDIO_TOKENS_PER_S)
-        if used is None:
+        if usage is None:
             return RealtimeUsage(output_audio=audio_tokens)
         return RealtimeUsage(
-            input_text=used.prompt_tokens,
-            output_text=used.completion_tokens,
+            input_text=usage.prompt_tokens,
+            output_text=usage.completion_tokens,
             output_audio=audio_tokens,
-            cached_text=used.cached_tokens,
+            cached_text=usage.cached_tokens,
         )
 
 
 class Responses:
-    """The responses in progress: one in the conversation, and others beside it."""
+    """The responses in progress: at most one in the conversation, and others outside it."""
 
     def __init__(
         self,
@@ -369,9 +373,9 @@ class Responses:
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
         answered: Callable[[float], None],
     ) -> None:
-        """`answered` is called when the agent has answered, with the seconds of its speech that
-        the client still plays."""
-        self.settled = asyncio.Event()  # no turn waits for its text
+        """Starts with no response. `answered` is called at the end of an answer, with the seconds
+        of audio that the client has still to play."""
+        self.settled = asyncio.Event()  # set while no turn waits for its text
         self.settled.set()
         self._agent = agent
         self._feed = feed
@@ -380,8 +384,8 @@ class Responses:
         self._spawn = spawn
         self._answered = answered
         self._running: dict[str, ActiveResponse] = {}
-        self._active: ActiveResponse | None = None  # that of the conversation
-        self._is_pending = False  # another is to follow it
+        self._active: ActiveResponse | None = None  # the response in the conversation
+        self._is_pending = False  # whether another response follows `_active`
 
     @property
     def is_busy(self) -> bool:
@@ -401,8 +405,10 @@ class Responses:
         await self._start(options)
 
     async def respond(self, draft_of: str | None = None) -> None:
-        """Begins a response to the last item, or has it follow the one in progress; `draft_of` is
-        the turn whose draft it is."""
+        """Begins a response to the last item, after the response in progress if there is one.
+
+        `draft_of` is the id of a turn whose draft becomes the answer.
+        """
         if self._active is None:
             await self._start(ResponseOptions(), draft_of, is_automatic=True)
             return
@@ -411,7 +417,7 @@ class Responses:
             await self._agent.drafts.discard(draft_of)
 
     def cancel(self, response_id: str | None) -> None:
-        """Cancels a response; without an id that of the conversation. Raises RealtimeFault."""
+        """Cancels a response; without an id, the one in the conversation. Raises RealtimeFault."""
         response = self._active
         if response_id is not None:
             response = self._running.get(response_id)
@@ -427,17 +433,17 @@ class Responses:
             await response.is_done.wait()
 
     def hold(self) -> None:
-        """Holds the response of the conversation if a turn does."""
+        """Pauses the speech of the response in the conversation if a turn holds it."""
         if self._active is not None and self._turns.holds_response:
             self._active.playback.hold()
 
     def resume(self) -> None:
-        """Lets the response of the conversation go on unless a turn holds it."""
+        """Continues the speech of the response in the conversation unless a turn holds it."""
         if self._active is not None and not self._turns.holds_response:
             self._active.playback.resume()
 
     def last_words(self) -> str:
-        """What the agent said in the last seconds, while it speaks."""
+        """Returns what the agent has said in the last seconds; "" if no response is active."""
         return self._active.last_words() if self._active is not None else ""
 
     async def _start(
@@ -446,19 +452,19 @@ class Responses:
         session = self._agent.session
         if not isinstance(session, RealtimeSession):
             raise RealtimeFault("invalid_value", "a transcription session has no responses")
-        view = options.applied_to(session, voice_frozen=self._agent.has_spoken)
+        session = options.applied_to(session, voice_frozen=self._agent.has_spoken)
         items = None if options.input is None else self._read(options.input)
         in_conversation = options.conversation == "auto"
         conversation_id = self._agent.conversation_id if in_conversation else None
-        response = RealtimeResponse(new_id("resp"), view, conversation_id, options.metadata)
+        response = RealtimeResponse(new_id("resp"), session, conversation_id, options.metadata)
         active = ActiveResponse(self._send, response, self._feed if in_conversation else None)
-        self._agent.has_spoken = self._agent.has_spoken or view.speaks
+        self._agent.has_spoken = self._agent.has_spoken or session.speaks
         self._running[response.id] = active
         if in_conversation:
             self._active = active
             self._turns.response_began(response.id, is_automatic=is_automatic)
             self.hold()
-        begin = partial(self._begin, view, items, draft_of)
+        begin = partial(self._begin, session, items, draft_of)
         self._spawn(self._run(active, begin, draft_of), f"response {response.id}")
         await active.is_announced.wait()  # no event about it precedes `response.created`
 
@@ -470,13 +476,13 @@ class Responses:
             if self._active is active:
                 self._active = None
             self._turns.response_ended(active.response.id)
-            if active.is_interrupted:  # the turn that did it is answered with those before it
+            if active.is_interrupted:  # one answer will cover the interrupting and earlier turns
                 self._is_pending = False
             if active.answer is not None:
                 self._agent.record.count(active.answer)
                 await self._agent.drafts.answered()
             if draft_of is not None:
-                await self._agent.drafts.discard(draft_of)  # unless the answer was read from it
+                await self._agent.drafts.discard(draft_of)  # has no effect on a draft that was used
         if self._active is None and self._is_pending:
             self._is_pending = False
             await self.respond()
@@ -484,19 +490,19 @@ class Responses:
             self._answered(active.playback.left_s)
 
     async def _begin(
-        self, view: RealtimeSession, items: list[Item] | None, draft_of: str | None
+        self, session: RealtimeSession, items: list[Item] | None, draft_of: str | None
     ) -> Completion:
-        """The answer, when all that the user has said is known."""
+        """Begins the answer once the text of all of the user's turns is known."""
         await self._count_request()
         if draft_of is not None:
-            with suppress(EngineError):  # such as that no slot was free for it
+            with suppress(EngineError):  # a failed draft: no slot was free, for example
                 if (draft := await self._agent.drafts.take(draft_of)) is not None:
                     return draft
         await self.settled.wait()
-        return await self._agent.answer(view, items)
+        return await self._agent.answer(session, items)
 
     async def _count_request(self) -> None:
-        """Raises ApiError(rate_limited)."""
+        """Counts the response as a request. Raises ApiError(rate_limited)."""
         window = await self._agent.count_request()
         reset_s = window.left_s if window.left_s else max(0.0, window.reset_at - time.time())
         left = {"limit": window.limit, "remaining": window.remaining}
@@ -505,7 +511,10 @@ class Responses:
         require_request(window)
 
     def _read(self, references: Sequence[AnyItem | ItemReference]) -> list[Item]:
-        """The items that a response reads in place of the conversation. Raises ItemNotFound."""
+        """Returns the items that a response reads in place of the conversation.
+
+        Raises ItemNotFound.
+        """
         return [
             self._feed.items.find(item.id) if isinstance(item, ItemReference) else from_wire(item)
             for item in references

@@ -5,7 +5,7 @@ from starlette.websockets import WebSocket
 from api.http.errors import ApiError
 from api.openai.realtime.client_secrets import SCOPES, kind_of
 from api.openai.realtime.conversation import RealtimeConversation
-from api.openai.realtime.session_object import MODEL_NAME_LENGTH
+from api.openai.realtime.session_object import MAX_MODEL_NAME
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SecretSession
 from pipelines.accounts.authentication import Scope
@@ -13,8 +13,8 @@ from pipelines.accounts.authentication import Scope
 
 def _scopes_of(websocket: WebSocket, secret_session: SecretSession | None) -> tuple[Scope, ...]:
     model = websocket.query_params.get("model", "")
-    if len(model) > MODEL_NAME_LENGTH:
-        message = f"model: at most {MODEL_NAME_LENGTH} characters"
+    if len(model) > MAX_MODEL_NAME:
+        message = f"model: at most {MAX_MODEL_NAME} characters"
         raise ApiError("validation_error", message, param="model")
     return SCOPES[kind_of(websocket.query_params, secret_session)]
 

@@ -1,7 +1,8 @@
-"""The server's events of the Realtime dialect, each a frozen dataclass with the fields of the wire.
+"""Events that the server sends in the Realtime dialect, as frozen dataclasses with the wire's
+fields.
 
-The names are those of the GA version (openai-python's `types/realtime`). Of its 46 events these 32
-exist here: those of MCP, of WebRTC and SIP, and the beta's two are left out.
+Names are those of the GA version (openai-python's `types/realtime`). Of its 46 events, 14 are left
+out: those of MCP, of WebRTC and SIP, and two that only the beta sends.
 """
 
 import secrets
@@ -14,7 +15,7 @@ from api.sockets.kernel.conversation import json_text
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 
-ID_LETTERS = 21  # behind the prefix, as in OpenAI's ids
+ID_LETTERS = 21  # after the prefix, as in OpenAI's ids
 
 WireItem: TypeAlias = dict[str, Any]
 """An item of a conversation, from `items.to_wire`."""
@@ -28,7 +29,7 @@ class RealtimeNames(StrictModel):
     expected: dict[str, str]
     json_types: dict[str, str]
     formats: dict[str, dict[str, Any]]
-    places: dict[str, tuple[str, ...]]
+    paths: dict[str, tuple[str, ...]]
     events: dict[str, str]
     contents: dict[str, str]
 
@@ -37,7 +38,7 @@ NAMES = load_yaml(RealtimeNames, str(Path(__file__).with_name("names.yaml")))
 
 
 def new_id(prefix: str) -> str:
-    """A random id such as `item_` and 21 characters (126 bits)."""
+    """Makes a random id: the prefix, "_" and 21 characters (126 bits)."""
     return f"{prefix}_{secrets.token_urlsafe(16)[:ID_LETTERS]}"
 
 
@@ -56,18 +57,18 @@ Send: TypeAlias = Callable[[ServerEvent], Awaitable[None]]
 
 
 def as_wire(event: ServerEvent) -> dict[str, Any]:
-    """The JSON object of an event, with an id of its own."""
+    """Returns the JSON object of an event, with a new id."""
     return {"type": event.type, "event_id": new_id("event"), **vars(event)}
 
 
 def frame_of(event: ServerEvent) -> str:
-    """The text frame of an event."""
+    """Returns the text message of an event."""
     return json_text(as_wire(event))
 
 
 class ErrorEvent(ServerEvent, type="error"):
-    """`event_id` in `error` is that of the client's event at fault, `param` the path of its
-    field."""
+    """An error. `error` has the `event_id` of the client's event, and as `param` the path of the
+    field at fault."""
 
     error: dict[str, Any]
 
@@ -114,7 +115,7 @@ class AudioCleared(ServerEvent, type="input_audio_buffer.cleared"):
 
 
 class UserSpeechStarted(ServerEvent, type="input_audio_buffer.speech_started"):
-    """Times count from the session's first audio. The start includes the prefix padding."""
+    """Speech began. Times count from the session's first audio; the start includes the padding."""
 
     item_id: str
     audio_start_ms: int
@@ -126,7 +127,7 @@ class UserSpeechStopped(ServerEvent, type="input_audio_buffer.speech_stopped"):
 
 
 class IdleTimeoutTriggered(ServerEvent, type="input_audio_buffer.timeout_triggered"):
-    """The user said nothing between these times."""
+    """The user was silent from `audio_start_ms` to `audio_end_ms`."""
 
     item_id: str
     audio_start_ms: int
@@ -134,7 +135,7 @@ class IdleTimeoutTriggered(ServerEvent, type="input_audio_buffer.timeout_trigger
 
 
 class TranscriptionEvent(ServerEvent):
-    """The place of an utterance: the only part of its item."""
+    """Base class of the events about an utterance, which is the only part of its item."""
 
     item_id: str
     content_index: int = 0
@@ -149,7 +150,7 @@ class TranscriptionDelta(
 class TranscriptionCompleted(
     TranscriptionEvent, type="conversation.item.input_audio_transcription.completed"
 ):
-    """`usage` has the length of the audio, by which transcription is charged."""
+    """The final transcript. `usage` has the length of the audio, which is what is charged."""
 
     transcript: str
     usage: dict[str, Any]
@@ -159,7 +160,7 @@ class TranscriptionCompleted(
 class TranscriptionSegment(
     TranscriptionEvent, type="conversation.item.input_audio_transcription.segment"
 ):
-    """A speaker's part of an item; times as of UserSpeechStarted, in seconds."""
+    """A speaker's part of an utterance. Times are seconds from the session's first audio."""
 
     id: str = field(default_factory=lambda: new_id("seg"), compare=False)
     text: str
@@ -171,7 +172,7 @@ class TranscriptionSegment(
 class TranscriptionFailed(
     TranscriptionEvent, type="conversation.item.input_audio_transcription.failed"
 ):
-    """`error` has no `param`: openai-agents-js takes no null here."""
+    """No transcript could be made. `error` has no `param`, since openai-agents-js refuses null."""
 
     error: dict[str, str]
 
@@ -197,7 +198,7 @@ class OutputItemDone(ServerEvent, type="response.output_item.done"):
 
 
 class OutputEvent(ServerEvent):
-    """The place of an item in a response."""
+    """Base class of the events about an item of a response."""
 
     response_id: str
     item_id: str
@@ -205,7 +206,7 @@ class OutputEvent(ServerEvent):
 
 
 class CallEvent(OutputEvent):
-    """The place of a function call."""
+    """Base class of the events about a function call."""
 
     call_id: str
 
@@ -215,14 +216,14 @@ class ArgumentsDelta(CallEvent, type="response.function_call_arguments.delta"):
 
 
 class ArgumentsDone(CallEvent, type="response.function_call_arguments.done"):
-    """`arguments` is the whole JSON text."""
+    """The arguments of a call are complete; `arguments` is the whole JSON text."""
 
     name: str
     arguments: str
 
 
 class PartEvent(OutputEvent):
-    """The place of a part of content: a message of the agent has only one."""
+    """Base class of the events about the content of a message, which has only one part."""
 
     content_index: int = 0
 
@@ -260,6 +261,6 @@ class TextDone(PartEvent, type="response.output_text.done"):
 
 
 class RateLimitsUpdated(ServerEvent, type="rate_limits.updated"):
-    """What is left of the requests of the plan, until all are allowed again."""
+    """The remaining requests of the plan, and the time until all are available again."""
 
     rate_limits: list[dict[str, Any]]

@@ -1,7 +1,7 @@
 """The session objects of the Realtime dialect (GA): their defaults, and how updates change them.
 
-An update is merged: objects field by field, lists and values as a whole; null, "" and [] clear a
-field. Fields that this service does not have, such as `tracing`, are kept and shown again.
+An update is merged: objects field by field, lists and other values as a whole; null, "" and []
+clear a field. Fields without effect here, such as `tracing`, are kept and sent back.
 """
 
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
@@ -21,11 +21,11 @@ from pydantic import (
 from api.http.bodies import WHOLE, RedactFields, RequestModel, Whole
 from api.native.chat.schemas import MAX_MESSAGES, MAX_TOOLS, Tool
 from api.native.pronunciations import DictionaryNames
-from api.openai.realtime.faults import MISSING, RealtimeFault, fault_of, wrong, wrong_choice
+from api.openai.realtime.faults import MISSING, RealtimeFault, validation_fault, wrong, wrong_choice
 from api.openai.realtime.items import InputItem, LongText, Truncation
 from api.openai.realtime.server_events import new_id
 from api.openai.speech import PCM_RATE, VoiceName
-from api.sockets.tts.events import LenientModel, shown
+from api.sockets.tts.events import LenientModel, excerpt
 from models.llm.base import SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
 from models.stt.options import KeyTerms, KnownSpeakers, RecognitionOptions
@@ -37,15 +37,15 @@ MAX_SILENCE_MS = 10_000
 MAX_PADDING_MS = 5000
 MAX_OUTPUT_TOKENS = 4096
 MAX_LANGUAGES = 20  # as in the form of transcriptions
-MAX_METADATA = 16
+MAX_METADATA = 16  # pairs
 G711_RATE = 8000  # Hz
 
 _TOOL_CHOICES: tuple[EngineToolChoice, ...] = ("auto", "none", "required")
 _FIXED = frozenset({"id", "object", "expires_at", "chat_id"})  # ignored in updates
 _GROUPS = frozenset({"audio", "input", "output"})
-_NEVER_CLEARED = _GROUPS | {"model"}
+_NOT_NULLABLE = _GROUPS | {"model"}
 _MERGED = _GROUPS | {"turn_detection", "transcription", "noise_reduction"}
-_OPTIONAL = ("reasoning", "parallel_tool_calls", "temperature")  # shown if they were given
+_OPTIONAL = ("reasoning", "parallel_tool_calls", "temperature")  # absent on the wire unless set
 _OVERRIDES = (
     "output_modalities",
     "instructions",
@@ -66,9 +66,9 @@ Metadata = Annotated[
 Include = Literal["item.input_audio_transcription.logprobs"]
 AudioType = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
 Modality = Literal["audio", "text"]
-LONGEST_WAITS_S = {"low": 8.0, "medium": 4.0, "auto": 4.0, "high": 2.0}
+LONGEST_WAITS_S = {"low": 8.0, "medium": 4.0, "auto": 4.0, "high": 2.0}  # by eagerness
 
-MODEL_NAME_LENGTH = 200
+MAX_MODEL_NAME = 200  # characters
 
 
 class AudioFormat(LenientModel):
@@ -115,7 +115,7 @@ class SemanticVad(LenientModel):
 
     @property
     def longest_wait_s(self) -> float:
-        """How long an incomplete sentence is waited for."""
+        """Seconds of silence after which an incomplete sentence ends the turn, too."""
         return LONGEST_WAITS_S[self.eagerness]
 
 
@@ -123,7 +123,7 @@ TurnDetection: TypeAlias = Annotated[ServerVad | SemanticVad, Field(discriminato
 
 
 class SparseModel(LenientModel):
-    """Shown without the fields that are not set."""
+    """Base class of objects that are written without the fields that are None."""
 
     @model_serializer(mode="wrap")
     def _without_null(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -131,9 +131,12 @@ class SparseModel(LenientModel):
 
 
 class TranscriptionOptions(SparseModel, RedactFields):
-    """`model` and `delay` have no effect; `language` comes before `languages`."""
+    """Options of the user's transcripts.
 
-    model: Annotated[str, Field(max_length=MODEL_NAME_LENGTH)] | None = None
+    `language` takes precedence over `languages`; `model` and `delay` have no effect.
+    """
+
+    model: Annotated[str, Field(max_length=MAX_MODEL_NAME)] | None = None
     language: Annotated[str, Field(max_length=35)] | None = None
     prompt: LongText | None = None
     languages: (
@@ -144,10 +147,10 @@ class TranscriptionOptions(SparseModel, RedactFields):
     keyterms: KeyTerms | None = None
     delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
     speaker_labels: bool | None = None
-    known_speakers: KnownSpeakers | None = None  # which implies speaker_labels
+    known_speakers: KnownSpeakers | None = None  # implies `speaker_labels`
 
     def recognition(self, *, words: bool) -> RecognitionOptions:
-        """The options that the fields mean, and whether finals have `words`."""
+        """Converts the fields; `words` asks for words with times in finals."""
         languages = (self.language,) if self.language else self.languages or ()
         return RecognitionOptions(
             languages=tuple(filter(None, languages)),
@@ -161,7 +164,7 @@ class TranscriptionOptions(SparseModel, RedactFields):
 
 
 class NoiseReduction(SparseModel):
-    """How far the microphone is."""
+    """Noise reduction for a microphone that is near to or far from the speaker."""
 
     type: Literal["near_field", "far_field"] | None = None
     strength: Annotated[float, Field(ge=0)] | None = None
@@ -172,7 +175,10 @@ def _or_default(value: Any) -> Any:
 
 
 class InputAudio(RequestModel):
-    """Without `turn_detection` the client commits its audio and asks for responses itself."""
+    """Options of the user's audio.
+
+    If `turn_detection` is None, the client commits turns and asks for responses itself.
+    """
 
     format: Annotated[AudioFormat, BeforeValidator(_or_default)] = AudioFormat()
     transcription: TranscriptionOptions | None = None
@@ -181,7 +187,7 @@ class InputAudio(RequestModel):
 
 
 class OutputAudio(LenientModel):
-    """Without a `voice` the language of each answer decides."""
+    """Options of the agent's audio. If `voice` is None, the language of each answer decides."""
 
     format: AudioFormat = AudioFormat()
     voice: VoiceName | None = None
@@ -199,7 +205,7 @@ class TranscriptionAudio(LenientModel):
 
 
 class RealtimeTool(Tool):
-    """A function of the client, without the nested object of the chat route."""
+    """A function of the client. Its fields are not nested as in the chat route."""
 
     type: Literal["function"] = "function"
 
@@ -213,7 +219,7 @@ class RealtimeTool(Tool):
 
 
 def _tool_choice(value: Any) -> Any:
-    """A word, or the function that must be called."""
+    """Validates a tool choice: a word, or the function that must be called."""
     if not isinstance(value, dict):
         if value not in _TOOL_CHOICES:
             raise wrong_choice(value, _TOOL_CHOICES)
@@ -227,7 +233,7 @@ def _tool_choice(value: Any) -> Any:
 
 def _modalities(value: Any) -> Any:
     if value not in (["audio"], ["text"]):
-        message = f"Invalid modalities: {shown(value)}. "
+        message = f"Invalid modalities: {excerpt(value)}. "
         message += "Supported combinations are: ['text'] and ['audio']."
         raise wrong("invalid_value", message)
     return value
@@ -240,8 +246,8 @@ def _tokens(value: Any) -> Any:
     raise wrong("invalid_value", message)
 
 
-def _kept(*words: str) -> PlainValidator:
-    """What is only shown again: one of the words, or an object."""
+def _echoed(*words: str) -> PlainValidator:
+    """Returns the validator of a field that is only sent back: one of the words, or an object."""
 
     def check(value: Any) -> Any:
         if isinstance(value, dict) or value in words:
@@ -252,11 +258,11 @@ def _kept(*words: str) -> PlainValidator:
 
 
 class RealtimeSession(LenientModel):
-    """A session that answers. Until a `model` is named, an update may name one."""
+    """A session in which the agent answers. An update may set the `model` only if it is None."""
 
     type: Literal["realtime"] = "realtime"
     id: str
-    model: Annotated[str, Field(max_length=MODEL_NAME_LENGTH)] | None = None
+    model: Annotated[str, Field(max_length=MAX_MODEL_NAME)] | None = None
     expires_at: int | None = None  # Unix seconds
     output_modalities: Annotated[list[Modality], PlainValidator(_modalities)] = ["audio"]
     instructions: LongText = ""
@@ -264,15 +270,15 @@ class RealtimeSession(LenientModel):
     tools: Annotated[list[RealtimeTool], Field(max_length=MAX_TOOLS)] = []
     tool_choice: Annotated[EngineToolChoice | dict[str, str], PlainValidator(_tool_choice)] = "auto"
     max_output_tokens: Annotated[int | Literal["inf"], PlainValidator(_tokens)] = "inf"
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # the beta's
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # a field of the beta alone
     include: list[Include] | None = None
     truncation: Truncation = Truncation()
     parallel_tool_calls: bool | None = None
-    # This service's own, shown only when it is asked for: the session becomes a saved chat.
+    # Extension of this service: saves the session as a chat. Absent on the wire unless true.
     save_chat: bool | None = None
-    chat_id: UUID | None = None  # None where nothing is stored
-    # Without effect here.
-    tracing: Annotated[str | dict[str, Any], _kept("auto")] | None = None
+    chat_id: UUID | None = None  # None if the session is not saved
+    # The next three fields have no effect.
+    tracing: Annotated[str | dict[str, Any], _echoed("auto")] | None = None
     prompt: dict[str, Any] | None = None
     reasoning: dict[str, Any] | None = None
 
@@ -287,22 +293,22 @@ class RealtimeSession(LenientModel):
         return self.output_modalities == ["audio"]
 
     def called_tool(self) -> str | None:
-        """The tool that `tool_choice` names, as long as there is one of that name."""
-        named = self.tool_choice["name"] if isinstance(self.tool_choice, dict) else None
-        return next((tool.name for tool in self.tools if tool.name == named), None)
+        """Returns the name in `tool_choice`, None if no tool has it."""
+        name = self.tool_choice["name"] if isinstance(self.tool_choice, dict) else None
+        return next((tool.name for tool in self.tools if tool.name == name), None)
 
     def choice(self) -> EngineToolChoice:
-        """Whether tools may, must or must not be called."""
+        """Returns whether tools may, must or must not be called."""
         if isinstance(self.tool_choice, dict):
             return "required" if self.called_tool() else "auto"
         return self.tool_choice if self.tools else "auto"
 
     def sampling(self) -> SamplingOptions:
-        """Of an answer, which is else as long as the context lets it."""
-        most = self.max_output_tokens if isinstance(self.max_output_tokens, int) else None
+        """Returns the options of an answer, whose length only the context limits by default."""
+        max_tokens = self.max_output_tokens if isinstance(self.max_output_tokens, int) else None
         if self.temperature is None:
-            return SamplingOptions(max_tokens=most)
-        return SamplingOptions(self.temperature, max_tokens=most)
+            return SamplingOptions(max_tokens=max_tokens)
+        return SamplingOptions(self.temperature, max_tokens=max_tokens)
 
     def as_json(self) -> dict[str, Any]:
         hidden = {name for name in _OPTIONAL if getattr(self, name) is None}
@@ -340,7 +346,7 @@ def new_session(
     voice: str | None = None,
     expires_at: int | None = None,
 ) -> Session:
-    """A session with OpenAI's defaults; `expires_at` is in Unix seconds."""
+    """Creates a session with OpenAI's defaults; `expires_at` is in Unix seconds."""
     if kind == "transcription":
         return TranscriptionSession(id=new_id("sess"), expires_at=expires_at)
     return RealtimeSession(
@@ -352,9 +358,9 @@ def new_session(
 
 
 def merged(session: S, update: dict[str, Any], *, voice_frozen: bool = False) -> S:
-    """The session after a `session.update`. `voice_frozen`: audio has been spoken.
+    """Returns the session after a `session.update`.
 
-    Raises RealtimeFault: of a wrong field, or with cannot_update_voice.
+    Raises RealtimeFault about a wrong field, or about a change of the voice if `voice_frozen`.
     """
     kind = update.get("type")
     if kind in ("realtime", "transcription") and kind != session.type:
@@ -364,11 +370,11 @@ def merged(session: S, update: dict[str, Any], *, voice_frozen: bool = False) ->
 
 
 def _changed(session: S, update: dict[str, Any], at: str, voice_frozen: bool) -> S:
-    given = {name: value for name, value in update.items() if name not in _FIXED}
+    changes = {name: value for name, value in update.items() if name not in _FIXED}
     try:
-        changed = type(session).model_validate(_overlaid(session.model_dump(), given))
+        changed = type(session).model_validate(_overlaid(session.model_dump(), changes))
     except ValidationError as error:
-        raise fault_of(error, at) from None
+        raise validation_fault(error, at) from None
     if isinstance(session, RealtimeSession) and isinstance(changed, RealtimeSession):
         if session.model not in (None, changed.model):
             message = "The model of a session cannot be changed."
@@ -387,20 +393,20 @@ def _overlaid(before: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
     after = dict(before)
     for name, value in update.items():
         old = before.get(name)
-        if name in _NEVER_CLEARED and value is None:
+        if name in _NOT_NULLABLE and value is None:
             continue
         after[name] = value
         if name in _MERGED and isinstance(value, dict) and isinstance(old, dict):
-            # Another kind of turn detection begins with its own defaults.
+            # A change of the kind of turn detection resets its options.
             if name != "turn_detection" or value.get("type", old["type"]) == old["type"]:
                 after[name] = _overlaid(old, value)
     return after
 
 
 class ResponseOptions(LenientModel):
-    """The body of `response.create`: what differs from the session, for one response."""
+    """The body of `response.create`: fields of the session to change for one response."""
 
-    model_config = ConfigDict(extra="allow")  # `applied_to` validates the fields of the session
+    model_config = ConfigDict(extra="allow")  # `applied_to` validates the session's fields
 
     conversation: Literal["auto", "none"] = "auto"
     input: Annotated[list[InputItem], Field(max_length=MAX_MESSAGES)] | None = None
@@ -409,7 +415,7 @@ class ResponseOptions(LenientModel):
     def applied_to(
         self, session: RealtimeSession, *, voice_frozen: bool = False
     ) -> RealtimeSession:
-        """The session as this response sees it. Raises RealtimeFault as `merged`."""
-        given = self.model_extra or {}
-        overrides = {name: given[name] for name in _OVERRIDES if name in given}
+        """Returns the session with the changes for this response. Raises as `merged` does."""
+        fields = self.model_extra or {}
+        overrides = {name: fields[name] for name in _OVERRIDES if name in fields}
         return _changed(session, overrides, "response", voice_frozen)

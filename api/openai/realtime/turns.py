@@ -1,8 +1,8 @@
-"""The user's turns in a Realtime session: a pure machine from what is recognised to effects.
+"""The user's turns in a Realtime session: a pure state machine from recognition events to effects.
 
-While a response is in progress, heard or not yet, speech of the user only holds it: it is an
-interruption when words come that are neither a back-channel nor an echo, else the agent goes on.
-Work of the language model on a text that may still grow is thrown away, unpaid, when it does.
+Speech of the user first only pauses a response in progress. Words that are neither a back-channel
+nor an echo interrupt it; otherwise it continues. The language model may begin to answer before the
+user's text is final; if the text then changes, that work is discarded, free of charge.
 """
 
 import math
@@ -27,11 +27,11 @@ from pipelines.stt.events import (
 )
 from pipelines.stt.formatting import separator_of
 
-NEW_WORDS = 2  # that the language model reads ahead at once
-# Between interims. While they decide whether the user interrupts, the sooner the better; later they
-# only show the text, and each takes the cores for 0.1 s, which the text at the end would wait for.
+NEW_WORDS = 2  # fewest new words for which the language model reads ahead again
+# Time between interims. Interims that decide about an interruption should come early. Interims that
+# are only displayed come less often: each takes all cores for 0.1 s, which would delay the final.
 JUDGING_MS = 300
-SHOWING_MS = 600
+DISPLAY_MS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class CommitItem:
 
 @dataclass(frozen=True, slots=True)
 class SetTranscript:
-    """Gives an utterance of the conversation its text."""
+    """Sets the text of an utterance in the conversation."""
 
     item: Item
     text: str
@@ -59,14 +59,14 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class ReadAhead:
-    """Has the language model read how a turn begins."""
+    """Lets the language model read the beginning of a turn ahead."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class BeginDraft:
-    """Begins the answer to a text that is not certain yet."""
+    """Begins the answer to a text that is not final yet."""
 
     turn_id: str
     text: str
@@ -81,7 +81,7 @@ class DropDraft:
 
 @dataclass(frozen=True, slots=True)
 class Respond:
-    """Begins a response to the last item, with the draft of a turn if one fits."""
+    """Begins a response to the last item, from the draft of the turn `draft_of` if it is set."""
 
     draft_of: str | None = None
 
@@ -105,16 +105,16 @@ class UserTurn:
 
     item_id: str
     start_ms: int
-    began_at: float  # by the clock of items
-    is_announced: bool = False
+    began_at: float  # seconds, by the clock of `Item.began_at`
+    is_announced: bool = False  # whether the client knows of the turn
     end_ms: int | None = None
-    item: Item | None = None  # when it is committed
-    draft: str | None = None  # the text that it answers
-    holds: str | None = None  # a response, until it is known whether this turn interrupts it
-    shown: list[str] = field(default_factory=list)  # words that were sent as deltas
-    last: list[str] = field(default_factory=list)  # words of the last interim
-    words_read: int = 0  # by the language model
-    parts: list[LiveTranscript] = field(default_factory=list)  # of a long one, which was cut
+    item: Item | None = None  # set when the turn is committed
+    draft: str | None = None  # the text that a draft answers
+    holds: str | None = None  # id of a response that waits whether this turn interrupts it
+    sent_words: list[str] = field(default_factory=list)  # sent as deltas
+    last_words: list[str] = field(default_factory=list)  # words of the last interim
+    words_read: int = 0  # number of words that the language model has read ahead
+    parts: list[LiveTranscript] = field(default_factory=list)  # finals: one, or several
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +123,16 @@ class TurnOptions:
 
     creates_response: bool = True
     interrupts: bool = True
-    transcribes: bool = False  # sends transcripts
+    transcribes: bool = False  # the client gets transcripts
     wants_logprobs: bool = False
     is_manual: bool = False  # the client commits turns
-    from_s: float = 0.0  # of the session, where times of transcripts begin
+    from_s: float = 0.0  # session time at which the recognition's times begin
 
 
 class UserTurns:
-    """The turn in progress, and those that wait for their text.
+    """The turn in progress, and the ended turns that wait for their text.
 
-    Each method returns what is to be done, in order; the machine does nothing itself.
+    Methods return effects for the caller to carry out in order; they have none themselves.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class UserTurns:
         self._make_id = make_id
         self._clock = clock
         self._turn: UserTurn | None = None
-        self._ended: list[UserTurn] = []  # without their final text, in order
-        self._response_id: str | None = None  # in progress, in the conversation
+        self._ended: list[UserTurn] = []  # turns that wait for their final text, oldest first
+        self._response_id: str | None = None  # the response in progress in the conversation
 
     @property
     def is_open(self) -> bool:
@@ -154,7 +154,7 @@ class UserTurns:
 
     @property
     def holds_response(self) -> bool:
-        """Whether a turn holds the response in progress, so that nothing more of it is heard."""
+        """Whether a turn holds the response in progress, whose speech then pauses."""
         turns = (*self._ended, *filter(None, (self._turn,)))
         response_id = self._response_id
         return response_id is not None and any(turn.holds == response_id for turn in turns)
@@ -165,15 +165,15 @@ class UserTurns:
         return not self._ended
 
     def expected_sounds(self, language: str) -> str | None:
-        """What the user is likely to say, while it is not certain that the agent is interrupted."""
+        """Returns a prompt of likely back-channels while it is open whether the user interrupts."""
         return EXPECTED.get(language) if self._is_judging else None
 
     def interim_ms(self) -> int:
-        """Milliseconds between two hypotheses of the text, while the user speaks."""
-        return JUDGING_MS if self._is_judging else SHOWING_MS
+        """Returns the milliseconds between two interims while the user speaks."""
+        return JUDGING_MS if self._is_judging else DISPLAY_MS
 
     def accept(self, event: LiveEvent, spoken: str = "") -> list[Effect]:
-        """Takes an event of the recognition; `spoken` are the last words of the agent."""
+        """Takes a recognition event; `spoken` is what the agent has said in the last seconds."""
         match event:
             case LiveSpeechStarted():
                 effects = self._start(event)
@@ -184,32 +184,33 @@ class UserTurns:
             case SpeechResumed():
                 effects = self._resume()
             case LiveTranscript():
-                effects = self._finish(event, spoken) if event.final else self._hear(event, spoken)
+                take = self._finish if event.final else self._take_interim
+                effects = take(event, spoken)
             case FailedUtterance():
                 effects = self._fail(event)
         return [*effects]
 
     def commit(self) -> list[Effect]:
-        """Ends a turn that the client commits, in a session that does not detect them."""
+        """Ends a turn that the client commits, in a session without turn detection."""
         turn = self._new_turn(start_ms=0)
         turn.is_announced = True
         self._ended.append(turn)
         return [self._commit(turn)]
 
     def clear(self) -> list[Effect]:
-        """Forgets the turn in progress."""
+        """Drops the turn in progress."""
         turn = self._turn
         self._turn = None
         return [*self._drop_draft(turn)] if turn is not None else []
 
     def close(self) -> list[Effect]:
-        """Forgets all turns: the session ends, or listens in another way."""
+        """Drops all turns, since the session ends or its settings change."""
         drafts = [effect for turn in self._ended for effect in self._drop_draft(turn)]
         self._ended.clear()
         return [*drafts, *self.clear()]
 
     def idle(self, start_ms: int, end_ms: int) -> list[Effect]:
-        """Takes the user's silence between two times for an empty turn."""
+        """Commits the user's silence from `start_ms` to `end_ms` as an empty turn."""
         if self._turn is not None or self._ended or self._response_id is not None:
             return []
         item = Item(self._make_id("item"), "message", "user", [Part("input_audio")])
@@ -219,15 +220,15 @@ class UserTurns:
         return [timeout, CommitItem(item), *([Respond()] if self.options.creates_response else ())]
 
     def response_began(self, response_id: str, *, is_automatic: bool) -> None:
-        """Notes the response in progress. If the user has spoken again already, the turn holds one
-        that the client did not ask for."""
+        """Notes the response in progress. A turn that the user has begun already holds it if it is
+        automatic, not requested by the client."""
         self._response_id = response_id
         turn = self._turn or (self._ended[-1] if self._ended else None)
         if is_automatic and turn is not None and self.options.interrupts:
             turn.holds = response_id
 
     def response_ended(self, response_id: str) -> None:
-        """Notes the end of a response, in the conversation or not."""
+        """Notes the end of a response, in or outside the conversation."""
         if self._response_id == response_id:
             self._response_id = None
 
@@ -249,7 +250,7 @@ class UserTurns:
             yield self._announce(turn)
 
     def _stop(self, event: LiveSpeechStopped) -> Effects:
-        """The utterance has ended, perhaps before its text is known."""
+        """Ends the utterance, whose text may still be unknown."""
         turn = self._turn
         if turn is None or self.options.is_manual:
             return
@@ -259,13 +260,13 @@ class UserTurns:
         if turn.is_announced:
             yield from self._end(turn)
 
-    def _hear(self, interim: LiveTranscript, spoken: str) -> Effects:
-        """The beginning of the text, perhaps wrong."""
+    def _take_interim(self, interim: LiveTranscript, spoken: str) -> Effects:
+        """Takes the beginning of the text, which may still change."""
         turn = self._turn
         if turn is None:
             return
-        heard = Heard(interim.text, interim.confidence, interim.duration_s, is_over=False)
-        yield from self._judge(turn, heard, spoken)
+        speech = Heard(interim.text, interim.confidence, interim.duration_s, is_over=False)
+        yield from self._judge(turn, speech, spoken)
         if not turn.is_announced:
             return
         if self.options.creates_response:
@@ -274,7 +275,7 @@ class UserTurns:
             yield from self._show(turn, interim.text)
 
     def _expect_end(self, eager: EagerTranscript, spoken: str) -> Effects:
-        """The text, if the user says no more."""
+        """Takes the text that the turn has if the user says no more."""
         turn = self._turn
         if turn is None or not eager.text:
             return
@@ -290,7 +291,7 @@ class UserTurns:
             yield from self._drop_draft(self._turn)
 
     def _finish(self, final: LiveTranscript, spoken: str) -> Effects:
-        """The text of the oldest turn, or of the first part of a long one."""
+        """Takes the final text of the oldest turn, or of the next part of a long turn."""
         turn = self._ended[0] if self._ended else self._turn
         if turn is None:
             return
@@ -302,7 +303,7 @@ class UserTurns:
         yield from self._judge(turn, Heard(text, final.confidence, speech_s), spoken)
         if turn.is_announced:
             yield from self._transcribe(turn, text, speech_s)
-        self._forget(turn)  # without words, or a back-channel, or an echo
+        self._forget(turn)
         if turn.is_announced and text and self.options.creates_response:
             is_answered = turn.draft == text
             if is_answered:
@@ -311,7 +312,7 @@ class UserTurns:
         yield from self._drop_draft(turn)
 
     def _fail(self, event: FailedUtterance) -> Effects:
-        """The recogniser has no text for the oldest turn that ended."""
+        """Reports that the recogniser has failed on the oldest turn that ended."""
         if not self._ended:
             return
         turn = self._ended[0]
@@ -322,15 +323,15 @@ class UserTurns:
             error = {"type": "server_error", "code": fault.code, "message": fault.message}
             yield events.TranscriptionFailed(item_id=turn.item_id, error=error)
 
-    def _judge(self, turn: UserTurn, heard: Heard, spoken: str) -> Effects:
-        """Interrupts the agent when the speech does."""
+    def _judge(self, turn: UserTurn, speech: Heard, spoken: str) -> Effects:
+        """Interrupts the agent if the user's speech is an interruption."""
         response_id = self._response_id
         if turn.is_announced and (response_id is None or turn.holds != response_id):
             return
         if response_id is None:
-            if heard.text:
-                yield self._announce(turn)  # the agent has ended meanwhile
-        elif interrupts(heard, spoken):
+            if speech.text:
+                yield self._announce(turn)  # the response has ended meanwhile
+        elif interrupts(speech, spoken):
             if not turn.is_announced:
                 yield self._announce(turn)
             self._response_id = None
@@ -351,7 +352,7 @@ class UserTurns:
         return CommitItem(turn.item)
 
     def _read_ahead(self, turn: UserTurn, text: str) -> Effects:
-        """Lets the language model read the words before the last, which may be cut off."""
+        """Lets the language model read all words but the last, which may be cut off."""
         words = text.split()[:-1]
         if len(words) >= turn.words_read + NEW_WORDS:
             turn.words_read = len(words)
@@ -359,31 +360,32 @@ class UserTurns:
                 yield ReadAhead(" ".join(words))
 
     def _show(self, turn: UserTurn, text: str) -> Effects:
-        """Sends the words that two interims agree on, without the last: text that was sent is never
-        taken back (LocalAgreement-2, Liu et al. 2020)."""
+        """Sends the words on which two interims agree, except the last word. Words that were sent
+        never change (LocalAgreement-2, Liu et al. 2020)."""
         words = text.split()
-        before = turn.last
-        turn.last = words
+        before = turn.last_words
+        turn.last_words = words
         agreed = 0
         while agreed < min(len(words), len(before)) and words[agreed] == before[agreed]:
             agreed += 1
         stable = words[: min(agreed, len(words) - 1)]
-        if len(stable) > len(turn.shown) and stable[: len(turn.shown)] == turn.shown:
-            delta = (" " if turn.shown else "") + " ".join(stable[len(turn.shown) :])
-            turn.shown = stable
+        sent = turn.sent_words
+        if len(stable) > len(sent) and stable[: len(sent)] == sent:
+            delta = (" " if sent else "") + " ".join(stable[len(sent) :])
+            turn.sent_words = stable
             yield events.TranscriptionDelta(item_id=turn.item_id, delta=delta)
 
     def _transcribe(self, turn: UserTurn, text: str, seconds: float) -> Effects:
-        """Adds the text to the item, and sends it."""
-        if turn.item is None:  # announced only now
+        """Sets the item's text, and sends the transcript."""
+        if turn.item is None:  # the turn was announced only now
             yield from self._end(turn)
         assert turn.item is not None
         yield SetTranscript(turn.item, text, round(seconds * 1000))
         if not self.options.transcribes:
             return
-        shown = " ".join(turn.shown)
-        if text.startswith(shown) and text != shown:
-            yield events.TranscriptionDelta(item_id=turn.item_id, delta=text[len(shown) :])
+        sent = " ".join(turn.sent_words)
+        if text.startswith(sent) and text != sent:
+            yield events.TranscriptionDelta(item_id=turn.item_id, delta=text[len(sent) :])
         for utterance in (utterance for part in turn.parts for utterance in part.turns):
             yield events.TranscriptionSegment(
                 item_id=turn.item_id,
@@ -416,7 +418,7 @@ class UserTurns:
 
 
 def _logprobs(parts: Iterable[LiveTranscript]) -> list[dict[str, object]]:
-    """The recogniser's probability of each word, in place of tokens."""
+    """Returns the log probability of each word; the recogniser reports none for tokens."""
     return [
         {
             "token": word.word,

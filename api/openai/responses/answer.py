@@ -1,6 +1,6 @@
 """The response object of the Responses dialect, and the events that build it.
 
-Item by item, each ended before the next begins, as OpenAI's clients assemble them.
+Events come item by item: each item ends before the next begins, as OpenAI's clients require.
 """
 
 import json
@@ -62,27 +62,27 @@ class ResponseUsage(BaseModel):
 
 
 class ResponseObject(BaseModel):
-    """A response, in progress or ended."""
+    """A response that is in progress or has ended."""
 
     id: str
     object: Literal["response"] = "response"
-    created_at: int
+    created_at: int  # Unix seconds
     status: ResponseStatus = "in_progress"
-    model: str  # what really answers
+    model: str  # id of the model that answers, whatever name the request used
     output: list[OutputMessage | OutputCall | OutputReasoning] = []
     usage: ResponseUsage | None = None
     error: dict[Literal["code", "message"], str] | None = None
     incomplete_details: dict[Literal["reason"], Literal["max_output_tokens"]] | None = None
     background: Literal[False] = False
     store: bool = Field(description="True if the response is stored.")
-    # As in the request, with the defaults that apply.
+    # The options of the request, with defaults filled in.
     instructions: str | None
     max_output_tokens: int | None
     metadata: dict[str, str]
     parallel_tool_calls: bool
     previous_response_id: str | None
     reasoning: dict[str, str | None]
-    temperature: float | None  # None: the model's own
+    temperature: float | None  # None: the model's default
     text: dict[str, dict[str, Any]]
     tool_choice: str | dict[str, str]
     tools: list[dict[str, Any]]
@@ -91,15 +91,15 @@ class ResponseObject(BaseModel):
 
 
 class ResponseWriter:
-    """Adds an answer to its response; each method returns the events of that, for a stream."""
+    """Adds an answer to its response; each method returns the events of that change, encoded."""
 
     def __init__(self, response: ResponseObject, digits: str) -> None:
-        """`digits` are those of all ids."""
+        """Begins with an empty response; `digits` occur in the ids of all its items."""
         self.response = response
         self._digits = digits
         self._events = 0
-        self._pieces: list[str] = []  # of the last item
-        self._call = -1  # the number of the call that is being written
+        self._pieces: list[str] = []  # deltas of the last item
+        self._call = -1  # index of the call that is being written
 
     def begin(self) -> bytes:
         return self._state("created") + self._state("in_progress")
@@ -108,7 +108,7 @@ class ResponseWriter:
         return b"".join(self._push(delta))
 
     def end(self, reason: FinishReason | None, usage: TokenUsage) -> bytes:
-        """Without a `reason` the client left before the end."""
+        """Ends the response; `reason` is None if the client left before the end."""
         response = self.response
         status: ItemStatus = "incomplete" if reason in (None, "length") else "completed"
         response.status = status
@@ -122,17 +122,17 @@ class ResponseWriter:
             total_tokens=usage.total_tokens,
         )
         events: list[bytes] = []
-        if reason == "stop":  # clients expect a text then, even an empty one
+        if reason == "stop":  # clients then expect a text, even if it is empty
             events += self._open_text(OutputMessage)
         events += self._close(status)
         return b"".join((*events, self._state(status)))
 
     def fail(self, error: Exception) -> bytes:
-        """The last events of a stream that failed."""
-        shown = to_api_error(error)
-        code = "server_error" if shown.status >= 500 else shown.code
+        """Ends the response with an error."""
+        api_error = to_api_error(error)
+        code = "server_error" if api_error.status >= 500 else api_error.code
         self.response.status = "failed"
-        self.response.error = {"code": code, "message": shown.message}
+        self.response.error = {"code": code, "message": api_error.message}
         return b"".join((*self._close("incomplete"), self._state("failed")))
 
     def _push(self, delta: GenerationDelta) -> Iterator[bytes]:
@@ -149,7 +149,7 @@ class ResponseWriter:
                 yield self._piece("function_call_arguments", arguments)
 
     def _open_text(self, kind: type[OutputMessage] | type[OutputReasoning]) -> Iterator[bytes]:
-        """Unless the last item is one of that kind, to which more can be added."""
+        """Opens an item of that kind, unless the last item is one and can be continued."""
         output = self.response.output
         if output and isinstance(output[-1], kind):
             return
@@ -161,15 +161,17 @@ class ResponseWriter:
         yield self._event("content_part.added", content_index=0, part=part.model_dump())
 
     def _open_call(self, call: dict[str, Any]) -> Iterator[bytes]:
-        number, name = call["index"], call["function"]["name"]
-        opened = OutputCall(id=f"fc_{self._digits}_{number}", call_id=call["id"], name=name)
-        yield from self._open(opened)
+        number = call["index"]
+        name = call["function"]["name"]
+        item = OutputCall(id=f"fc_{self._digits}_{number}", call_id=call["id"], name=name)
+        yield from self._open(item)
         self._call = number
 
     def _open(self, item: OutputMessage | OutputCall | OutputReasoning) -> Iterator[bytes]:
         yield from self._close("completed")
         self.response.output.append(item)
-        self._pieces, self._call = [], -1
+        self._pieces = []
+        self._call = -1
         yield self._frame("output_item.added", output_index=self._index, item=item.model_dump())
 
     def _piece(self, kind: str, text: str, **fields: Any) -> bytes:
@@ -180,7 +182,8 @@ class ResponseWriter:
         """Ends the last item."""
         if not self.response.output:
             return
-        item, text = self.response.output[-1], "".join(self._pieces)
+        item = self.response.output[-1]
+        text = "".join(self._pieces)
         item.status = status
         match item:
             case OutputCall():
@@ -203,7 +206,7 @@ class ResponseWriter:
         return len(self.response.output) - 1
 
     def _event(self, kind: str, **fields: Any) -> bytes:
-        """An event of the last item."""
+        """Encodes an event about the last item."""
         item_id = self.response.output[-1].id
         return self._frame(kind, item_id=item_id, output_index=self._index, **fields)
 

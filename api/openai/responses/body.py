@@ -17,21 +17,21 @@ from api.native.chat.schemas import (
 )
 from api.openai.realtime.session_object import Metadata
 from api.openai.responses.items import ResponseInput
-from api.sockets.tts.events import shown
+from api.sockets.tts.events import excerpt
 
-THINKING = ("low", "medium", "high", "xhigh")  # efforts with which a model thinks
+THINKING = ("low", "medium", "high", "xhigh")  # efforts that turn reasoning on
 LOGPROBS = "message.output_text.logprobs"
 
 
 def _only_function(value: Any) -> Any:
-    """Names the tools that there are not, such as web_search."""
+    """Refuses tools of other types, such as web_search, with a message that names the type."""
     if isinstance(value, dict) and (kind := value.get("type")) != "function":
-        raise ValueError(f"'{shown(kind)}' is not supported, only 'function'")
+        raise ValueError(f"'{excerpt(kind)}' is not supported, only 'function'")
     return value
 
 
 def _refused(why: str) -> BeforeValidator:
-    """Of a field that only has its default here."""
+    """Returns the validator of an unsupported field, which may only be null or false."""
 
     def check(value: Any) -> None:
         if value is not None and value is not False:
@@ -41,7 +41,7 @@ def _refused(why: str) -> BeforeValidator:
 
 
 class FunctionTool(Tool):
-    """A function that the client runs. Arguments are always valid for `parameters`."""
+    """A function that the client runs. Arguments always match the schema in `parameters`."""
 
     type: Literal["function"]
     strict: bool | None = None
@@ -55,7 +55,7 @@ class ChosenFunction(RequestModel):
 
 
 class NamedSchemaFormat(NamedSchema):
-    """An answer as JSON that is valid for `schema`."""
+    """A JSON answer that matches `schema`."""
 
     type: Literal["json_schema"]
 
@@ -70,13 +70,13 @@ class TextOptions(RequestModel):
 
 
 class ReasoningOptions(RequestModel):
-    """Reasoning of models that support it. It is on from effort `low` upwards."""
+    """Reasoning of models that support it. It is on if the effort is `low` or higher."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
 
 
 class ResponsesBody(RequestModel):
-    """A turn of a chat: its input, its options, and the response that it continues."""
+    """A turn of a chat: its input, options, and the response that it continues."""
 
     of_visitors = {"store": False, "previous_response_id": None}
 
@@ -131,9 +131,10 @@ class ResponsesBody(RequestModel):
     def answer(self) -> AnswerFields:
         return self._answer
 
-    def shown(self) -> dict[str, Any]:
-        """The options as the response shows them, with the defaults that apply."""
-        sampling, text = self._answer.sampling(), self.text and self.text.format
+    def response_fields(self) -> dict[str, Any]:
+        """Returns the options as the response has them, with defaults filled in."""
+        sampling = self._answer.sampling()
+        text = self.text and self.text.format
         return {
             "instructions": self.instructions,
             "max_output_tokens": self.max_output_tokens,

@@ -1,8 +1,8 @@
-"""Input items of the Responses dialect, and the messages of a chat that they mean; the ids of
-responses and of their items, for each item reference: a turn of a saved chat.
+"""Input items of the Responses dialect, which become messages of a chat, and the ids of responses.
 
-The ids are `resp_`, and the same with `msg_`, `fc_` and `rs_` for a message, a call and reasoning:
-32 hexadecimal digits of the chat, 16 of the turn; in those of calls also their number.
+The id of a response names a turn of a saved chat: `resp_`, 32 hexadecimal digits of the chat, and
+16 of the turn. Ids of its items, which an item reference repeats, have the same digits after `msg_`
+(message), `fc_` (call) or `rs_` (reasoning). Ids of calls end with their index.
 """
 
 import re
@@ -23,14 +23,13 @@ _NAME = re.compile(r"(resp|msg|fc|rs)_([0-9a-f]{32})([0-9a-f]{16})(?:_([0-9]{1,3
 
 
 def digits_of(completion: Completion) -> str:
-    """The digits in the ids of an answer. Those of one that is not saved name nothing."""
+    """Returns the digits in the ids of an answer. They name nothing if it is not saved."""
     chat = completion.chat_id or UUID(bytes=bytes(16))
     return f"{chat.hex}{completion.turn}"
 
 
-def named_turn(text: str) -> tuple[str, TurnName, int] | None:
-    """What an id says: its prefix, its turn, and the number behind it, or else 0. None for what is
-    no such id."""
+def parse_id(text: str) -> tuple[str, TurnName, int] | None:
+    """Returns the prefix of an id, its turn, and its index or 0; None for any other text."""
     match = _NAME.fullmatch(text)
     return match and (match[1], (UUID(match[2]), match[3]), int(match[4] or 0))
 
@@ -45,7 +44,7 @@ class TextContent(RequestModel):
 
     type: Literal["input_text", "output_text"]
     text: str
-    annotations: Any = None  # of an answer; without effect, as are its other details
+    annotations: Any = None  # a part of an answer has them; ignored like `logprobs`
     logprobs: Any = None
 
 
@@ -56,14 +55,14 @@ ContentText = Annotated[
 ]
 
 
-class GivenItem(RequestModel):
-    """An item that is there as a whole: its id is not looked up."""
+class WholeItem(RequestModel):
+    """Base class of items that are sent as a whole, whose ids are not looked up."""
 
     id: ItemId | None = None
     status: Annotated[str, Field(max_length=40)] | None = None
 
 
-class RoleMessage(GivenItem):
+class RoleMessage(WholeItem):
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: ContentText
@@ -71,7 +70,7 @@ class RoleMessage(GivenItem):
     _without_parts = model_validator(mode="before")(without_parts)
 
 
-class CallItem(GivenItem):
+class CallItem(WholeItem):
     """A function call of an earlier answer."""
 
     type: Literal["function_call"]
@@ -80,7 +79,7 @@ class CallItem(GivenItem):
     arguments: CallArguments
 
 
-class CallOutput(GivenItem):
+class CallOutput(WholeItem):
     """The result of a function call."""
 
     type: Literal["function_call_output"]
@@ -90,7 +89,7 @@ class CallOutput(GivenItem):
     _without_parts = model_validator(mode="before")(without_parts)
 
 
-class ReasoningItem(GivenItem):
+class ReasoningItem(WholeItem):
     """The reasoning of an earlier answer. It is ignored."""
 
     type: Literal["reasoning"]
@@ -107,7 +106,7 @@ class StoredItem(RequestModel):
 
 
 def _kind_of(item: Any) -> Any:
-    """The type; an item without one is a message, or has an id alone."""
+    """Returns the type of an item. An item without `type` is a message, or a reference by id."""
     kind = item.get("type") if isinstance(item, dict) else None
     if isinstance(item, dict) and kind is None:
         return "message" if "role" in item else "item_reference"
@@ -137,16 +136,17 @@ ResponseInput = Annotated[ItemList, BeforeValidator(_listed, json_schema_input_t
 
 
 def referenced(items: Sequence[ResponseItem]) -> set[TurnName]:
-    """The turns that have the items which are only named. Raises ApiError(not_found)."""
+    """Returns the turns of all items that are only referenced. Raises ApiError(not_found)."""
     return {_reference(item)[1] for item in items if isinstance(item, StoredItem)}
 
 
 def to_messages(
     items: Sequence[ResponseItem], answers: Mapping[TurnName, SavedAnswer]
 ) -> list[ChatMessage]:
-    """The messages of a chat, instructions first; `answers` has those that items name.
+    """Converts items to the messages of a chat, instructions first.
 
-    Calls join the answer before them, as chats have them. Raises ApiError(not_found).
+    `answers` has the answers of all referenced turns. Calls become part of the answer before them.
+    Raises ApiError(not_found).
     """
     messages: list[ChatMessage] = []
 
@@ -173,15 +173,15 @@ def to_messages(
                     raise _unknown()
                 if prefix == "fc":
                     call(answer.calls[number])
-                elif prefix == "msg" and not number:  # which has the whole text
+                elif prefix == "msg" and not number:  # message 0 stands for the whole text
                     messages.append(ChatMessage("assistant", answer.text))
     return sorted(messages, key=lambda message: message.role != "system")
 
 
 def _reference(item: StoredItem) -> tuple[str, TurnName, int]:
-    if (named := named_turn(item.id)) is None:
+    if (reference := parse_id(item.id)) is None:
         raise _unknown()
-    return named
+    return reference
 
 
 def _unknown() -> ApiError:

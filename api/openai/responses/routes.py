@@ -1,4 +1,4 @@
-"""POST /openai/v1/responses, and the responses that are stored: turns of saved chats."""
+"""Routes of the Responses dialect. Stored responses are turns of saved chats."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -13,7 +13,7 @@ from api.http.routing import ChatDep, OperationDep, PrincipalDep, make_router
 from api.http.streaming import EventStream
 from api.openai.responses.answer import ResponseObject, ResponseWriter
 from api.openai.responses.body import ResponsesBody
-from api.openai.responses.items import digits_of, named_turn, referenced, to_messages
+from api.openai.responses.items import digits_of, parse_id, referenced, to_messages
 from api.services import ChatServices
 from models.llm.base import ChatMessage, GenerationDelta
 from pipelines.billing.operation import Operation
@@ -39,7 +39,7 @@ class DeletedResponse(BaseModel):
         200: {
             "model": ResponseObject,
             "description": "The response; with `stream`, the events that build it",
-            "content": {"text/event-stream": {}},  # a schema would be taken for that of an event
+            "content": {"text/event-stream": {}},  # a schema would be read as an event's
         }
     },
 )
@@ -66,8 +66,10 @@ async def begin(
     *,
     saves: bool,
 ) -> tuple[Completion, ResponseWriter]:
-    """The answer, which has begun, and what writes its response. Raises ApiError, or as
-    `ChatPipeline.start`."""
+    """Begins an answer; returns it with the writer of its response.
+
+    Raises ApiError or the errors of `ChatPipeline.start`.
+    """
     previous: TurnName | tuple[None, None] = (None, None)
     if body.previous_response_id is not None:
         previous = _turn_of(body.previous_response_id, "previous_response_id")
@@ -75,21 +77,21 @@ async def begin(
     messages = to_messages(body.input, answers)
     if not messages:
         raise InvalidField("input", "there is nothing to answer")
-    own = [ChatMessage("system", body.instructions)] if body.instructions else []
-    shown = body.shown()
-    asked = ChatRequest(
+    instructions = [ChatMessage("system", body.instructions)] if body.instructions else []
+    fields = body.response_fields()
+    request = ChatRequest(
         workspace_id,
-        body.answer.generation([*own, *messages]),
+        body.answer.generation([*instructions, *messages]),
         model=body.model or DEFAULT_MODEL,
         save_chat=saves,
         chat_id=previous[0],
         after=previous[1],
-        instructions=len(own),
-        kept=shown,
+        instructions=len(instructions),
+        kept=fields,
         operation=operation,
     )
     try:  # an error before the first piece still sets the HTTP status
-        completion = await chat.completions.start(asked)
+        completion = await chat.completions.start(request)
     except ChatNotFound:
         raise _no_response("previous_response_id") from None
     digits = digits_of(completion)
@@ -98,13 +100,13 @@ async def begin(
         created_at=completion.created,
         model=completion.model,
         store=saves,
-        **shown,
+        **fields,
     )
     return completion, ResponseWriter(response, digits)
 
 
 async def whole(completion: Completion, writer: ResponseWriter) -> dict[str, Any]:
-    """The response when it has ended. Raises as `Completion.deltas`."""
+    """Returns the response once it has ended. Raises the errors of `Completion.deltas`."""
     async for delta in completion.deltas(is_whole=True):
         writer.push(delta)
     writer.end(completion.answer.finish_reason, completion.whole_usage)
@@ -113,7 +115,7 @@ async def whole(completion: Completion, writer: ResponseWriter) -> dict[str, Any
 
 @stored.get("/openai/v1/responses/{response_id}", summary="Get a stored response")
 async def read_response(response_id: str, principal: PrincipalDep, chat: ChatDep) -> ResponseObject:
-    """Returns the response as it ended. Reasoning is not stored."""
+    """Returns the response in its final state, without reasoning, which is not stored."""
     turn = _turn_of(response_id)
     saved = (await chat.history.answers(principal.workspace_id, {turn})).get(turn)
     if saved is None or saved.kept is None:
@@ -134,7 +136,7 @@ async def read_response(response_id: str, principal: PrincipalDep, chat: ChatDep
 async def delete_response(
     response_id: str, principal: PrincipalDep, chat: ChatDep
 ) -> DeletedResponse:
-    """Also deletes its messages, once no other response continues them."""
+    """Deletes the response, and its messages once no other response continues them."""
     try:
         await chat.history.delete_turn(principal.workspace_id, *_turn_of(response_id))
     except ChatNotFound:
@@ -143,7 +145,7 @@ async def delete_response(
 
 
 async def _frames(completion: Completion, writer: ResponseWriter) -> AsyncGenerator[bytes, None]:
-    """The events of the stream; a failure is an event, too."""
+    """Yields the events of the stream; the last event of a failed response is its error."""
     deltas = completion.deltas()
     try:
         yield writer.begin()
@@ -155,15 +157,15 @@ async def _frames(completion: Completion, writer: ResponseWriter) -> AsyncGenera
         yield writer.fail(error)
     finally:
         await deltas.aclose()
-        await completion.aclose()  # for a client that disconnected before the first of the deltas
+        await completion.aclose()  # the client may have disconnected before the first delta
 
 
 def _turn_of(response_id: str, field: str | None = None) -> TurnName:
-    """Raises ApiError(not_found), also for what is no id of a response."""
-    named = named_turn(response_id)
-    if named is None or named[0] != "resp":
+    """Returns the turn of a response's id. Raises ApiError(not_found) for any other text."""
+    reference = parse_id(response_id)
+    if reference is None or reference[0] != "resp":
         raise _no_response(field)
-    return named[1]
+    return reference[1]
 
 
 def _no_response(field: str | None = None) -> ApiError:

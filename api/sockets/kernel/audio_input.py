@@ -1,4 +1,4 @@
-"""Audio from a live client: decoded, limited to a multiple of real time, paid for, and queued."""
+"""Audio of a live client, which is decoded, limited to a multiple of real time, paid and queued."""
 
 import asyncio
 from collections import deque
@@ -21,27 +21,30 @@ from pipelines.errors import InvalidAudio, public_error
 from pipelines.stt.events import FailedUtterance, LiveTranscript
 from pipelines.stt.formatting import separator_of
 
-# Reading stops for at most so long: pongs are not read either, and time out at 10.
+# Longest pause in reading from the client: pongs are not read either, and time out after 10 s.
 PUSH_BACK_S = 8.0
-MARKS = (b"RIFF", b"OggS", b"fLaC", b"ID3", b"\x1a\x45\xdf\xa3")  # of containers; the last is WebM
+MAGIC = (b"RIFF", b"OggS", b"fLaC", b"ID3", b"\x1a\x45\xdf\xa3")  # of containers; the last is WebM
 
 
 class ReceivePacer:
-    """Rate limit: seconds of audio within the last `window_s` seconds, in slots of one second."""
+    """Limits the audio received within `window_s` seconds to `max_speed` times real time.
+
+    Pieces are counted in slots of one second.
+    """
 
     def __init__(self, max_speed: float, window_s: float) -> None:
         self._allowed_s = max_speed * window_s
         self._window_s = window_s
         self._total_s = 0.0
-        self._slots: deque[tuple[float, float]] = deque()  # when it began, seconds of audio
+        self._slots: deque[tuple[float, float]] = deque()  # start of a slot, its seconds of audio
 
     def allows(self, now: float, audio_s: float) -> bool:
-        """Counts a piece of audio; False when it was too much."""
+        """Counts a piece of audio, and returns whether the limit is kept; times in seconds."""
         while self._slots and self._slots[0][0] <= now - self._window_s:
             self._total_s -= self._slots.popleft()[1]
-        if self._slots and now - self._slots[-1][0] < 1:  # one slot a second
-            began, before_s = self._slots.pop()
-            self._slots.append((began, before_s + audio_s))
+        if self._slots and now - self._slots[-1][0] < 1:
+            slot_start, before_s = self._slots.pop()
+            self._slots.append((slot_start, before_s + audio_s))
         else:
             self._slots.append((now, audio_s))
         self._total_s += audio_s
@@ -49,11 +52,11 @@ class ReceivePacer:
 
 
 InputCommand: TypeAlias = tuple[str, ...] | Literal["commit", "clear"]
-"""Languages to use for what follows; or the end of a turn, or that it is forgotten."""
+"""Languages of the audio that follows, "commit" to end a turn, or "clear" to drop its audio."""
 
 
 class AudioInbox(BoundedQueue[Pcm | InputCommand]):
-    """Audio and commands, in order."""
+    """Queue of audio and commands, in which only audio takes room."""
 
     def __init__(self, limit_s: float) -> None:
         def samples(item: Pcm | InputCommand) -> int:
@@ -66,15 +69,17 @@ class AudioInbox(BoundedQueue[Pcm | InputCommand]):
         changes_again = isinstance(item, tuple) and isinstance(last, tuple)
         clears_again = isinstance(item, str) and isinstance(last, str) and item == last == "clear"
         if changes_again or clears_again:
-            self._items.pop()  # no audio came between
+            self._items.pop()  # replaced, since no audio came in between
         super().put(item)
 
 
 def container_of(data: bytes, encoding: LiveEncoding) -> AudioFormat | None:
-    """The container that the first audio of a session begins with, if it is surely none of the
-    samples. A header of WAV before 16-bit samples is no more than a click."""
-    is_marked = data.startswith(MARKS) or data[4:8] == b"ftyp"
-    if not is_marked or (encoding == "linear" and data.startswith(b"RIFF")):
+    """Returns the container format of a session's first audio; None if it may be raw samples.
+
+    A WAV header before 16-bit samples is allowed, since it is heard only as a click.
+    """
+    has_magic = data.startswith(MAGIC) or data[4:8] == b"ftyp"
+    if not has_magic or (encoding == "linear" and data.startswith(b"RIFF")):
         return None
     try:
         return sniff(data)
@@ -83,7 +88,7 @@ def container_of(data: bytes, encoding: LiveEncoding) -> AudioFormat | None:
 
 
 class AudioInput:
-    """The audio of one session, from its bytes to `inbox`."""
+    """Takes the audio of one session, and puts its samples into `inbox`."""
 
     def __init__(self, session: SocketSession, billing: Billing, limits: ListeningLimits) -> None:
         self.inbox = AudioInbox(limits.backlog_s)
@@ -92,7 +97,7 @@ class AudioInput:
         self._limits = limits
         self._audio = LiveAudio()
         self._pace = ReceivePacer(limits.max_speed, limits.speed_window_s)
-        self.texts: list[tuple[str, str]] = []  # finals, each with its language
+        self.texts: list[tuple[str, str]] = []  # texts of finals, with their languages
         self.failure: EngineError | None = None
 
     @property
@@ -107,8 +112,11 @@ class AudioInput:
         width: int = 2,
         channels: int = 1,
     ) -> None:
-        """Waits while the inbox is full. Ends the session of a client that is too fast, and when
-        the service cannot keep up. Raises InsufficientCredit: then the audio is dropped."""
+        """Takes audio with samples of `width` bytes, and waits while the inbox is full.
+
+        Ends the session if the client is too fast, or the service cannot keep up. Raises
+        InsufficientCredit, and then drops the audio.
+        """
         before_s = self._audio.received_s
         if not before_s and (container := container_of(data, encoding)):
             self._session.end(
@@ -142,33 +150,37 @@ class AudioInput:
             return
         self.inbox.put(pcm)
 
-    def note_heard(self, final: LiveTranscript) -> None:
-        """For the webhook event of the session."""
+    def note_final(self, final: LiveTranscript) -> None:
+        """Adds a final to the text of the session's webhook event."""
         if final.text:
             self.texts.append((final.text, final.language))
 
-    def note_failed(self, failed: FailedUtterance) -> None:
-        """It is not charged."""
+    def note_failure(self, failed: FailedUtterance) -> None:
+        """Notes a failed utterance, which is not charged."""
         self.failure = failed.error
         self.meter.forgive(round(failed.duration_s * 1000))
 
     async def settle(self) -> None:
-        """Charges, and writes the webhook event of the whole session, once; none when nothing was
-        said in it."""
-        about = {"id": self.meter.operation}
+        """Charges the session once, and writes its webhook event unless it has no text."""
+        operation = self.meter.operation
         events: list[NewEvent] = []
         if self.texts:
             language = self.texts[0][1]
-            text = separator_of(language).join(text for text, _ in self.texts)
-            said = {"text": text, "language": language, "duration": self.meter.heard_ms / 1000}
-            events.append(NewEvent("stt.completed", {**about, **said}))
+            data = {
+                "id": operation,
+                "text": separator_of(language).join(text for text, _ in self.texts),
+                "language": language,
+                "duration": self.meter.heard_ms / 1000,
+            }
+            events.append(NewEvent("stt.completed", data))
         elif self.failure is not None:
             code, message = public_error(self.failure)
-            events.append(NewEvent("stt.failed", {**about, "error": code, "message": message}))
+            data = {"id": operation, "error": code, "message": message}
+            events.append(NewEvent("stt.failed", data))
         await self.meter.settle(*events)
 
     def finish(self, *, whole: bool) -> None:
-        """The end of the audio; with what the resampler holds back only when `whole`."""
+        """Ends the audio; `whole` includes the samples that the resampler holds back."""
         if whole:
             self.inbox.put(self._audio.flush())
         self.inbox.close()

@@ -1,4 +1,4 @@
-"""What the session kernel and the protocols share: the interface of a conversation, messages."""
+"""The interface between the session kernel and the protocols, and parsing of their messages."""
 
 import json
 import time
@@ -16,9 +16,9 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class ClientFault(Exception):
-    """The client sent a wrong message. It gets an error event, and the session continues.
+    """The client sent an invalid message. It gets an error event, and the session continues.
 
-    `event`, as JSON or bytes, replaces the one that `Conversation.error` makes of the message.
+    `event` (JSON or bytes) is sent instead of the event that `Conversation.error` makes.
     """
 
     def __init__(self, message: str, event: Frame | None = None) -> None:
@@ -32,55 +32,58 @@ class SessionEnded(Exception):
 
 
 class Conversation(Protocol):
-    """One protocol on one socket. The session calls these one after another, never two at once.
+    """One protocol on one socket. The session calls the methods one at a time.
 
-    While a `receive_` method runs, nothing is read, not even a pong or a disconnect: it may wait
-    some seconds (backpressure), never for long. Longer work goes to `SocketSession.spawn`.
+    While a `receive_` method runs, nothing is read, not even a pong or a disconnect. It may wait
+    some seconds (backpressure); longer work goes to `SocketSession.spawn`.
     """
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has work that ends by itself, for which a stop of the service waits."""
+        """Whether work is in progress for which a stop of the service waits, since it will end."""
         return False
 
     async def opened(self) -> None:
-        """After the hello messages, before anything is received. By default nothing is sent: the
-        first message is the client's."""
+        """Runs after the hello messages, before the first message of the client. The default does
+        nothing."""
         return
 
     async def receive_text(self, text: str) -> None:
-        """Raises ClientFault."""
+        """Handles a text message. Raises ClientFault."""
         ...
 
     async def receive_binary(self, data: bytes) -> None:
-        """Raises ClientFault."""
+        """Handles a binary message; refuses it by default. Raises ClientFault."""
         raise ClientFault("binary messages have no meaning here; send JSON as text")
 
     async def closed(self) -> None:
-        """Exactly once, however the session ended, after its tasks were cancelled."""
+        """Runs exactly once, however the session ended, after its tasks were cancelled."""
         return
 
     def error(self, message: str) -> Frame:
-        """The protocol's error event."""
+        """Returns the protocol's error event."""
         ...
 
 
 def now_s() -> float:
-    """The timestamp of events: Unix time in seconds."""
+    """Returns the timestamp of events: Unix time in seconds."""
     return round(time.time(), 3)
 
 
 def json_text(value: Any) -> str:
-    """A message of a socket, or a part of it, as compact JSON."""
+    """Encodes a message, or a part of it, as compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 SPOKEN = ("text", "transcript")
-"""Fields of texts to speak, which may be cut anywhere: `SpeakingContext` joins them."""
+"""Fields of texts to speak. They may end within a character, since `SpeakingContext` joins them."""
 
 
 def parse_event(text: str | bytes, *, pieces: Collection[str] = ()) -> dict[str, Any]:
-    """The JSON object of a message, parsed as strictly as a body. Raises ClientFault."""
+    """Parses a message, which must be a JSON object, as strictly as a request body.
+
+    Fields in `pieces` may end within a character. Raises ClientFault.
+    """
     try:
         value = parse_json(text if isinstance(text, bytes) else text.encode(), pieces=pieces)
     except ApiError as error:
@@ -91,13 +94,15 @@ def parse_event(text: str | bytes, *, pieces: Collection[str] = ()) -> dict[str,
 
 
 def parse_spoken(text: str) -> dict[str, Any]:
-    """The same for a message with a text to speak, which may end within a character."""
+    """Parses a message whose text to speak may end within a character. Raises ClientFault."""
     return parse_event(text, pieces=SPOKEN)
 
 
 def checked(shape: type[M], value: Any, name: str = "") -> M:
-    """The value as `shape` has it. Raises ClientFault, which names the field at fault and its
-    limit; `name` is the object of the fields."""
+    """Validates a value, which errors call `name`.
+
+    Raises ClientFault, which names the field at fault and its limit.
+    """
     try:
         return shape.model_validate(value)
     except ValidationError as error:
@@ -105,7 +110,7 @@ def checked(shape: type[M], value: Any, name: str = "") -> M:
 
 
 def fault_message(error: ValidationError, name: str = "") -> str:
-    """Names the first field at fault and its limit; `name` is the object of the fields."""
+    """Returns a message about the first field at fault, as a field of the object `name`."""
     field, text = first_fault(error)
-    place = ".".join(filter(None, (name, field)))
-    return f"{place}: {text}" if place else text
+    path = ".".join(filter(None, (name, field)))
+    return f"{path}: {text}" if path else text

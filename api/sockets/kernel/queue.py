@@ -1,4 +1,4 @@
-"""A bounded queue between two tasks: a slow reader slows the work down."""
+"""A bounded queue between two tasks, in which a slow reader slows the writer down."""
 
 import asyncio
 from collections import deque
@@ -11,11 +11,11 @@ Item = TypeVar("Item")
 
 
 class BoundedQueue(Generic[Item]):
-    """Items in order; full while the sizes of those that wait exceed `limit` (backpressure)."""
+    """A queue that is full while the sizes of its items exceed `limit` (backpressure)."""
 
     def __init__(self, limit: int, size: Callable[[Item], int]) -> None:
-        """`size` gives the part of the limit that an item takes."""
-        self.waiting = 0  # the sizes of all items
+        """Creates an empty queue; `size` returns the size of an item in units of `limit`."""
+        self.waiting = 0  # total size of the items
         self._limit = limit
         self._size = size
         self._items: deque[Item] = deque()
@@ -25,12 +25,12 @@ class BoundedQueue(Generic[Item]):
         self._room.set()
 
     async def wait_for_room(self) -> None:
-        """Returns also when it is closed."""
+        """Waits until the queue is not full, or is closed."""
         while not self._room.is_set():
             await self._room.wait()
 
     def put(self, item: Item) -> None:
-        """Without waiting. Raises SessionEnded once `close` was called."""
+        """Adds an item without waiting. Raises SessionEnded once `close` was called."""
         if self._closed:
             raise SessionEnded
         self._items.append(item)
@@ -40,7 +40,7 @@ class BoundedQueue(Generic[Item]):
         self._changed.set()
 
     async def take(self) -> Item | None:
-        """The next item; None when it is closed and empty."""
+        """Waits for the next item; returns None once the queue is closed and empty."""
         while not self._items:
             if self._closed:
                 return None
@@ -59,7 +59,7 @@ class BoundedQueue(Generic[Item]):
         self._room.set()
 
     def close(self) -> None:
-        """No more items can be put; queued ones can still be taken."""
+        """Allows no more items to be put. Items in the queue can still be taken."""
         self._closed = True
         self._room.set()
         self._changed.set()

@@ -1,4 +1,4 @@
-"""The live sessions of this process: counts them, rechecks their keys, and drains them."""
+"""Counts the live sessions of this process, rechecks their keys, and drains them."""
 
 import asyncio
 import contextvars
@@ -19,9 +19,9 @@ from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 16  # credentials that are looked up concurrently
-CLOSING_S = 2.0  # for the last error event and the close frame
-_SHARE = Share(spares=1)  # of the sessions of this process, for a workspace
+PARALLEL_CHECKS = 16  # credentials that are looked up concurrently
+CLOSING_S = 2.0  # time to send the last error event and the close frame
+_SHARE = Share(spares=1)  # most sessions of a workspace in this process
 
 
 @dataclass(eq=False, repr=False)
@@ -39,14 +39,14 @@ class SocketRegistry:
 
     @property
     def fullness(self) -> float:
-        """The share of the sessions that this process may have."""
+        """Live sessions as a share of the most that this process may have, 0 to 1."""
         return len(self.live) / self.at_most
 
     async def admit(self, principal: Principal) -> Lease:
-        """A lease for a session of the workspace, counted over all gateways.
+        """Acquires a lease for a session of a workspace, which all gateways count together.
 
-        A workspace has as many sessions of this process as are free at most: some are always left
-        for the next one. Raises ApiError(concurrency_limit), or ApiError(overloaded).
+        A workspace may have at most as many sessions in this process as remain free, so that some
+        are left for others. Raises ApiError(concurrency_limit) or ApiError(overloaded).
         """
         key = f"sockets:{principal.workspace_id}"
         free = self.at_most - self.shared.held
@@ -63,7 +63,7 @@ class SocketRegistry:
     def add(self, session: SocketSession) -> None:
         self.live.add(session)
         if self._recheck is None:
-            # An empty context: not the context variables of the session that comes first.
+            # An empty context, so that logs do not name the request that came first.
             self._recheck = asyncio.create_task(
                 self._recheck_keys(), name="recheck keys", context=contextvars.Context()
             )
@@ -75,8 +75,11 @@ class SocketRegistry:
             self._recheck = None
 
     async def drain(self, grace_s: float, code: int, message: str, busy_s: float = 0.0) -> None:
-        """Refuses new sessions; after the grace ends the live ones, those that are busy once they
-        are not, or after `busy_s`, and waits for that."""
+        """Refuses new sessions, and ends live ones after `grace_s` seconds.
+
+        Busy sessions end when they are idle, at the latest `busy_s` seconds after the call. Returns
+        when all sessions have ended.
+        """
         self.draining = True
         await self._until_empty(grace_s)
         until = asyncio.get_running_loop().time() + busy_s - grace_s
@@ -100,7 +103,7 @@ class SocketRegistry:
             await asyncio.sleep(0.05)
 
     async def _recheck_keys(self) -> None:
-        """Ends the sessions whose key or token was revoked, has expired or lost the scope."""
+        """Ends sessions whose key or token has expired, was revoked or lost a scope."""
         while True:
             await asyncio.sleep(self.limits.recheck_s)
             by_credential: dict[str, list[SocketSession]] = defaultdict(list)
@@ -108,22 +111,23 @@ class SocketRegistry:
                 by_credential[session.credential].append(session)
             credentials = list(by_credential)
             failures: list[BaseException] = []
-            for start in range(0, len(credentials), AT_ONCE):
-                some = credentials[start : start + AT_ONCE]
-                done = await asyncio.gather(
-                    *(self._check(one, by_credential[one]) for one in some), return_exceptions=True
+            for start in range(0, len(credentials), PARALLEL_CHECKS):
+                batch = credentials[start : start + PARALLEL_CHECKS]
+                results = await asyncio.gather(
+                    *(self._check(credential, by_credential[credential]) for credential in batch),
+                    return_exceptions=True,
                 )
-                failures += filter(None, done)
-            if failures:  # their keys may be valid: those sessions continue
-                foreseen = all(isinstance(one, DatabaseError) for one in failures)
+                failures += filter(None, results)
+            if failures:  # these keys may be valid, so their sessions continue
+                is_database = all(isinstance(failure, DatabaseError) for failure in failures)
                 logger.warning(
                     "keys_not_rechecked",
                     extra={"keys": len(failures), "error": str(failures[0])},
-                    exc_info=None if foreseen else failures[0],
+                    exc_info=None if is_database else failures[0],
                 )
 
     async def _check(self, credential: str, sessions: list[SocketSession]) -> None:
-        """Raises DatabaseError."""
+        """Ends the sessions of a credential if it has lost their scopes. Raises DatabaseError."""
         try:
             maker = sessions[0].principal.maker
             scopes = (await self.authenticator.recheck(credential, maker=maker)).scopes
@@ -136,4 +140,4 @@ class SocketRegistry:
                 session.end(
                     "the API key or token was revoked or has expired", code, drops_queued=True
                 )
-                loop.call_later(CLOSING_S, session.abandon, code)  # one that reads too slowly
+                loop.call_later(CLOSING_S, session.abandon, code)  # in case the client reads slowly

@@ -1,4 +1,4 @@
-"""The routes of a socket's path, and the checks before a socket is accepted."""
+"""Routes of sockets, and the checks before a socket is accepted."""
 
 import asyncio
 import logging
@@ -33,30 +33,30 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SocketRoute:
-    """What the sockets of one path serve, and for whom."""
+    """The protocol of the sockets at one path, and the keys that open them."""
 
-    service: Service  # in metrics
+    service: Service  # label in metrics
     open: Callable[[SocketSession, Services], Conversation]
-    scopes: tuple[Scope, ...]  # that the key needs
-    visitors: bool = False  # whether browser tokens open it
+    scopes: tuple[Scope, ...]  # scopes that the key needs
+    visitors: bool = False  # whether browser tokens open the socket
     scopes_of: Callable[[WebSocket, SecretSession | None], tuple[Scope, ...]] | None = None
-    """Checks the options of a handshake, and names the `scopes` that they need, where not all."""
-    schemes: tuple[str, ...] = BEARER  # may hold a key where the query has none
-    key_queries: tuple[str, ...] = ("apiKey",)  # parameters, of which one may be the key
+    """Checks the options of a handshake, and returns those of the `scopes` that they need."""
+    schemes: tuple[str, ...] = BEARER  # schemes of the header that may hold the key
+    key_queries: tuple[str, ...] = ("apiKey",)  # query parameters that may hold the key
     greets: bool = True  # sends the hello messages
-    has_get: bool = True  # answers a plain GET, for health checks; other routes may have the path
-    # Browsers, which can set no header, may offer `subprotocol` and another that is this and the
-    # key.
+    has_get: bool = True  # answers a plain GET, for health checks; False if another route does
+    # Browsers cannot set headers. They may offer `subprotocol`, and another subprotocol that
+    # consists of `key_prefix` and the key.
     subprotocol: str | None = None
     key_prefix: str = ""
-    key_after: tuple[str, ...] = ()  # subprotocols, each offered before one that is the key
-    takes_secrets: bool = False  # opens with a client secret too
-    takes_key_in_path: bool = False  # as a last part of the path
-    key_in: Callable[[str], str] | None = None  # the first message, where it is nowhere else
+    key_after: tuple[str, ...] = ()  # subprotocols after which the next one offered is the key
+    takes_secrets: bool = False  # client secrets open the socket, too
+    takes_key_in_path: bool = False  # the last part of the path may be the key
+    key_in: Callable[[str], str] | None = None  # finds the key in the first message
 
 
 def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
-    """The WebSocket at `path`."""
+    """Returns the routes of the WebSocket at `path`."""
     serve = partial(_serve_at, path=path, route=route)
     routes: list[BaseRoute] = [WebSocketRoute(path, serve)]
     if route.has_get:
@@ -67,12 +67,12 @@ def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
 
 
 def unknown_sockets() -> WebSocketRoute:
-    """Answers 404 to every other path; it must be the last route."""
+    """Returns a route that answers 404 to any path. It must be the last route."""
     return WebSocketRoute("/{path:path}", _unknown)
 
 
 async def _serve_at(websocket: WebSocket, path: str, route: SocketRoute) -> None:
-    websocket.scope["path"] = path  # in logs: without a key
+    websocket.scope["path"] = path  # for logs, which must not have a key in the path
     tracing.annotate({"http.request.method": "GET", "http.route": path}, name=f"GET {path}")
     await _serve(websocket, route)
 
@@ -86,14 +86,14 @@ async def _unknown(websocket: WebSocket) -> None:
 
 
 def _key_of(websocket: WebSocket, route: SocketRoute) -> str:
-    """Of the path, the query, the header, or the subprotocols; empty without one."""
+    """Finds the key in the path, query, header or subprotocols; "" if there is none."""
     if route.takes_key_in_path and (key := websocket.path_params.get("key")):
         return str(key)
-    given = filter(None, map(websocket.query_params.get, route.key_queries))
-    key = next(given, "") or credential_of(websocket, route.schemes)
+    in_query = filter(None, map(websocket.query_params.get, route.key_queries))
+    key = next(in_query, "") or credential_of(websocket, route.schemes)
     offered: list[str] = websocket.scope["subprotocols"]
-    if not key and route.subprotocol:
-        keys = (one for one in offered if route.key_prefix and one.startswith(route.key_prefix))
+    if not key and route.subprotocol and route.key_prefix:
+        keys = (name for name in offered if name.startswith(route.key_prefix))
         key = next(keys, "").removeprefix(route.key_prefix)
     if not key and len(offered) > 1 and offered[0] in route.key_after:
         key = offered[1]
@@ -128,10 +128,10 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
             lease = await sockets.admit(principal)
             turn.leave(is_end=True)
     except TimeoutError:
-        late = ApiError("unavailable", "the key could not be checked")
+        timeout = ApiError("unavailable", "the key could not be checked")
         if first is None and websocket.application_state is WebSocketState.CONNECTED:
-            late = ApiError("unauthorized", "no message with a key came in time")
-        await _refuse(websocket, late)
+            timeout = ApiError("unauthorized", "no message with a key came in time")
+        await _refuse(websocket, timeout)
         return
     except Exception as error:  # every failure before the upgrade is an HTTP answer
         await _refuse(websocket, to_api_error(error))
@@ -145,7 +145,7 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
             key,
             scopes,
             sockets.limits,
-            lambda made: route.open(made, services),
+            lambda session: route.open(session, services),
             secret_session,
         )
         sockets.add(session)
@@ -157,7 +157,8 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
             sockets.discard(session)
             seconds = time.perf_counter() - started
             metrics.socket_seconds.labels(route.service).observe(seconds)
-            metrics.socket_closes.labels(route.service, close_codes.shown(session.close_code)).inc()
+            label = close_codes.label_of(session.close_code)
+            metrics.socket_closes.labels(route.service, label).inc()
             close = {"http.response.status_code": 101, "antiphon.close_code": session.close_code}
             tracing.annotate(close)
             access_log.info(
@@ -177,16 +178,18 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
 
 
 async def _accept(websocket: WebSocket, route: SocketRoute) -> None:
-    known = {route.subprotocol, *route.key_after}
+    supported = {route.subprotocol, *route.key_after}
     await websocket.accept(
-        next((one for one in websocket.scope["subprotocols"] if one in known), None),
+        next((name for name in websocket.scope["subprotocols"] if name in supported), None),
         headers=[(b"x-request-id", (request_id.get() or "").encode())],
     )
 
 
 async def _first_message(websocket: WebSocket, route: SocketRoute) -> str:
-    """Of a socket that is accepted without a key; empty unless it is text. Raises ApiError for an
-    address that has too many such sockets."""
+    """Accepts a socket without a key, and returns its first message; "" if that is not text.
+
+    Raises ApiError if the client's address has too many such sockets.
+    """
     admission = services_of(websocket).infrastructure.admission
     leave = admission.enter_unknown(client_address(websocket))
     try:
@@ -197,8 +200,8 @@ async def _first_message(websocket: WebSocket, route: SocketRoute) -> str:
 
 
 async def _refuse(websocket: WebSocket, error: ApiError) -> None:
-    """A real HTTP answer in place of the upgrade; to a socket that was accepted without a key a
-    message with its body, and close code 1008."""
+    """Answers with an HTTP error in place of the upgrade. A socket that was accepted without a key
+    gets the body of that answer as a message, and close code 1008."""
     context_of(websocket).turn.leave(is_end=True)
     await services_of(websocket).infrastructure.admission.turns.delay_refusal()
     metrics.socket_refusals.labels(error.code).inc()
@@ -220,7 +223,7 @@ async def _refuse(websocket: WebSocket, error: ApiError) -> None:
 
 
 def _hello(session: SocketSession, service: Service, credit: int) -> list[str]:
-    """The first messages of the server."""
+    """Returns the server's first messages."""
     established = {
         "service": service,
         "user_id": session.principal.user_id,
@@ -231,4 +234,4 @@ def _hello(session: SocketSession, service: Service, credit: int) -> list[str]:
         {"connecting": True, "message": f"Connecting to {BRAND}", "timestamp": now_s()},
         {"connection_established": established},
     ]
-    return [json_text(one) for one in messages]
+    return [json_text(message) for message in messages]

@@ -1,4 +1,4 @@
-"""The session kernel: one accepted WebSocket from its hello to its close, for every protocol."""
+"""The session kernel, which runs an accepted WebSocket of any protocol until it closes."""
 
 import asyncio
 import logging
@@ -21,20 +21,21 @@ logger = logging.getLogger(__name__)
 
 
 SecretSession: TypeAlias = dict[str, Any]
-"""The configuration of the session that a client secret opens."""
+"""Configuration of the session that a client secret opens."""
 
 INTERNAL_MESSAGE = "the service failed; the session ends"
-MOST_REASON = 123  # bytes of text in a close frame (RFC 6455)
-CANCEL_S = 5.0  # a task that has not ended by then is left running
-# After each invalid message but the first nothing is read, for this much longer each time: twelve
-# sockets that sent nothing else made the speech of others 9.5 times as slow.
-FAULT_PAUSE_S, MOST_PAUSE_S = 0.05, 0.5
+MAX_REASON_BYTES = 123  # of the reason in a close frame (RFC 6455)
+CANCEL_S = 5.0  # tasks that have not ended by then are left running
+# After an invalid message nothing is read for a while, which grows by FAULT_PAUSE_S each time:
+# without that, 12 sockets with nothing but invalid messages made others' speech 9.5 times as slow.
+FAULT_PAUSE_S = 0.05
+MAX_FAULT_PAUSE_S = 0.5
 
 
 class SessionTimeouts:
-    """The timeouts of one session on one timer, cheap to restart at each message.
+    """The timeouts of one session, which share a timer and are cheap to restart at each message.
 
-    The first that passes calls `on_timeout` with its message and close code.
+    The first timeout that expires calls `on_timeout` with its message and close code.
     """
 
     def __init__(self, on_timeout: Callable[[str, int], None]) -> None:
@@ -45,7 +46,7 @@ class SessionTimeouts:
         self._stopped = False
 
     def set(self, name: str, seconds: float, message: str, code: int = close_codes.POLICY) -> None:
-        """Starts or restarts a timeout; it passes unless it is restarted or cleared in time."""
+        """Starts or restarts a timeout, which expires unless it is restarted or cleared in time."""
         if self._stopped:
             return
         due = self._loop.time() + seconds
@@ -80,7 +81,7 @@ class SessionTimeouts:
 
 
 class SocketSession:
-    """A receive loop beside a send loop; the end of either ends both."""
+    """One socket, with a receive loop and a send loop; if one of them ends, so does the other."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class SocketSession:
     ) -> None:
         self.principal = principal
         self.credential = credential  # never logged
-        self.scopes = scopes  # that the session needs
+        self.scopes = scopes  # scopes that the session needs
         self.secret_session = secret_session
         self.query = websocket.query_params
         self.path_params = websocket.path_params
@@ -106,8 +107,8 @@ class SocketSession:
         self.close_code = close_codes.LOST
         self._websocket = websocket
         self._limits = limits
-        self._reason = ""  # in the close frame
-        # Base64 and keys are ASCII; a letter is close enough to a byte for the rest.
+        self._reason = ""  # for the close frame
+        # Counts characters as bytes: base64 is ASCII, and other text is small.
         self._outbox: BoundedQueue[Frame] = BoundedQueue(limits.outbox_bytes, len)
         self.timeouts = SessionTimeouts(self.end)
         self._tasks = TaskSet(self._task_failed)
@@ -134,20 +135,20 @@ class SocketSession:
         return self._outbox.waiting
 
     async def send(self, frame: Frame) -> None:
-        """Queues a text frame with JSON, or a binary one; then waits while the outbox is full.
+        """Queues a message, text or binary; then waits while the outbox is full.
 
-        Once called, the frame is sent, also if its sender is cancelled. Raises SessionEnded.
+        The message is sent even if the caller is cancelled. Raises SessionEnded.
         """
         self._outbox.put(frame)
         await self._outbox.wait_for_room()
 
     async def send_speech(self, frame: Frame) -> None:
-        """As `send`; a client that listens is not idle."""
+        """Sends as `send` does, and restarts the idle timeout: a listening client is not idle."""
         await self.send(frame)
         self.touch()
 
     def finish(self, code: int = close_codes.NORMAL) -> None:
-        """Closes when everything queued was sent; from now on no message is read or queued."""
+        """Closes the socket once all queued messages are sent. No more are read or queued."""
         if not self._finishing:
             self._finishing = True
             self.close_code = code
@@ -155,13 +156,13 @@ class SocketSession:
             self._outbox.close()
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """A task that is cancelled when the session ends; its failure ends the session."""
+        """Starts a task that is cancelled when the session ends. Its failure ends the session."""
         return self._tasks.start(work, name)
 
     def end(self, message: str, code: int, *, drops_queued: bool = False) -> None:
-        """Stops the work, sends the protocol's error event and closes, with the message as reason.
+        """Stops all tasks, sends the protocol's error event, and closes with `message` as reason.
 
-        What is queued is still sent, unless `drops_queued`.
+        Queued messages are still sent, unless `drops_queued` is set.
         """
         if self._finishing:
             return
@@ -169,11 +170,11 @@ class SocketSession:
         if drops_queued:
             self._outbox.clear()
         self._outbox.put(self._conversation.error(message))
-        self._reason = message.encode()[:MOST_REASON].decode(errors="ignore")
+        self._reason = message.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
         self.finish(code)
 
     def abandon(self, code: int = close_codes.LOST) -> None:
-        """Ends at once: the client has disconnected or no longer reads."""
+        """Ends the session at once, since the client has disconnected or no longer reads."""
         if not self._over.is_set():
             self.finish(code)
             self.close_code = code
@@ -181,8 +182,10 @@ class SocketSession:
             self._over.set()
 
     async def run(self, *hello: str, first: str | None = None) -> None:
-        """Serves an accepted socket until its end, and ends its tasks. `first` is a message that
-        was read already."""
+        """Serves an accepted socket until it ends, and then ends its tasks.
+
+        Sends the messages `hello` first; `first` is a client's message that was read already.
+        """
         for message in hello:
             self._outbox.put(message)
         limits = self._limits
@@ -210,11 +213,12 @@ class SocketSession:
             await _cancel_all([*loops, *self._tasks])
             try:
                 await self._conversation.closed()
-            except Exception:  # a conversation that cannot close frees its socket
+            except Exception:  # a failure to close must not keep the socket
                 logger.exception("conversation_not_closed")
 
     async def _abandon_after(self, client_left: asyncio.Event) -> None:
-        """A client that has left is not heard of while a message before that is handled."""
+        """Ends the session when the client leaves, which `receive` does not notice while an earlier
+        message is handled."""
         await client_left.wait()
         await asyncio.sleep(0)  # a close frame that was read has its own code
         self.abandon()
@@ -248,14 +252,14 @@ class SocketSession:
         try:
             await work
         except ClientFault as fault:
-            await self._answer(fault)
+            await self._report(fault)
         except SessionEnded:
             pass
         except Exception:  # a bug in one conversation ends that session only
             logger.exception("conversation_failed")
             self.end(INTERNAL_MESSAGE, close_codes.INTERNAL)
 
-    async def _answer(self, fault: ClientFault) -> None:
+    async def _report(self, fault: ClientFault) -> None:
         try:
             await self.send(fault.event or self._conversation.error(fault.message))
         except SessionEnded:
@@ -264,7 +268,7 @@ class SocketSession:
         if self._faults >= self._limits.faults:
             self.end("too many wrong messages", close_codes.POLICY)
         else:
-            await asyncio.sleep(min((self._faults - 1) * FAULT_PAUSE_S, MOST_PAUSE_S))
+            await asyncio.sleep(min((self._faults - 1) * FAULT_PAUSE_S, MAX_FAULT_PAUSE_S))
 
     async def _send_all(self) -> None:
         timeout_s = self._limits.send_timeout_s
@@ -281,7 +285,7 @@ class SocketSession:
         self._over.set()
 
     def _loop_done(self, task: asyncio.Task[None]) -> None:
-        """A send that failed or took too long: the client is not reachable."""
+        """Ends the session when a loop has failed, as when the client cannot be reached."""
         if not task.cancelled() and (error := task.exception()) is not None:
             if not isinstance(error, OSError | WebSocketDisconnect):  # TimeoutError is an OSError
                 logger.error("session_failed", exc_info=error)
@@ -294,14 +298,15 @@ class SocketSession:
                 self.end(INTERNAL_MESSAGE, close_codes.INTERNAL)
 
     def touch(self) -> None:
-        """Restarts the idle timeout: a message came, or a context had something to send."""
+        """Restarts the idle timeout, after a message of the client or a piece of speech."""
         seconds = self._limits.idle_s
         self.timeouts.set("idle", seconds, f"no message came for {seconds:g} seconds")
 
     def _floods(self) -> bool:
         now = self._loop.time()
         if now - self._window_began > self._limits.flood_window_s:
-            self._window_began, self._window_count = now, 0
+            self._window_began = now
+            self._window_count = 0
         self._window_count += 1
         return self._window_count > self._window_limit
 

@@ -1,4 +1,4 @@
-"""The protocol of /ws/stt over one live session, and its messages."""
+"""The protocol of `/ws/stt`, and its messages."""
 
 import logging
 from dataclasses import asdict, replace
@@ -23,12 +23,13 @@ from pipelines.billing.billing import to_usd
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
 from pipelines.text.language_names import iso_code, name_language
-from pipelines.text.redaction import timed_entities
+from pipelines.text.redaction import Entity, timed_entities
 
 logger = logging.getLogger(__name__)
 
-MIN_MS = 300  # of utterance_end_ms and interim_results_frequency; less is raised
-MAX_MS = 30_000  # no utterance is longer
+# Limits of utterance_end_ms and interim_results_frequency; values outside are moved to them.
+MIN_MS = 300
+MAX_MS = 30_000  # length of the longest utterance
 MAX_LANGUAGES = 100
 NO_SPEECH_RESULT = "speech_end_no_result"
 FEATURES = {
@@ -52,7 +53,7 @@ ServerMessage = Literal[
 
 
 class STTClientMessage(BaseModel):
-    """Strict: a string is not a number. What is unknown is ignored."""
+    """Base class of the client's messages. Strings are not numbers; unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -63,7 +64,8 @@ Languages = Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_leng
 
 
 class StartConfig(STTClientMessage, RecognitionFields[bool]):
-    """`encoding` and `sample_rate` only announce: each audio message names its own."""
+    """Options of a session. `encoding` and `sample_rate` have no effect: each audio message has its
+    own."""
 
     encoding: SocketEncoding = "mulaw"
     sample_rate: LiveSampleRate = 8000
@@ -79,7 +81,7 @@ class StartConfig(STTClientMessage, RecognitionFields[bool]):
 
 
 class Start(STTClientMessage):
-    """Begins the session; once, before audio."""
+    """Begins the session. It comes once, before any audio."""
 
     languages: Languages | None = None
     config: StartConfig | None = None
@@ -95,14 +97,14 @@ class Audio(STTClientMessage):
 
 
 class Config(STTClientMessage):
-    """Changes the fields that are given."""
+    """Changes the options that it has."""
 
     languages: Languages | None = None
     continuous_mode: bool = False
 
 
 class Stop(STTClientMessage):
-    """Ends the session after processing earlier messages."""
+    """Ends the session after all earlier messages are processed."""
 
 
 class Test(STTClientMessage):
@@ -123,7 +125,7 @@ EVENTS: dict[str, type[ClientEvent]] = {
 
 
 def parse_client_event(text: str) -> ClientEvent:
-    """What the field `type` names. Raises ClientFault."""
+    """Parses a message by its field `type`. Raises ClientFault."""
     value = parse_event(text)
     event = EVENTS.get(str(value.get("type")))
     if event is None:
@@ -132,12 +134,12 @@ def parse_client_event(text: str) -> ClientEvent:
 
 
 def stt_event(kind: ServerMessage, **fields: Any) -> str:
-    """A message of the server as JSON; docs/websockets.md has its fields."""
+    """Returns a message of the server as JSON; docs/websockets.md has its fields."""
     return json_text({"type": kind, **fields})
 
 
 class SttConversation(ListeningConversation):
-    """`start`, then audio; transcripts are sent as utterances end."""
+    """One session: takes `start`, then audio, and sends transcripts while utterances end."""
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         super().__init__(socket, services)
@@ -160,7 +162,7 @@ class SttConversation(ListeningConversation):
                 await self._start(start)
             case Audio() as audio:
                 self._require_start("audio")
-                await self._hear(decode_base64(audio.audio), audio.encoding, audio.sample_rate)
+                await self._accept(decode_base64(audio.audio), audio.encoding, audio.sample_rate)
             case Config() as config:
                 await self._change(config)
             case Stop():
@@ -178,7 +180,7 @@ class SttConversation(ListeningConversation):
     async def accept(self, data: bytes) -> bool:
         self._require_start("audio")
         self.mode = "telephony"
-        await self._hear(data, "mulaw", 8000)
+        await self._accept(data, "mulaw", 8000)
         return False
 
     async def closed(self) -> None:
@@ -190,11 +192,11 @@ class SttConversation(ListeningConversation):
         return stt_event("error", error=message, timestamp=now_s())
 
     def expect_message(self) -> None:
-        """Only audio counts."""
+        """Does nothing, since only audio restarts the timeout."""
 
-    def _require_start(self, what: str) -> None:
+    def _require_start(self, message: str) -> None:
         if self._listener.live is None:
-            raise ClientFault(f"{what}: send start first")
+            raise ClientFault(f"{message}: send start first")
 
     async def _start(self, start: Start) -> None:
         if self._listener.live is not None:
@@ -207,36 +209,37 @@ class SttConversation(ListeningConversation):
             interim_ms=config.interim_results_frequency,
         )
         await self._listener.start(options)
-        self.config, self.is_continuous = config, config.continuous_mode
+        self.config = config
+        self.is_continuous = config.continuous_mode
         self.socket.timeouts.clear("start")
         super().expect_message()
         await self.socket.send(stt_event("connected", server_info=self._server_info(info)))
 
     def _server_info(self, info: ModelInfo) -> dict[str, Any]:
-        names = [name_language(code) for code in sorted(info.languages)]
-        several = len(info.languages) > 1
+        languages = [name_language(code) for code in sorted(info.languages)]
+        several = len(languages) > 1
         return {
             "server_type": BRAND,
             "device": info.device,
             "model": info.id,
             "processing_mode": self.mode,
-            "supported_languages": {one.code: one.name for one in names},
-            "total_languages": len(names),
+            "supported_languages": {language.code: language.name for language in languages},
+            "total_languages": len(languages),
             "features": FEATURES | {"language_detection": several, "language_restriction": several},
         }
 
     async def _change(self, config: Config) -> None:
         self._require_start("config")
-        given = config.model_fields_set
-        if not given & {"languages", "continuous_mode"}:
+        fields = config.model_fields_set
+        if not fields & {"languages", "continuous_mode"}:
             raise ClientFault("config: give languages, continuous_mode or both")
-        if "languages" in given:
+        if "languages" in fields:
             languages = await self._listener.change_languages(config.languages or ())
             codes = [iso_code(code) for code in languages]
             language = codes[0] if codes else "auto"
             changed = stt_event("language_changed", language=language, language_code=codes)
             await self.socket.send(changed)
-        if "continuous_mode" in given:
+        if "continuous_mode" in fields:
             self.is_continuous = config.continuous_mode
             await self.socket.send(
                 stt_event(
@@ -247,29 +250,34 @@ class SttConversation(ListeningConversation):
                 )
             )
 
-    async def _hear(self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate) -> None:
+    async def _accept(
+        self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate
+    ) -> None:
         super().expect_message()
         await self._listener.input.accept(data, encoding, sample_rate)
 
     async def summarise(self) -> None:
-        """After the charge, so that the summary agrees with the ledger."""
-        await self._listener.input.settle()
-        live, texts = self._listener.live, self._listener.input.texts
-        warned = _warned(live is not None and live.is_quiet and not texts)
+        """Sends the summary, after the charge so that it agrees with the ledger."""
+        audio = self._listener.input
+        await audio.settle()
+        live = self._listener.live
+        warnings = _warnings(live is not None and live.is_quiet and not audio.texts)
         await self.socket.send(
-            stt_event("session_stopped", billing_summary=self._summary(), **warned)
+            stt_event("session_stopped", billing_summary=self._summary(), **warnings)
         )
 
     def _summary(self) -> dict[str, float]:
-        heard = self._listener.input
+        audio = self._listener.input
         return {
-            "total_duration_seconds": heard.meter.heard_ms / 1000,
-            "total_cost": to_usd(heard.meter.charged),
-            "characters_transcribed": sum(len(text) for text, _ in heard.texts),
+            "total_duration_seconds": audio.meter.heard_ms / 1000,
+            "total_cost": to_usd(audio.meter.charged),
+            "characters_transcribed": sum(len(text) for text, _ in audio.texts),
         }
 
 
 class UtteranceListener(SocketListener):
+    """Sends the transcripts of utterances."""
+
     def __init__(self, stream: SttConversation) -> None:
         super().__init__(stream.socket, stream.speech, stream.listener_ended)
         self._stream = stream
@@ -287,43 +295,50 @@ class UtteranceListener(SocketListener):
                 if event.final and event.text and not event.cut and not self._stream.is_continuous:
                     await self._stream.end()
 
-    def _transcription(self, heard: LiveTranscript) -> str:
-        """Times are in seconds of audio since the session's first."""
-        nothing = heard.final and not heard.text
+    def _transcription(self, transcript: LiveTranscript) -> str:
+        """Returns the event of a transcript. Times are seconds from the session's first audio."""
+        is_empty = transcript.final and not transcript.text
         words: list[dict[str, Any]] = [
-            {"word": one.word, "start": one.start, "end": one.end, "probability": one.confidence}
-            for one in heard.words
+            {
+                "word": word.word,
+                "start": word.start,
+                "end": word.end,
+                "probability": word.confidence,
+            }
+            for word in transcript.words
         ]
-        for word, speaker in zip(words, heard.speakers, strict=False):
-            word["speaker"] = speaker
+        for entry, speaker in zip(words, transcript.speakers, strict=False):
+            entry["speaker"] = speaker
         config = self._stream.config
-        marks = config.redaction("mark", heard.language)
-        found = timed_entities(heard.text, marks, heard.words) if marks and heard.final else ()
+        marks = config.redaction("mark", transcript.language)
+        entities: list[Entity] = []
+        if marks and transcript.final:
+            entities = timed_entities(transcript.text, marks, transcript.words)
         return stt_event(
             "transcription",
-            text=heard.text,
-            committed=heard.committed,
-            tentative=heard.text.removeprefix(heard.committed),
-            confidence=round(heard.confidence, 4),
-            language=heard.language,
-            language_name=heard.language.upper(),
-            is_final=heard.final,
-            speech_final=heard.final,
-            is_partial=not heard.final,
-            sentence_id=heard.sentence_id,
-            processing_mode=NO_SPEECH_RESULT if nothing else self._stream.mode,
-            duration=round(heard.duration_s, 3),
-            latency=round(heard.latency_s, 3),
-            timestamp=round(heard.start_s, 3),
+            text=transcript.text,
+            committed=transcript.committed,
+            tentative=transcript.text.removeprefix(transcript.committed),
+            confidence=round(transcript.confidence, 4),
+            language=transcript.language,
+            language_name=transcript.language.upper(),
+            is_final=transcript.final,
+            speech_final=transcript.final,
+            is_partial=not transcript.final,
+            sentence_id=transcript.sentence_id,
+            processing_mode=NO_SPEECH_RESULT if is_empty else self._stream.mode,
+            duration=round(transcript.duration_s, 3),
+            latency=round(transcript.latency_s, 3),
+            timestamp=round(transcript.start_s, 3),
             words=words,
-            **({"speaker": heard.speaker} if heard.turns else {}),
+            **({"speaker": transcript.speaker} if transcript.turns else {}),
             utterance_end_ms=config.utterance_end_ms,
-            **({"entities": [asdict(one) for one in found]} if marks else {}),
-            **_warned(heard.is_quiet),
+            **({"entities": [asdict(entity) for entity in entities]} if marks else {}),
+            **_warnings(transcript.is_quiet),
         )
 
 
-def _warned(is_quiet: bool) -> dict[str, list[str]]:
+def _warnings(is_quiet: bool) -> dict[str, list[str]]:
     return {"warnings": [QUIET_WARNING]} if is_quiet else {}
 
 

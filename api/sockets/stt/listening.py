@@ -1,5 +1,5 @@
-"""Sockets that listen, in any dialect: channels of speech, each paid for and recognised, from the
-first audio to the last event."""
+"""Live recognition on the sockets of all dialects: takes the audio of each channel, charges it, and
+passes the events of its recognition on."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -27,11 +27,11 @@ from pipelines.stt.session import LiveSession
 from telemetry.tracing import request_id
 
 Data = TypeVar("Data", str, bytes)
-HELD_BACK_S = 0.1  # of audio at most, by resamplers, frames and noise reduction
+HELD_BACK_S = 0.1  # most audio that resamplers, frames and noise reduction hold back
 
 
 class SocketListener(ABC):
-    """One channel. A dialect's subclass writes its events. Its tasks end with the socket."""
+    """One channel, whose tasks end with the socket. A dialect's subclass writes the events."""
 
     def __init__(
         self,
@@ -39,90 +39,99 @@ class SocketListener(ABC):
         speech: SpeechServices,
         ended: Callable[[], Awaitable[None]],
     ) -> None:
-        """`ended` is awaited after the last event of a channel that was finished."""
+        """Listens to nothing before `start`. `ended` is awaited after the last event of a channel
+        whose audio has ended."""
         self.input = AudioInput(socket, speech.billing, speech.live_transcription.limits)
         self.options = SessionOptions()
-        self.heard_s = 0.0  # of audio that was processed
-        self.live_from_s = 0.0  # position of the first audio of `live` in the session
+        self.processed_s = 0.0  # length of the audio that was processed
+        self.live_from_s = 0.0  # session time at which the audio of `live` begins
         self.committed: set[int] = set()  # sentence_ids of utterances that the client ended
-        self.live: LiveSession | None = None  # from `start` on
+        self.live: LiveSession | None = None  # None before `start`
         self.listening: asyncio.Task[None] | None = None
         self.reducer: NoiseReducer | None = None
         self._socket = socket
         self._speech = speech
         self._ended = ended
-        self.granted_speakers: SpeakerChoice = False  # that a client secret's maker chose
+        self.granted_speakers: SpeakerChoice = False  # speakers that the client secret allows
         self._emitting: asyncio.Task[None] | None = None
-        self._order = asyncio.Lock()  # events come from several tasks
+        self._order = asyncio.Lock()  # held while an event is sent, as they come from several tasks
 
     @property
     def unheard_s(self) -> float:
-        """Seconds of accepted audio whose text was not sent."""
+        """Seconds of accepted audio whose text was not sent yet."""
         accepted_s = self.input.received_s - self.live_from_s
         seconds = 0.0 if self.live is None else self.live.unheard_s(accepted_s)
         return seconds if seconds > HELD_BACK_S else 0.0
 
     @abstractmethod
     async def emit(self, event: LiveEvent) -> None:
-        """Sends what an event means in the dialect; one call at a time."""
+        """Sends the dialect's event for a recognition event; one call at a time."""
 
     async def progressed(self) -> None:
-        """After more audio was processed; most dialects do nothing then."""
+        """Runs after more audio was processed. The default does nothing."""
         return
 
     async def cleared(self) -> None:
-        """After the client dropped what was not committed; likewise."""
+        """Runs after uncommitted audio was dropped by the client. The default does nothing."""
         return
 
     async def start(self, options: SessionOptions) -> None:
-        """Listens. Raises as `prepared`."""
+        """Starts listening. Raises the errors of `prepared`."""
         self.listen(await self.prepared(options))
 
     async def prepared(self, options: SessionOptions) -> SessionOptions:
-        """The options of this socket, with the engine's codes of languages and known speakers.
+        """Returns options with the engine's language codes, known speakers and the owner.
 
         Raises InvalidRequest for a language, NotFound or InsufficientScope for a speaker, or
         EngineError.
         """
-        principal, wanted = self._socket.principal, options.recognition
-        codes = await self._engine_languages(wanted.languages)
+        principal = self._socket.principal
+        recognition = options.recognition
+        codes = await self._engine_languages(recognition.languages)
         speakers = None
-        if wanted.labels_speakers:
+        if recognition.labels_speakers:
             speakers = await self._speech.speakers.options(
-                principal, wanted.known_speakers, self.granted_speakers
+                principal, recognition.known_speakers, self.granted_speakers
             )
         return replace(
             options,
-            recognition=replace(wanted, languages=codes),
+            recognition=replace(recognition, languages=codes),
             speakers=speakers,
             owner=str(principal.workspace_id),
         )
 
     def listen(self, options: SessionOptions) -> None:
-        """Listens to the audio that follows."""
+        """Recognises the audio that follows; `options` come from `prepared`."""
         self.options = options
         self.live = LiveSession(self._speech.live_transcription, options, self._receive)
         self.listening = self._socket.spawn(self._feed(self.live), "listen")
         self._emitting = self._socket.spawn(self.live.run(), "emit transcripts")
 
     async def change(self, options: SessionOptions, *, changes_languages: bool = False) -> None:
-        """Changes the options of the speech that follows; speakers and, unless
-        `changes_languages`, languages stay. Raises InvalidRequest for a language, or EngineLost."""
+        """Changes the options for the speech that follows.
+
+        Speakers stay, and so do languages unless `changes_languages` is set. Raises InvalidRequest
+        for a language, or EngineLost.
+        """
         assert self.live is not None
-        before, wanted = self.options, options.recognition
+        before = self.options
+        recognition = options.recognition
         codes = before.recognition.languages
         if changes_languages:
-            codes = await self.change_languages(wanted.languages)
+            codes = await self.change_languages(recognition.languages)
         self.options = replace(
             options,
-            recognition=replace(wanted, languages=codes),
+            recognition=replace(recognition, languages=codes),
             speakers=before.speakers,
             owner=before.owner,
         )
         self.live.change(self.options)
 
     async def change_languages(self, languages: Sequence[str]) -> tuple[str, ...]:
-        """For the audio that follows; any without one. Codes of the engine. Raises as `change`."""
+        """Sets the languages of the audio that follows, and returns the engine's codes for them.
+
+        Without languages, any may be spoken. Raises the errors of `change`.
+        """
         codes = await self._engine_languages(languages)
         self.input.inbox.put(codes)
         return codes
@@ -133,11 +142,11 @@ class SocketListener(ABC):
         return await self._speech.live_transcription.engine_languages(tuple(languages))
 
     def commit(self) -> None:
-        """Ends the utterance at what was accepted; its sentence_id is one of `committed` then."""
+        """Ends the utterance after the audio accepted so far; adds its id to `committed` then."""
         self.input.inbox.put("commit")
 
     async def close(self) -> None:
-        """Stops the work, and charges for it; without effect when it has ended."""
+        """Stops the recognition and charges for it, unless it has ended already."""
         self.input.meter.cut(self.unheard_s)
         if self._emitting is not None:
             self._emitting.cancel()
@@ -153,9 +162,9 @@ class SocketListener(ABC):
                 live.change_languages(item)
             elif not isinstance(item, str):
                 await live.accept_pcm(self.reducer.reduce(item) if self.reducer else item)
-                self.heard_s += len(item) / STT_SAMPLE_RATE
+                self.processed_s += len(item) / STT_SAMPLE_RATE
                 await self.progressed()
-                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
+                await asyncio.sleep(0)  # lets other sessions work between pieces of audio
             elif item == "commit":
                 self.committed.add(await live.commit())
             else:
@@ -168,28 +177,31 @@ class SocketListener(ABC):
     async def _receive(self, event: LiveEvent) -> None:
         match event:
             case LiveTranscript() if event.final:
-                self.input.note_heard(event)
+                self.input.note_final(event)
             case FailedUtterance():
-                self.input.note_failed(event)
+                self.input.note_failure(event)
         async with self._order:
             await self.emit(event)
 
 
 class ListeningConversation(Conversation):
-    """A dialect's subclass reads its messages, and its listeners write the events."""
+    """Base class of conversations that recognise speech.
+
+    A dialect's subclass reads the messages, and its listeners write the events.
+    """
 
     silence: tuple[float, str, int]
-    """Seconds without any message that end the session, the error, and the close code."""
+    """Seconds without a message after which the session ends, error message, and close code."""
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         self.socket = socket
         self.speech = services.speech
         self.request_id = request_id.get() or ""
-        self.model: ModelInfo  # the recogniser
-        self.listeners: Sequence[SocketListener] = ()  # one for each channel
+        self.model: ModelInfo  # of the recogniser
+        self.listeners: Sequence[SocketListener] = ()  # one per channel
         self._decoder: LiveDecoder | None = None
         self._close_code = close_codes.NORMAL
-        self._ended = 0
+        self._ended = 0  # listeners that have ended
         self._is_closing = self._is_over = False
 
     async def begin(self) -> None:
@@ -197,18 +209,24 @@ class ListeningConversation(Conversation):
 
     @abstractmethod
     async def handle(self, text: str) -> bool:
-        """Whether the message ends the stream. Raises InsufficientCredit or ClientFault."""
+        """Handles a text message, and returns whether it ends the stream.
+
+        Raises InsufficientCredit or ClientFault.
+        """
 
     @abstractmethod
     async def accept(self, data: bytes) -> bool:
-        """Takes audio; whether it ends the stream. Raises InsufficientCredit or ClientFault."""
+        """Takes audio, and returns whether it ends the stream.
+
+        Raises InsufficientCredit or ClientFault.
+        """
 
     async def summarise(self) -> None:
-        """Sends the last event."""
+        """Sends the last event, if the dialect has one."""
 
     @property
     def is_busy(self) -> bool:
-        return any(one.unheard_s for one in self.listeners)
+        return any(listener.unheard_s for listener in self.listeners)
 
     async def opened(self) -> None:
         self.expect_message()
@@ -216,9 +234,9 @@ class ListeningConversation(Conversation):
             self.model = await self.speech.live_transcription.transcriber.describe()
             await self.begin()
         except CODED as error:
-            shown = to_api_error(error)
-            code = close_codes.POLICY if shown.status < 500 else close_codes.INTERNAL
-            self.socket.end(shown.message, code)
+            api_error = to_api_error(error)
+            code = close_codes.POLICY if api_error.status < 500 else close_codes.INTERNAL
+            self.socket.end(api_error.message, code)
 
     async def receive_text(self, text: str) -> None:
         await self._take(self.handle, text)
@@ -227,7 +245,7 @@ class ListeningConversation(Conversation):
         await self._take(self.accept, data)
 
     async def listener_ended(self) -> None:
-        """Each listener tells its end; that of the last closes the socket."""
+        """Counts a listener that has ended; after the last one, closes the socket."""
         self._ended += 1
         if self._ended == len(self.listeners):
             await self.end()
@@ -242,42 +260,48 @@ class ListeningConversation(Conversation):
 
     async def closed(self) -> None:
         try:
-            for one in self.listeners:
-                await one.close()
+            for listener in self.listeners:
+                await listener.close()
         finally:
             if self._decoder is not None:
                 await self._decoder.close()
 
     async def expect_encoded(self, *, packets: bool) -> None:
-        """The audio is in a container, or consists of `packets` of Opus. Raises Overloaded."""
-        decoder, workspace_id = self.speech.decoder, self.socket.principal.workspace_id
-        channels = len(self.listeners)
-        self._decoder = LiveDecoder(decoder, workspace_id, channels, packets=packets)
+        """Opens a decoder for audio in a container, or for Opus in `packets`. Raises Overloaded."""
+        self._decoder = LiveDecoder(
+            self.speech.decoder,
+            self.socket.principal.workspace_id,
+            len(self.listeners),
+            packets=packets,
+        )
         await self._decoder.open()
 
     async def accept_encoded(self, data: bytes) -> None:
-        """What cannot be decoded ends the session, after the events of what could. Raises
-        InsufficientCredit."""
+        """Decodes audio and passes it on. Data that cannot be decoded ends the session, after the
+        events of the audio before it. Raises InsufficientCredit."""
         assert self._decoder is not None
-        if not await self._hear_decoded(self._decoder.decode(data)):
+        if not await self._accept_decoded(self._decoder.decode(data)):
             await self._finish(whole=False)
 
-    async def _hear_decoded(self, decoded: AsyncIterator[Samples]) -> bool:
-        """Whether all of it was audio; else the client has its error. Raises InsufficientCredit."""
+    async def _accept_decoded(self, decoded: AsyncIterator[Samples]) -> bool:
+        """Passes decoded audio on. Sends an error and returns False if the decoder failed.
+
+        Raises InsufficientCredit.
+        """
         limits = self.speech.live_transcription.limits
-        most = limits.max_speed * limits.speed_window_s * STT_SAMPLE_RATE * 2  # bytes
-        heard = [bytearray() for _ in self.listeners]  # at once, since each `accept` may wait
+        max_bytes = limits.max_speed * limits.speed_window_s * STT_SAMPLE_RATE * 2
+        buffers = [bytearray() for _ in self.listeners]  # joined, since each `accept` may wait
         fault: PipelineError | None = None
         try:
             async for channel, samples in decoded:
-                heard[channel] += samples
-                if len(heard[channel]) > most:  # too fast, which ends the session
+                buffers[channel] += samples
+                if len(buffers[channel]) > max_bytes:  # too fast, which ends the session
                     break
         except PipelineError as error:
             fault = error
-        for one, joined in zip(self.listeners, heard, strict=True):
-            if joined:
-                await one.input.accept(bytes(joined), "linear", STT_SAMPLE_RATE)
+        for listener, buffer in zip(self.listeners, buffers, strict=True):
+            if buffer:
+                await listener.input.accept(bytes(buffer), "linear", STT_SAMPLE_RATE)
         if fault is not None:
             is_ours = isinstance(fault, Overloaded)
             self._close_code = close_codes.INTERNAL if is_ours else close_codes.POLICY
@@ -285,7 +309,7 @@ class ListeningConversation(Conversation):
         return fault is None
 
     def expect_message(self) -> None:
-        """Restarts the time without any."""
+        """Restarts the timeout of `silence`."""
         if not self._is_closing:
             self.socket.timeouts.set("audio", *self.silence)
 
@@ -304,25 +328,27 @@ class ListeningConversation(Conversation):
             raise ClientFault(to_api_error(error).message) from None
 
     async def _finish(self, *, whole: bool = True) -> None:
-        """After the events of what was sent, with what decoder and resampler hold back only when
-        `whole`. Raises InsufficientCredit."""
+        """Ends the audio; the session ends after the events about it.
+
+        `whole` includes the audio that decoder and resampler hold back. Raises InsufficientCredit.
+        """
         self._is_closing = True
         self.socket.timeouts.clear("audio")
         if whole and self._decoder is not None:
-            whole = await self._hear_decoded(self._decoder.finish())
-        for one in self.listeners:
-            one.input.finish(whole=whole)
+            whole = await self._accept_decoded(self._decoder.finish())
+        for listener in self.listeners:
+            listener.input.finish(whole=whole)
 
 
-def words_of(heard: LiveTranscript) -> Sequence[Word]:
-    """The words of a transcript, with estimated times where the recogniser gave none."""
-    return heard.words or estimated_words(
-        heard.text, heard.start_s, heard.duration_s, heard.confidence
+def words_of(transcript: LiveTranscript) -> Sequence[Word]:
+    """Returns the words of a transcript, with estimated times if the recogniser gave none."""
+    return transcript.words or estimated_words(
+        transcript.text, transcript.start_s, transcript.duration_s, transcript.confidence
     )
 
 
 def estimated_words(text: str, start_s: float, seconds: float, confidence: float) -> list[Word]:
-    """Words with times that are estimated from their letters, as an interim has none."""
+    """Splits a text, which lasts `seconds` from `start_s` on, into words by their letters."""
     return [
         Word(
             text[span.text_start : span.text_end],

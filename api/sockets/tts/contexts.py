@@ -1,5 +1,5 @@
-"""Contexts of speech on one socket, in any dialect, with automatic flushes of their buffers where
-clients do not flush each sentence."""
+"""Contexts of speech on the sockets of dialects, and automatic flushes of their buffers for clients
+that do not flush each sentence."""
 
 import asyncio
 from dataclasses import dataclass
@@ -19,44 +19,43 @@ from pipelines.tts.session import (
 )
 
 SSML_END = "</speak>"
-QUIET_S = 0.5  # pause after part of a sentence in automatic mode; no language model pauses as long
+# Pause after which an unfinished sentence is spoken in automatic mode; language models do not pause
+# as long.
+QUIET_S = 0.5
 DEFAULT_DELAY_MS = 3000
 DEFAULT_THRESHOLD = 1000  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class FlushRules:
-    """When the buffer is spoken without a flush of the client."""
+    """Rules for when the buffer is spoken without a flush of the client."""
 
-    sentences: bool = True  # each as soon as it is complete
-    # Messages may end within words: a sentence is complete when a space follows its full stop.
-    # Otherwise each message is a sentence or phrase, of which no more is awaited.
+    sentences: bool = True  # speaks each sentence once it is complete
+    # Messages may end within words, so a sentence is complete once a space follows its full stop.
+    # If False, each message is a whole sentence or phrase.
     splits_words: bool = True
-    delay_s: float = DEFAULT_DELAY_MS / 1000
-    most_characters: int = DEFAULT_THRESHOLD
+    delay_s: float = DEFAULT_DELAY_MS / 1000  # longest wait of text in the buffer
+    max_characters: int = DEFAULT_THRESHOLD  # longest text in the buffer
 
 
 class AutoFlush:
-    """Flushes the buffer of one context automatically.
-
-    After a number of characters or a maximum delay, and whole sentences at once where the rules say
-    so.
-    """
+    """Flushes the buffer of one context automatically, by its `FlushRules`."""
 
     def __init__(self, context: SpeakingContext, rules: FlushRules, language: str) -> None:
-        """`language` is that of the voice."""
+        """Starts with an empty buffer; `language` is the language of the voice."""
         self._context = context
         self._loop = asyncio.get_running_loop()
-        self._oldest: asyncio.TimerHandle | None = None  # since the buffer is not empty
-        self._quiet: asyncio.TimerHandle | None = None  # since the last text
+        self._oldest: asyncio.TimerHandle | None = None  # runs while the buffer is not empty
+        self._quiet: asyncio.TimerHandle | None = None  # runs since the last text
         self.change(rules, language)
 
     def change(self, rules: FlushRules, language: str) -> None:
         """Sets the rules and the language of the text that follows."""
-        self._rules, self._language = rules, language
+        self._rules = rules
+        self._language = language
 
     def added(self) -> None:
-        """Call it after text was added to the buffer."""
+        """Flushes what the rules allow, after text was added to the buffer."""
         text = self._context.buffered
         if is_ssml(text):  # spoken as a whole
             end = text.find(SSML_END)
@@ -65,13 +64,13 @@ class AutoFlush:
             return
         sure = self._rules.splits_words
         ready = finished(text, self._language, sure=sure) if self._rules.sentences else 0
-        if len(text) - ready >= self._rules.most_characters:
+        if len(text) - ready >= self._rules.max_characters:
             ready = text.rfind(" ") + 1 or len(text)
         self._context.flush_automatically(ready)
         self._watch(fresh=ready > 0)
 
     def flush(self) -> None:
-        """Flushes all of it at once; with too many flushes queued it joins their text."""
+        """Flushes the whole buffer; if too many flushes are queued, joins it to the last."""
         self.stop()
         if self._context.is_closing:
             return
@@ -81,7 +80,7 @@ class AutoFlush:
             self._context.flush()
 
     def stop(self) -> None:
-        """Call it when the buffer is empty, or the client has disconnected."""
+        """Stops the timers, since the buffer is empty or the client has disconnected."""
         for timer in (self._oldest, self._quiet):
             if timer is not None:
                 timer.cancel()
@@ -105,14 +104,16 @@ class AutoFlush:
 
 
 class ContextsConversation(Conversation):
-    """A dialect's subclass reads its messages, and opens contexts for them. The socket stays open
-    when its last context was closed."""
+    """Base class of conversations with several contexts; a subclass reads a dialect's messages.
+
+    The socket stays open after its last context has closed.
+    """
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         self.session = session
         self.synthesis = services.speech.synthesis
         self.contexts = OpenContexts(session.spawn, self.on_closed)
-        self.flushes: dict[str, AutoFlush] = {}  # of the open contexts
+        self.flushes: dict[str, AutoFlush] = {}  # by id of the open context
 
     @property
     def is_busy(self) -> bool:
@@ -121,24 +122,25 @@ class ContextsConversation(Conversation):
     def open(
         self, context_id: str, stream: SpeechStream, wire: ContextWire, rules: FlushRules
     ) -> SpeakingContext:
-        """A context that accepts text; `self.contexts.start` makes it speak, after the client was
-        informed."""
+        """Opens a context that accepts text. Call `self.contexts.start` to let it speak, after the
+        client was informed."""
         context = SpeakingContext(context_id, stream, wire, self.session.send_speech)
         self.contexts.open(context)
         self.flushes[context_id] = AutoFlush(context, rules, stream.voice.language)
         return context
 
     def make_room(self) -> None:
-        """For another context: clients open some in advance, and do not close unused ones. Raises
-        ContextFault where all of them speak."""
+        """Makes room for another context by closing an idle one, since clients open contexts in
+        advance and do not close them. Raises ContextFault if all contexts are speaking."""
         if len(self.contexts) < MAX_CONTEXTS:
             return
-        forgotten = self.contexts.find_idle()
-        if forgotten is None:
+        idle = self.contexts.find_idle()
+        if idle is None:
             raise ContextFault(f"a connection has at most {MAX_CONTEXTS} contexts that speak")
-        forgotten.cancel()
+        idle.cancel()
 
     def on_closed(self, context_id: str) -> None:
+        """Runs when a context has closed."""
         self.flushes.pop(context_id).stop()
 
     async def closed(self) -> None:

@@ -1,4 +1,4 @@
-"""The protocol of `/ws/tts`: contexts are created, filled, flushed and closed."""
+"""The protocol of `/ws/tts`, in which clients create, fill, flush and close contexts."""
 
 import uuid
 from functools import partial
@@ -17,9 +17,9 @@ from api.sockets.tts.events import (
     TtsWire,
     check_message,
     context_event,
+    excerpt,
     parse_message,
     pitch_ratio,
-    shown,
     tts_error,
 )
 from pipelines.audio.encode.formats import AudioEncoding, open_socket_encoder, usable_pair
@@ -37,7 +37,7 @@ SAMPLE_RATES = (8000, 16_000, 24_000, 48_000)
 
 
 class TtsConversation(Conversation):
-    """One socket: up to five contexts, each with a task that speaks."""
+    """One socket, with up to five contexts, each of which has a task that speaks."""
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         self._session = session
@@ -53,7 +53,7 @@ class TtsConversation(Conversation):
         try:
             message = check_message(name, body)
         except ClientFault as fault:
-            raise self._of_context(fault, body) from None
+            raise self._with_context(fault, body) from None
         if isinstance(message, CreateContext):
             await self._create(message)
             return
@@ -117,36 +117,42 @@ class TtsConversation(Conversation):
         if not self._contexts:
             self._session.finish()
 
-    def _of_context(self, fault: ClientFault, body: Any) -> ClientFault:
-        """The same fault with the context that the body names, if there is one."""
-        named = body.get("context_id") if isinstance(body, dict) else None
-        if isinstance(named, str) and named in self._contexts:
-            return ClientFault(fault.message, tts_error(fault.message, named))
+    def _with_context(self, fault: ClientFault, body: Any) -> ClientFault:
+        """Adds the id of the context that the body names, if it is open, to a fault."""
+        context_id = body.get("context_id") if isinstance(body, dict) else None
+        if isinstance(context_id, str) and context_id in self._contexts:
+            return ClientFault(fault.message, tts_error(fault.message, context_id))
         return fault
 
     def _find(self, message: TTSClientMessage) -> SpeakingContext:
-        """The context that a message means; with one open, its id may be left out."""
-        wanted = message.context_id
-        context = self._contexts.find(wanted)
+        """Finds the context that a message names. If only one is open, the id may be left out.
+
+        Raises ClientFault.
+        """
+        context_id = message.context_id
+        context = self._contexts.find(context_id)
         if context is not None:
             return context
         if not self._contexts and not self._contexts.closed_ids:
             raise ClientFault("create_context must come first")
-        if wanted is None:
+        if context_id is None:
             raise ClientFault("context_id required: several contexts are open")
-        text = f"no context has the context_id {shown(wanted)}"
-        raise ClientFault(
-            text, tts_error(text, wanted if wanted in self._contexts.closed_ids else None)
-        )
+        text = f"no context has the context_id {excerpt(context_id)}"
+        was_open = context_id in self._contexts.closed_ids
+        raise ClientFault(text, tts_error(text, context_id if was_open else None))
 
 
 def _format_of(config: AudioConfig) -> tuple[AudioEncoding, int]:
-    """The encoding and sample rate, each from its list; their combination is checked later."""
-    encoding, rate = config.audio_encoding, config.sample_rate_hertz
+    """Returns the encoding and sample rate (Hz); their combination is checked later.
+
+    Raises ClientFault if either is not supported.
+    """
+    encoding = config.audio_encoding
+    rate = config.sample_rate_hertz
     if encoding not in ENCODINGS:
-        raise ClientFault(f"Unsupported audio_encoding: {shown(encoding)}")
-    if rate not in SAMPLE_RATES:  # JSON does not tell 16000 from 16000.0
-        raise ClientFault(f"Unsupported sample_rate_hertz: {shown(rate)}")
+        raise ClientFault(f"Unsupported audio_encoding: {excerpt(encoding)}")
+    if rate not in SAMPLE_RATES:  # may be a float, since JSON does not tell 16000 from 16000.0
+        raise ClientFault(f"Unsupported sample_rate_hertz: {excerpt(rate)}")
     return encoding, int(rate)
 
 

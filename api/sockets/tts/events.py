@@ -1,4 +1,4 @@
-"""The messages of `/ws/tts`: JSON objects with one key, which names the message."""
+"""Messages of `/ws/tts`, which are JSON objects with one key, the name of the message."""
 
 import json
 from base64 import b64encode
@@ -18,29 +18,31 @@ from pipelines.tts.shaping import timings_json
 SPEAKING_RATES = (0.5, 1.5)
 PITCHES = (-6.0, 6.0)  # semitones
 STABILITIES = (0.6, 1.5)
-MOST_WARNINGS = 20
-SHOWN_CHARACTERS = 100  # of a wrong value that an error repeats
+MAX_WARNINGS = 20
+EXCERPT_CHARACTERS = 100  # most characters of an invalid value that an error repeats
 
 
 def clamped(limits: tuple[float, float]) -> AfterValidator:
+    """Returns a validator that moves numbers into the limits."""
     low, high = limits
     return AfterValidator(lambda value: min(max(value, low), high))
 
 
 def pitch_ratio(semitones: float) -> float:
+    """Converts semitones to a factor of the frequency."""
     return float(2 ** (semitones / 12))
 
 
 def _with_null(schema: dict[str, Any]) -> None:
-    """Fields that may be absent may be null."""
+    """Allows null in the JSON schema of all fields that may be absent."""
     for name, field in schema.get("properties", {}).items():
         if name not in schema.get("required", ()) and field.get("default", field) is not None:
-            about = {one: field.pop(one) for one in ("default", "description") if one in field}
-            schema["properties"][name] = {"anyOf": [field, {"type": "null"}], **about}
+            outer = {key: field.pop(key) for key in ("default", "description") if key in field}
+            schema["properties"][name] = {"anyOf": [field, {"type": "null"}], **outer}
 
 
 class LenientModel(RequestModel):
-    """Numbers are not strings, but null is an absent field."""
+    """Base class of models in which a field that is null counts as absent."""
 
     model_config = ConfigDict(json_schema_extra=_with_null)
 
@@ -53,20 +55,20 @@ class LenientModel(RequestModel):
 
 
 class TTSClientMessage(LenientModel):
-    """The value of a message's key."""
+    """Base class of the client's messages: the value of the message's key."""
 
     context_id: str | None = Field(default=None, max_length=256)
 
 
 class AudioConfig(LenientModel):
-    """Accepts any value: errors for unsupported ones have a wording of their own."""
+    """Audio format. Any value is accepted here, since the conversation words the errors."""
 
     audio_encoding: Any = "LINEAR16"
     sample_rate_hertz: Any = 16_000
 
 
 class CreateContext(TTSClientMessage):
-    """Opens a context: a voice, a format and a buffer of text."""
+    """Opens a context, which has a voice, an audio format and a buffer of text."""
 
     voice_id: str | None = None
     audio_config: AudioConfig = AudioConfig()
@@ -79,7 +81,7 @@ class CreateContext(TTSClientMessage):
 
 
 class SendText(TTSClientMessage):
-    """Appends to the buffer."""
+    """Appends text to the buffer of a context."""
 
     text: str
 
@@ -88,7 +90,7 @@ MESSAGES: dict[str, type[TTSClientMessage]] = {
     "create_context": CreateContext,
     "send_text": SendText,
     "flush_context": TTSClientMessage,
-    "close_context": TTSClientMessage,  # which speaks the text of the buffer first
+    "close_context": TTSClientMessage,  # the text in the buffer is spoken first
 }
 
 
@@ -97,17 +99,17 @@ def context_event(
     context_id: str,
     **fields: Any,
 ) -> str:
-    """An event about a context, as JSON."""
+    """Returns an event about a context, as JSON."""
     return json_text({name: {"context_id": context_id, **fields}})
 
 
 def tts_error(message: str, context_id: str | None = None) -> str:
-    """Without an id for a context that was not created."""
+    """Returns an error event; `context_id` is None unless it is about an existing context."""
     return json_text({"error": {"context_id": context_id, "message": message}})
 
 
 def parse_message(text: str) -> tuple[str, Any]:
-    """The name of a message and its body, not checked yet. Raises ClientFault."""
+    """Returns the name of a message, and its body, not validated yet. Raises ClientFault."""
     event = parse_spoken(text)
     if len(event) != 1:
         raise ClientFault("a message is an object with exactly one key, which names it")
@@ -118,45 +120,47 @@ def parse_message(text: str) -> tuple[str, Any]:
 
 
 def check_message(name: str, body: Any) -> TTSClientMessage:
-    """Raises ClientFault that names the field and its limit."""
+    """Validates the body of a message. Raises ClientFault, which names the field and its limit."""
     return checked(MESSAGES[name], body, name)
 
 
-def shown(value: Any) -> str:
-    """A wrong value as an error repeats it."""
+def excerpt(value: Any) -> str:
+    """Returns an invalid value for an error message: a string as it is, others as JSON, cut."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+    return text if len(text) <= EXCERPT_CHARACTERS else f"{text[:EXCERPT_CHARACTERS]}..."
 
 
 class TtsWire(ContextWire):
+    """Writes the events of a context."""
+
     def __init__(self, context_id: str, unread: Sequence[str] = ()) -> None:
-        """`unread` grows while the context speaks."""
+        """Writes events with `context_id`. The list `unread` grows while the context speaks."""
         self._context_id = context_id
         self._unread = unread
-        self._named = 0  # of them, by flushes
+        self._reported = 0  # number of `unread` that events of flushes have named
         self._id_json = json.dumps(context_id)
         self._dropped: dict[str, None] = {}
 
     def audio(self, chunk: EncodedChunk) -> str:
-        """JSON text: the validation of a model would cost more than everything else."""
+        """Writes JSON by hand, since validating a model would cost more than all other work."""
         words = "" if chunk.words is None else f",{json_text(timings_json(chunk.words))[1:-1]}"
         audio = b64encode(chunk.data).decode("ascii")
         return f'{{"audio_chunk":{{"context_id":{self._id_json},"audioContent":"{audio}"{words}}}}}'
 
     def flushed(self, *, is_automatic: bool) -> str:
-        new = self._unread[self._named :]
-        self._named = len(self._unread)
+        new = self._unread[self._reported :]
+        self._reported = len(self._unread)
         return context_event("flush_completed", self._context_id, **unread_json(new))
 
     def warned(self, dropped: Sequence[str]) -> None:
-        """The last message names them."""
+        """Collects dropped cues, which `context_closed` will name."""
         self._dropped |= dict.fromkeys(dropped)
 
     def closed(self) -> str:
-        warnings = [f"not followed: {cue}" for cue in [*self._dropped][:MOST_WARNINGS]]
-        named = {"warnings": warnings} if warnings else {}
+        warnings = [f"not followed: {cue}" for cue in [*self._dropped][:MAX_WARNINGS]]
+        fields = {"warnings": warnings} if warnings else {}
         return context_event(
-            "context_closed", self._context_id, **named, **unread_json(self._unread)
+            "context_closed", self._context_id, **fields, **unread_json(self._unread)
         )
 
     def error(self, error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The words of a text with their times, from the alignment of its tokens."""
+"""Joins aligned tokens into words with their times."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,14 +8,14 @@ from faster_whisper.transcribe import merge_punctuations
 from models.stt.base import Word
 
 MEL_FRAMES_PER_S = 100
-PREPENDED = "\"'“¿([{-"  # marks that belong to the word after them
-APPENDED = "\"'.。,，!！?？:：”)]}、"
+PREPENDED = "\"'“¿([{-"  # punctuation marks that belong to the word after them
+APPENDED = "\"'.。,，!！?？:：”)]}、"  # punctuation marks that belong to the word before them
 
 
 def words_from(
     alignment: list[Mapping[str, Any]], duration_s: float, *, is_spaced: bool
 ) -> tuple[Word, ...]:
-    """Words of the timings of faster-whisper; where they are spaced, words are between spaces."""
+    """Converts the timings of faster-whisper; in spaced languages, a word ends at a space."""
     merge_punctuations(alignment, PREPENDED, APPENDED)
     words: list[Word] = []
     for timing in alignment:
@@ -23,7 +23,7 @@ def words_from(
             start = min(float(timing["start"]), duration_s)
             end = min(max(float(timing["end"]), start), duration_s)
             confidence = round(float(timing["probability"]), 4)
-            # The tokenizer splits 8.30 and well-known.
+            # faster-whisper's tokenizer splits "8.30" and "well-known".
             if words and is_spaced and timing["word"][0] != " ":
                 before = words.pop()
                 word, start = before.word + word, before.start

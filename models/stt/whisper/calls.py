@@ -1,4 +1,4 @@
-"""What a network of Whisper answers, whichever library and process computes it."""
+"""Results of a Whisper network, whichever library and process computes them."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class Aligned:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a loaded model is."""
+    """Properties of a loaded model."""
 
     n_mels: int
     is_multilingual: bool
@@ -30,10 +30,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A call, or the loading of the model, that raised an error."""
+    """The error of a call, or of the loading of the model."""
 
     text: str
 
 
 class CallAbandoned(Exception):
-    """Every caller of this batch left, so its decoding was ended without a result."""
+    """All callers of a batch have left, so its decoding was ended without a result."""

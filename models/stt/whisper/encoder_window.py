@@ -3,9 +3,9 @@
 Whisper was trained on windows of 30 s, filled with silence. Its decoder detects the end of the
 speech by that silence: without it, a text is often repeated. Encoding costs most of the time, so
 only the speech and a short padding are encoded, and cached encoder states of silence are appended.
-Those hardly depend on the speech, so they are computed once, when the weights are loaded, from
-speech-like sounds. Very short speech gets more padding, which improves the recognition of single
-words. As all encodings then have the same length, requests of different lengths are decoded in one
+These states hardly depend on the speech, so they are computed once, when the weights are loaded,
+from speech-like sounds. Very short speech gets more padding, which improves the recognition of
+single words. All encodings are filled to one length, so requests of different lengths share a
 batch.
 """
 
@@ -37,22 +37,22 @@ class EncoderWindow:
     """Encodes only the speech, and fills the window with cached states of silence."""
 
     def __init__(
-        self, model: WhisperProcesses, padding_s: float, min_s: float, memory: Path
+        self, model: WhisperProcesses, padding_s: float, min_s: float, cache: Path
     ) -> None:
-        """At least `padding_s` of silence after the speech, and `min_s` with it.
+        """Encodes at least `padding_s` of silence after the speech, and `min_s` in total.
 
-        `memory` is the file that caches the states of silence between starts.
+        `cache` is the file that keeps the states of silence between starts.
         """
         self._model = model
         self._extract = FeatureExtractor(feature_size=model.n_mels)
         self._padding = int(padding_s * STT_SAMPLE_RATE)
         self._min_samples = int(min_s * STT_SAMPLE_RATE)
-        self._silence = self._load_silence(memory)
+        self._silence = self._load_silence(cache)
 
     def encode(self, pcm: Pcm, padding_s: float | None = None) -> States:
-        """float32 [n] of at most 30 s to float32 [m, width]: the speech and `padding_s` of silence.
+        """Encodes float32 [n], at most 30 s, and `padding_s` of silence to float32 [m, width].
 
-        By default it is that of the constructor. With WINDOW_S all 30 s are computed, as in
+        The default padding is that of the constructor. With WINDOW_S all 30 s are encoded, as in
         Whisper's training, which takes many times longer.
         """
         padding = max(self._padding, self._min_samples - len(pcm))
@@ -66,13 +66,13 @@ class EncoderWindow:
         return states
 
     def fill(self, states: States, length: int = WINDOW_STATES) -> States:
-        """The states followed by silence, [length, width], as the decoder needs them."""
+        """Appends states of silence, for a decoder input of [length, width]."""
         whole: States = np.concatenate([states, self._silence[len(states) : length]])
         return whole
 
-    def _load_silence(self, memory: Path) -> States:
+    def _load_silence(self, cache: Path) -> States:
         try:
-            silence: States = np.load(memory, allow_pickle=False)
+            silence: States = np.load(cache, allow_pickle=False)
             if silence.dtype == np.float32 and len(silence) == WINDOW_STATES:
                 return silence
         except (OSError, ValueError, EOFError):
@@ -81,13 +81,13 @@ class EncoderWindow:
         try:
             content = BytesIO()
             np.save(content, silence)
-            write_whole(memory, content.getvalue())
+            write_whole(cache, content.getvalue())
         except OSError as error:
             logger.warning("silence_not_cached", extra={"error": str(error)})
         return silence
 
     def _compute_silence(self) -> States:
-        """The mean state of silence at each position after the shortest calibration sound."""
+        """Computes the mean state of silence at each position after the shortest sound."""
         total: States | None = None
         count = np.zeros((WINDOW_STATES, 1), np.float32)
         rng = np.random.default_rng(0)
@@ -105,8 +105,8 @@ class EncoderWindow:
 
 
 def _speech_like_sound(seconds: float, rng: np.random.Generator) -> Pcm:
-    """A speech-like sound: vowels of 150 ms with random formants and a moving pitch."""
-    from scipy.signal import lfilter  # takes 0.7 s, needed only at the first start
+    """Synthesises vowels of 150 ms with random formants and a moving pitch."""
+    from scipy.signal import lfilter  # imported in 0.7 s, and needed only at the first start
 
     time_s = np.arange(int(seconds * STT_SAMPLE_RATE)) / STT_SAMPLE_RATE
     pitch_hz = rng.uniform(100, 220) * (1 + 0.15 * np.sin(2 * np.pi * 0.6 * time_s))

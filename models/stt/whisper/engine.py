@@ -1,7 +1,7 @@
-"""Whisper by CTranslate2, decoded in batches, guarded against hallucinations.
+"""Whisper on CTranslate2, decoded in batches, with guards against hallucinations.
 
-The model is that of Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision"
-(2022); the tokenizer, the features and the alignment are those of faster-whisper.
+Model: Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (2022).
+Tokenizer, features and alignment are those of faster-whisper.
 """
 
 import math
@@ -57,8 +57,8 @@ from models.stt.whisper.native_script import ScriptTokens, foreign_letters, writ
 from models.stt.whisper.processes import WhisperProcesses
 from models.weights.store import WeightStore
 
-LOOP_TOKENS = 4  # in a row that come once in a text after which a loop is left
-MAX_TEXT = 224  # tokens: a half of the decoder's window, which the prompt leaves
+LOOP_TOKENS = 4  # tokens in a row that may not occur twice, so that the decoder leaves a loop
+MAX_TEXT = 224  # tokens: half of the decoder's window, as the prompt may take the other half
 
 
 class WhisperEngine(STTEngine):
@@ -80,7 +80,7 @@ class WhisperEngine(STTEngine):
             whisper.model,
             config.padding_s,
             config.min_window_s,
-            # Named by the precision and a version of the calibration sounds.
+            # The name has the precision and the version of the calibration sounds.
             weights.derived(config.artefact, f"silence-{config.compute_type}-v1.npy"),
         )
         self._shortest_padding_s = config.padding_s
@@ -125,46 +125,47 @@ class WhisperEngine(STTEngine):
         jobs = list(map(DecodingJob, requests))
         return [
             self._with_missed(job, transcript) if job.request.speech else transcript
-            for job, transcript in zip(jobs, self._hear(jobs), strict=True)
+            for job, transcript in zip(jobs, self._decode_once(jobs), strict=True)
         ]
 
     def _with_missed(self, job: DecodingJob, whole: Transcript) -> Transcript:
-        """The transcript, with the speech that it missed: decoded again with time tokens, which
-        leave less out, then in two parts where speech is still without words.
+        """Adds speech that a transcript misses: decodes with time tokens, which leave less out, and
+        then in two parts if some speech still has no words.
 
-        Of 290 sentences, some repeated, and of 319 in overlapping voices, in
-        `benchmarks.stt.lost_speech`, parts alone lose 2 and 32, with time tokens 0 and 22,
-        faster-whisper with a beam of 5 5 and 27. Time tokens without parts lose repeated ones.
+        `benchmarks.stt.lost_speech` has 290 sentences, some repeated, and 319 in overlapping
+        voices. Of these, parts alone lose 2 and 32, parts with time tokens 0 and 22, and
+        faster-whisper with a beam of 5 loses 5 and 27. Time tokens alone lose repeated sentences.
         """
         request = job.request
         if not job.affords() or coverage.cut_at(request, words_of([whole])) is None:
             return whole
-        known = replace(request.without_prompt, language=whole.language)
-        (timed,) = self._hear([replace(job, request=known, times=True)])
-        whole = max(
-            whole, replace(whole, segments=timed.segments), key=lambda one: len(words_of([one]))
-        )
+        request = replace(request.without_prompt, language=whole.language)
+        (timed,) = self._decode_once([replace(job, request=request, times=True)])
+        if len(words_of([timed])) > len(words_of([whole])):
+            whole = replace(whole, segments=timed.segments)
         words = words_of([whole])
         if (at := coverage.cut_at(request, words)) is None:
             return whole
         if not job.affords(request.seconds):
             return whole
-        parts = list(map(DecodingJob, coverage.cut(known, at, whole.language)))
+        parts = list(map(DecodingJob, coverage.cut(request, at, whole.language)))
         at_s = at / STT_SAMPLE_RATE
         if words and words[-1].end <= at_s:
-            heard = [whole, *self._hear(parts[1:])]
+            transcripts = [whole, *self._decode_once(parts[1:])]
         elif words and words[0].start >= at_s:
-            shifted = tuple(one.shifted(-at_s) for one in whole.segments)
-            heard = [*self._hear(parts[:1]), replace(whole, segments=shifted)]
+            shifted = tuple(segment.shifted(-at_s) for segment in whole.segments)
+            transcripts = [*self._decode_once(parts[:1]), replace(whole, segments=shifted)]
         else:
-            heard = self._hear(parts)
-        if len(words_of(heard)) <= len(words):
+            transcripts = self._decode_once(parts)
+        if len(words_of(transcripts)) <= len(words):
             return whole
-        return coverage.join(whole, list(map(self._with_missed, parts, heard)), at)
+        return coverage.join(whole, list(map(self._with_missed, parts, transcripts)), at)
 
     def _in_parts(self, job: DecodingJob) -> Transcript | None:
-        """A text that repeats itself is often that of speech that does: shorter parts do not, and
-        take less time than more tries. None for speech without a pause."""
+        """Decodes speech whose text repeats itself in two parts; None for speech without a pause.
+
+        Often the speech itself repeats. Shorter parts then do not, and cost less than more tries.
+        """
         request = job.request
         if len(request.speech) < 2 or not job.affords(request.seconds):
             return None
@@ -174,23 +175,24 @@ class WhisperEngine(STTEngine):
         whole = Transcript(job.language, job.probability, scores=job.scores)
         return coverage.join(whole, parts, at)
 
-    def _hear(self, jobs: Sequence[DecodingJob]) -> list[Transcript]:
-        transcripts = [  # the result of silence
+    def _decode_once(self, jobs: Sequence[DecodingJob]) -> list[Transcript]:
+        """Encodes and decodes jobs in batches; silence and abandoned requests get no text."""
+        transcripts = [
             Transcript(job.request.language or (job.request.languages or ("en",))[0], 0.0)
             for job in jobs
         ]
-        heard = [
+        audible = [
             index
             for index, job in enumerate(jobs)
             if is_audible(job.request.pcm) and job.request.budget.is_wanted()
         ]
-        begun = [jobs[index] for index in heard if not len(jobs[index].states)]
-        for job, states in zip(begun, self._encode([one.request for one in begun]), strict=True):
+        new = [jobs[index] for index in audible if not len(jobs[index].states)]
+        for job, states in zip(new, self._encode([job.request for job in new]), strict=True):
             job.states = states
             self._choose_language(job)
             job.begin()
         groups: dict[tuple[object, ...], list[tuple[int, DecodingJob]]] = defaultdict(list)
-        for index in heard:
+        for index in audible:
             job = jobs[index]
             if job.request.budget.is_wanted():
                 script = foreign_letters(job.written_in)
@@ -209,25 +211,25 @@ class WhisperEngine(STTEngine):
         return transcripts
 
     def _encode(self, requests: Sequence[TranscriptionRequest]) -> list[States]:
-        """One by one: a batch takes CTranslate2 as long. Interims get the minimum of silence: they
-        may be less accurate."""
+        """Encodes requests one by one, as a batch would take CTranslate2 as long. Interims get the
+        least silence, since they may be less accurate."""
         shortest_s = self._shortest_padding_s
         return [
-            self._window.encode(one.pcm, shortest_s if one.urgency == INTERIM else None)
-            for one in requests
+            self._window.encode(request.pcm, shortest_s if request.urgency == INTERIM else None)
+            for request in requests
         ]
 
     def _stack(self, jobs: Sequence[DecodingJob]) -> Any:
-        """The input of the decoder, [jobs, n, width]: speech, then silence."""
+        """Returns the decoder's input, [jobs, n, width]: speech, then silence."""
         length = min(WINDOW_STATES, max(len(job.states) + job.silence for job in jobs))
         return self._view([self._window.fill(job.states, length) for job in jobs])
 
     def _view(self, states: Sequence[States]) -> Any:
-        """The states in the type that `self._model` takes, [n, m, width]."""
+        """Converts states to the type that `self._model` takes, [n, m, width]."""
         return np.stack(states)
 
     def _choose_language(self, job: DecodingJob) -> None:
-        """Sets the language of a job, from its states without the cached silence if possible."""
+        """Sets the language of a job, detected without the cached silence if that is certain."""
         request = job.request
         if len(self.capabilities.languages) == 1:
             job.language = self.capabilities.languages[0]
@@ -239,7 +241,7 @@ class WhisperEngine(STTEngine):
             self._detect(job, self._window.fill(job.states))
 
     def _detect(self, job: DecodingJob, states: States) -> float:
-        """Sets the language; returns its probability."""
+        """Detects the language of a job, and returns its probability."""
         ranking = self._model.detect_language(self._view([states]))[0]
         scores: dict[str, float] = {token[2:-2]: float(share) for token, share in ranking}
         allowed = job.request.languages or self.capabilities.languages
@@ -262,7 +264,7 @@ class WhisperEngine(STTEngine):
                 parts = self._in_parts(job)
                 if parts is not None and parts.segments:
                     return parts
-            if job.request.speech:  # missed speech is decoded afterwards
+            if job.request.speech:  # speech that this loses is decoded again afterwards
                 decoding = self._once(job, decoding)
             if self._guards.is_suspect(decoding) and self._is_decoded_again(job, decoding):
                 padding_s = self._config.retry_padding_s
@@ -295,7 +297,7 @@ class WhisperEngine(STTEngine):
     def _with_terms(
         self, job: DecodingJob, decoding: Decoding, words: Sequence[Word]
     ) -> Decoding | None:
-        """Decoded again before the likely key terms; None if that finds no more of them."""
+        """Decodes again with the likely key terms as prompt; None if that finds no more of them."""
         options = job.request.options
         text = key_terms.doubtful_part(words) if words else decoding.text
         terms = key_terms.likely_terms(text, options.keyterms)
@@ -303,14 +305,14 @@ class WhisperEngine(STTEngine):
             return None
         prompt = f"{', '.join(terms)}. {options.prompt}"
         options = replace(options, prompt=prompt)
-        # With as little silence as an interim has: in 0.75 of the time.
+        # As little silence as in an interim, which takes 0.75 times as long.
         request = replace(job.request, options=options, urgency=INTERIM)
         (again,) = self._decode([replace(job, request=request)])
         more = key_terms.count(again.text, terms) > key_terms.count(decoding.text, terms)
         return again if more and not self._guards.is_suspect(again) else None
 
     def _is_said(self, job: DecodingJob, text: str, terms: Sequence[str]) -> bool:
-        """Whether the speech makes one of the terms likely that the text lacks."""
+        """Whether the speech makes a term likely that is missing in the text."""
         missing = [term for term in terms if not key_terms.count(text, [term])]
         if not missing or job.language in UNSPACED:
             return bool(missing)
@@ -322,15 +324,17 @@ class WhisperEngine(STTEngine):
         return any(mean > least for (_, term), mean in zip(pieces, means, strict=True) if term)
 
     def _once(self, job: DecodingJob, decoding: Decoding) -> Decoding:
-        """The text; if it is repetitive, with each repetition only twice, if the speech makes that
-        likely. It stays whole if it ended by itself, as when a word is said twenty times.
+        """Shortens a repetitive text to two of each repetition, if the speech makes that likely.
 
-        The probabilities of repetitions say nothing: each makes the next more likely.
+        A likely text that ended by itself stays whole, since a word may be said twenty times. It is
+        judged without its repetitions, as each of them makes the next more probable.
         """
         tokenizer = self._tokenizer(job)
-        said = [token for token in decoding.tokens if token < tokenizer.eot]
-        tokens = without_repetitions(said) if self._guards.repeats(decoding) else said
-        if len(tokens) == len(said):
+        text_tokens = [token for token in decoding.tokens if token < tokenizer.eot]
+        if not self._guards.repeats(decoding):
+            return decoding
+        tokens = without_repetitions(text_tokens)
+        if len(tokens) == len(text_tokens):
             return decoding
         text = decoding.write(tokenizer.decode(tokens)).strip()
         once = replace(
@@ -347,7 +351,10 @@ class WhisperEngine(STTEngine):
         return whole if decoding.complete else self._behind_loop(job, once)
 
     def _behind_loop(self, job: DecodingJob, once: Decoding) -> Decoding:
-        """The text with what is said after its repetition, which the decoder did not leave."""
+        """Decodes the speech after a repetition in which the decoder was caught.
+
+        Returns `once` if that finds nothing more.
+        """
         budget = job.request.budget
         if budget.tokens < SPARE_TOKENS or not budget.is_wanted():
             return once
@@ -358,8 +365,9 @@ class WhisperEngine(STTEngine):
         return replace(ended, complete=True)
 
     def _align_words(self, job: DecodingJob, decoding: Decoding) -> tuple[Word, ...]:
-        """The time of each word, from the decoder's attention."""
-        tokenizer, duration_s = self._tokenizer(job), job.request.seconds
+        """Returns the words with their times, from the decoder's attention."""
+        tokenizer = self._tokenizer(job)
+        duration_s = job.request.seconds
         text = [token for token in decoding.tokens if token < tokenizer.eot]
         if not text:
             return ()
@@ -371,74 +379,76 @@ class WhisperEngine(STTEngine):
         return words_from(alignment, duration_s, is_spaced=job.language not in UNSPACED)
 
     def _logprobs(self, job: DecodingJob, tokens: Sequence[int]) -> list[float]:
-        """The log probability of each token of a text, from the speech and the tokens before."""
+        """Returns the log probability of each token, given the speech and the tokens before it."""
         frames = max(2, int(job.request.seconds * MEL_FRAMES_PER_S))
-        states, before = self._view([job.states]), self._tokenizer(job).sot_sequence
+        states = self._view([job.states])
+        before = self._tokenizer(job).sot_sequence
         (aligned,) = self._model.align(states, before, [tokens], frames, median_filter_width=7)
         return [math.log(probability + 1e-6) for probability in aligned.text_token_probs]
 
     def _is_decoded_again(self, job: DecodingJob, decoding: Decoding) -> bool:
-        """Whether a suspect text is decoded again; a speculative one only if it is improbable.
+        """Whether to decode a suspect text again; a speculative text only if it is improbable.
 
-        Measured on 29 doubtful clips: the character error rate is then 71 %, in place of 74 %, and
-        a live text comes 0.3 s later. A runaway text is decoded again even after its deadline,
-        since it would be dropped.
+        Measured on 29 doubtful clips: this lowers the character error rate from 74 to 71 %, and
+        delays live text by 0.3 s. A runaway text is decoded again even after its deadline, since it
+        would be dropped otherwise.
         """
         if not job.affords(job.request.seconds + self._config.retry_padding_s):
             return False
         if self._guards.is_runaway(decoding):
             return True
-        useless = decoding.avg_logprob < IMPROBABLE_LOGPROB
-        return job.in_time and (useless or job.request.urgency != SPECULATIVE)
+        is_improbable = decoding.avg_logprob < IMPROBABLE_LOGPROB
+        return job.in_time and (is_improbable or job.request.urgency != SPECULATIVE)
 
     def _without_prompt(self, job: DecodingJob) -> Transcript:
-        """Decodes a text that failed without its prompt, so that no prompt costs more than one try.
+        """Decodes a failed job again without its prompt, so that a prompt costs at most one try.
 
-        No text if it had none, or for an interim, which would come too late.
+        The text is empty if there was no prompt, or for an interim, which would come too late.
         """
         if not job.prompt or job.interim or not job.request.budget.is_wanted():
             return Transcript(job.language, job.probability)
-        job.request, job.is_again = job.request.without_prompt, True
+        job.request = job.request.without_prompt
+        job.is_again = True
         return self._finish(job, self._decode([job])[0])
 
     def _decode(
         self, jobs: Sequence[DecodingJob], temperature: float | None = None
     ) -> list[Decoding]:
-        """Texts of jobs that have the same beam size, initial prompt and scripts.
+        """Decodes jobs with the same beam size, prompt, silence and scripts.
 
-        Durations bound their lengths, at first by what speech usually has. A text that is longer
-        than that, and is no repetition, is decoded again up to the most that speech has.
+        The length of a text is limited by the duration of the speech. A text that reaches the usual
+        limit without repeating itself is decoded again with the highest limit.
         """
         decodings = self._generate(jobs, [job.usual_tokens for job in jobs], temperature)
         for index, (job, decoding) in enumerate(zip(jobs, decodings, strict=True)):
-            most = min(MAX_TEXT, job.left)
+            limit = min(MAX_TEXT, job.left)
             if (
                 not (decoding.complete or job.prompt or job.interim)
-                and len(decoding.tokens) < most
+                and len(decoding.tokens) < limit
                 and not self._guards.repeats(decoding)
                 and job.request.budget.is_wanted()
             ):
-                with suppress(CallAbandoned):  # the others of the batch keep their texts
-                    decodings[index] = self._generate([job], [most], temperature)[0]
+                with suppress(CallAbandoned):  # the other texts of the batch stay
+                    decodings[index] = self._generate([job], [limit], temperature)[0]
         return decodings
 
     def _generate(
         self, jobs: Sequence[DecodingJob], limits: Sequence[int], temperature: float | None
     ) -> list[Decoding]:
-        """One call of the decoder, for texts of at most so many tokens."""
-        begun = [self._prompt(job) for job in jobs]
-        budgets = [id(job.request.budget) for job in jobs]  # parts share one
+        """Calls the decoder once, for texts of at most `limits` tokens."""
+        starts = [self._prompt(job) for job in jobs]
+        budgets = [id(job.request.budget) for job in jobs]  # parts of a request share a budget
         shares = [job.left // budgets.count(id(job.request.budget)) for job in jobs]
         limits = [max(SPARE_TOKENS, min(pair)) for pair in zip(limits, shares, strict=True)]
         longest = min(MAX_TEXT, max(limits))
         sampling = {"sampling_topk": 0, "sampling_temperature": temperature}
         results = self._model.generate(
             self._stack(jobs),
-            begun,
+            starts,
             is_wanted=lambda: any(job.request.budget.is_wanted() for job in jobs),
             beam_size=1 if temperature else jobs[0].request.beam_size,
-            # The text gets the smaller of a half of it, and what the prompt leaves of it.
-            max_length=max(2 * longest, len(begun[0]) + longest),
+            # CTranslate2 limits the text to half of this length, and to what the prompt leaves.
+            max_length=max(2 * longest, len(starts[0]) + longest),
             return_scores=True,
             return_no_speech_prob=True,
             suppress_blank=True,
@@ -460,7 +470,7 @@ class WhisperEngine(STTEngine):
                 Decoding(
                     tokens=tokens,
                     text=text,
-                    # The library's mean is over the text; here the end counts as a token too.
+                    # The library's mean is over the text; here the end token counts, too.
                     avg_logprob=result.scores[0] * len(tokens) / (len(tokens) + 1),
                     no_speech_prob=result.no_speech_prob,
                     compression_ratio=compression_ratio(text) if text else 0.0,
@@ -476,26 +486,26 @@ class WhisperEngine(STTEngine):
         if job.prompt:
             text = tokenizer.encode(" " + job.prompt.strip())
             prompt = [tokenizer.sot_prev, *prompts.reduced(text, tokenizer.eot)]
-        plain = () if job.times else (tokenizer.no_timestamps,)
-        return [*prompt, *tokenizer.sot_sequence, *plain]
+        without_times = () if job.times else (tokenizer.no_timestamps,)
+        return [*prompt, *tokenizer.sot_sequence, *without_times]
 
     def _tokenizer(self, job: DecodingJob) -> Tokenizer:
-        key = language, translate = job.language, job.request.options.translate
+        key = (job.language, job.request.options.translate)
         if key not in self._tokenizers:
             self._tokenizers[key] = Tokenizer(
                 self._whisper.hf_tokenizer,
                 self._model.is_multilingual,
-                task="translate" if translate else "transcribe",
-                language=language,
+                task="translate" if job.request.options.translate else "transcribe",
+                language=job.language,
             )
         return self._tokenizers[key]
 
 
-class WhisperVocabulary(WhisperModel):  # type: ignore[misc]  # it has no types
+class WhisperVocabulary(WhisperModel):  # type: ignore[misc]  # the package has no types
     """faster-whisper's tokenizer, languages and alignment, with another network."""
 
     def __init__(self, folder: Path, network: Any) -> None:
-        """`network` has the methods of `WhisperProcesses`."""
+        """Loads the tokenizer; `network` has the methods of `WhisperProcesses`."""
         self.hf_tokenizer = Vocabulary.from_file(str(folder / "tokenizer.json"))
         self.tokens_per_second = STATES_PER_S
         self.model = network

@@ -11,8 +11,8 @@ from models.stt.options import RecognitionOptions
 
 # Measured: real speech has a no-speech probability below 0.5 and a log probability of its text
 # above -1.2; hallucinations from noise exceed one or the other.
-DOUBTFUL_LOGPROB = -0.4  # below it a hallucination, if the no-speech probability is high too
-IMPROBABLE_LOGPROB = -1.3  # below it always a hallucination
+DOUBTFUL_LOGPROB = -0.4  # a lower one is a hallucination if the no-speech probability is high
+IMPROBABLE_LOGPROB = -1.3  # a lower one is always a hallucination
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,13 @@ class Decoding:
     no_speech_prob: float
     compression_ratio: float
     complete: bool  # ended by itself, not by the token limit
-    write: Callable[[str], str] = str  # a part of the text in the scripts of its language
+    write: Callable[[str], str] = str  # converts parts of the text to the language's scripts
 
 
 def without_repetitions(tokens: Sequence[int]) -> list[int]:
-    """The tokens, in which no run follows itself more than once."""
+    """Shortens repetitions, so that no run of tokens follows itself more than once."""
     kept: list[int] = []
-    end = size = 0  # of the last run that was repeated
+    end = size = 0  # end and length of the last run that was repeated
     for token in tokens:
         kept.append(token)
         for length in range(1, len(kept) // 3 + 1):
@@ -40,29 +40,29 @@ def without_repetitions(tokens: Sequence[int]) -> list[int]:
                 del kept[-length:]
                 end, size = len(kept), length
                 break
-    begun = len(kept) - end  # of another repetition
-    if size and kept[end:] == kept[end - size : end - size + begun]:
+    partial = len(kept) - end  # tokens that may begin another repetition
+    if size and kept[end:] == kept[end - size : end - size + partial]:
         del kept[end:]
     return kept
 
 
 @dataclass(frozen=True, slots=True)
 class HallucinationGuards:
-    """Judges a decoding by its probabilities and its compression ratio."""
+    """Judges a decoding by its probabilities and compression ratio."""
 
     compression_ratio_threshold: float
     retry_logprob: float = -1.0
 
     def is_runaway(self, decoding: Decoding) -> bool:
-        """Whether the decoder repeated itself, or did not end."""
+        """Whether the decoder repeated itself or did not end."""
         return self.repeats(decoding) or not decoding.complete
 
     def is_suspect(self, decoding: Decoding) -> bool:
-        """Whether the text may be decoded again."""
+        """Whether the speech should be decoded again."""
         return self.is_runaway(decoding) or decoding.avg_logprob < self.retry_logprob
 
     def is_hallucination(self, decoding: Decoding, options: RecognitionOptions) -> bool:
-        """Whether the text is to be dropped."""
+        """Whether the text should be dropped."""
         unlikely = decoding.avg_logprob < DOUBTFUL_LOGPROB
         return (
             self.repeats(decoding)
@@ -71,14 +71,14 @@ class HallucinationGuards:
         )
 
     def repeats(self, decoding: Decoding) -> bool:
-        """Whether a part of the text is repetition."""
+        """Whether a part of the text is a repetition, not a list of similar sentences."""
         is_repetitive = decoding.compression_ratio > self.compression_ratio_threshold
         return is_repetitive and not _is_list(decoding)
 
 
 def _is_list(decoding: Decoding) -> bool:
-    """Whether a likely text ended by itself and has no loop: "Item one is in stock. Item two …"."""
+    """Whether a probable text ended by itself and has no loop: "Item one is here. Item two …"."""
     if not decoding.complete or decoding.avg_logprob < DOUBTFUL_LOGPROB:
         return False
-    parts = decoding.tokens or tuple(map(ord, decoding.text))  # other services tell no tokens
+    parts = decoding.tokens or tuple(map(ord, decoding.text))  # upstream services send no tokens
     return len(without_repetitions(parts)) == len(parts)

@@ -1,9 +1,9 @@
-"""Writes speech of India in the script of its language.
+"""Converts texts in languages of India to the script of their language.
 
-Whisper writes languages of India that it has hardly learnt by their sound: in Latin letters, or in
-the script of a language that it knows better. All these scripts descend from one and have their
-letters in the same places of their blocks (The Unicode Standard, chapter 12). So a letter is moved
-from one block to another, and one table of sounds, with letters of Devanagari, serves all.
+Whisper writes Indian languages that it has hardly learnt by their sound, in Latin letters or in the
+script of a language that it knows better. All these scripts have one origin, and their letters are
+at the same positions in their blocks (The Unicode Standard, chapter 12). So a letter is converted
+by moving it to another block, and one table of sounds, in Devanagari, serves all languages.
 """
 
 import re
@@ -21,11 +21,11 @@ _CONSONANTS, _VOWELS, _SIGNS = (_TABLE[kind] for kind in ("consonants", "vowels"
 _SOUNDS = re.compile("|".join(sorted(_CONSONANTS | _VOWELS, key=len, reverse=True)))
 _WORD = re.compile(f"[{LATIN}]+")
 _LETTER = re.compile("[\u0900-\u0963\u0966-\u0d7f]")
-_VIRAMA = "\u094d"  # no vowel follows
+_VIRAMA = "\u094d"  # says that no vowel follows
 _NASAL = re.compile(f"[नम]{_VIRAMA}(?=[क-झट-धप-भशस])")  # written as a dot in most scripts
 _DEVANAGARI, _BENGALI, _TAMIL, _MALAYALAM, _SINHALA = 0x900, 0x980, 0xB80, 0xD00, 0xD80
 _BLOCK = 0x80  # letters
-_SHORT = (0x0E, 0x12, 0x46, 0x4A)  # places of e and o
+_SHORT = (0x0E, 0x12, 0x46, 0x4A)  # positions of short e and o in a block
 _BLOCKS = {
     code: first
     for first, _, codes in SCRIPTS
@@ -36,17 +36,18 @@ INDIAN = frozenset(_BLOCKS)
 
 
 def in_own_script(text: str, language: str, *, is_by_sound: bool) -> str:
-    """The text with letters of a language of India only; if it is written by its sound, its Latin
-    words too."""
-    block, respelled = _BLOCKS[language], _TABLE["respelled"].get(language, {})
+    """Converts a text to the script of an Indian language; Latin words too if `is_by_sound`."""
+    block = _BLOCKS[language]
+    respelled = _TABLE["respelled"].get(language, {})
     if is_by_sound:
         text = _WORD.sub(lambda word: _written(word[0], block, respelled), text)
     return _LETTER.sub(lambda letter: _moved(letter[0], block), text)
 
 
 def _written(word: str, block: int, respelled: Mapping[str, str]) -> str:
-    letters, is_open = "", False  # whether a consonant still has no vowel
-    if block < _TAMIL:  # in the north a last vowel without a sign is silent
+    letters = ""
+    is_open = False  # whether the last letter is a consonant without a vowel
+    if block < _TAMIL:  # in northern scripts, a final vowel without a sign is silent
         word = re.sub("a$", "aa", word)
     for sound in _SOUNDS.findall(word.casefold()):
         sound = respelled.get(sound, sound)
@@ -61,12 +62,16 @@ def _written(word: str, block: int, respelled: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=1024)
 def _moved(letter: str, block: int) -> str:
-    """The same letter of another block; a script without it has the one before it, as Tamil writes
-    k, kh, g and gh alike, and in place of a short vowel the one after it."""
-    place = ord(letter) % _BLOCK
-    if ord(letter) - place == block:
+    """Returns the same letter of another block.
+
+    A script without it has the letter before it instead, as Tamil writes k, kh, g and gh alike; in
+    place of a short vowel, the letter after it.
+    """
+    position = ord(letter) % _BLOCK
+    if ord(letter) - position == block:
         return letter
-    common = unicodedata.normalize("NFD", chr(_DEVANAGARI + place))[0]  # Tamil has two for n
+    # Decomposed, since Tamil has two letters for n.
+    common = unicodedata.normalize("NFD", chr(_DEVANAGARI + position))[0]
     moved = block + ord(common) - _DEVANAGARI
     while unicodedata.category(chr(moved)) == "Cn":
         moved += 1 if moved % _BLOCK in _SHORT else -1

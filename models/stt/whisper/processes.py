@@ -1,8 +1,8 @@
 """Runs CTranslate2's Whisper in child processes, so that a call ends when its callers have left.
 
 CTranslate2 cannot cancel a call: the longest text of a window took 2.5 s of a core after its caller
-had left. Its process can be killed, and another one loads the base model in 0.7 s. A crash of the
-library ends that process, too, not the replica.
+had left. A process can be killed, and a new one loads the base model in 0.7 s. A crash of the
+library also ends only that process, not the replica.
 """
 
 import logging
@@ -29,45 +29,48 @@ from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-POLL_S = 0.1  # between two checks that a caller waits
-# How long an abandoned call may go on: most end by then, which costs less than to load the model.
+POLL_S = 0.1  # time between two checks whether a caller still waits
+# Time that an abandoned call may still run: most end by then, which costs less than a restart.
 ABANDONED_S = 0.4
-LOOK_S = 0.02  # between two looks for a process that is free
-LOADING_S = 300.0  # for the first process: a large model from a slow disk
-RETRY_S = 30.0  # until another process is started after one could not load the model
+LOOK_S = 0.02  # time between two checks for a free process
+LOADING_S = 300.0  # for the first process, which may load a large model from a slow disk
+RETRY_S = 30.0  # time without new processes after one could not load the model
 FIRST_RETRY_S = 1.0  # the same while no process is left; doubled at each failure up to RETRY_S
-END_S = 10.0
+END_S = 10.0  # most time for a killed process to end
 
 Array = NDArray[np.float32]
 
 
 class WhisperProcesses:
-    """A pool with those methods of `ctranslate2.models.Whisper` that the engine calls; thread-safe.
+    """A pool of processes with the methods of `ctranslate2.models.Whisper` that the engine calls.
 
-    Each of `count` processes has its own copy of the weights. The first starts at once, another one
-    when a call finds none free; until it has loaded, the call takes whichever is free first.
+    It is thread-safe. Each process has its own copy of the weights. The first one starts at once,
+    others when a call finds none free; the call then takes the first process that becomes free.
     """
 
     def __init__(self, options: Mapping[str, Any], count: int) -> None:
-        """`options` are those of `ctranslate2.models.Whisper`. Raises EngineError."""
+        """Loads the first of at most `count` processes.
+
+        `options` are the arguments of `ctranslate2.models.Whisper`. Raises EngineError.
+        """
         self._all = tuple(WhisperProcess(options) for _ in range(count))
         self._idle = list(self._all)
         self._changed = Condition()
         self._failures = 0  # loads in a row that failed
-        self._problem = ""  # of the last of them
-        self._failed_at = 0.0  # by time.monotonic
+        self._problem = ""  # of the last failed load
+        self._failed_at = 0.0  # time (time.monotonic) of the last failed load
         self.close = weakref.finalize(self, _end_all, self._all)
         facts = self._all[0].load()
         self.n_mels = facts.n_mels
         self.is_multilingual = facts.is_multilingual
 
     def encode(self, features: Array) -> Array:
-        """float32 [n, mels, frames] to float32 [n, frames / 2, width]."""
+        """Encodes float32 [n, mels, frames] to float32 [n, frames / 2, width]."""
         encoded: Array = self._call("encode", features)
         return encoded
 
     def detect_language(self, states: Array) -> list[list[tuple[str, float]]]:
-        """Language tokens and probabilities, likeliest first, for each of [n, m, width]."""
+        """Ranks language tokens by probability, likeliest first, for states [n, m, width]."""
         rankings: list[list[tuple[str, float]]] = self._call("detect_language", states)
         return rankings
 
@@ -79,9 +82,9 @@ class WhisperProcesses:
         is_wanted: Callable[[], bool],
         **options: Any,
     ) -> list[Generated]:
-        """Texts of [n, m, width] after prompts of one length.
+        """Decodes states [n, m, width] after prompts, all of one length.
 
-        Raises CallAbandoned soon after `is_wanted` is false.
+        Raises CallAbandoned soon after `is_wanted` returns False.
         """
         texts: list[Generated] = self._call(
             "generate", states, prompts, options, is_wanted=is_wanted
@@ -96,7 +99,7 @@ class WhisperProcesses:
         frames: int,
         median_filter_width: int,
     ) -> list[Aligned]:
-        """The times of the tokens of texts, from the decoder's attention to [n, m, width]."""
+        """Aligns the tokens of texts by the decoder's attention to states [n, m, width]."""
         aligned: list[Aligned] = self._call(
             "align", states, start_sequence, texts, frames, median_filter_width
         )
@@ -114,7 +117,7 @@ class WhisperProcesses:
                 self._changed.notify()
 
     def _borrow(self, is_wanted: Callable[[], bool]) -> "WhisperProcess":
-        """Waits for a process that is loaded and free. Raises CallAbandoned or EngineError."""
+        """Waits for a loaded process that is free. Raises CallAbandoned or EngineError."""
         with self._changed:
             while True:
                 for process in reversed(self._idle):
@@ -172,7 +175,7 @@ class WhisperProcess:
         self._program: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self.facts: Facts | None = None
-        """What the model is; None until it is loaded."""
+        """Properties of the model; None until it is loaded."""
 
     @property
     def is_started(self) -> bool:
@@ -185,7 +188,7 @@ class WhisperProcess:
         paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
         with theirs:
             self._program = subprocess.Popen(
-                # -P: modules in the current folder may have the same names.
+                # -P ignores the current folder, whose modules may have the same names.
                 [sys.executable, "-P", "-m", worker.__name__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -216,17 +219,17 @@ class WhisperProcess:
         self.facts = answer
 
     def call(self, name: str, arguments: tuple[Any, ...], is_wanted: Callable[[], bool]) -> Any:
-        """Calls a function of `worker` in the process, which is loaded.
+        """Calls a function of `worker` in the process, which must be loaded.
 
-        Raises CallAbandoned when no caller waits, EngineLost when the process ended, and
-        EngineError for an error of the library.
+        Raises CallAbandoned if no caller waits, EngineLost if the process has ended, or EngineError
+        for an error of the library.
         """
         assert self._connection is not None
         try:
             self._connection.send((name, arguments))
             self._wait(is_wanted)
             answer = self._connection.recv()
-        except BaseException as error:  # an answer that is not read would be that of the next call
+        except BaseException as error:  # the next call would read the answer that was not read
             self._restart("abandoned" if isinstance(error, CallAbandoned) else "lost")
             if isinstance(error, EOFError | OSError):
                 raise EngineLost("the recogniser's process ended") from error
@@ -258,7 +261,7 @@ class WhisperProcess:
             logger.warning("whisper_process_not_loaded", extra={"error": str(error)})
 
     def end(self) -> None:
-        """Ends the process and what it computes."""
+        """Kills the process and waits for its end."""
         self.kill()
         if self._program is not None:
             self._program.wait(END_S)
@@ -269,7 +272,7 @@ class WhisperProcess:
         self.facts = None
 
     def kill(self) -> None:
-        """Ends the process without waiting for its end."""
+        """Kills the process without waiting for its end."""
         if self._program is not None:
             self._program.kill()
 

@@ -1,6 +1,6 @@
-"""Prompts: texts that Whisper reads before the speech, from callers who may send any.
+"""Checks prompts, which Whisper reads before the speech, since callers may send any text.
 
-A decoder that reads a text which repeats itself goes on with it, in place of the speech.
+After a prompt that repeats itself, the decoder continues the prompt instead of the speech.
 """
 
 import re
@@ -9,19 +9,23 @@ from statistics import fmean
 
 from models.stt.base import Word
 
-RUN = 4  # tokens; a longer repetition is read once
-MOST_TOKENS = 160  # of a prompt: more take 1.3 of the time of a short recording
-# The probability from the speech alone below which a word of the prompt was not said, and the mean
-# below which no text was. Measured: rare names that were said have 0.2 and more, texts 0.6.
-UNSAID_WORD, UNSAID_TEXT = 0.12, 0.02
-NO_REPEAT = 6  # tokens in a row that a text after a prompt has only once: loops end then
-SHORTEST = 4  # letters; shorter words are in any text
+RUN = 4  # tokens; repetitions of runs of this length are dropped
+MAX_TOKENS = 160  # of a prompt; more would take 1.3 times as long for a short recording
+# Confidence, from the speech alone, below which a word of the prompt was not said; and mean below
+# which the whole text was not. Measured: rare names that were said have at least 0.2, texts 0.6.
+UNSAID_WORD = 0.12
+UNSAID_TEXT = 0.02
+NO_REPEAT = 6  # tokens in a row that may not occur twice after a prompt, so that loops end
+SHORTEST = 4  # letters; shorter words occur in any text
 
 _WORD = re.compile(r"\w+")
 
 
 def reduced(tokens: Sequence[int], end: int) -> list[int]:
-    """The last text tokens of a prompt, each run of them once; marks have ids from `end` on."""
+    """Returns the last text tokens of a prompt, in which each run of RUN tokens occurs once.
+
+    Tokens with ids from `end` on are special tokens, which are dropped.
+    """
     text: list[int] = []
     for token in tokens:
         if token < end:
@@ -36,13 +40,14 @@ def reduced(tokens: Sequence[int], end: int) -> list[int]:
         if len(run) < RUN or run not in runs:
             kept.append(token)
         runs.add(run)
-    return kept[-MOST_TOKENS:]
+    return kept[-MAX_TOKENS:]
 
 
 def is_unsaid(words: Sequence[Word], prompt: str) -> bool:
-    """Whether a text comes from its prompt; `words` have their probabilities without it.
+    """Whether a text comes from its prompt, not from the speech; `words` have the confidence that
+    the speech alone gives.
 
-    At least half of the words that both have are improbable then; a few are in any speech.
+    At least half of the words that both share are then improbable; a few are in any speech.
     """
     if not words or fmean(word.confidence for word in words) < UNSAID_TEXT:
         return True

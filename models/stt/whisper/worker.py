@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from models.memory import give_back
 from models.stt.whisper.calls import Aligned, Facts, Failure, Generated
 
-IDLE_S = 5.0  # without a call; freed memory is then returned to the system
+IDLE_S = 5.0  # time without a call after which freed memory is returned to the system
 
 
 def encode(model: ctranslate2.models.Whisper, features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """float32 [n, mels, frames] to float32 [n, frames / 2, width]."""
+    """Encodes float32 [n, mels, frames] to float32 [n, frames / 2, width]."""
     states = model.encode(_view(features), to_cpu=True)
     return np.array(states, dtype=np.float32)
 
@@ -69,7 +69,7 @@ def _view(values: NDArray[np.float32]) -> ctranslate2.StorageView:
 
 
 def main(descriptor: int) -> None:
-    """Loads the model that the first message describes, then answers calls until the end."""
+    """Loads the model of the first message, and answers calls until the socket closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the service, which closes the socket
     with Connection(descriptor) as connection:
         try:
@@ -77,19 +77,19 @@ def main(descriptor: int) -> None:
             connection.send(Facts(model.n_mels, model.is_multilingual))
             while True:
                 if not connection.poll(IDLE_S):
-                    give_back()  # measured: 25 MB after a file
+                    give_back()  # 25 MB after a file, as measured
                 name, arguments = connection.recv()
                 connection.send(_answer(model, name, arguments))
         except (EOFError, ConnectionError):
             return  # the service ended
-        except Exception as error:  # of any kind, as for a file that is cut or a lack of memory
+        except Exception as error:  # any error, such as a file that is cut, or a lack of memory
             connection.send(Failure(str(error) or type(error).__name__))
 
 
 def _answer(model: ctranslate2.models.Whisper, name: str, arguments: tuple[Any, ...]) -> Any:
     try:
         return CALLS[name](model, *arguments)
-    except Exception as error:  # the model answers the next call
+    except Exception as error:  # the model can still answer the next call
         return Failure(str(error) or type(error).__name__)
 
 

@@ -213,5 +213,5 @@ async def test_readiness_names_processes_that_differ_to_this_machine_only(
 
 
 def test_unknown_close_codes_share_one_metric_label() -> None:
-    shown = {close_codes.shown(code) for code in range(1000, 5000)}
+    shown = {close_codes.label_of(code) for code in range(1000, 5000)}
     assert "other" in shown and len(shown) < 25

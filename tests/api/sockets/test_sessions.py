@@ -325,7 +325,7 @@ async def test_invalid_messages_pause_their_own_session_only(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "FAULT_PAUSE_S", 3.0)
-    monkeypatch.setattr(session_module, "MOST_PAUSE_S", 3.0)
+    monkeypatch.setattr(session_module, "MAX_FAULT_PAUSE_S", 3.0)
     async with shared_server.tts() as client, shared_server.tts() as other:
         for _ in range(3):
             await client.socket.send("?")

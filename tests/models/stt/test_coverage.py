@@ -93,7 +93,7 @@ def test_the_text_beside_missed_speech_is_kept(monkeypatch: pytest.MonkeyPatch) 
     def with_missed(asked: TranscriptionRequest, whole: Transcript) -> Transcript:
         return engine._with_missed(DecodingJob(asked), whole)
 
-    monkeypatch.setattr(engine, "_hear", hear)
+    monkeypatch.setattr(engine, "_decode_once", hear)
     before = with_missed(request(6, (0, 1), (3, 3.6)), heard("I heard.", (0, 0.5), (0.5, 1)))
     assert [one.text for one in before.segments] == ["I heard.", "Replied he."]
     assert [one.start for one in before.segments] == [0.0, pytest.approx(3.1)]
@@ -115,7 +115,7 @@ def test_a_text_with_time_tokens_is_kept_when_it_has_more_words(
         assert [job.request.language for job in jobs] == ["en"], "the language is not guessed again"
         return [heard("But she said, whom thou wakest is he.", *more)]
 
-    monkeypatch.setattr(engine, "_hear", hear)
+    monkeypatch.setattr(engine, "_decode_once", hear)
     found = engine._with_missed(DecodingJob(request(6, (0, 6))), whole)
     assert found.segments[0].text.endswith("is he.") and found.language == "en"
     assert asked == [True]
@@ -179,7 +179,7 @@ def test_a_text_with_time_tokens_has_only_words(
     said = "They found an old map behind the picture. The ferry was late because of the fog."
     pcm = speak(said, weights)
     asked = TranscriptionRequest(pcm, "en", speech=((0, len(pcm)),))
-    [heard] = engine._hear([DecodingJob(with_budget(asked), times=True)])
+    [heard] = engine._decode_once([DecodingJob(with_budget(asked), times=True)])
     assert [word.word for word in words_of([heard])] == said.split()
     assert heard.segments[0].text == said
 

@@ -14,7 +14,7 @@ from models.stt.options import RecognitionOptions
 from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.hallucination import Decoding
 from models.stt.whisper.key_terms import (
-    MOST_TERMS,
+    MAX_TERMS,
     count,
     doubtful_part,
     likely_terms,
@@ -49,7 +49,7 @@ def test_terms_of_scripts_without_spaces_are_found() -> None:
 
 def test_few_terms_are_likely_at_once() -> None:
     terms = [f"Name {letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
-    assert len(likely_terms("name a b c d e f g", terms)) == MOST_TERMS
+    assert len(likely_terms("name a b c d e f g", terms)) == MAX_TERMS
 
 
 @given(st.text(max_size=60), st.lists(st.text(min_size=1, max_size=30), max_size=5))

@@ -117,7 +117,7 @@ async def read(socket: Any, seen: Counter[str]) -> None:
 async def test_5000_events_in_any_order_break_no_session(
     plain: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_session, "MOST_PAUSE_S", 0.0)  # after wrong messages
+    monkeypatch.setattr(kernel_session, "MAX_FAULT_PAUSE_S", 0.0)  # after wrong messages
     rng = random.Random(5)
     sent, seen = 0, Counter[str]()
     last = {"type": "conversation.item.retrieve", "item_id": "none", "event_id": END}

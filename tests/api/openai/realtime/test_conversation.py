@@ -137,7 +137,7 @@ async def test_cues_of_vendors_are_not_spoken(
 async def test_without_a_limit_a_long_answer_ends_with_a_sentence(
     server: SocketServer, options: dict[str, Any], is_cut: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.agents.response.MOST_S", 2.0)
+    monkeypatch.setattr("pipelines.agents.response.MAX_SPEECH_S", 2.0)
     text = "One two three four. Five six seven eight. " * 4
     async with session(server) as client:
         response = await client.say(text, **options)

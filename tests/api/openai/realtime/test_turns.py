@@ -9,8 +9,8 @@ import pytest
 from api.openai.realtime.items import to_wire
 from api.openai.realtime.server_events import ServerEvent
 from api.openai.realtime.turns import (
+    DISPLAY_MS,
     JUDGING_MS,
-    SHOWING_MS,
     CommitItem,
     Effect,
     SetTranscript,
@@ -306,5 +306,5 @@ def test_a_response_is_held_while_an_interruption_is_uncertain() -> None:
     assert not turns.holds_response and turns.is_settled
     ended("r1")(turns)
     START(turns)
-    assert not turns.holds_response and turns.interim_ms() == SHOWING_MS
+    assert not turns.holds_response and turns.interim_ms() == DISPLAY_MS
     assert turns.is_open and turns.expected_sounds("en") is None

@@ -191,7 +191,7 @@ def test_real_weights_match_the_ctranslate2_engine(weights: WeightStore, tmp_pat
     assert all(one.word == other.word for one, other in pairs)
     assert np.median([abs(one.start - other.start) for one, other in pairs]) <= 0.1
     [timed], [other] = (
-        engine._hear([DecodingJob(request, times=True)]) for engine in (made, published)
+        engine._decode_once([DecodingJob(request, times=True)]) for engine in (made, published)
     )
     assert timed.segments[0].text == other.segments[0].text
     german = replace(request, languages=("de", "fr"))
