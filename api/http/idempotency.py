@@ -89,12 +89,12 @@ def _path_of(request: Request) -> str:
     return f"sha256:{hashlib.sha256(path.encode()).hexdigest()}"
 
 
-def _replay(request: Request, kept: KeptAnswer | None) -> Response:
-    if kept is None:
+def _replay(request: Request, stored: KeptAnswer | None) -> Response:
+    if stored is None:
         raise ApiError("idempotency_mismatch", MISMATCH)
     metrics.idempotent_replays.inc()
-    replayed = StreamingResponse(kept.body, kept.status, {"Content-Length": str(kept.size)})
-    for name, value in kept.headers:
+    replayed = StreamingResponse(stored.body, stored.status, {"Content-Length": str(stored.size)})
+    for name, value in stored.headers:
         if name == HEADER:  # reported again, or refused if this request is strict
             note_ignored(request, map(unquote, value.split(SEPARATOR)))
         else:

@@ -186,5 +186,5 @@ def _series(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
 
 def _request_id(scope: Scope) -> str:
     """Returns the client's request id if it is short and plain, else a new one."""
-    given = Headers(scope=scope).get("x-request-id", "")
-    return given if _SANE_ID.fullmatch(given) else secrets.token_hex(16)
+    client_id = Headers(scope=scope).get("x-request-id", "")
+    return client_id if _SANE_ID.fullmatch(client_id) else secrets.token_hex(16)

@@ -204,10 +204,10 @@ def _cue_warning(texts: Iterable[object], *, free_cues: bool) -> dict[str, str]:
     return warning_header([f"not followed: {printable}"] if printable else [])
 
 
-def _values_of_visitor(given: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:
+def _values_of_visitor(body: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:
     """Returns the `fixed` values. Raises ApiError(insufficient_scope) for any other value."""
     for name, value in fixed.items():
-        if given.get(name) not in (None, value):
+        if body.get(name) not in (None, value):
             message = f"{name}: cannot be set with a browser token; omit it"
             raise ApiError("insufficient_scope", message, param=name)
     return fixed

@@ -156,7 +156,7 @@ class IdempotencyStore:
         body: TemporaryFile | None,
     ) -> None:
         """Stores a response. Raises StorageLimit, StorageUnavailable or DatabaseUnavailable."""
-        kept = None
+        encrypted = None
         if body is not None and await self._has_room(row.workspace_id, body.size):
             if body.size <= ROW_BYTES:
                 content = _IN_ROW + b"".join(body.blocks(ROW_BYTES))
@@ -165,8 +165,8 @@ class IdempotencyStore:
                     row.workspace_id, "answer", "application/octet-stream", body, DAY_S
                 )
                 content = _IN_FILE + file_id.encode()
-            kept = self._encryption.encrypt(content, _about(row))
-        await self.database.run(rows.finish_answer, row, status, headers, kept)
+            encrypted = self._encryption.encrypt(content, _about(row))
+        await self.database.run(rows.finish_answer, row, status, headers, encrypted)
 
     async def _has_room(self, workspace_id: int, size: int) -> bool:
         if size > MAX_KEPT_BYTES or await self._files.space.low():

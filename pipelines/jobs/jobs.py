@@ -230,11 +230,11 @@ class Jobs(JobQueue):
 
         The part in progress counts as abandoned work, and is charged beyond the hourly limit.
         """
-        found_job, _ = await self._find(principal, job_id)
-        service = SERVICES[found_job.kind]
+        existing, _ = await self._find(principal, job_id)
+        service = SERVICES[existing.kind]
         abandoned_units = 0
-        if found_job.held and found_job.is_in_work(utc_now()):
-            if not await self._billing.count_abandoned(found_job.workspace_id, service):
+        if existing.held and existing.is_in_work(utc_now()):
+            if not await self._billing.count_abandoned(existing.workspace_id, service):
                 window_ms = round(self._work.window_s * 1000)
                 abandoned_units = self._work.block_characters if service == "tts" else window_ms
 

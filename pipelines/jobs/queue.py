@@ -217,13 +217,13 @@ class JobQueue(LeasedQueue[Job]):
     def _advance(self, claimed: Job, row: Job, progress: float) -> None:
         """Notes the progress of an attempt, and estimates the completion from it."""
         assert claimed.lease_until, "a claimed job has a lease"
-        took = utc_now() - claimed.lease_until + timedelta(seconds=self._work.lease_s)
-        left = took * ((1.0 - progress) / max(progress - claimed.progress, 0.001))
+        elapsed = utc_now() - claimed.lease_until + timedelta(seconds=self._work.lease_s)
+        remaining = elapsed * ((1.0 - progress) / max(progress - claimed.progress, 0.001))
         if progress > row.progress:
             row.progress = progress
             row.attempt = 1
             row.tried_since = None
-        row.estimated_completion = utc_now() + left if progress else None
+        row.estimated_completion = utc_now() + remaining if progress else None
 
     def _settle(self, session: Session, row: Job, *, charges: bool) -> None:
         """Charges for the finished units, or releases the hold."""

@@ -108,28 +108,28 @@ async def speak(
     count = synthesis.billing.speech_characters
     texts = [request.text for _, request in blocks]
     await jobs.hold(job, sum(count(len(text), most_spoken(text)) for text in texts))
-    kept = await jobs.files(job, "result")
-    if not kept:
+    results = await jobs.files(job, "result")
+    if not results:
         for _, request in blocks:
             with suppress(NothingToSpeak):
                 await until_available(partial(_plan, request, synthesis))
     began = time.monotonic()
-    for number, (_, request) in enumerate(blocks[len(kept) :], start=len(kept) + 1):
+    for number, (_, request) in enumerate(blocks[len(results) :], start=len(results) + 1):
         call = partial(_spoken, task, request, synthesis)
         data, seconds, units = await until_available(call)
         progress = number / (len(blocks) + 1)
         await jobs.keep(job, "result", number, data, seconds, units, progress)
         if number < len(blocks) and await jobs.give_way(job, began):
             return
-    kept = await jobs.files(job, "result")
-    if not any(audio.seconds for audio in kept):
+    results = await jobs.files(job, "result")
+    if not any(audio.seconds for audio in results):
         raise NothingToSpeak("document: the voice cannot read any of its letters")
     lengths = Counter[int]()
-    for (chapter, _), audio in zip(blocks, kept, strict=True):
+    for (chapter, _), audio in zip(blocks, results, strict=True):
         lengths[chapter] += round(audio.seconds * 1000)
     with closing(_book(path, task, lengths)) as file:
         next(file)
-        for block in kept:
+        for block in results:
             if block.seconds:
                 await asyncio.to_thread(file.send, await jobs.read(job, block))
     await jobs.complete(job, path, MEDIA_TYPES[task.output_format])

@@ -84,19 +84,19 @@ async def transcribe(
     async with jobs.decoding(job, task.most_s * channels) as most_s:
         whole = await pipeline.open(path, task.request, job.workspace_id, most_s / channels)
     await jobs.hold(job, round(whole.transcribed_s * 1000))
-    kept = await jobs.files(job, "result")
+    results = await jobs.files(job, "result")
     done_s = 0.0
     language = ""
     earlier = list[HeardSpeaker]()
-    if kept:
-        last, earlier = _WINDOW.validate_json(await jobs.read(job, kept[-1]))
+    if results:
+        last, earlier = _WINDOW.validate_json(await jobs.read(job, results[-1]))
         done_s = last.duration_s
         language = last.language
     voices = [SpeakerVoice(np.array(total), seconds, label) for label, total, seconds in earlier]
     speakers = SpeakerLabels(known, heard=voices)
     usual = pipeline.usual_languages.of(job.workspace_id, whole.options.languages)
     session = SessionLanguage(language or usual)
-    number = len(kept)
+    number = len(results)
     at = round(done_s * STT_SAMPLE_RATE)
     began = time.monotonic()
     while at < len(whole.pcm):
