@@ -62,16 +62,17 @@ from telemetry.logs import redact_logs
 
 
 def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
-    """The whole HTTP interface; one process may hold several.
+    """Builds the HTTP application over `services`; a process may have several.
 
-    `sees_clients` is False behind a proxy, where the peer's address is not that of the client.
+    `sees_clients` is False behind a proxy, whose address then replaces the client's.
     """
     redact_logs()
     app = routed_app()
     app.state.services = services
     app.state.sees_clients = sees_clients
     app.add_middleware(RequestFrame, admission=services.infrastructure.admission)
-    if origins := services.infrastructure.settings.cors_origins:  # the outermost: errors, too
+    # Added last, so it is the outermost: error responses get the headers, too.
+    if origins := services.infrastructure.settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=origins,
@@ -84,7 +85,7 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
 
 
 def routed_app() -> FastAPI:
-    """The routes, error handlers and OpenAPI document, without the services behind them."""
+    """Builds the application's routes, error handlers and OpenAPI document, without services."""
     app = FastAPI(
         title=BRAND,
         version="1.0.0",
@@ -97,16 +98,16 @@ def routed_app() -> FastAPI:
         app.add_exception_handler(error, on_error)
     app.add_exception_handler(ClientDisconnect, on_client_left)
     app.add_exception_handler(HTTPException, on_http_error)
-    # The busiest first, since they are matched in order.
+    # Routes are matched in order, so the busiest come first.
     busiest = (health, speech, openai_speech, inworld, deepgram_speech, deepgram_recordings)
     busy = (elevenlabs_speech, elevenlabs_recordings, cartesia, completions, responses)
     listening = (transcription, openai_transcription)
-    lists = (billing, models, openai_models, elevenlabs_account)  # before Deepgram's /v1/models
+    lists = (billing, models, openai_models, elevenlabs_account)  # precede Deepgram's /v1/models
     others = (deepgram_account, assemblyai, custom, library, reports, jobs)
     last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, webhooks)
     for module in (*busiest, *busy, *listening, *lists, *others, *last, operator, mcp):
         for router in getattr(module, "routers", None) or (module.router,):
-            # Not include_router: it would match every path twice.
+            # Not by include_router, which would match every path twice.
             app.router.routes.extend(router.routes)
     pages = (console, guide, reference)
     deepgram = (deepgram_streams, deepgram_speech)
@@ -114,9 +115,9 @@ def routed_app() -> FastAPI:
     dialects = (inworld, *deepgram, *elevenlabs, cartesia, assemblyai)
     for module in (tts_socket, realtime, twilio, *dialects, *pages, health, stt_socket):
         app.router.routes.extend(module.routes)
-    errors = (DEEPGRAM_ERRORS, ELEVENLABS_ERRORS, CARTESIA_ERRORS, ASSEMBLYAI_ERRORS)
-    app.state.dialects = (*errors, mcp.MCP_ERRORS)
-    # FastAPI's documented way to change its document.
+    error_dialects = (DEEPGRAM_ERRORS, ELEVENLABS_ERRORS, CARTESIA_ERRORS, ASSEMBLYAI_ERRORS)
+    app.state.dialects = (*error_dialects, mcp.MCP_ERRORS)
+    # Assigning to the method is FastAPI's documented way to customise its document.
     app.openapi = cache(lambda: truthful_openapi(app))  # type: ignore[method-assign]
     app.router.routes.append(unknown_sockets())
     return app

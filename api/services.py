@@ -1,7 +1,7 @@
-"""The groups of objects that routes and socket handlers work with, and how they are built.
+"""Groups of services for routes and socket handlers, and their construction.
 
-A handler asks for one group, by a dependency of `api.http.routing`. Everything below the handlers
-takes the objects that it needs, never a group.
+A handler depends on one group, through `api.http.routing`. Code below the handlers takes the
+objects that it needs, never a group.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -76,9 +76,9 @@ class SpeechServices:
     dictionaries: Dictionaries
     speakers: Speakers
     jobs: Jobs
-    check_url: Callable[[str], None]  # that what is there may be fetched
-    # To a file of so many bytes; the last is called with the size of each piece.
+    check_url: Callable[[str], None]  # raises InvalidUrl for a URL that may not be fetched
     fetch: Callable[[str, Path, int, Take], Coroutine[Any, Any, None]]
+    """Downloads a URL to a file of at most so many bytes; `Take` is called for each piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +107,22 @@ class PlatformServices:
     webhooks: Webhooks
     request_limits: RequestLimits
     plan_changes: PlanChanges = "self"
-    payments: PaymentSystem | None = None  # where it confirms changes of plans
+    payments: PaymentSystem | None = None  # confirms plan changes, if configured
 
 
 class ClusterControl(Protocol):
-    """The operator's hold on the cluster; both methods may raise ApiError(unavailable)."""
+    """Operator's control of the cluster. Both methods may raise ApiError(unavailable)."""
 
-    links: dict[str, str]  # to pages of other programs, by name
+    links: dict[str, str]  # URLs of other programs' pages, by name
 
     async def running(self) -> str:
-        """The configuration that runs, as YAML."""
+        """Returns the running configuration as YAML."""
 
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
-        """Whether it succeeded, and what changes; InvalidRequest for a wrong configuration."""
+        """Deploys a configuration (YAML); returns success and a report of the changes.
+
+        Raises InvalidRequest for an invalid configuration.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +137,19 @@ class InfrastructureServices:
     limits: SharedLimits
     admission: AdmissionControl
     uploads: BodySpace
-    bodies: BodySpace  # of JSON
+    bodies: BodySpace  # for JSON
     sockets: SocketRegistry
-    reports: OwnReports = field(default_factory=OwnReports)  # what GET /metrics shows
-    # By process, what it does not agree on with the rest of the cluster.
+    reports: OwnReports = field(default_factory=OwnReports)  # metrics for GET /metrics
+    # How each process differs from the majority of the cluster, by process.
     differences: Mapping[str, str] = field(default_factory=dict)
     cluster: ClusterControl | None = None
-    # Shared by the probes of a second: else a flood of them would fill the database's queue.
+    # Probes within a second share one ping, so that a flood of them does not fill the database.
     pings: TtlCache[None, None] = field(default_factory=lambda: TtlCache(1.0, 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """All groups, over handles in the gateway and over local engines in tests."""
+    """All groups of services; their models are Serve handles, or local engines in tests."""
 
     speech: SpeechServices
     chat: ChatServices
@@ -157,20 +160,23 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """What the pipelines call. The mappings may change while the services live."""
+    """Models that pipelines call. The mappings may change while the services live.
+
+    Callables are called in threads; the first call may load the model.
+    """
 
     speakers: Mapping[str, TTSModel]
     transcribers: Mapping[str, STTModel]
-    transcriber: STTModel  # the one that is used
+    transcriber: STTModel  # answers all requests
     chat_models: Mapping[str, ChatModel]
-    vad: VADEngine  # of files
+    vad: VADEngine  # for files
     live_vad: VADEngine
-    turn_detector: Callable[[], TurnDetectionEngine]  # called in threads; may load it at the first
-    speaker_encoder: Callable[[], SpeakerEncoder]  # likewise
-    grammar: Callable[[], GrammarEngine]  # called once, in a thread; loads it
-    watermark: Watermark | None = None  # None where nothing is marked
-    problems: Mapping[str, str] = field(default_factory=dict)  # of swaps, by deployment
-    infos: Mapping[str, ModelInfo] = field(default_factory=dict)  # by deployment, if it is down too
+    turn_detector: Callable[[], TurnDetectionEngine]
+    speaker_encoder: Callable[[], SpeakerEncoder]
+    grammar: Callable[[], GrammarEngine]  # called only once
+    watermark: Watermark | None = None  # None: speech is not marked
+    problems: Mapping[str, str] = field(default_factory=dict)  # failed swaps, by deployment
+    infos: Mapping[str, ModelInfo] = field(default_factory=dict)  # by deployment, even while down
     arrivals: Mapping[str, Arrival] = field(default_factory=dict)  # by deployment
 
 
@@ -180,10 +186,10 @@ def build_services(
     decoder: AudioDecoder | None = None,
     limits: SharedLimits | None = None,
 ) -> Services:
-    """Nothing here waits for a model: routes answer 503 until their model is up.
+    """Builds all services without waiting for models: routes answer 503 until theirs is up.
 
-    A caller that passes a `decoder` closes it; the default starts its processes with the first
-    audio. Without `limits` this process counts by itself.
+    A caller that passes a `decoder` closes it; the default one starts its processes with the first
+    audio. Without `limits`, this process counts only its own requests.
     """
     limits = limits or SharedLimits()
     decoder = decoder or AudioDecoder()

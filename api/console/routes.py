@@ -1,4 +1,4 @@
-"""The web console: plain files under `static/`, which browsers run as they are."""
+"""`/console`: the web console, plain files under `static/` that need no build step."""
 
 import json
 from html import escape
@@ -30,7 +30,7 @@ HEADERS = {
 
 
 class _Files(StaticFiles):
-    """Reads each file when it is asked for, so that an edited one is there after a reload."""
+    """Serves files with HEADERS, which let an edited file show after a reload."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
@@ -39,18 +39,19 @@ class _Files(StaticFiles):
 
 
 async def _index(request: Request) -> Response:
-    """The page, with what it must know before a user has signed in."""
+    """Returns the page, with the settings that it needs before a user signs in."""
     services = services_of(request)
-    plans, settings = services.platform.plans, services.infrastructure.settings
+    plans = services.platform.plans
+    settings = services.infrastructure.settings
     about = {
         "brand": BRAND,
         "sign_up": settings.sign_up,
-        "sign_up_credit": plans.signup_credit,  # these and the prices are micro-USD
-        "prices": plans.prices.model_dump(),
+        "sign_up_credit": plans.signup_credit,  # micro-USD
+        "prices": plans.prices.model_dump(),  # micro-USD
         "recordings": services.voices.custom.rules.model_dump(),
         "consent": settings.require_consent,
         "operator": settings.operator_token is not None,
-        "plans": [plan.id for plan in plans.plans],  # an operator has no key to list them
+        "plans": [plan.id for plan in plans.plans],  # the operator has no API key to list them
         "events": EVENT_KINDS,
         "scopes": SCOPES,
     }
@@ -63,7 +64,7 @@ async def _home(_: Request) -> Response:
     return RedirectResponse("/console")
 
 
-# Plain Starlette routes: pages are no part of the OpenAPI document.
+# Plain Starlette routes keep these pages out of the OpenAPI document.
 routes: list[BaseRoute] = [
     Route("/", _home),
     Route("/console", _index),

@@ -1,4 +1,4 @@
-"""The pages of docs/ as a site with search, which `make guide` builds."""
+"""`/guide`: the pages of docs/ as a site with search, built by `make guide`."""
 
 from os.path import normpath
 from pathlib import Path
@@ -13,7 +13,7 @@ from api.http.errors import ApiError
 SITE_DIR = Path(__file__).resolve().parent / "site"
 
 HEADERS = {
-    # The theme's own scripts and its search worker, which builds styles of elements in scripts.
+    # Suffices for the theme's scripts and search worker; its scripts set styles through the DOM.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
         "img-src 'self' data:; font-src 'self'; connect-src 'self'; "
@@ -21,7 +21,7 @@ HEADERS = {
     ),
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-cache",  # asks again by ETag: names of pages stay, contents change
+    "Cache-Control": "no-cache",  # browsers revalidate by ETag: pages change under the same name
 }
 
 
@@ -31,12 +31,12 @@ async def _home(_: Request) -> Response:
 
 async def _file(request: Request) -> Response:
     if not (SITE_DIR / "index.html").is_file():
-        raise ApiError("not_found", "the guide is not built; the operator runs `make guide`")
+        raise ApiError("not_found", "the guide is not built; the operator can run `make guide`")
     files = StaticFiles(directory=SITE_DIR, html=True)
     response = await files.get_response(normpath(request.path_params["path"]), request.scope)
     response.headers.update(HEADERS)
     return response
 
 
-# Plain Starlette routes: pages are no part of the OpenAPI document.
+# Plain Starlette routes keep these pages out of the OpenAPI document.
 routes: list[BaseRoute] = [Route("/guide", _home), Route("/guide/{path:path}", _file)]

@@ -6,18 +6,20 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from starlette.requests import HTTPConnection
 
 WIDER = ((56, 4), (48, 16))
-"""Lengths of IPv6 prefixes, and how many times the allowance of an address each has."""
+"""Wider IPv6 networks: prefix length (bits), and allowance as a multiple of one address's."""
 
 
 def peer_address(connection: HTTPConnection) -> IPv4Address | IPv6Address | None:
-    """The client's address; None for a Unix socket, or a test's name."""
+    """Returns the peer's address; None for a Unix socket or the name of a test client."""
     return parse_address(connection.client.host if connection.client else "")
 
 
 @lru_cache(1024)
 def parse_address(host: str) -> IPv4Address | IPv6Address | None:
-    """The address, IPv4 where it is mapped to IPv6, without the port that some proxies forward;
-    None for anything else."""
+    """Parses an address; None if it is invalid.
+
+    Drops a port, which some proxies forward, and unmaps IPv4 from IPv6.
+    """
     host = host[1:].partition("]")[0] if host.startswith("[") else host
     host = host.partition(":")[0] if host.count(":") == 1 else host
     try:
@@ -29,14 +31,14 @@ def parse_address(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def client_address(connection: HTTPConnection) -> str:
-    """The key of a limit per address."""
+    """Returns the client's key in limits per address, as `network_of` gives it."""
     client = connection.client
     return network_of(client.host if client else "")
 
 
 @lru_cache(1024)
 def network_of(host: str) -> str:
-    """An IPv4 address, or the /64 network of an IPv6 address; `host` itself if it is neither."""
+    """Returns an IPv4 address, or the /64 network of an IPv6 address; else `host` itself."""
     address = parse_address(host)
     if address is None or isinstance(address, IPv4Address):
         return str(address or host)
@@ -45,11 +47,11 @@ def network_of(host: str) -> str:
 
 @lru_cache(4096)
 def networks_of(address: str) -> tuple[tuple[str, int], ...]:
-    """The address, as `network_of` gives it, and the networks around it, the widest last; for each
-    how many times the allowance of an address it has.
+    """Returns the networks around an address, narrowest first, each with its allowance.
 
-    Providers give one customer an IPv6 /56 or /48 for nothing, which has 256 or 65,536 addresses.
-    An IPv4 address has no wider network: the others of its /24 are other customers.
+    The first is `address` itself, as `network_of` gives it. Allowances are multiples of one
+    address's. Providers give a customer an IPv6 /56 or /48 at no charge, with 256 or 65,536
+    networks of /64. An IPv4 address has no wider network: the rest of its /24 is other customers.
     """
     wider: list[tuple[str, int]] = []
     parsed = parse_address(address.partition("/")[0])
@@ -60,14 +62,16 @@ def networks_of(address: str) -> tuple[tuple[str, int], ...]:
 
 
 def widest_network(address: str) -> str:
-    """The widest network that one customer may have, for queues that serve customers in turn."""
+    """Returns the widest network of one customer, for queues that serve customers in turn."""
     return networks_of(address)[-1][0]
 
 
 @lru_cache(1024)
 def block_of(address: str) -> str:
-    """The /8 of an IPv4 address, or the /16 of an IPv6 one or of a /64 network, of which some 250
-    are in use; `address` itself if it is neither."""
+    """Returns the /8 of an IPv4 address, or the /16 of an IPv6 address or network; else `address`.
+
+    Some 250 such blocks are in use.
+    """
     parsed = parse_address(address.partition("/")[0])
     if parsed is None:
         return address

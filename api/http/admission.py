@@ -20,10 +20,10 @@ from configs.schema.platform import AdmissionConfig
 from models.fairness.shares import CONTENDED_S, RecentOwners, WorkspaceShares
 from telemetry import metrics
 
-REQUEST = "request"  # the kind of all requests
+REQUEST = "request"  # the kind that counts every request
 RECOVERY = 0.1  # seconds of burst budget regained per second without refusals
-CALM_S = 1.0  # after the last refusal; else the regained budget admits one too many again and again
-_UNKNOWN = "unknown"  # marks addresses among the callers while their key is unknown
+CALM_S = 1.0  # after a refusal, no budget is regained for this long, to admit none too many
+_UNKNOWN = "unknown"  # kind of addresses whose key is not known yet
 _FULL = {
     "workspace": ("concurrency_limit", "too many requests of this workspace are in progress"),
     "address": (
@@ -34,33 +34,32 @@ _FULL = {
 }
 
 Release = Callable[[], None]
-"""Gives back what was taken; is called once, at the end."""
+"""Gives back what was taken; called once, at the end."""
 
 Take = Callable[[int], Awaitable[None]]
-"""Takes so many bytes. Raises ApiError(overloaded)."""
+"""Reserves a number of bytes. Raises ApiError(overloaded)."""
 
 
-def nothing() -> None:
-    """The release of what has no limit."""
+def release_nothing() -> None:
+    """Does nothing, for requests without a limit."""
 
 
 @dataclass(eq=False, repr=False)
 class BodySpace:
-    """The bytes of bodies that are kept while their requests run: uploads on disk, JSON in memory.
+    """Limit on bytes of bodies held while their requests run: uploads on disk, JSON in memory.
 
-    Workspaces share them as `WorkspaceShares` says, also while only one comes.
+    Workspaces share the bytes by `WorkspaceShares`, even while only one sends requests.
     """
 
     _most_bytes: int
     _kind: Literal["uploads", "bodies"]
     _check: Callable[[], Awaitable[None]] | None = None
-    """Awaited before bytes are taken; raises where nothing may be kept."""
+    """Awaited before bytes are taken; raises if no body may be stored."""
     _shares: WorkspaceShares = field(default_factory=WorkspaceShares)
 
     @asynccontextmanager
     async def of(self, workspace_id: int) -> AsyncIterator[Take]:
-        """Yields a function that takes bytes until the end of the block, or raises
-        ApiError(overloaded)."""
+        """Yields a function that reserves bytes for the block. Raises ApiError(overloaded)."""
         taken = 0
 
         async def take(size: int) -> None:
@@ -84,10 +83,10 @@ class BodySpace:
 class BurstLimit:
     """Allows `burst` requests in progress while the budget lasts, then `sustained`.
 
-    The budget, in seconds, is spent while more than `sustained` are in progress. While several
-    workspaces come, they share the places as `WorkspaceShares` says. An eighth of `burst` more is
-    for workspaces that have none, one each, so that four which flood do not keep a fifth out, even
-    where one or two are sustained.
+    The budget (s) is spent while more than `sustained` are in progress. While several workspaces
+    send requests, they share the places by `WorkspaceShares`. Workspaces without a place may take
+    `burst` / 8 more, one each, so that four flooding workspaces do not keep a fifth out, even if
+    only one or two places are sustained.
     """
 
     def __init__(self, burst: int, sustained: int, budget_s: float, now: float) -> None:
@@ -102,11 +101,11 @@ class BurstLimit:
 
     @property
     def free(self) -> int:
-        """Places, without regard to shares."""
+        """Number of free sustained places, regardless of shares."""
         return self._sustained - self._count
 
     def enter(self, now: float, workspace_id: int | None) -> bool:
-        """Whether there is a place, which is taken then; without a workspace it is of no share."""
+        """Takes a place; False if none is free. Without a workspace, shares do not apply."""
         self._update_budget(now)
         capacity = self._burst if self._budget_s > 0 else self._sustained
         if workspace_id is not None and self._is_contended(now, workspace_id):
@@ -129,7 +128,7 @@ class BurstLimit:
             self._shares.give_back(workspace_id, 1)
 
     def _is_contended(self, now: float, workspace_id: int) -> bool:
-        """Whether another workspace has a place, or has come lately, even if it was refused."""
+        """Whether another workspace has a place, or has recently asked for one."""
         self._recent.add(workspace_id, now)
         others = self._recent.within(CONTENDED_S, now) | self._shares.holders
         return len(others - {workspace_id}) > 0
@@ -147,37 +146,41 @@ class BurstLimit:
 
 @dataclass(eq=False, repr=False)
 class RoutePlace:
-    """The place of one request at its route, which it holds from the end of its body to the
-    beginning of its answer; by default of a route without a limit."""
+    """Place of a request at its route, held from the end of its body to the start of its answer.
 
-    _enter: Callable[[], Release] = lambda: nothing
+    The defaults are those of a route without a limit.
+    """
+
+    _enter: Callable[[], Release] = lambda: release_nothing
     _enter_sending: Callable[[], Release | None] = lambda: None
     _leave: Release | None = None
-    _is_due: bool = True  # nothing is held yet
+    _is_due: bool = True  # the place has yet to be taken
 
     def check(self) -> None:
-        """Refuses a request for which there is no place now, before its body is read. Raises
-        ApiError(overloaded)."""
+        """Raises ApiError(overloaded) if no place is free now, before the body is read."""
         leave = self._enter()
         leave()
 
     def take(self) -> None:
-        """Takes the place, once: when the body is complete, since a client that stalls would keep
-        others out before. Raises ApiError(overloaded)."""
+        """Takes the place, once. Raises ApiError(overloaded).
+
+        Call it when the body is complete, so that a stalled client keeps no others out.
+        """
         if self._is_due:
             self._leave = self._enter()
             self._is_due = False
 
     def step_aside(self) -> None:
-        """Gives the place back while another server is awaited, which may be slow on purpose;
-        `take` takes it again."""
+        """Gives the place back until `take`, while another server is awaited, maybe a slow one."""
         if self._leave is not None:
             self.leave()
             self._is_due = True
 
     def begin_sending(self) -> None:
-        """Gives the place back when a whole answer begins: a slow reader of it keeps no model from
-        others. The request keeps it where too many such answers are on disk."""
+        """Gives the place back when a complete answer starts, so that slow readers block no model.
+
+        The request keeps its place if too many such answers are on disk.
+        """
         if self._leave is not None and (leave_sending := self._enter_sending()) is not None:
             self.leave()
             self._leave = leave_sending
@@ -189,7 +192,7 @@ class RoutePlace:
 
 
 class AdmissionControl:
-    """The requests in progress of this process, in all and by route."""
+    """Limits on the requests in progress in this process, in total and by route."""
 
     def __init__(
         self,
@@ -200,17 +203,17 @@ class AdmissionControl:
         cores = cores or environment.cores()
         self.slow_clients = config.slow_clients
         self._per_address = config.requests_per_address
-        self._most_of_one = max(1, config.requests // 2)
+        self._half_of_requests = max(1, config.requests // 2)
         self._most_unknown = max(1, config.requests // 8)
-        self._most_of_network = max(1, config.requests // 4)
+        self._most_per_network = max(1, config.requests // 4)
         self._callers: Counter[Hashable] = Counter()  # requests in progress
         self.turns = Turns(config.requests)
         limit_of = partial(BurstLimit, budget_s=config.burst_s, now=clock())
         self._kinds = {REQUEST: limit_of(config.requests, config.requests)}
         self._sending: dict[str, BurstLimit] = {}
         for path, number in config.work_per_core.items():
-            lasting = config.lasting_per_core.get(path, number)
-            self._kinds[path] = limit_of(number * cores, lasting * cores)
+            sustained = config.lasting_per_core.get(path, number)
+            self._kinds[path] = limit_of(number * cores, sustained * cores)
             self._sending[path] = limit_of(number * cores, number * cores)
         self._clock = clock
 
@@ -221,61 +224,63 @@ class AdmissionControl:
         """
         limit = self._kinds.get(kind)
         if limit is None:
-            return nothing
+            return release_nothing
         if not limit.enter(self._clock(), workspace_id):
             metrics.overload_refusals.labels(kind).inc()
             raise ApiError("overloaded", OVERLOADED)
-        ended = ExitStack()
+        releases = ExitStack()
         if kind != REQUEST:
-            ended.enter_context(self.turns.working())
-        ended.callback(lambda: limit.leave(self._clock(), workspace_id))
-        return ended.close
+            releases.enter_context(self.turns.working())
+        releases.callback(lambda: limit.leave(self._clock(), workspace_id))
+        return releases.close
 
     def enter_sending(self, path: str, workspace_id: int) -> Release | None:
-        """Counts a request whose whole answer is only sent, and so needs disk alone; None where
-        there are as many as the route has places."""
+        """Counts a request whose complete answer is sent from disk; None if the route is full."""
         limit = self._sending.get(path)
         if limit is None or not limit.enter(self._clock(), workspace_id):
             return None
         return lambda: limit.leave(self._clock(), workspace_id)
 
     def place(self, path: str, workspace_id: int) -> RoutePlace:
-        """The place at the route of that path, for a request of the workspace."""
+        """Makes the place of a workspace's request at the route with that path."""
         return RoutePlace(
             partial(self.enter, path, workspace_id), partial(self.enter_sending, path, workspace_id)
         )
 
     def enter_caller(self, caller: int | str) -> Release:
-        """Counts a request of a workspace, or of an address if it needs no key.
+        """Counts a request of a workspace (id), or of an address if its route needs no key.
 
-        A workspace has as many requests as are free at most, so half of all while no other comes:
-        else its stalled bodies and slow readers would keep the next one out. All addresses without
-        a key together have half. Raises ApiError(concurrency_limit), or ApiError(overloaded).
+        A workspace may hold as many places as are still free, hence half of all while it is alone:
+        its stalled bodies and slow readers leave room for the next workspace. All addresses without
+        a key together may hold half. Raises ApiError(concurrency_limit), or ApiError(overloaded).
         """
         if isinstance(caller, int):
-            most = max(1, min(self._most_of_one, self._kinds[REQUEST].free))
+            most = max(1, min(self._half_of_requests, self._kinds[REQUEST].free))
             return self._enter_caller(caller, most, "workspace")
         with ExitStack() as stack:
             stack.callback(self._enter_address("", caller, self._per_address))
-            stack.callback(self._enter_caller(None, self._most_of_one, "keyless"))
+            stack.callback(self._enter_caller(None, self._half_of_requests, "keyless"))
             return stack.pop_all().close
 
     def enter_unknown(self, address: str) -> Release:
-        """Counts a request of an address until its key is known; the release may be called again.
+        """Counts a request of an address until its key is known; the release may be called twice.
 
-        Else delayed refusals of one address would take all places. The loopback may be a proxy.
+        This keeps delayed refusals of one address from taking all places. Loopback addresses are
+        not counted, since they may be those of a proxy.
         """
-        parsed = parse_address(address.partition("/")[0])  # of ::1 the network is that of ::
+        parsed = parse_address(address.partition("/")[0])  # the /64 network of ::1 is that of ::
         if parsed is None or parsed.is_loopback or parsed.is_unspecified:
-            return nothing
+            return release_nothing
         return self._enter_address(_UNKNOWN, address, self._most_unknown)
 
     def _enter_address(self, kind: str, address: str, most: int) -> Release:
-        """Counts the address and the networks around it, of which none gets over a quarter of all
-        requests, unless an address alone does."""
+        """Counts an address and the networks around it.
+
+        A network may hold a quarter of all requests, or as many as one address if that is more.
+        """
         with ExitStack() as stack:
             for network, times in networks_of(address):
-                allowed = max(most, min(most * times, self._most_of_network))
+                allowed = max(most, min(most * times, self._most_per_network))
                 stack.callback(self._enter_caller((kind, network), allowed, "address"))
             return stack.pop_all().close
 

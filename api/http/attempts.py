@@ -1,4 +1,4 @@
-"""Attempts that have limits of their own: sign-ups, logins, passwords and what is audited."""
+"""Limits on sensitive attempts: sign-ups, logins, password changes and audited changes."""
 
 import math
 from collections.abc import AsyncIterator
@@ -23,20 +23,22 @@ ATTEMPTS = {
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """A window of attempts that have a limit of their own."""
+    """Window that counts attempts of a kind."""
 
     kind: str  # a key of ATTEMPTS
     key: str
     limit: int
     window_s: int = WINDOW_S
-    then: "Attempts | None" = None  # that are counted when these are used up
+    fallback: "Attempts | None" = None  # counts further attempts once this window is used up
 
 
 def by_network(
     kind: str, name: str, address: str, limit: int, window_s: int = WINDOW_S
 ) -> list[Attempts]:
-    """Windows of an address and of the networks around it. The narrowest is counted first: what it
-    refuses uses up nothing of a wider one."""
+    """Makes the windows of an address and of the networks around it.
+
+    The narrowest is first: attempts that it refuses do not count in wider ones.
+    """
     return [
         Attempts(kind, f"{name}:{network}", limit * times, window_s)
         for network, times in networks_of(address)
@@ -45,26 +47,31 @@ def by_network(
 
 @asynccontextmanager
 async def counted(limits: SharedLimits, *attempts: Attempts) -> AsyncIterator[None]:
-    """Counts before the password is hashed, and uncounts unless it was wrong or the attempt
-    refused: concurrent attempts do not evade the limit."""
-    taken = await count_attempts(limits, *attempts)
+    """Counts attempts, and takes them back unless the block raises Unauthorized or ApiError.
+
+    Counting before a password is hashed keeps concurrent attempts within the limit.
+    """
+    windows = await count_attempts(limits, *attempts)
     failure: Exception | None = None
     try:
         yield
-    except Exception as error:  # any; only some judge the password
+    except Exception as error:  # of any layer; only Unauthorized and ApiError count
         failure = error
     if not isinstance(failure, Unauthorized | ApiError):
-        for window in taken:
+        for window in windows:
             await limits.hit(window.key, window.limit, window.window_s, cost=-1)
     if failure is not None:
         raise failure
 
 
 async def count_attempts(limits: SharedLimits, *attempts: Attempts) -> list[Attempts]:
-    """Counts each, and returns what it counted. A used up window of a network refuses before the
-    narrower ones are made: those of the 65,536 addresses of a /48 would push out all others."""
+    """Counts an attempt in each window; returns the counted ones. Raises ApiError(rate_limited).
+
+    A network whose window is used up is refused before narrower windows are created: those of the
+    65,536 /64 networks of a /48 would push out all others.
+    """
     for wider in attempts[1:]:
-        if wider.then is None:
+        if wider.fallback is None:
             window = await limits.hit(wider.key, wider.limit, wider.window_s, cost=0)
             if window.remaining <= 0:
                 raise _refused(wider, window)
@@ -72,11 +79,11 @@ async def count_attempts(limits: SharedLimits, *attempts: Attempts) -> list[Atte
 
 
 async def count_attempt(limits: SharedLimits, attempts: Attempts) -> Attempts:
-    """Returns the attempts that it counted."""
+    """Counts an attempt; returns the window that counted it. Raises ApiError(rate_limited)."""
     window = await limits.hit(attempts.key, attempts.limit, attempts.window_s)
     if not window.allowed:
-        if attempts.then is not None:
-            return await count_attempt(limits, attempts.then)
+        if attempts.fallback is not None:
+            return await count_attempt(limits, attempts.fallback)
         raise _refused(attempts, window)
     return attempts
 
@@ -87,5 +94,6 @@ def _refused(attempts: Attempts, window: RateWindow) -> ApiError:
 
 
 def refusal(window: RateWindow, message: str) -> ApiError:
+    """Makes the error of a used-up window, with `Retry-After`."""
     retry_after_s = max(1, math.ceil(window.left_s))
     return ApiError("rate_limited", message, headers={"Retry-After": str(retry_after_s)})

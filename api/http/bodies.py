@@ -1,4 +1,4 @@
-"""JSON bodies: read strictly, and the shapes that routes share.
+"""Strict reading of JSON bodies, and models that routes share.
 
 Input that two parsers could read differently is refused.
 """
@@ -28,17 +28,19 @@ from pipelines.text.surrogates import mark_halves
 from telemetry import metrics
 
 MAX_JSON_BYTES = 1 << 20
-MAX_PUBLIC_JSON_BYTES = 1 << 14  # of a route that needs no key
+MAX_PUBLIC_JSON_BYTES = 1 << 14  # for routes that need no key
 MAX_DEPTH = 64
 # Bounds how long the event loop is held: the parser takes up to a second for a MiB of brackets.
 MAX_VALUES = 20_000
 
 T = TypeVar("T")
 
-Switch = Annotated[bool, BeforeValidator(lambda value: str(value).strip().lower())]  # of a form
+Switch = Annotated[
+    bool, BeforeValidator(lambda value: str(value).strip().lower())
+]  # boolean of a form
 
 _STRUCTURE = b"[]{},"
-_REST = bytes(set(range(256)) - set(_STRUCTURE))
+_NOT_STRUCTURE = bytes(set(range(256)) - set(_STRUCTURE))
 _NUL = b"\\u0000"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -46,9 +48,9 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 async def read_json(
     request: Request, most_bytes: int = MAX_JSON_BYTES, take: Take | None = None
 ) -> bytes:
-    """The body as sent, never holding more than the limit; for `parse_json`.
+    """Reads a JSON body of at most `most_bytes` for `parse_json`.
 
-    `take` is called for its bytes as they arrive. Raises ApiError: unsupported_media_type,
+    `take` is called with the size of each chunk. Raises ApiError: unsupported_media_type,
     file_too_large, request_timeout, or what `take` raises.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -69,9 +71,9 @@ async def read_json(
 
 
 async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGenerator[bytes, None]:
-    """The body as it arrives. Raises ApiError(request_timeout) for one that stalls or trickles.
+    """Yields the body as it arrives. Raises ApiError(request_timeout) if it stalls or trickles.
 
-    An upload has more time, and the more of it has arrived the more.
+    An upload has more time, which grows with the bytes received.
     """
     limits = context_of(request).slow_clients
     loop = asyncio.get_running_loop()
@@ -93,15 +95,15 @@ async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGene
 
 
 def declared_bytes(request: Request) -> int:
-    """The Content-Length; 0 without one."""
+    """Returns the Content-Length (bytes); 0 without one."""
     declared = request.headers.get("content-length", "")
     return int(declared[:20]) if declared.isdecimal() else 0
 
 
 def parse_json(body: bytes, *, pieces: Collection[str] = ()) -> Any:
-    """The value, or ApiError(invalid_json) that never repeats the input.
+    """Parses a JSON body. Raises ApiError(invalid_json), which never quotes the input.
 
-    Texts of the fields `pieces` may be cut within a character: they have the marks of its halves.
+    A text in a field named in `pieces` may end between two surrogates; marks stand for the halves.
     """
     if not body:
         raise _invalid("the body is empty")
@@ -121,8 +123,8 @@ def parse_json(body: bytes, *, pieces: Collection[str] = ()) -> Any:
         raise _invalid(f"the body is not JSON: {error.msg} at {place}") from None
     except ValueError:  # an integer of thousands of digits
         raise _invalid("a number has too many digits") from None
-    if _NUL in body and _NUL in body.replace(b"\\\\", b""):  # not of an escaped backslash
-        raise _invalid("a string holds U+0000, which no database can keep")
+    if _NUL in body and _NUL in body.replace(b"\\\\", b""):  # unless its backslash is escaped
+        raise _invalid("a string holds U+0000, which cannot be stored")
     if _SURROGATE.search(body):
         value = _with_marks(value, pieces)
         try:
@@ -139,17 +141,17 @@ def _with_marks(value: Any, pieces: Collection[str], name: str = "") -> Any:
 
 
 def _check_structure(body: bytes) -> None:
-    """Bounds depth and number of values before the parser sees them.
+    """Checks depth and number of values before parsing.
 
-    Invalid JSON may be misjudged after its first error, where the parser stops anyway.
+    In invalid JSON the count may be wrong after the first error, where the parser stops anyway.
     """
     openers = body.count(b"[") + body.count(b"{")
     if openers <= MAX_DEPTH and openers + body.count(b",") < MAX_VALUES:
         return
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if plain.count(b'"') > 4 * MAX_VALUES:  # a value and its key are two strings at most
+    if plain.count(b'"') > 4 * MAX_VALUES:  # a string value and its key have four
         raise _too_many()
-    structure = b"".join(plain.split(b'"')[::2]).translate(None, _REST)
+    structure = b"".join(plain.split(b'"')[::2]).translate(None, _NOT_STRUCTURE)
     openers = structure.count(b"[") + structure.count(b"{")
     if openers + structure.count(b",") >= MAX_VALUES:
         raise _too_many()
@@ -191,16 +193,16 @@ def _invalid(message: str) -> ApiError:
 
 
 class RequestModel(BaseModel):
-    """A request body: numbers and booleans are never strings; unknown fields are ignored."""
+    """Request body. Strings do not pass as numbers or booleans; unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True)
 
     of_visitors: ClassVar[dict[str, Any]] = {}
-    """Fields that a request with a browser token cannot choose, and their values there."""
+    """Values of the fields that a browser token cannot choose."""
 
 
 class Shown(BaseModel):
-    """A response whose fields are attributes of an object of a pipeline."""
+    """Response model that is read from the attributes of a pipeline's object."""
 
     model_config = ConfigDict(from_attributes=True, validate_by_name=True)
 
@@ -212,7 +214,7 @@ class RedactFields(BaseModel):
     redact_mode: Literal["mask", "mark"] | None = None
 
     def redaction(self, mode: str = "mask", language: str = "") -> Redaction | None:
-        """The personal data to mask, or with "mark" to list."""
+        """Returns the personal data to mask or, with "mark", to list; None for nothing."""
         if not self.redact or mode != (self.redact_mode or "mask"):
             return None
         kinds = (kind for kind in get_args(Kind) if {kind, "all"} & {*self.redact})
@@ -220,7 +222,7 @@ class RedactFields(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """The body of every error."""
+    """Body of every error."""
 
     success: Literal[False] = False
     error: str | dict[str, Any] = Field(description="Error code; an object for OpenAI's clients.")
@@ -251,16 +253,16 @@ class Page(BaseModel, Generic[T]):
 
 
 class PageQuery(BaseModel):
-    """The page of a list that is returned; subclasses filter the list."""
+    """Query for a page of a list; subclasses add filters."""
 
     page: int = Field(default=1, ge=1, le=1_000_000)
     limit: int = Field(default=20, ge=1, le=100)
 
     def answer(self, data: list[T], total: int) -> Page[T]:
-        """The page that was asked for, of a list with `total` items."""
-        page, limit, pages = self.page, self.limit, -(-total // self.limit)
-        where = Pagination(page=page, limit=limit, total=total, pages=pages)
-        return Page(data=data, pagination=where)
+        """Makes the requested page, with its items `data`, of a list with `total` items."""
+        pages = -(-total // self.limit)
+        pagination = Pagination(page=self.page, limit=self.limit, total=total, pages=pages)
+        return Page(data=data, pagination=pagination)
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -279,7 +281,7 @@ def _not_blank(text: str) -> str:
 
 
 NOT_BLANK = AfterValidator(_not_blank)
-SPOKEN = "spoken"  # in the metadata of a field: its directions are named in `Warning`
+SPOKEN = "spoken"  # metadata of a field whose cues, if not followed, are named in `Warning`
 
 OneLine = Annotated[str, Field(max_length=200), AfterValidator(_one_line)]
 """A name or title: at most 200 characters, no control characters, trimmed."""
@@ -290,11 +292,11 @@ def rounded(digits: int) -> AfterValidator:
 
 
 def _whole(value: object) -> object:
-    """JSON has one kind of number: 20.0 is an integer too."""
+    """Accepts 20.0 as an integer: JSON has only one number type."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-WHOLE = BeforeValidator(_whole)  # after the bounds, which the JSON schema would lose otherwise
+WHOLE = BeforeValidator(_whole)  # annotate it after the bounds, or the JSON schema loses them
 Whole = Annotated[int, WHOLE]
 Id = Annotated[str, BeforeValidator(str)]
-"""A number or a UUID in the database, a text for clients."""
+"""Id that is a number or a UUID in the database, and a string for clients."""

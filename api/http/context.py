@@ -1,4 +1,4 @@
-"""What a request carries from the frame around the application to its route and its answer."""
+"""State of a request, which middleware, routes and responses share."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-from api.http.admission import Release, RoutePlace, Take, nothing
+from api.http.admission import Release, RoutePlace, Take, release_nothing
 from api.http.turns import Turn
 from configs.schema.platform import SlowClients
 from pipelines.accounts.authentication import Principal
@@ -16,63 +16,63 @@ from pipelines.billing.operation import Operation
 from pipelines.limits.limits import RateWindow
 
 CLIENT_LEFT = "client_left"
-"""Key of the scope's state under which the server of a WebSocket passes the field of that name."""
+"""Key in the scope's state under which a WebSocket's server passes the field `client_left`."""
 _CONTEXT = "context"
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class RequestContext:
-    """What one HTTP request or WebSocket has: its turn, its caller, and what it must give back.
+    """State of one HTTP request or WebSocket: its turn, its caller, and what it must release.
 
-    `RequestFrame` makes it, and calls `release` at the end of a request. A WebSocket uses `turn`
-    and `client_left` alone; `SocketSession` has its principal and what it pays with.
+    `RequestFrame` creates it, and calls `release` when the request ends. A WebSocket uses only
+    `turn` and `client_left`; its principal and its operation are in `SocketSession`.
 
     | field | set by | read by |
     |---|---|---|
-    | `turn` | `RequestFrame` | all that works in the event loop, or waits for something else |
+    | `turn` | `RequestFrame` | code that works in the event loop, or waits for something else |
     | `slow_clients` | `RequestFrame` | `body_chunks` |
     | `client_left` | the server of a WebSocket | `SocketSession` |
     | `leave_unknown` | `RequestFrame` | `identify` |
     | `principal` | `GuardedRoute`, by `identify` | `PrincipalDep`, `StrictRoute`, tools of MCP |
     | `operation` | `identify`; `answer_once` names it | `OperationDep`, tools of MCP |
     | `rate_window` | `RequestLimits.count_request` | `RequestFrame`, for headers of the answer |
-    | `place` | `GuardedRoute` | all that reads a body or fetches a recording, `RequestFrame` |
+    | `place` | `GuardedRoute` | code that reads a body or fetches a recording, `RequestFrame` |
     | `upload_space` | `GuardedRoute` | `receive_form`, `receive_file`, `fetched` |
     | `take_memory` | the route of MCP | its tools |
     | `ignored` | `note_ignored` | `RequestFrame` and stored answers, for a header |
 
-    Fields without a value until they are set, such as those of public routes, raise AttributeError.
+    Reading a field that was never set, such as `principal` on public routes, raises AttributeError.
     """
 
     turn: Turn
     slow_clients: SlowClients
     client_left: asyncio.Event | None = None
-    """Set once the client has left, where the server of a WebSocket notices."""
+    """Set once the client has left; None if the server does not notice."""
 
-    leave_unknown: Release = nothing
-    """Ends the count of the request among those without a known key; may be called again."""
+    leave_unknown: Release = release_nothing
+    """Stops counting the request as one without a known key; may be called twice."""
 
     principal: Principal = field(init=False)
     operation: Operation = field(init=False)
-    """What pays for the request."""
+    """Pays for the request."""
 
     rate_window: RateWindow | None = None
-    """The requests of its plan, this one included; None before they are counted."""
+    """Requests of the plan in this minute, this one included; None before it is counted."""
 
     place: RoutePlace = field(default_factory=RoutePlace)
     upload_space: Callable[[], AbstractAsyncContextManager[Take]] = field(init=False)
-    """`BodySpace.of` the workspace, for files of the request."""
+    """Opens `BodySpace.of` the workspace, for uploaded files."""
 
     take_memory: Take = field(init=False)
-    """Takes bytes for what is made of a body, as `BodySpace.of` does."""
+    """Reserves memory (bytes) for results, as `BodySpace.of` does for bodies."""
 
     ignored: dict[str, None] = field(default_factory=dict)
-    """Names of fields that the service ignores, in order."""
+    """Names of ignored fields, in order."""
 
     _releases: ExitStack = field(default_factory=ExitStack)
 
     def identify(self, principal: Principal) -> None:
-        """Sets the caller and the operation that pays, once the key of the request is known."""
+        """Sets the caller and the paying operation, once the key of the request is known."""
         self.principal = principal
         self.operation = Operation(principal.key_id)
         self.leave_unknown()
@@ -90,13 +90,13 @@ class RequestContext:
 
 
 def begin_context(scope: Scope, turn: Turn, slow_clients: SlowClients) -> RequestContext:
-    """A new context, which the scope carries from now on."""
+    """Creates a context and stores it in the scope."""
     state: dict[str, Any] = scope.setdefault("state", {})
     context = state[_CONTEXT] = RequestContext(turn, slow_clients, state.get(CLIENT_LEFT))
     return context
 
 
 def context_of(connection: Mapping[str, Any]) -> RequestContext:
-    """The context of a request, of a WebSocket, or of their scope."""
+    """Returns the context of a request, a WebSocket, or their scope."""
     context: RequestContext = connection["state"][_CONTEXT]
     return context

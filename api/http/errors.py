@@ -1,4 +1,4 @@
-"""The errors of the API: their status, and their body in the dialect of the request."""
+"""API errors: their status, and their body in the dialect of the request."""
 
 import logging
 import math
@@ -36,15 +36,15 @@ OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate
 NOT_FOUND_PAGE = Path(__file__).with_name("not_found.html").read_text(encoding="utf-8")
 PAGE_POLICY = {"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'"}
 CODED = (EngineError, PipelineError, DatabaseError)
-"""The errors that have a `code`: of the layers below, and ApiError."""
+"""Base classes of the errors that have a `code`, ApiError included."""
 CLOSE = {"Connection": "close"}
 """Headers of a response sent before the request body was read: the connection is not reused."""
 
-_FIELD = re.compile(r"([a-z_]+(?:\.\w+)*): ")  # that a message names first
+_FIELD = re.compile(r"([a-z_]+(?:\.\w+)*): ")  # field at the start of a message
 
 
 class ApiError(PipelineError):
-    """An error answer. `code` is a key of STATUS_OF_CODE, `param` the field at fault."""
+    """Error response. `code` is a key of STATUS_OF_CODE, `param` the field at fault."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ApiError(PipelineError):
 
 
 class InvalidField(ApiError):
-    """A fault of one field, with whose name the message begins."""
+    """Validation error of one field; its message starts with the field's name."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__("validation_error", f"{field}: {text}", param=field)
@@ -71,22 +71,22 @@ class InvalidField(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class ErrorDialect:
-    """The errors of another API at its paths: what its clients read, beside the usual fields."""
+    """Error format of another API: what its clients read, in addition to the usual fields."""
 
-    paths: tuple[str, ...]  # how they begin
+    paths: tuple[str, ...]  # prefixes of its paths
     shape: Callable[[ApiError, str], tuple[dict[str, Any], dict[str, str]]]
-    """Of an error and the request's id: fields of the body, and headers."""
-    header: str = ""  # that its clients send, also to other paths
-    statuses: Mapping[str, int] = field(default_factory=dict)  # to these clients, by code
+    """Converts an error and the request id to fields of the body and headers."""
+    header: str = ""  # header that identifies its clients, on other paths as well
+    statuses: Mapping[str, int] = field(default_factory=dict)  # by code, for clients by `header`
 
 
 def to_api_error(error: Exception) -> ApiError:
-    """The answer to an error of any layer; an unexpected one becomes an internal error."""
+    """Converts an error of any layer; an unexpected one is logged as an internal error."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, RequestValidationError):
         field, text = first_fault(error)
-        if not field and (named := _FIELD.match(text)):  # by a rule of the whole body
+        if not field and (named := _FIELD.match(text)):  # a rule of the whole body failed
             return ApiError("validation_error", text, param=named[1])
         place = error.errors()[0]["loc"][0]  # body, query or path
         message = f"{field or f'the {place}'}: {text}"
@@ -107,11 +107,12 @@ def is_openai(request: HTTPConnection) -> bool:
 
 
 def openai_error(error: ApiError) -> dict[str, Any]:
-    other = "invalid_request_error" if error.status < 500 else "server_error"
+    """Returns the body of an error in OpenAI's shape."""
+    default_type = "invalid_request_error" if error.status < 500 else "server_error"
     named = _FIELD.match(error.message) if error.code == "validation_error" else None
     details = {
         "message": error.message,
-        "type": OPENAI_TYPES.get(error.status, other),
+        "type": OPENAI_TYPES.get(error.status, default_type),
         "code": error.code,
         "param": error.param or (named[1] if named else None),
     }
@@ -119,19 +120,20 @@ def openai_error(error: ApiError) -> dict[str, Any]:
 
 
 def error_response(error: ApiError, request: HTTPConnection) -> Response:
-    """The body in the dialect of the request, with the headers that its status needs."""
+    """Makes the response in the dialect of the request, with the headers of its status."""
     body: dict[str, Any] = {"success": False, "error": error.code, "message": error.message}
     headers = dict(error.headers)
     if is_openai(request):
         body = openai_error(error)
-    app = request.scope.get("app")  # none before the application, such as of a flooded server
+    app = request.scope.get("app")  # absent if the server refuses before the application
     dialects: tuple[ErrorDialect, ...] = getattr(app and app.state, "dialects", ())
     status = error.status
     for dialect in dialects:
         is_client = dialect.header in request.headers
         if is_client or request.scope["path"].startswith(dialect.paths):
-            fields, more = dialect.shape(error, request_id.get() or "")
-            body, headers = body | fields, headers | more
+            fields, dialect_headers = dialect.shape(error, request_id.get() or "")
+            body |= fields
+            headers |= dialect_headers
         if is_client:
             status = dialect.statuses.get(error.code, status)
     if error.status == 401:
@@ -142,23 +144,24 @@ def error_response(error: ApiError, request: HTTPConnection) -> Response:
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """Handles every error class that has a code, and what the framework finds in a body."""
+    """Handles errors that have a code, and the framework's validation errors."""
     return error_response(to_api_error(error), request)
 
 
 async def on_client_left(request: Request, error: Exception) -> Response:
-    """The client disconnected while its body was read or its answer made."""
+    """Handles a client that disconnected before its answer was complete."""
     assert isinstance(error, ClientDisconnect)
     return Response(status_code=CLIENT_LEFT)
 
 
 def first_fault(error: ValidationError | RequestValidationError) -> tuple[str, str]:
-    """The dotted path of the first field at fault and its limit, without the input.
+    """Returns the dotted path of the first invalid field, and the rule, without the input.
 
-    The path is "" when the fault is not in one field.
+    The path is "" if no single field is at fault.
     """
     faults = [(_keys(fault, error), fault) for fault in error.errors()]
-    place = faults[0][0]  # the alternatives of a union share it; the one that fits has gone deeper
+    # The alternatives of a union share a location; the one that fits best has the deepest fault.
+    place = faults[0][0]
     within = (fault for fault in faults if fault[0][: len(place)] == place)
     place, first = max(within, key=lambda fault: len(fault[0]))
     text = str(first["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
@@ -171,7 +174,7 @@ def first_fault(error: ValidationError | RequestValidationError) -> tuple[str, s
 
 
 def _keys(fault: Mapping[str, Any], error: ValidationError | RequestValidationError) -> list[Any]:
-    """The location in the body, without pydantic's names for the alternatives of unions."""
+    """Returns the location in the body, without pydantic's names for alternatives of unions."""
     if not isinstance(error, RequestValidationError):
         return list(fault["loc"])
     source, *location = fault["loc"]
@@ -181,7 +184,7 @@ def _keys(fault: Mapping[str, Any], error: ValidationError | RequestValidationEr
         try:
             value = value[part]
         except (KeyError, IndexError, TypeError):
-            # The body's own field may come from another one, as a text from a script.
+            # A top-level field may be made from another one, such as `text` from `script`.
             is_field = index == len(location) and (fault["type"] == "missing" or not keys)
             if source == "body" and not is_field:
                 continue
@@ -190,7 +193,7 @@ def _keys(fault: Mapping[str, Any], error: ValidationError | RequestValidationEr
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """What the framework itself refuses: unknown paths, with a page for browsers, and methods."""
+    """Handles the framework's refusals: unknown paths (a page for browsers) and methods."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         if "text/html" in request.headers.get("accept", ""):
@@ -210,7 +213,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(request: Request) -> set[str]:
-    """The methods of every route of this path: the framework names only the first route's."""
+    """Returns the methods of all routes of this path; the framework names only the first's."""
     methods = {"OPTIONS"}
     for route in request.app.routes:
         if route.matches(request.scope)[0] is not Match.NONE:

@@ -48,18 +48,18 @@ async def answer_once(
     handle: Handle,
     keeps_body: bool,
 ) -> Response:
-    """The response of `handle`, or the stored one of the first request with the same key, which is
-    stored with its body only if `keeps_body`.
+    """Returns the response of `handle`, or the stored response to the same key.
 
-    Only successful responses are stored: a failed request runs again. A request with a key runs to
-    its end even if the client disconnects, so that a retry gets its response. Raises RequestRunning
-    or AnswerNotKept, ApiError(validation_error, idempotency_mismatch), or what `handle` raises.
+    Only successful responses are stored, and their bodies only if `keeps_body`; a failed request
+    runs again. A request with a key runs to its end even if the client disconnects, so that a retry
+    gets its response. Raises RequestRunning, AnswerNotKept, ApiError (validation_error or
+    idempotency_mismatch), or what `handle` raises.
     """
     key = request.headers["idempotency-key"]
     if not _KEY.fullmatch(key) or len(key) > MAX_KEY_LENGTH:
         message = f"Idempotency-Key: 1 to {MAX_KEY_LENGTH} visible ASCII characters"
         raise ApiError("validation_error", message)
-    if principal.is_visitor:  # else one could use up the keys that a server is about to send
+    if principal.is_visitor:  # a visitor must not use up keys that a server is about to send
         key = hashlib.sha256(f"visitor {key}".encode()).hexdigest()
     body = _Body(request, principal, store.new_digest())
     claim = await store.claim(principal.workspace_id, _path_of(request), key)
@@ -67,7 +67,7 @@ async def answer_once(
     context.turn.leave()  # the body may arrive slowly
     if not isinstance(claim, Claim):
         await body.read_rest()
-        await context.turn.take()  # no model does it
+        await context.turn.take()  # replaying is work of this process
         return _replay(request, await store.open(claim, body.digest()))
     context.operation = Operation(principal.key_id, claim.operation)
     body.claim = claim
@@ -82,20 +82,20 @@ async def answer_once(
 
 
 def _path_of(request: Request) -> str:
-    """The path as stored; a digest of one that is too long or has unprintable characters."""
+    """Returns the path to store: a digest if it is too long or has unprintable characters."""
     path: str = request.scope["path"]
     if len(path) <= MAX_PATH_LENGTH and path.isascii() and path.isprintable():
         return path
     return f"sha256:{hashlib.sha256(path.encode()).hexdigest()}"
 
 
-def _replay(request: Request, kept: KeptAnswer | None) -> Response:
-    if kept is None:
+def _replay(request: Request, stored: KeptAnswer | None) -> Response:
+    if stored is None:
         raise ApiError("idempotency_mismatch", MISMATCH)
     metrics.idempotent_replays.inc()
-    replayed = StreamingResponse(kept.body, kept.status, {"Content-Length": str(kept.size)})
-    for name, value in kept.headers:
-        if name == HEADER:  # named again, or refused if this request is strict
+    replayed = StreamingResponse(stored.body, stored.status, {"Content-Length": str(stored.size)})
+    for name, value in stored.headers:
+        if name == HEADER:  # reported again, or refused if this request is strict
             note_ignored(request, map(unquote, value.split(SEPARATOR)))
         else:
             replayed.headers.append(name, value)
@@ -104,28 +104,28 @@ def _replay(request: Request, kept: KeptAnswer | None) -> Response:
 
 
 class _Body:
-    """The body of a request on its way to the route, and a digest of it.
+    """Body of a request, digested on its way to the route.
 
-    The claim is bound to the digest before the route gets the last part, so before any charge.
-    After its end `receive` waits for ever, and reports no disconnect of the client.
+    The claim is bound to the digest before the route gets the last part, hence before any charge.
+    After the last part, `receive` waits forever and reports no disconnect of the client.
     """
 
     def __init__(self, request: Request, principal: Principal, digest: hmac.HMAC) -> None:
         self._scope, self._receive = request.scope, request.receive
         self._digest = digest
-        # An answer may hold what a weaker key of the workspace, or a browser token of the same
-        # key, must not see.
+        # Another credential gets no stored answer: a weaker key of the workspace, or a browser
+        # token of the same key, must not see its contents.
         credential = principal.actor.encode() + (principal.secret or b"")
         self._digest.update(credential + f"\n{request.url.query}\n".encode())
         boundary = multipart_boundary(request)
         self._delimiter = b"\r\n--" + boundary if boundary else b""
-        self._held = b"\r\n"  # may be the beginning of a delimiter: the first has no line before
+        self._held = b"\r\n"  # possible start of a delimiter; the first has no preceding line
         self._bytes = 0
         self._ended = False
-        self.claim: Claim | None = None  # of a request that runs
+        self.claim: Claim | None = None  # None for a replay
 
     async def receive(self) -> Message:
-        """The next part, in place of the request's own `receive`.
+        """Returns the next part, in place of the request's own `receive`.
 
         Raises ApiError(idempotency_mismatch) or DatabaseUnavailable.
         """
@@ -141,7 +141,7 @@ class _Body:
         return message
 
     async def read_rest(self) -> None:
-        """What the route did not read. Raises ApiError or ClientDisconnect."""
+        """Reads what the route did not read. Raises ApiError or ClientDisconnect."""
         if self._ended:
             return
         request = Request(self._scope, self.receive)
@@ -152,7 +152,7 @@ class _Body:
                 raise ApiError("file_too_large", "the body is too large", headers=CLOSE)
 
     def digest(self) -> bytes:
-        """The digest of the whole body, once it was read."""
+        """Returns the digest, once the whole body was read."""
         self._digest.update(self._held)
         self._held = b""
         return self._digest.digest()
@@ -162,8 +162,8 @@ class _Body:
         if not self._delimiter:
             self._digest.update(data)
             return
-        # Clients generate a new boundary for each attempt, so it is not digested. Only its first
-        # byte is CR, so the search is linear whatever the boundary is and the body repeats.
+        # Clients generate a new boundary for each attempt, so it is not digested. Only the first
+        # byte of a delimiter is CR, so the search is linear for every boundary and body.
         data = self._held + data
         last = data.rfind(self._delimiter)
         rest = data[last + len(self._delimiter) :] if last >= 0 else data
@@ -173,10 +173,7 @@ class _Body:
 
 
 class _RecordedAnswer(Response):
-    """Sends a response, and stores it when it is complete and successful.
-
-    It is stored before its last part is sent.
-    """
+    """Response that, if successful, is stored before its last part is sent."""
 
     def __init__(self, answer: Response, claim: Claim, body: _Body, *, keeps_body: bool) -> None:
         self._answer = answer
@@ -186,13 +183,13 @@ class _RecordedAnswer(Response):
         self._kept = False
         self._status = 0
         self._kept_headers: list[list[str]] = []
-        self._ignored: Iterable[str] = ()  # fields of the request
-        self._waiting: Message | None = None  # the start, until the first part of the body
+        self._ignored: Iterable[str] = ()  # names of the request's ignored fields
+        self._waiting: Message | None = None  # the start, held until the first part of the body
         self._sent = TemporaryFile()  # the body so far
         self._bytes = 0
-        self._length: int | None = None  # that the response declares
+        self._length: int | None = None  # declared Content-Length
         self._failed = False
-        self._disconnected = False  # the client
+        self._client_left = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._ignored = context_of(scope).ignored
@@ -231,12 +228,12 @@ class _RecordedAnswer(Response):
         await self._pass_on(send, message)
 
     async def _pass_on(self, send: Send, message: Message) -> None:
-        if self._disconnected:
+        if self._client_left:
             return
         try:
             await send(message)
-        except OSError:  # the client is gone; the answer is still recorded
-            self._disconnected = True
+        except OSError:  # the answer is still recorded
+            self._client_left = True
 
     def _take(self, part: bytes) -> None:
         self._failed = self._failed or _FAILED_LINE.search(part) is not None

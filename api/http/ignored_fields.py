@@ -1,4 +1,4 @@
-"""`X-Ignored-Fields` names what the service ignores: unknown fields of bodies, queries and forms.
+"""`X-Ignored-Fields` names unknown fields of bodies, queries and forms, which are ignored.
 
 With `Prefer: handling=strict` (RFC 7240) they are a validation error instead.
 """
@@ -23,26 +23,26 @@ from api.http.errors import InvalidField
 HEADER = "X-Ignored-Fields"
 MOST_NAMES = 20
 MOST_CHARACTERS = 64  # of a name
-MOST_BYTES = 2000  # of the header: a character of a name may take 12
+MOST_BYTES = 2000  # of the header; a percent-encoded character takes up to 12
 SEPARATOR = ", "
-_PREFERENCE = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')  # commas in quotes separate nothing
+_PREFERENCE = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')  # quoted commas do not separate
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known of a value: the fields of an object of each of its classes, or its items."""
+    """Known fields of a value: those of each class that an object may have, or of list items."""
 
     objects: tuple[Mapping[str, "Shape | None"], ...] = ()
     items: "Shape | None" = None
 
 
 def note_ignored(request: Request, names: Iterable[str]) -> None:
-    """Adds names to the header of the response. Raises ApiError for a strict request."""
+    """Adds names to the header of the response. Raises InvalidField for a strict request."""
     noted = context_of(request).ignored
     refuses: bool | None = None
     for name in names:
         quoted = quote(name[:MOST_CHARACTERS], safe="[]")
-        if refuses is None:  # once: a header of 64 KiB takes 7 ms, and a body has 10,000 names
+        if refuses is None:  # parsed once: 64 KiB take 7 ms, and a body may have 10,000 names
             refuses = is_strict(request)
         if refuses:
             raise InvalidField(quoted, "no field has this name")
@@ -55,14 +55,14 @@ def note_ignored(request: Request, names: Iterable[str]) -> None:
 
 
 def name_unread(answer: Response, unread: Iterable[str]) -> None:
-    """Names what no voice reads of a text in the header `X-Unread`, percent-encoded."""
+    """Lists text that no voice can read in the header `X-Unread`, percent-encoded."""
     parts = SEPARATOR.join(quote(part[:MOST_CHARACTERS], safe="") for part in unread)
     if parts:
         answer.headers["X-Unread"] = parts[:MOST_BYTES]
 
 
 def is_strict(request: Request) -> bool:
-    """Whether the first preference for `handling`, of all headers `Prefer`, is `strict`."""
+    """Whether the first `handling` preference in the `Prefer` headers is `strict`."""
     for preference in _PREFERENCE.findall(",".join(request.headers.getlist("prefer")).lower()):
         name, _, value = preference.partition(";")[0].partition("=")
         if name.strip() == "handling":
@@ -71,7 +71,7 @@ def is_strict(request: Request) -> bool:
 
 
 def form_fields(request: Request) -> Mapping[str, Any] | None:
-    """The fields of the route's form, as OpenAPI describes them; None without a description."""
+    """Returns the route's form fields from its OpenAPI description; None without one."""
     described = getattr(request.scope.get("route"), "openapi_extra", None)
     if not described:
         return None
@@ -81,15 +81,15 @@ def form_fields(request: Request) -> Mapping[str, Any] | None:
 
 
 def unknown_fields(shape: Shape | None, value: Any, path: str = "") -> Iterator[str]:
-    """The paths of fields that `shape` does not have, such as `messages[].nmae`."""
+    """Yields the paths of fields that `shape` does not have, such as `messages[].nmae`."""
     if shape is None:
         return
     if isinstance(value, list):
         for item in value if shape.items is not None else ():
             yield from unknown_fields(shape.items, item, f"{path}[]")
     elif isinstance(value, dict) and shape.objects:
-        # Of several classes the one that knows most of the fields.
-        fields = min(shape.objects, key=lambda known: len(value.keys() - known.keys()))
+        # Of several classes, compare with the one that has most of the fields.
+        fields = min(shape.objects, key=lambda names: len(value.keys() - names.keys()))
         for name, inner in value.items():
             place = f"{path}.{name}" if path else name
             if name not in fields:
@@ -100,7 +100,7 @@ def unknown_fields(shape: Shape | None, value: Any, path: str = "") -> Iterator[
 
 @cache
 def shape_of(annotation: Any) -> Shape | None:
-    """The shape of values of a type; None for one without fields, or with any fields."""
+    """Returns the shape of a type's values; None if they have no fields, or any fields."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         if annotation.model_config.get("extra") == "allow":
             return None
@@ -127,7 +127,7 @@ def shape_of(annotation: Any) -> Shape | None:
 
 
 def _shape_of_parts(annotation: Any, metadata: Iterable[Any]) -> Shape | None:
-    for validator in metadata:  # a value that one converts has the shape of its input
+    for validator in metadata:  # fields are those of the input, before a validator converts it
         if isinstance(validator, BeforeValidator):
             if validator.json_schema_input_type is not PydanticUndefined:
                 return shape_of(validator.json_schema_input_type)

@@ -28,7 +28,7 @@ from pipelines.limits.limits import HOUR_S, Hit, RateWindow, SharedLimits, Windo
 from pipelines.storage.room import GB
 from telemetry import metrics
 
-EVENT_BYTES = 4096  # that an event takes in the database beside its texts
+EVENT_BYTES = 4096  # size of an event in the database, without its texts
 NO_CREDENTIAL = (
     "no API key was sent; send the header `{} <API key or token>`, or on a WebSocket the query "
     "parameter `apiKey`"
@@ -42,7 +42,7 @@ class RequestLimits:
     plans: PlansConfig
     limits: SharedLimits
     admission: AdmissionConfig
-    unknown_keys: Windows = field(default_factory=Windows)  # look-ups of this process, by address
+    unknown_keys: Windows = field(default_factory=Windows)  # failed look-ups in this process
 
     async def authenticate(
         self,
@@ -53,9 +53,10 @@ class RequestLimits:
         *,
         takes_secrets: bool = False,
     ) -> Principal:
-        """`schemes` are those of `credential_of`, of which the error names that of the dialect.
+        """Authenticates a credential that `credential_of` found by `schemes`.
 
-        Raises ApiError(unauthorized), Unauthorized, TooManyUnknownKeys, DatabaseUnavailable.
+        Raises ApiError(unauthorized) without a credential, naming the dialect's own scheme;
+        Unauthorized, TooManyUnknownKeys or DatabaseUnavailable.
         """
         if not credential:
             scheme = next((scheme for scheme in schemes if scheme != "bearer"), "bearer")
@@ -66,7 +67,10 @@ class RequestLimits:
         )
 
     def check_operator(self, connection: HTTPConnection, credential: str, token: str) -> None:
-        """Counts a wrong token as an unknown key. Raises Unauthorized or TooManyUnknownKeys."""
+        """Checks the operator's token; a wrong one counts as an unknown key.
+
+        Raises Unauthorized or TooManyUnknownKeys.
+        """
         if not hmac.compare_digest(credential.encode(), token.encode()):
             wrong = Unauthorized("the operator's token is missing or wrong")
             with self._lookup(connection) if credential else nullcontext(False) as is_over:
@@ -74,11 +78,10 @@ class RequestLimits:
 
     @contextmanager
     def _lookup(self, connection: HTTPConnection) -> Iterator[bool]:
-        """Counts the look-up of a key, token or client secret around the block; yields whether its
-        address has used up the look-ups that may fail.
+        """Counts the look-up of a credential; yields True if its address has no failures left.
 
-        It is counted at once and uncounted when it is valid, so that many concurrent guesses do not
-        evade the limit.
+        The look-up is counted before the block, and taken back unless it fails with Unauthorized,
+        so that concurrent guesses stay within the limit.
         """
         limit = self.admission.unknown_keys_per_minute
         networks = networks_of(client_address(connection))
@@ -98,25 +101,29 @@ class RequestLimits:
                 self.unknown_keys.hit(replace(hit, cost=-1))
 
     async def count_request(self, request: Request, principal: Principal) -> None:
-        """Raises ApiError(rate_limited)."""
+        """Counts a request of the plan. Raises ApiError(rate_limited)."""
         window = context_of(request).rate_window = await self.hit(principal)
         require_request(window)
 
     async def hit(self, principal: Principal) -> RateWindow:
-        """Counts a request of the plan, such as a response of a voice agent."""
+        """Counts a request of the plan, or a response of a voice agent, without refusing it."""
         limit = self.plans.limits_of(principal.plan).requests_per_minute
         return await self.limits.hit(f"workspace:{principal.workspace_id}", limit)
 
     async def count_prompts(self, principal: Principal, count: int) -> bool:
-        """Counts prompts that a model reads for nothing, as many in an hour as the plan has
-        requests in a minute; -1 takes one back. Returns whether they are allowed."""
+        """Counts prompts that are not charged; -1 takes one back. Returns whether they are allowed.
+
+        The hourly limit is the plan's number of requests a minute.
+        """
         limit = self.plans.limits_of(principal.plan).requests_per_minute
         window = await self.limits.hit(f"prompts:{principal.workspace_id}", limit, HOUR_S, count)
         return window.allowed
 
     async def count_event(self, principal: Principal, size: int) -> bool:
-        """Counts the bytes of an event that costs nothing. Returns whether it is allowed: the
-        events of a month, for which they are kept, fit into the plan's storage."""
+        """Counts the bytes of an event that is not charged. Returns whether it is allowed.
+
+        The daily limit is 1/30 of the plan's storage, since events are kept for a month.
+        """
         daily = self.plans.limits_of(principal.plan).storage_gb * GB // 30
         key = f"events:{principal.workspace_id}"
         return (await self.limits.hit(key, daily, 24 * HOUR_S, EVENT_BYTES + size)).allowed
@@ -136,14 +143,13 @@ class RequestLimits:
         context_of(request).turn.leave()
 
     async def count_webhook_send(self, principal: Principal) -> None:
-        """Counts a message before it is sent on request. Raises ApiError(rate_limited)."""
+        """Counts a test or redelivery before it is sent. Raises ApiError(rate_limited)."""
         limit = self.admission.webhook_sends_per_minute
         key = f"webhook-sends:{principal.workspace_id}"
         await count_attempt(self.limits, Attempts("webhook", key, limit))
 
     async def count_change(self, principal: Principal) -> None:
-        """Counts a change whose entry the audit log keeps, before it is made. Raises
-        ApiError(rate_limited)."""
+        """Counts an audited change before it is made. Raises ApiError(rate_limited)."""
         limit = self.admission.changes_per_hour
         key = f"changes:{principal.workspace_id}"
         await count_attempt(self.limits, Attempts("change", key, limit, HOUR_S))
@@ -152,18 +158,18 @@ class RequestLimits:
     async def counted_login(
         self, request: Request, email: str, is_known: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[None]:
-        """Counts a login when the block fails with Unauthorized. Raises ApiError(rate_limited).
+        """Counts a login if the block fails with Unauthorized. Raises ApiError(rate_limited).
 
-        The block is not within the request's turn.
+        The block runs outside the request's turn.
 
-        Failures count for the address and for the account, so that neither one address can try
-        many accounts nor many addresses one. The addresses that the account knows have limits of
-        their own instead: the failures of others do not lock the owner out. At an unknown address
-        they do so only as far as they come from the same block of addresses: when those of an
-        account are used up, each block still has a few.
+        Failures count by address and by account: one address cannot try many accounts, nor can
+        many addresses try one account. Addresses that the account has used before have limits of
+        their own, so that others' failures do not lock the owner out. At an unknown address, an
+        owner is locked out only by failures from the same block of addresses: once the account's
+        limit is used up, each block may still fail a few times.
         """
         address = client_address(request)
-        account = hashlib.sha256(email.encode()).hexdigest()[:32]  # Redis learns no address
+        account = hashlib.sha256(email.encode()).hexdigest()[:32]  # Redis sees no e-mail address
         limit = self.admission.failed_logins_per_minute
         async with counted(self.limits, *self._hourly_failures(address)):
             if await is_known():
@@ -175,10 +181,10 @@ class RequestLimits:
                 per_account = self.admission.failed_logins_per_account_and_hour
                 per_block = self.admission.failed_logins_per_block_and_hour
                 of_block = f"login-account:{account}:{block_of(address)}"
-                then = Attempts("account", of_block, per_block, HOUR_S)
+                fallback = Attempts("account", of_block, per_block, HOUR_S)
                 failures = [
                     *by_network("login", "login", address, limit),
-                    Attempts("account", f"login-account:{account}", per_account, HOUR_S, then),
+                    Attempts("account", f"login-account:{account}", per_account, HOUR_S, fallback),
                 ]
             async with counted(self.limits, *failures):
                 context_of(request).turn.leave()
@@ -186,8 +192,10 @@ class RequestLimits:
 
     @asynccontextmanager
     async def counted_password(self, request: Request, principal: Principal) -> AsyncIterator[None]:
-        """Counts a change of password when the block fails with Unauthorized, which only sessions
-        of the user can cause. Raises ApiError(rate_limited)."""
+        """Counts a password change if the block fails with Unauthorized.
+
+        Only the user's own sessions can cause such failures. Raises ApiError(rate_limited).
+        """
         user = f"password:{principal.user_id}"
         failures = [
             *self._hourly_failures(client_address(request)),
@@ -203,13 +211,13 @@ class RequestLimits:
         return by_network("login", "login-hour", address, per_hour, HOUR_S)
 
     def _hourly_of_owner(self, account: str) -> Attempts:
-        """The failures of an account where its owner has been: at known addresses, or logged in."""
+        """Makes the window of an account's failures at known addresses or in its own sessions."""
         limit = self.admission.failed_logins_per_known_account_and_hour
         return Attempts("account", f"login-known:{account}", limit, HOUR_S)
 
 
 def add_rate_headers(headers: MutableHeaders, window: RateWindow | None) -> None:
-    """Rate limit headers of every response to an authenticated request, errors included."""
+    """Adds the rate limit headers of authenticated requests, to errors as well."""
     if window is not None:
         headers["X-RateLimit-Limit"] = str(window.limit)
         headers["X-RateLimit-Remaining"] = str(window.remaining)
@@ -217,6 +225,6 @@ def add_rate_headers(headers: MutableHeaders, window: RateWindow | None) -> None
 
 
 def require_request(window: RateWindow) -> None:
-    """Raises ApiError(rate_limited) for a request that the plan does not allow."""
+    """Raises ApiError(rate_limited) if the plan did not allow the counted request."""
     if not window.allowed:
         raise refusal(window, f"the plan allows {window.limit} requests a minute")

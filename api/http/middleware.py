@@ -28,14 +28,14 @@ access_log = logging.getLogger("api.access")
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-LINGER_S = 2.0  # for which a connection stays open after a response that ends it
-DISCARD_PAUSE_S = 0.02  # after each read of what nothing needs: a client may send 1 GB a second
-SITES = ("/guide/", "/console/")  # where relative links depend on the slash
+LINGER_S = 2.0  # time to discard the rest of a body before the connection is closed
+DISCARD_PAUSE_S = 0.02  # pause after each discarded read: a client may send 1 GB/s
+SITES = ("/guide/", "/console/")  # their relative links depend on a trailing slash
 QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/-/healthz"})
 
 
 class RequestFrame:
-    """Pure ASGI, so that it costs microseconds and streams stay streams."""
+    """Outermost middleware; pure ASGI, which costs microseconds and does not buffer streams."""
 
     def __init__(self, app: ASGIApp, admission: AdmissionControl) -> None:
         self._app = app
@@ -68,11 +68,15 @@ class RequestFrame:
         return begin_context(scope, turn, self._admission.slow_clients)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started, identity = time.perf_counter(), request_id.get() or ""
-        status, closes, has_body, end = 0, False, True, None
+        started = time.perf_counter()
+        identity = request_id.get() or ""
+        status = 0
+        closes = False  # the response ends the connection
+        has_body = True  # parts of the request's body have not been read
+        end: Message | None = None  # the last part of the response, while the connection lingers
         method = scope["method"]
         is_head = method == "HEAD"
-        if is_head:  # the answer of GET without its body
+        if is_head:  # answered like GET, without the body
             scope = {**scope, "method": "GET"}
         address = client_address(Request(scope))
         context = self._begin(scope, address)
@@ -92,7 +96,7 @@ class RequestFrame:
                 if status >= 400:
                     await self._admission.turns.delay_refusal()
                 headers = MutableHeaders(raw=message["headers"])
-                if "content-length" in headers:  # the answer is whole; a stream keeps its place
+                if "content-length" in headers:  # a complete answer; a stream keeps its place
                     context.place.begin_sending()
                 closes = headers.get("connection") == "close"
                 headers["X-Request-Id"] = identity
@@ -141,15 +145,20 @@ class RequestFrame:
 
 
 def _routed(path: str) -> str:
-    """The path without slashes at its end, as clients add them to addresses; those of files and of
-    probes, which proxies block by their exact path, stay."""
+    """Strips trailing slashes, which some clients add.
+
+    Paths of static sites keep them, and so do those of probes, which proxies block by exact path.
+    """
     plain = path.rstrip("/") or "/"
     return path if path.startswith(SITES) or plain in QUIET_PATHS else plain
 
 
 async def _linger(receive: Receive) -> None:
-    """Discards the rest of a body, as a connection that is closed with unread bytes is reset, and
-    the client may lose the response: proxies gave 502 for 43 of 80 refused uploads of 75 MB."""
+    """Discards the rest of a body before the connection is closed.
+
+    Closing with unread bytes resets the connection, and the client may lose the response: proxies
+    answered 502 to 43 of 80 refused uploads of 75 MB.
+    """
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):
             while (await receive()).get("more_body", False):
@@ -157,7 +166,7 @@ async def _linger(receive: Receive) -> None:
 
 
 def _count(method: str, scope: Scope, status: int, elapsed_s: float) -> None:
-    """Counts one request by the pattern of its path, of which there are few."""
+    """Counts a request by the pattern of its route, which bounds the number of series."""
     route = getattr(scope.get("route"), "path", "none")  # the router sets it in the scope
     counter, histogram = _series(method, route, status)
     counter.inc()
@@ -176,6 +185,6 @@ def _series(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
 
 
 def _request_id(scope: Scope) -> str:
-    """The client's own id when it is short and plain, else a new one."""
-    given = Headers(scope=scope).get("x-request-id", "")
-    return given if _SANE_ID.fullmatch(given) else secrets.token_hex(16)
+    """Returns the client's request id if it is short and plain, else a new one."""
+    client_id = Headers(scope=scope).get("x-request-id", "")
+    return client_id if _SANE_ID.fullmatch(client_id) else secrets.token_hex(16)

@@ -1,4 +1,4 @@
-"""The OpenAPI document, corrected to what the API does."""
+"""OpenAPI document, corrected where FastAPI's differs from the API."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ EXAMPLES = str(Path(__file__).with_name("request_examples.yaml"))
 
 
 def truthful_openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document with our statuses, our error bodies and our authentication."""
+    """Returns FastAPI's document with the API's statuses, error bodies and authentication."""
     document = get_openapi(
         title=app.title,
         version=app.version,
@@ -46,7 +46,7 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
             if "requestBody" not in operation:
                 responses.pop("408", None)
             content = responses.get("200", {}).get("content", {})
-            if NdjsonStream.media_type in content:  # the framework knows one type a route
+            if NdjsonStream.media_type in content:  # FastAPI supports one media type a route
                 content[NdjsonStream.media_type] = content.pop("application/json")
             if (scheme := schemes[path, method]) != "bearer":
                 operation["security"] = [{scheme: []}] if scheme else []

@@ -1,4 +1,4 @@
-"""Routers, what their routes check before they read a body, and the dependencies of routes."""
+"""Routers, the checks of their routes before a body is read, and dependencies of routes."""
 
 import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -35,8 +35,8 @@ from pipelines.billing.operation import Operation
 from pipelines.tts.cues import dropped_cues
 from pipelines.tts.reading import is_ssml
 
-MOST_WARNED = 500  # characters of the header `Warning`
-_NOT_SHOWN = re.compile(r"[^ -~]")  # in it: with a line break the server would send no answer
+MOST_WARNED = 500  # most characters in the header `Warning`
+_UNPRINTABLE = re.compile(r"[^ -~]")  # a line break in a header would make the answer fail
 BEARER = ("bearer",)
 BEARER_OR_BASIC = ("bearer", "basic")  # for clients that send an unencoded API key after `Basic`
 
@@ -74,14 +74,14 @@ PrincipalDep = Annotated[Principal, Depends(_principal_of)]
 """The workspace and scopes of the request; only on routes that are not public."""
 
 OperationDep = Annotated[Operation, Depends(_operation_of)]
-"""What pays for the request; idempotent with an Idempotency-Key. Not on public routes."""
+"""Operation that pays, idempotent with an Idempotency-Key; only on routes that are not public."""
 
 
 def credential_of(connection: HTTPConnection, schemes: tuple[str, ...] = BEARER) -> str:
-    """The API key or token of the Authorization header; empty when there is none.
+    """Returns the API key or token of a request; "" without one.
 
-    A scheme with a hyphen, such as `xi-api-key`, is a header that has the key alone; the scheme ""
-    is that of an Authorization header that has it alone.
+    A scheme with a hyphen, such as `xi-api-key`, names a header that holds only the key. The scheme
+    "" admits an Authorization header that holds only the key.
     """
     scheme, space, credential = connection.headers.get("authorization", "").partition(" ")
     if not space:
@@ -99,8 +99,10 @@ def require_scopes(
     *,
     visitors: bool,
 ) -> None:
-    """Raises ApiError(insufficient_scope), and writes it to the audit log. A browser token needs
-    more than its scopes: `visitors` is whether what it asks for admits visitors."""
+    """Raises ApiError(insufficient_scope) if a scope is missing, and adds it to the audit log.
+
+    A browser token is refused unless `visitors` are admitted, whatever its scopes are.
+    """
     if principal.is_visitor and not visitors:
         message = "a browser token cannot be used here; send an API key from a server"
         raise ApiError("insufficient_scope", message)
@@ -112,7 +114,7 @@ def require_scopes(
 
 
 class _ParsedRequest(Request):
-    """A request whose JSON body was read and parsed strictly."""
+    """Request whose JSON body was read and parsed strictly."""
 
     def __init__(self, request: Request, body: bytes, value: Any) -> None:
         super().__init__(request.scope, request.receive)
@@ -126,15 +128,15 @@ class _ParsedRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """Reads JSON bodies strictly, and names what it ignores; needs no credential."""
+    """Public route that reads JSON bodies strictly and reports ignored fields."""
 
     public = True
-    scheme: str | None = None  # of its credential in the OpenAPI document
+    scheme: str | None = None  # security scheme in the OpenAPI document
     most_bytes = MAX_PUBLIC_JSON_BYTES
     required_scope: Scope | None = None
-    visitors = False  # whether browser tokens open it
-    shows_secret = False  # whether an answer has a credential, which is never shown again
-    cancels = False
+    visitors = False  # browser tokens are admitted
+    shows_secret = False  # answers may contain a credential, which is never shown again
+    cancels = False  # work stops when the client disconnects
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -173,48 +175,48 @@ class StrictRoute(APIRoute):
                 value |= _values_of_visitor(value, of_visitors)
             note_ignored(request, unknown_fields(shape, value))
             context.place.take()
-            if self.cancels:  # its work is that of a model
+            if self.cancels:  # a model does the work
                 context.turn.leave()
             work = handle(_ParsedRequest(request, body, value))
             answer = await (while_connected(request.receive, work) if self.cancels else work)
             for name in spoken:
                 turns = value.get("script") if "script" in fields else None
                 texts = [value.get(name), *(turn.get("text") for turn in turns or ())]
-                answer.headers.update(_warning(texts, free_cues=free_cues))
+                answer.headers.update(_cue_warning(texts, free_cues=free_cues))
             return answer
 
         return read_and_handle
 
 
 def warning_header(warnings: Sequence[str]) -> dict[str, str]:
-    """The header `Warning` (RFC 7234, 5.5), if there is something to say."""
+    """Returns the header `Warning` (RFC 7234, 5.5); no header without warnings."""
     return {"Warning": f'299 - "{"; ".join(warnings)}"'} if warnings else {}
 
 
-def _warning(texts: Iterable[object], *, free_cues: bool) -> dict[str, str]:
-    """A header that names what of plain texts is not spoken and not followed."""
+def _cue_warning(texts: Iterable[object], *, free_cues: bool) -> dict[str, str]:
+    """Returns a `Warning` header that lists cues of plain texts that are not followed."""
     dropped = dict[str, None]()
     for text in texts:
         if isinstance(text, str) and not is_ssml(text):
             dropped |= dict.fromkeys(dropped_cues(text, free=free_cues))
     cues = ", ".join(dropped).replace('"', "'")
-    warned = _NOT_SHOWN.sub("?", cues[:MOST_WARNED])
-    return warning_header([f"not followed: {warned}"] if warned else [])
+    printable = _UNPRINTABLE.sub("?", cues[:MOST_WARNED])
+    return warning_header([f"not followed: {printable}"] if printable else [])
 
 
-def _values_of_visitor(given: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:
-    """Returns `fixed`. Raises ApiError(insufficient_scope) for a field with another value."""
+def _values_of_visitor(body: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:
+    """Returns the `fixed` values. Raises ApiError(insufficient_scope) for any other value."""
     for name, value in fixed.items():
-        if given.get(name) not in (None, value):
+        if body.get(name) not in (None, value):
             message = f"{name}: cannot be set with a browser token; omit it"
             raise ApiError("insufficient_scope", message, param=name)
     return fixed
 
 
 def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[StrictRoute]:
-    """A route class that admits only principals with that scope.
+    """Makes a route class that admits only principals with the `required` scope.
 
-    The work of models on a JSON body is cancelled if the client disconnects before the response.
+    Models' work on a JSON body is cancelled if the client disconnects before the response.
     """
 
     class GuardedRoute(StrictRoute):
@@ -255,10 +257,10 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
 
 
 class OperatorRoute(StrictRoute):
-    """Takes the operator's token alone; without one there is nothing at its path."""
+    """Route for the operator's token; its path does not exist if no token is configured."""
 
     scheme = "operator"
-    most_bytes = 1 << 18  # of a configuration of models
+    most_bytes = 1 << 18  # enough for a model configuration
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -283,11 +285,11 @@ def make_router(
     schemes: tuple[str, ...] = BEARER,
     route_class: type[StrictRoute] | None = None,
 ) -> APIRouter:
-    """A router, which states what its routes want: a key with `scope` ("any" for every key), none
-    for `public` routes, or what a `route_class` decides itself.
+    """Makes a router whose routes need a key with `scope` ("any": every key), or no key (`public`),
+    or are checked by `route_class`.
 
-    Browser tokens with the scope are admitted only with `visitors`. Routes that answer with a
-    credential are in a router with `shows_secret`: no Idempotency-Key brings it back.
+    Browser tokens with the scope are admitted only with `visitors`. Routes whose answers contain a
+    credential need `shows_secret`: an Idempotency-Key does not repeat such an answer.
 
     Order of checks: path and method, authentication, rate, scope, media type, size, syntax, fields.
     """
@@ -295,7 +297,8 @@ def make_router(
         raise TypeError(f"{tag}: a router states a scope, `public` or a route class")
     if route_class is None:
         guarded = guarded_route(None if scope == "any" else scope, schemes)
-        guarded.visitors, guarded.shows_secret = visitors, shows_secret
+        guarded.visitors = visitors
+        guarded.shows_secret = shows_secret
         route_class = StrictRoute if public else guarded
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorBody, "description": text}

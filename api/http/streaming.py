@@ -25,9 +25,9 @@ T = TypeVar("T")
 C = TypeVar("C", contravariant=True)
 
 KEEP_ALIVE_AFTER_S = 15.0
-LOOK_S = 0.5  # between looks at a client that is not read
-BASE64_STEP = 3 * 2**16  # bytes encoded at once, in 0.2 ms; without padding
-_HANG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)  # the former is Linux's
+LOOK_S = 0.5  # interval of `has_left` checks while nothing is read from the client
+BASE64_STEP = 3 * 2**16  # bytes encoded at once, in 0.2 ms; a multiple of 3 needs no padding
+_HANG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)  # POLLRDHUP exists only on Linux
 
 
 class Closable(Protocol):
@@ -37,34 +37,34 @@ class Closable(Protocol):
 
 
 class FrameWriter(Protocol[C]):
-    """Turns the items of a stream into the frames of a response; blocking."""
+    """Converts the items of a stream to frames of a response; its methods block."""
 
     def write(self, item: C) -> bytes:
-        """The frame of an item; empty when it is too early for one."""
+        """Returns the frame of an item; empty if it waits for more items."""
         ...
 
     def finish(self) -> list[bytes]:
-        """The last frames of a stream that succeeded; empty ones are not sent."""
+        """Returns the last frames of a successful stream; empty ones are not sent."""
         ...
 
     def fail(self, error: Exception) -> bytes:
-        """The last frame of a stream that failed. Raises CutShort where the format has none."""
+        """Returns the last frame of a failed stream. Raises CutShort if the format has none."""
         ...
 
 
 class CutShort(Exception):
-    """A stream failed in a format that cannot carry an error; the message is for the log."""
+    """Failure of a stream whose format cannot carry an error; the message is for the log."""
 
 
 class StreamedResponse(Response):
     """Sends each item of `frames` at once; a slow reader pauses `frames` (backpressure).
 
-    When `frames` raise CutShort the connection is closed without the end of the response, so that
+    If `frames` raises CutShort, the connection is closed without the end of the response, so that
     no client takes a part for the whole.
 
-    A client that disconnects closes `frames`, also while the next item is awaited, and `source`,
-    which an unstarted generator could not close. `keep_alive` is sent after each 15 idle seconds,
-    in formats that have an item without content.
+    When the client disconnects, `frames` is closed, even while its next item is awaited, and so is
+    `source`, which a generator that never started cannot close. `keep_alive` is sent after every 15
+    idle seconds, in formats that have an empty item.
     """
 
     keep_alive: bytes | None = None
@@ -106,7 +106,7 @@ class StreamedResponse(Response):
                 await send({"type": "http.response.body", "body": frame, "more_body": True})
         except CutShort as cut:
             logger.warning("stream_cut", extra={"error": str(cut)})
-            return  # an answer without its end: the server closes the connection
+            return  # the server closes the connection, since the answer has no end
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _keep_alive(self, send: Send, line: bytes) -> None:
@@ -126,19 +126,19 @@ class NdjsonStream(StreamedResponse):
 
     @classmethod
     def documented(cls, line: Any, description: str) -> dict[int | str, dict[str, Any]]:
-        """The `responses` of a route."""
+        """Returns the `responses` of a route whose lines have the model `line`."""
         return {200: {"model": line, "description": description, "content": {cls.media_type: {}}}}
 
 
 class Base64Json(StreamedResponse):
-    """A JSON object with one long field of base64, which is read and encoded while it is sent."""
+    """JSON object with one long field in base64, which is read and encoded while it is sent."""
 
     media_type = "application/json"
 
-    def __init__(self, name: str, data: TemporaryFile, others: dict[str, Any]) -> None:
-        """Closes `data` at its end. `others` are the other fields; at least one."""
+    def __init__(self, name: str, data: TemporaryFile, other_fields: dict[str, Any]) -> None:
+        """Takes over `data`, which it closes, and at least one other field."""
         self._head = f'{{"{name}":"'.encode()
-        self._tail = f'",{json.dumps(others, separators=(",", ":"))[1:]}'.encode()
+        self._tail = f'",{json.dumps(other_fields, separators=(",", ":"))[1:]}'.encode()
         super().__init__(self._frames_of(data))
         self._data = data
         length = len(self._head) + 4 * -(-data.size // 3) + len(self._tail)
@@ -158,13 +158,13 @@ class Base64Json(StreamedResponse):
 
 
 class EventStream(StreamedResponse):
-    """Server-sent events, and a comment line after each 15 idle seconds."""
+    """Server-sent events, with a comment line after every 15 idle seconds."""
 
     media_type = "text/event-stream"
     keep_alive = b": keep-alive\n\n"
 
 
-# json escapes all but ASCII: some clients break lines at U+2028 and its like.
+# json.dumps escapes all but ASCII: some clients break lines at U+2028 and similar characters.
 def json_line(message: dict[str, Any]) -> bytes:
     return f"{json.dumps(message)}\n".encode()
 
@@ -174,14 +174,14 @@ def event_frame(event: dict[str, Any]) -> bytes:
 
 
 def error_frame(error: Exception) -> bytes:
-    """The event that ends a failed stream; `error` is an object, as OpenAI's clients need it."""
+    """Returns the last event of a failed stream; its `error` is an object, as in OpenAI's."""
     return event_frame({"type": "error", **openai_error(to_api_error(error))})
 
 
 async def encode_frames(
     first: C, rest: AsyncGenerator[C, None], writer: FrameWriter[C]
 ) -> AsyncGenerator[bytes, None]:
-    """The frames of a stream whose first item is ready; the caller closes `rest`."""
+    """Yields the frames of a stream whose first item is ready; the caller closes `rest`."""
     try:
         if frame := await anyio.to_thread.run_sync(writer.write, first):
             yield frame
@@ -192,13 +192,15 @@ async def encode_frames(
             yield frame
     except Exception as error:  # the response has begun, so only its format can report it
         with suppress(Exception):
-            await rest.athrow(error)  # so that work whose result cannot be encoded is not charged
+            await rest.athrow(error)  # so that a result that cannot be encoded is not charged
         yield writer.fail(error)
 
 
 def has_left(transport: BaseTransport) -> bool:
-    """Whether the client has closed its side of the connection, maybe behind unread bytes, of which
-    an event loop does not tell."""
+    """Whether the client has closed its side of the connection, even if bytes are still unread.
+
+    The socket is polled, since the event loop reports the end only after those bytes.
+    """
     if transport.is_closing():
         return True
     poll = select.poll()
@@ -207,9 +209,9 @@ def has_left(transport: BaseTransport) -> bool:
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled when the client disconnects first.
+    """Awaits `work`, or cancels it if the client disconnects first. Raises ClientDisconnect.
 
-    For work between reading the body and the response. Raises ClientDisconnect.
+    Use it between reading the body and starting the response.
     """
     working: Task[T] = create_task(work)
     leaving = create_task(_wait_for_disconnect(receive))

@@ -1,7 +1,7 @@
-"""Turns in the event loop: few requests at a time work in this process, of all addresses alike.
+"""Turns in the event loop: few requests at a time work in this process, and addresses take turns.
 
-The loop has no priorities. A sentence of speech passes through it some hundred times; beside 20
-requests for lists of another workspace each pass took 35 ms, and the speech 2.3 s instead of 0.15.
+The loop has no priorities. A sentence of speech passes through it about a hundred times; next to 20
+list requests of another workspace, each pass took 35 ms, and the speech 2.3 s instead of 0.15 s.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from telemetry import metrics
 OVERLOADED = "the service is overloaded; try again in a moment"
 
 SLOTS = 3
-REST = 5.0  # times what a turn took: short requests alone then take half of the loop at most
-LONGEST_S = 0.25  # then a turn ends by itself: what takes that long waits for something else
-DELAY_S = 0.5  # of a refusal
-MOST_DELAYED = 256  # at a time: each holds a place of admission control
+REST = 5.0  # rest of a slot in lengths of its turn: short requests use at most half of the loop
+LONGEST_S = 0.25  # longest turn: a request that takes longer is waiting, not working
+DELAY_S = 0.5  # delay of a refusal
+MOST_DELAYED = 256  # refusals delayed at a time; each holds a place of admission control
 
 
 class Turns:
-    """The turns of one gateway.
+    """Turns of one gateway.
 
-    While models or sockets work, short requests yield to them: the slot of one rests when it has
-    ended, and errors are delayed, since refused clients often try again at once.
+    While models or sockets work, short requests yield to them: a slot rests after each request, and
+    errors are delayed, since refused clients often retry at once.
     """
 
     def __init__(self, most_waiting: int) -> None:
@@ -42,7 +42,7 @@ class Turns:
         return leave
 
     async def pay(self, address: str, spent_s: float) -> None:
-        """Waits for a slot after work that took `spent_s` without one; the slot rests for it.
+        """Accounts for work that took `spent_s` without a slot: waits for one, which then rests.
 
         Raises Overloaded.
         """
@@ -51,12 +51,12 @@ class Turns:
 
     @property
     def yields(self) -> bool:
-        """Whether models or sockets work."""
+        """Whether short requests yield, as models or sockets work."""
         return self._working > 0
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Counts a request for a model, or a socket, for as long as the block runs."""
+        """Counts a model's request or a socket as working while the block runs."""
         self._working += 1
         try:
             yield
@@ -64,7 +64,7 @@ class Turns:
             self._working -= 1
 
     async def delay_refusal(self) -> None:
-        """Returns at once when nothing works, or many refusals are being delayed."""
+        """Waits for DELAY_S, unless no model or socket works or many refusals wait already."""
         if not self.yields or self._delayed >= MOST_DELAYED:
             return
         metrics.refusals_delayed.inc()
@@ -76,9 +76,9 @@ class Turns:
 
 
 class Turn:
-    """The turn of one request, which may take it several times.
+    """Turn of one request, which may take it several times.
 
-    It is held for work of this process only, not while a body arrives, a model computes, a password
+    It is held only for work of this process, not while a body arrives, a model computes, a password
     is hashed or a response is sent.
     """
 
@@ -97,11 +97,11 @@ class Turn:
         self._expiry = loop.call_later(LONGEST_S, self.leave)
 
     async def pay(self, spent_s: float) -> None:
-        """Waits after work of that length that was done without the turn. Raises Overloaded."""
+        """Accounts for work that took `spent_s` without the turn. Raises Overloaded."""
         await self._turns.pay(self._address, spent_s)
 
     def leave(self, *, is_end: bool = False) -> None:
-        """Gives the turn back, if it is held; `is_end` says that the request ends."""
+        """Gives the turn back if it is held; `is_end` is for the end of the request."""
         give_back, self._give_back = self._give_back, None
         if give_back is None or self._expiry is None:
             return

@@ -1,8 +1,8 @@
-"""Multipart forms with files: read as they arrive, cut off at their limits, and validated.
+"""Multipart forms with files: read as they arrive, within limits, and validated.
 
-Starlette's own `request.form()` keeps no such limits: it does not bound the size of a file while
-it is read, takes a body without its closing boundary, decodes broken UTF-8 as Latin-1, and its
-files have no path that the decoder's process could open.
+Starlette's own `request.form()` does not bound the size of a file while it is read, accepts a body
+without its closing boundary, decodes broken UTF-8 as Latin-1, and its files have no path that the
+decoder's process could open.
 """
 
 import logging
@@ -26,17 +26,17 @@ from api.http.errors import CLOSE, ApiError, InvalidField, first_fault
 from api.http.ignored_fields import form_fields, note_ignored
 from pipelines.temporary_directories import temporary_directory_in_thread
 
-UPLOAD_FOLDERS = "upload"  # the purpose by which folders of killed processes are found
+UPLOAD_FOLDERS = "upload"  # purpose of temporary folders, by which those left behind are found
 MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # headers, boundaries and plain fields of a whole form
 MAX_FIELD_BYTES = 8 * 2**10
 FILE_FIELDS = frozenset({"audio", "document", "file", "files", "known_speaker_references"})
 MAX_CONTENT_TYPE = 512  # characters of the header that are read
 WRITE_BYTES = 2**20  # gathered before a thread writes them
-# What counts as a second of work in the event loop: while models work, one address gets 70 MB a
-# second. At the 600 MB that the loop can read, the speech of others took 2.7 times as long.
+# Bytes that count as a second of work in the event loop, so that one address uploads 70 MB/s while
+# models work. At the 600 MB/s that the loop can read, speech of others took 2.7 times as long.
 READ_BYTES_PER_S = 170e6
-LARGE_BODY_BYTES = 2**20  # declared lengths above it are checked for use before they are read
+LARGE_BODY_BYTES = 2**20  # larger bodies are checked by `before_large` first
 
 Fields = TypeVar("Fields", bound=BaseModel)
 
@@ -61,7 +61,7 @@ def form_schema(
     *,
     is_required: bool = True,
 ) -> dict[str, Any]:
-    """The body as OpenAPI describes it: it is read by hand, so the framework cannot know it."""
+    """Describes a form for OpenAPI, which FastAPI cannot, as routes read their forms themselves."""
     schema: dict[str, Any] = {"type": "object"} if fields is None else fields.model_json_schema()
     schema["properties"] = {file_field: files, **schema.get("properties", {})}
     if is_required:
@@ -75,7 +75,7 @@ class UploadLimits:
     max_files: int = 1
     max_fields: int = 20
     max_file_bytes: int = MAX_FILE_BYTES
-    # Whose values are received as files also without a file name, as Go and `curl -F audio=<` send.
+    # Fields received as files even without a file name, as sent by Go and `curl -F audio=<`.
     file_fields: frozenset[str] = FILE_FIELDS
 
     @property
@@ -85,7 +85,7 @@ class UploadLimits:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A received file at `path`; `filename` is only the client's name for it."""
+    """Received file at `path`; `filename` is only the client's name for it."""
 
     field: str
     filename: str
@@ -95,7 +95,7 @@ class Upload:
 
 @dataclass(slots=True)
 class MultipartForm:
-    """A received form; of a field that comes twice the last value counts."""
+    """Received form; if a field comes twice, `fields` has its last value."""
 
     values: list[tuple[str, str]] = field(default_factory=list)  # every value, in order
     files: list[Upload] = field(default_factory=list)
@@ -105,7 +105,7 @@ class MultipartForm:
         return dict(self.values)
 
     def with_lists(self, lists: Container[str]) -> dict[str, Any]:
-        """The fields, with every value of those named in `lists`, sent as `name` or `name[]`."""
+        """Returns the fields; those named in `lists`, sent as `name` or `name[]`, as lists."""
         fields: dict[str, Any] = {}
         for sent, value in self.values:
             match = _LIST_NAME.fullmatch(sent)
@@ -117,7 +117,7 @@ class MultipartForm:
         return fields
 
     def file(self, name: str) -> Upload:
-        """The file of that field. Raises ApiError(validation_error)."""
+        """Returns the file of a field. Raises ApiError(validation_error) without one."""
         for file in self.files:
             if file.field == name:
                 return file
@@ -125,17 +125,18 @@ class MultipartForm:
 
 
 def validated(shape: type[Fields], values: Mapping[str, Any]) -> Fields:
-    """The fields as `shape` has them. Raises ApiError(validation_error) that names the first."""
+    """Parses fields into a `shape`. Raises ApiError(validation_error) for the first invalid one."""
     try:
         return shape.model_validate(values)
     except ValidationError as error:
         field, text = first_fault(error)
         if not issubclass(shape, RequestModel):
             field = field.partition(".")[0]  # a form is flat: an item has the name of its list
-        # Validators of the whole form begin their message with the field.
+        if field:
+            raise InvalidField(field, text) from None
+        # Validators of the whole form start their message with the field.
         named, colon, _ = text.partition(": ")
-        name, message = (field, f"{field}: {text}") if field else (colon and named or None, text)
-        raise ApiError("validation_error", message, param=name) from None
+        raise ApiError("validation_error", text, param=named if colon else None) from None
 
 
 @asynccontextmanager
@@ -144,12 +145,12 @@ async def receive_form(
     limits: UploadLimits = UploadLimits(),
     before_large: Callable[[], Awaitable[object]] | None = None,
 ) -> AsyncGenerator[MultipartForm, None]:
-    """The form of a request; its files are deleted when the block ends.
+    """Receives the form of a request; its files are deleted when the block ends.
 
-    `before_large` is awaited before a body whose declared length is large, or once so much of it
-    has come: it may refuse it, by raising, before the client has sent all of it. Raises ApiError:
-    unsupported_media_type, file_too_large, invalid_file_count, validation_error,
-    request_timeout, overloaded.
+    `before_large` is awaited once a body is known to exceed LARGE_BODY_BYTES, by its declared
+    length or the bytes received; it may raise to refuse the rest. Raises ApiError:
+    unsupported_media_type, file_too_large, invalid_file_count, validation_error, request_timeout,
+    overloaded.
     """
     boundary = multipart_boundary(request)
     if boundary is None:
@@ -186,7 +187,7 @@ async def receive_form(
 async def receive_file(
     request: Request, before_large: Callable[[], Awaitable[object]]
 ) -> AsyncGenerator[Path, None]:
-    """The body itself as a file, which is deleted when the block ends; else as `receive_form`."""
+    """Receives the body as one file, deleted when the block ends. Raises as `receive_form` does."""
     limits = UploadLimits()
     most = limits.max_file_bytes
     async with _receiving(request, limits, most, before_large) as (folder, chunks):
@@ -211,7 +212,7 @@ async def _receiving(
     most_bytes: int,
     before_large: Callable[[], Awaitable[object]] | None,
 ) -> AsyncGenerator[tuple[Path, AsyncGenerator[bytes, None]], None]:
-    """A folder for the files of a body, and the body as it arrives, within its limits."""
+    """Yields a folder for the files of a body, and the body as it arrives, within its limits."""
     declared = declared_bytes(request)
     if declared > most_bytes:
         raise _too_large(limits)
@@ -224,12 +225,13 @@ async def _receiving(
     ):
 
         async def chunks() -> AsyncGenerator[bytes, None]:
-            received, check = 0, before_large
+            received = 0
+            check = before_large
             async for chunk in body_chunks(request, is_upload=True):
                 received += len(chunk)
                 if received > most_bytes:
                     raise _too_large(limits)
-                if check is not None and received > LARGE_BODY_BYTES:  # sent in chunks
+                if check is not None and received > LARGE_BODY_BYTES:  # no declared length
                     await check()
                     check = None
                 await take(len(chunk))
@@ -239,12 +241,12 @@ async def _receiving(
 
 
 def plain_name(name: str) -> str:
-    """`languages[]` and `languages[0]` are items of the field `languages`."""
+    """Returns the field of an item: `languages` for `languages[]` and `languages[0]`."""
     return name.partition("[")[0]
 
 
 class _Receiver:
-    """Takes the parser's events. Field values stay in memory, files go to the folder."""
+    """Handles the parser's events. Field values stay in memory, files go to the folder."""
 
     def __init__(self, limits: UploadLimits, folder: Path) -> None:
         self.form = MultipartForm()
@@ -268,7 +270,7 @@ class _Receiver:
         self._writes, self.waiting_bytes = [], 0
 
     def close(self) -> None:
-        """Blocking."""
+        """Closes the files; blocking."""
         for file in self._open.values():
             file.close()
 
@@ -297,8 +299,8 @@ class _Receiver:
             raise _invalid("a part of the multipart body has no name")
         self._name = options[b"name"].decode()
         if b"\0" in self._disposition:
-            raise _invalid("a part of the multipart body has U+0000 in its head")
-        extended = _EXTENDED_NAME.search(self._disposition)  # which the parser drops
+            raise _invalid("a part of the multipart body has U+0000 in its headers")
+        extended = _EXTENDED_NAME.search(self._disposition)  # the parser drops it
         has_name = b"filename" in options or extended is not None
         is_file = has_name or plain_name(self._name) in self._limits.file_fields
         if not is_file:
@@ -312,7 +314,7 @@ class _Receiver:
         if extended is not None and not self._filename:
             self._filename = unquote_to_bytes(extended[1]).decode(errors="replace")
         self._file = self._folder / str(len(self.form.files))
-        self._writes.append((self._file, b""))  # it may be empty
+        self._writes.append((self._file, b""))  # creates the file, even if no data follows
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         self._size += end - start
@@ -340,9 +342,9 @@ class _Receiver:
 
 
 def multipart_boundary(request: Request) -> bytes | None:
-    """The boundary of a form, empty when it has none; None for a body that is no form."""
+    """Returns the boundary of a form, empty if it has none; None for another body."""
     content_type = request.headers.get("content-type", "")
-    # The parser takes 2 us a parameter, 0.1 s for a header of 64 KiB.
+    # The parser takes 2 us a parameter, hence 0.1 s for a header of 64 KiB.
     kind, options = parse_options_header(content_type[:MAX_CONTENT_TYPE])
     return options.get(b"boundary", b"") if kind == b"multipart/form-data" else None
 

@@ -1,7 +1,7 @@
-"""`/mcp`: the Model Context Protocol over streamable HTTP, answered as JSON; nothing is kept.
+"""`/mcp`: the Model Context Protocol over stateless streamable HTTP, with JSON responses.
 
-A client of the protocol up to 2025-11-25 cancels a call by a message of its own, which is found by
-the session id that it was given; later ones close the connection.
+Up to protocol version 2025-11-25, a client cancels a call by a notification, which is matched by
+session id; in later versions it closes the connection.
 """
 
 import asyncio
@@ -26,14 +26,15 @@ router = make_router("MCP", scope="any")
 SESSION = "mcp-session-id"
 REQUEST_CANCELLED = -32800
 
-_running: dict[tuple[int, str, str], CancelScope] = {}  # by workspace, session and request
+_running: dict[tuple[int, str, str], CancelScope] = {}
+"""Running calls, by workspace id, session id and request id (as JSON)."""
 
 
 def _error_shape(error: ApiError, _: str) -> tuple[dict[str, Any], dict[str, str]]:
     numbers = {"invalid_json": -32700, "internal_error": -32603}
     number = numbers.get(error.code, -32600 if error.status == 400 else -32000)
-    shown = {"code": number, "message": error.message, "data": {"type": error.code}}
-    return {"jsonrpc": "2.0", "id": None, "error": shown}, {}
+    fault = {"code": number, "message": error.message, "data": {"type": error.code}}
+    return {"jsonrpc": "2.0", "id": None, "error": fault}, {}
 
 
 MCP_ERRORS = ErrorDialect(("/mcp",), _error_shape)
@@ -43,7 +44,7 @@ MCP_ERRORS = ErrorDialect(("/mcp",), _error_shape)
 async def receive_message(
     request: Request, principal: PrincipalDep, infrastructure: InfrastructureDep
 ) -> Response:
-    """One message of JSON-RPC; its work stops when the client disconnects or cancels it."""
+    """Answers a JSON-RPC message. Its work stops when the client disconnects or cancels it."""
     server = await to_thread.run_sync(_load)
     async with infrastructure.bodies.of(principal.workspace_id) as take:
         body = await read_json(request, server.MAX_BYTES, take)
@@ -52,17 +53,19 @@ async def receive_message(
         message = parse_json(body)
         context.turn.leave()
         if not isinstance(message, dict):
-            raise ApiError("validation_error", "the body must be one message of JSON-RPC")
-        client = principal.workspace_id, request.headers.get(SESSION, "")
-        method, params, number = (message.get(one) for one in ("method", "params", "id"))
+            raise ApiError("validation_error", "the body must be one JSON-RPC message")
+        method, params, number = (message.get(name) for name in ("method", "params", "id"))
+        workspace_id = principal.workspace_id
+        session_id = request.headers.get(SESSION, "")
         if method == "notifications/cancelled" and isinstance(params, dict):
-            if cancelled := _running.get((*client, json.dumps(params.get("requestId")))):
+            cancelled_id = json.dumps(params.get("requestId"))
+            if cancelled := _running.get((workspace_id, session_id, cancelled_id)):
                 cancelled.cancel()
         context.place.take()
         context.take_memory = take
-        key = (*client, json.dumps(number))
+        key = (workspace_id, session_id, json.dumps(number))
         with CancelScope() as scope:
-            if client[1]:
+            if session_id:
                 _running[key] = scope
             try:
                 work = _answer(server.handle, request, body)
@@ -73,30 +76,31 @@ async def receive_message(
             if method == "initialize":
                 response.headers[SESSION] = token_hex(16)
             return response
-    shown = {"code": REQUEST_CANCELLED, "message": "the request was cancelled"}
-    return JSONResponse({"jsonrpc": "2.0", "id": number, "error": shown})
+    fault = {"code": REQUEST_CANCELLED, "message": "the request was cancelled"}
+    return JSONResponse({"jsonrpc": "2.0", "id": number, "error": fault})
 
 
 async def _answer(handle: ASGIApp, request: Request, body: bytes) -> Response:
-    given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
     sent: list[Message] = []
 
     async def receive() -> Message:
-        if not given:
-            await asyncio.Event().wait()  # `while_connected` listens for the client's end
-        return given.pop()
+        if not unread:
+            await asyncio.Event().wait()  # `while_connected` watches for a disconnect instead
+        return unread.pop()
 
     async def send(message: Message) -> None:
         sent.append(message)
 
     await handle(request.scope, receive, send)
-    response = Response(b"".join(one.get("body", b"") for one in sent[1:]), sent[0]["status"])
-    response.raw_headers = sent[0]["headers"]
+    start, *parts = sent
+    response = Response(b"".join(part.get("body", b"") for part in parts), start["status"])
+    response.raw_headers = start["headers"]
     return response
 
 
 def _load() -> Any:
-    """The server, which is imported by the first message: the SDK takes 18 MB."""
+    """Imports the server at the first message, since the SDK takes 18 MB of memory."""
     from api.mcp import server
 
     return server

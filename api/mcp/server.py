@@ -1,4 +1,4 @@
-"""The MCP server and its tools, on the protocol's own SDK (modelcontextprotocol/python-sdk)."""
+"""MCP server and its tools, on the official SDK (modelcontextprotocol/python-sdk)."""
 
 import json
 import logging
@@ -33,15 +33,15 @@ from pipelines.audio.encode.encoder import CODECS, OutputFormat
 from pipelines.temporary_directories import temporary_directory_in_thread
 from pipelines.tts.reading import SpeechRequest
 
-logging.getLogger("mcp").setLevel(logging.ERROR)  # it logs each request, and wrong messages
+logging.getLogger("mcp").setLevel(logging.ERROR)  # it logs every request and malformed message
 
-MAX_BYTES = 4 << 20  # of a message; as the SDK allows by default
-MAX_SPEECH_BYTES = MAX_BYTES * 3 // 4  # base64 of it is as long as a message may be
+MAX_BYTES = 4 << 20  # message size, the SDK's default
+MAX_SPEECH_BYTES = MAX_BYTES * 3 // 4  # fits a message once encoded as base64
 Context = ServerRequestContext[Any, Request]
 
 
 class SpeakArguments(RequestModel):
-    """The text to speak, and how."""
+    """Text to speak, with its voice, speed and file format."""
 
     text: SpokenText
     voice: str | None = Field(
@@ -54,7 +54,7 @@ class SpeakArguments(RequestModel):
 
 
 class TranscribeArguments(RecordingFields):
-    """The recording, and how it is transcribed."""
+    """Recording to transcribe, and recognition options."""
 
     audio: str | None = Field(
         default=None, description="Recording as base64 or data URL, at most 3 MB."
@@ -73,56 +73,58 @@ class TranscribeArguments(RecordingFields):
 
 
 class VoicesArguments(RequestModel):
-    """Which voices are listed."""
+    """Filter of the listed voices."""
 
     language: str | None = Field(
         default=None,
         max_length=35,
-        description="Such as `en`: its own and custom voices, else all that can speak it.",
+        description="Language code such as `en`. Lists custom voices and voices made for the "
+        "language or, if there are none, all that can speak it.",
     )
 
 
-async def _speak(request: Request, asked: SpeakArguments) -> wire.CallToolResult:
+async def _speak(request: Request, arguments: SpeakArguments) -> wire.CallToolResult:
     context = context_of(request)
     workspace_id = context.principal.workspace_id
     synthesis = services_of(request).speech.synthesis
-    wanted = SpeechRequest(
-        text=asked.text, voice=asked.voice, speed=asked.speed, workspace_id=workspace_id
+    speech_request = SpeechRequest(
+        text=arguments.text,
+        voice=arguments.voice,
+        speed=arguments.speed,
+        workspace_id=workspace_id,
     )
-    plan = await synthesis.plan(wanted, workspace_id)
+    plan = await synthesis.plan(speech_request, workspace_id)
     _, file = await synthesis.speak_file(
-        plan, workspace_id, context.operation, asked.output_format, MAX_SPEECH_BYTES
+        plan, workspace_id, context.operation, arguments.output_format, MAX_SPEECH_BYTES
     )
     await context.take_memory(2 * file.file.size)
     data = await to_thread.run_sync(lambda: b64encode(file.data).decode("ascii"))
     file.file.close()
-    audio = wire.AudioContent(data=data, mime_type=CODECS[asked.output_format].media_type)
-    said = f"{file.duration_s:.1f} seconds of speech with the voice {plan.voice.info.name}"
+    audio = wire.AudioContent(data=data, mime_type=CODECS[arguments.output_format].media_type)
+    summary = f"{file.duration_s:.1f} seconds of speech with the voice {plan.voice.info.name}"
     if plan.unread:
-        said += f"; no voice reads {', '.join(plan.unread)}"
-    return wire.CallToolResult(content=[audio, wire.TextContent(text=said)])
+        summary += f"; no voice reads {', '.join(plan.unread)}"
+    return wire.CallToolResult(content=[audio, wire.TextContent(text=summary)])
 
 
-async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.CallToolResult:
+async def _transcribe(request: Request, arguments: TranscribeArguments) -> wire.CallToolResult:
     context = context_of(request)
     workspace_id = context.principal.workspace_id
     speech = services_of(request).speech
-    marks = asked.redaction("mark")
-    known = await speech.speakers.named(context.principal, asked.known_speakers)
+    marks = arguments.redaction("mark")
+    known_speakers = await speech.speakers.named(context.principal, arguments.known_speakers)
     await speech.transcription.check_credit(workspace_id, context.operation)
     async with AsyncExitStack() as stack:
-        if asked.url is not None:
+        if arguments.url is not None:
             path = await stack.enter_async_context(
-                fetched(request, speech, asked.url, watches=False)
+                fetched(request, speech, arguments.url, watches=False)
             )
         else:
             folder = temporary_directory_in_thread(UPLOAD_FOLDERS)
             path = await stack.enter_async_context(folder) / "0"
-            text = (asked.audio or "").partition("base64,")
+            head, _, tail = (arguments.audio or "").partition("base64,")  # head of a data URL
             try:
-                data = await to_thread.run_sync(
-                    partial(b64decode, validate=True), text[2] or text[0]
-                )
+                data = await to_thread.run_sync(partial(b64decode, validate=True), tail or head)
             except ValueError:
                 raise ApiError("validation_error", "audio: must be valid base64") from None
             await to_thread.run_sync(path.write_bytes, data)
@@ -130,31 +132,31 @@ async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.Call
             workspace_id,
             context.operation,
             path,
-            asked.recognition(),
-            lambda transcript: transcription_result(transcript, asked.timestamps, marks),
-            known=known,
+            arguments.recognition(),
+            lambda transcript: transcription_result(transcript, arguments.timestamps, marks),
+            known=known_speakers,
         )
     return _structured(result.model_dump(exclude_none=True))
 
 
-async def _voices(request: Request, asked: VoicesArguments) -> wire.CallToolResult:
+async def _voices(request: Request, arguments: VoicesArguments) -> wire.CallToolResult:
     directory = services_of(request).voices.custom.directory
-    found = await directory.voices(context_of(request).principal.workspace_id)
-    if asked.language is not None:
-        language = asked.language.lower()[:2]
-        found = [one for one in found if one.speaks(language)]
-        own = [one for one in found if one.custom or one.language == language]
-        found = own or found
+    voices = await directory.voices(context_of(request).principal.workspace_id)
+    if arguments.language is not None:
+        language = arguments.language.lower()[:2]
+        voices = [voice for voice in voices if voice.speaks(language)]
+        best = [voice for voice in voices if voice.custom or voice.language == language]
+        voices = best or voices
     listed = [
-        {name: getattr(one.info, name) for name in ("name", "language", "gender", "accent")}
-        | {"id": one.id, "is_custom": one.custom is not None}
-        for one in found
+        {name: getattr(voice.info, name) for name in ("name", "language", "gender", "accent")}
+        | {"id": voice.id, "is_custom": voice.custom is not None}
+        for voice in voices
     ]
     return _structured({"voices": listed})
 
 
 def _structured(value: dict[str, Any]) -> wire.CallToolResult:
-    """The value, and the same as text for clients that read only that."""
+    """Returns structured content, and the same as text for clients that read only text."""
     text = wire.TextContent(text=json.dumps(value, ensure_ascii=False))
     return wire.CallToolResult(content=[text], structured_content=value)
 
@@ -163,7 +165,7 @@ class _Tool(NamedTuple):
     scope: Scope
     arguments: type[BaseModel]
     run: Callable[[Request, Any], Coroutine[Any, Any, wire.CallToolResult]]
-    about: str
+    description: str
 
 
 TOOLS = {
@@ -178,13 +180,13 @@ TOOLS = {
 async def _list_tools(
     context: Context, _: wire.PaginatedRequestParams | None
 ) -> wire.ListToolsResult:
-    """Those that the key may use."""
+    """Lists the tools that the key may use."""
     assert context.request is not None
     hints = wire.ToolAnnotations(read_only_hint=True, open_world_hint=False)
     tools = [
         wire.Tool(
             name=name,
-            description=tool.about,
+            description=tool.description,
             input_schema=tool.arguments.model_json_schema(),
             annotations=hints,
         )
@@ -195,9 +197,10 @@ async def _list_tools(
 
 
 async def _call_tool(context: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
-    """A failure is a result that says so, from which a language model can learn."""
+    """Calls a tool. A failure is returned as a result, which a language model can act on."""
     assert context.request is not None
-    request, tool = context.request, TOOLS.get(params.name)
+    request = context.request
+    tool = TOOLS.get(params.name)
     if tool is None:
         raise MCPError(wire.INVALID_PARAMS, f"the tools are {', '.join(TOOLS)}")
     try:
@@ -205,12 +208,12 @@ async def _call_tool(context: Context, params: wire.CallToolRequestParams) -> wi
         principal = context_of(request).principal
         require_scopes(authenticator, principal, (tool.scope,), visitors=False)
         arguments = validated(tool.arguments, params.arguments or {})
-        # A task of its own: the SDK cancels again and again, also what only cleans up.
+        # Runs as a separate task: the SDK cancels repeatedly, which would interrupt cleanup.
         return await while_connected(request.receive, tool.run(request, arguments))
-    except Exception as error:  # any: a model reads it, and the SDK would show its text
-        shown = to_api_error(error)
-        message = shown.message.replace("GET /default-voices", "the tool `voices`")
-        text = wire.TextContent(text=f"{shown.code}: {message}")
+    except Exception as error:  # of any layer: the SDK would expose the text of internal errors
+        failure = to_api_error(error)
+        message = failure.message.replace("GET /default-voices", "the tool `voices`")
+        text = wire.TextContent(text=f"{failure.code}: {message}")
         return wire.CallToolResult(content=[text], is_error=True)
 
 
@@ -223,7 +226,7 @@ SERVER = Server[Any](
 
 
 async def handle(scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
-    """Answers one request of HTTP."""
+    """Answers one HTTP request (an ASGI application)."""
     manager = StreamableHTTPSessionManager(
         SERVER, json_response=True, stateless=True, max_request_body_size=MAX_BYTES
     )

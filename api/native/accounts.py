@@ -1,5 +1,4 @@
-"""Accounts: sign-up, login, sessions and profile; the workspace, its settings and its erasure;
-API keys."""
+"""Accounts: sign-up, login, sessions, the profile, the workspace, API keys and browser tokens."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -37,7 +36,7 @@ routers = (public, account, keys, tokens)
 
 
 def _normal_email(text: str) -> str:
-    """Lower case and IDNA, so that one address is one account."""
+    """Normalises to lower case and IDNA, so that one address is one account."""
     try:
         # No e-mail is sent, so domains for tests are valid too.
         address = validate_email(text.strip(), check_deliverability=False, test_environment=True)
@@ -83,7 +82,7 @@ class SignedUpUser(Shown):
 
 class Session(Shown):
     user: SignedUpUser
-    token: str  # a JWT for 24 hours, accepted wherever an API key is
+    token: str  # JWT, valid for 24 hours and accepted in place of an API key
 
 
 class ProfileUser(Shown):
@@ -113,15 +112,17 @@ async def log_in(body: LogIn, request: Request, platform: PlatformDep) -> Sessio
     try:
         email = _normal_email(body.email)
     except ValueError:
-        email = ""  # no account has it; the answer and its time are those of a wrong password
-    origin, accounts = _origin(request), platform.accounts
+        email = ""  # no account: answers as to a wrong password, after the same time
+    origin = _origin(request)
+    accounts = platform.accounts
     is_known = partial(accounts.knows_address, email, origin.address)
     async with platform.request_limits.counted_login(request, email, is_known):
         return Session.model_validate(await accounts.log_in(email, body.password, origin))
 
 
 def _origin(request: Request) -> Origin:
-    address, user_agent = client_address(request), request.headers.get("user-agent", "")
+    address = client_address(request)
+    user_agent = request.headers.get("user-agent", "")
     return Origin(address=address, user_agent=user_agent, network=widest_network(address))
 
 
@@ -150,8 +151,9 @@ async def change_password(
     """Requires a session token, not an API key. All other sessions end within 5 seconds."""
     await platform.request_limits.count_change(principal)
     async with platform.request_limits.counted_password(request, principal):
-        current, network = body.current_password, _origin(request).network
-        await platform.accounts.change_password(principal, current, body.new_password, network)
+        await platform.accounts.change_password(
+            principal, body.current_password, body.new_password, _origin(request).network
+        )
     return Done(message="the password is changed, and all other sessions have ended")
 
 
@@ -165,12 +167,12 @@ async def log_out(principal: PrincipalDep, platform: PlatformDep) -> Done:
 @account.get("/auth/sessions", summary="List the user's sessions")
 async def list_sessions(principal: PrincipalDep, platform: PlatformDep) -> SessionList:
     """Sessions come newest first. Each is a sign-up or login whose token is still valid."""
-    found = await platform.accounts.sessions(principal)
-    shown = [
-        ShownSession.model_validate({**one.model_dump(), "current": one.id == principal.session_id})
-        for one in found
+    current_id = principal.session_id
+    sessions = [
+        ShownSession.model_validate({**session.model_dump(), "current": session.id == current_id})
+        for session in await platform.accounts.sessions(principal)
     ]
-    return SessionList(sessions=shown)
+    return SessionList(sessions=sessions)
 
 
 @account.delete("/auth/sessions", summary="End all other sessions")
@@ -270,8 +272,8 @@ async def list_audit(
     return query.answer([ShownEntry.model_validate(entry) for entry in entries], total)
 
 
-def _text(value: object) -> object:
-    # Without a hyphen it is no date: pydantic would read "1900000000" as seconds.
+def _check_iso_time(value: object) -> object:
+    # A date has a hyphen; without one, pydantic would read "1900000000" as Unix seconds.
     if not isinstance(value, str) or "-" not in value[1:]:
         raise ValueError("must be an ISO 8601 time with a zone, such as 2030-01-31T00:00:00Z")
     return value
@@ -284,7 +286,9 @@ def _to_utc(moment: datetime) -> datetime:
         raise ValueError("must be within the years 1 to 9999 in UTC") from None
 
 
-Moment = Annotated[AwareDatetime, Strict(False), BeforeValidator(_text), AfterValidator(_to_utc)]
+Moment = Annotated[
+    AwareDatetime, Strict(False), BeforeValidator(_check_iso_time), AfterValidator(_to_utc)
+]
 
 
 class NewApiKey(RequestModel):
@@ -296,7 +300,7 @@ class NewApiKey(RequestModel):
 class CreatedKey(Shown):
     id: Id
     name: str
-    key: str  # shown this once
+    key: str  # only in this response
     prefix: str
     scopes: list[str]
     created_at: datetime
@@ -351,12 +355,12 @@ class NewBrowserToken(RequestModel):
 
 
 class BrowserToken(Shown):
-    token: str  # shown this once
+    token: str  # only in this response
     scopes: list[str]
     expires_at: datetime
 
 
-@tokens.post("/auth/tokens", status_code=201, summary="Create a token for a browser")
+@tokens.post("/auth/tokens", status_code=201, summary="Create a browser token")
 async def create_token(
     body: NewBrowserToken, principal: PrincipalDep, platform: PlatformDep
 ) -> BrowserToken:

@@ -1,4 +1,4 @@
-"""Plans, the plan of the workspace, and its usage."""
+"""Plans, the plan of a workspace, and its usage."""
 
 import re
 from datetime import date, datetime, timedelta
@@ -104,7 +104,7 @@ class Usage(BaseModel):
     usage: list[UsageItem]
     total_cost: float  # USD
     credit_balance: float  # USD that can be spent now
-    storage: Storage  # now, whatever the days
+    storage: Storage  # current use, regardless of `from` and `to`
 
 
 @plans.get("/plans", summary="List plans")
@@ -133,22 +133,21 @@ async def subscribe(body: Subscribe, principal: PrincipalDep, platform: Platform
         raise PlanChangeRefused("only the operator of this service changes plans")
     if platform.payments is not None:
         pending = platform.subscriptions.pending(body.plan_id, body.billing_cycle)
-        shown = SubscriptionBody.model_validate(pending)
-        asked = {
-            "id": shown.id,
+        subscription = SubscriptionBody.model_validate(pending)
+        change = {
+            "id": subscription.id,
             "workspace": str(principal.workspace_id),
             "workspace_name": principal.workspace,
             "current_plan": principal.plan,
-            "plan": shown.plan.model_dump(),
-            "billing_cycle": shown.billing_cycle,
+            "plan": subscription.plan.model_dump(),
+            "billing_cycle": subscription.billing_cycle,
         }
-        return Subscribed(
-            subscription=shown, checkout_url=await platform.payments.request(shown.id, asked)
-        )
-    made = await platform.subscriptions.subscribe(
+        checkout_url = await platform.payments.request(subscription.id, change)
+        return Subscribed(subscription=subscription, checkout_url=checkout_url)
+    subscribed = await platform.subscriptions.subscribe(
         principal.workspace_id, principal.actor, body.plan_id, body.billing_cycle
     )
-    return Subscribed(subscription=SubscriptionBody.model_validate(made))
+    return Subscribed(subscription=SubscriptionBody.model_validate(subscribed))
 
 
 @confirmations.post(

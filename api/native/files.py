@@ -48,7 +48,7 @@ async def get_file(
         return Response(status_code=304, headers=headers)
     part = None
     if request.headers.get("if-range", etag) == etag:
-        part = _asked_part(request.headers.get("range", ""), file.size)
+        part = _requested_range(request.headers.get("range", ""), file.size)
     start, end = part or (0, file.size)
     headers["Content-Length"] = str(end - start)
     if part is not None:
@@ -61,13 +61,12 @@ async def get_file(
     )
 
 
-def _asked_part(asked: str, size: int) -> tuple[int, int] | None:
-    """The bytes [start, end) of one range; None for the whole file.
+def _requested_range(header: str, size: int) -> tuple[int, int] | None:
+    """Parses a `Range` header to bytes [start, end); None for the whole file.
 
-    An invalid range, or several, are ignored, as HTTP allows.
-    Raises ApiError(range_not_satisfiable).
+    Invalid and multiple ranges are ignored, as HTTP allows. Raises ApiError(range_not_satisfiable).
     """
-    match = _RANGE.fullmatch(asked.strip().lower())
+    match = _RANGE.fullmatch(header.strip().lower())
     if match is None:
         return None
     first, last, suffix = match.groups()

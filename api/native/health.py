@@ -20,7 +20,7 @@ from telemetry.reports import MEDIA_TYPE, OPEN_METRICS, render
 
 router = make_router("health", public=True)
 
-_FORWARDED = ("forwarded", "via", "x-forwarded-", "x-real-ip")  # beginnings of proxies' headers
+_FORWARDED = ("forwarded", "via", "x-forwarded-", "x-real-ip")  # prefixes of proxies' headers
 
 Part = Literal["limits", "files", "models", "cluster"]
 
@@ -83,14 +83,15 @@ async def readyz(
     await infrastructure.pings.get(None, infrastructure.database.ping)
     if missing := await infrastructure.models.missing(models.split(",") if models else ()):
         raise ApiError("unavailable", f"not ready: {', '.join(missing)}")
-    problems, differences = infrastructure.models.problems, infrastructure.differences
-    shows = _is_local(request, infrastructure.settings)
+    problems = infrastructure.models.problems
+    differences = infrastructure.differences
+    is_local = _is_local(request, infrastructure.settings)
     chat = None
-    if (first := await infrastructure.models.first_chat()) is not None:
-        chat = ChatReadiness(model=None if first.info.is_awaited else first.info.id)
-        if first.coming is not None:
-            reason = first.coming.problem if shows else None
-            chat.coming = first.coming.model_copy(update={"problem": reason})
+    if (model := await infrastructure.models.first_chat()) is not None:
+        chat = ChatReadiness(model=None if model.info.is_awaited else model.info.id)
+        if model.coming is not None:
+            problem = model.coming.problem if is_local else None
+            chat.coming = model.coming.model_copy(update={"problem": problem})
     parts: dict[Part, bool] = {
         "limits": infrastructure.limits.degraded,
         "files": infrastructure.files.degraded or bool(await infrastructure.files.space.low()),
@@ -101,9 +102,9 @@ async def readyz(
     return Readiness(
         status="degraded" if degraded else "ok",
         degraded=degraded,
-        models=dict(problems) if problems and shows else None,
+        models=dict(problems) if problems and is_local else None,
         chat=chat,
-        cluster=dict(differences) if differences and shows else None,
+        cluster=dict(differences) if differences and is_local else None,
     )
 
 
@@ -117,24 +118,26 @@ async def _metrics(request: Request) -> Response:
 
 
 def _check_access(request: Request, settings: Settings) -> None:
-    """Raises ApiError. Without a token only this machine is admitted, and not through a proxy."""
-    given = credential_of(request).encode()
-    if (own := settings.operator_token) and hmac.compare_digest(given, own.encode()):
+    """Raises ApiError unless the caller has the operator's or the metrics token.
+
+    Without a metrics token, programs on this machine are admitted, but not through a proxy.
+    """
+    sent = credential_of(request).encode()
+    if (token := settings.operator_token) and hmac.compare_digest(sent, token.encode()):
         return
     if (token := settings.metrics_token) is not None:
-        if not hmac.compare_digest(given, token.encode()):
+        if not hmac.compare_digest(sent, token.encode()):
             raise ApiError("unauthorized", "the metrics token is missing or wrong")
     elif not _is_local(request, settings):
         raise ApiError("not_found", "this path does not exist")
 
 
 def _is_local(request: Request, settings: Settings) -> bool:
-    """Whether a program of this machine asks directly.
+    """Whether the request comes from a program on this machine, not through a proxy.
 
-    A proxy on the machine has a loopback address too, and nginx adds no forwarding header unless
-    configured to. It is detected by the name that clients use (`Host`), by HTTP/1.0, its default
-    towards servers, by a hop's `Connection: upgrade`, which it is given for WebSockets, or by
-    PUBLIC_URL, without which a proxy gives wrong addresses of files.
+    A proxy on the machine has a loopback address too, and nginx adds no forwarding headers by
+    default. It is detected by the clients' `Host`, by HTTP/1.0 (nginx's default towards servers),
+    by `Connection: upgrade` (set for WebSockets), or by PUBLIC_URL, which it needs for file URLs.
     """
     peer = peer_address(request) if request.app.state.sees_clients else None
     return (
@@ -149,7 +152,7 @@ def _is_local(request: Request, settings: Settings) -> bool:
 
 
 def _host_of(url: str) -> str:
-    """The name or address in a URL; empty for an invalid one."""
+    """Returns the host of a URL; empty if the URL is invalid."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -157,10 +160,10 @@ def _host_of(url: str) -> str:
 
 
 async def _serve_healthz(_: Request) -> Response:
-    """What Serve's proxy answers. Where it is disabled, KubeRay's readiness probe of a pod, and its
-    choice of the pods that get requests, ask the gateway in its place."""
+    """Answers like Serve's proxy. Where that is disabled, KubeRay asks the gateway instead: for
+    readiness probes of a pod, and to choose the pods that get requests."""
     return Response("success", media_type="text/plain")
 
 
-# Plain Starlette routes: they are the operator's, and not part of the OpenAPI document.
+# Plain Starlette routes keep these operator's endpoints out of the OpenAPI document.
 routes: list[BaseRoute] = [Route("/metrics", _metrics), Route("/-/healthz", _serve_healthz)]

@@ -31,12 +31,12 @@ from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.reading import SpeechRequest
 
-# Without a scope, a key sees the types of jobs whose scope it has.
+# `router` takes any key, which sees only jobs of the types whose scope it has.
 routers = router, stt, tts = [make_router("jobs", scope=scope) for scope in ("any", "stt", "tts")]
 
 CONFIG = load_yaml(JobsConfig, "jobs")
-PROCESSING = {"fetching": "processing", "cancelling": "processing"}  # as both are shown
-LEAST_MS = 1000  # of a recording, whose length is not known yet
+PUBLIC_STATUSES = {"fetching": "processing", "cancelling": "processing"}
+LEAST_MS = 1000  # least audio to pay for, while the length of a recording is not known
 UPLOAD = replace(LIMITS, max_file_bytes=CONFIG.upload_mb << 20)
 PART = UploadLimits(max_file_bytes=CONFIG.part_mb << 20)
 DOCUMENT = UploadLimits(max_file_bytes=CONFIG.document_mb << 20)
@@ -54,7 +54,7 @@ class ShownJob(Shown):
     name: str = Field(description="File name of the recording, or title of the text.")
     status: Annotated[
         Literal["uploading", "processing", "completed", "failed", "cancelled", "expired"],
-        BeforeValidator(lambda status: PROCESSING.get(status, status)),
+        BeforeValidator(lambda status: PUBLIC_STATUSES.get(status, status)),
     ]
     progress: Annotated[float, rounded(3)] = Field(description="Share of work done, 0 to 1.")
     duration: Annotated[float, rounded(3)] = Field(
@@ -125,25 +125,27 @@ async def transcribe_long(
             raise InvalidField("audio", reason)
         if fields.url:
             speech.check_url(fields.url)
-        wanted = await speech.transcription.pipeline.resolve(fields.recognition())
-        await speech.speakers.named(principal, wanted.known_speakers)  # that they are there
+        recognition = await speech.transcription.pipeline.resolve(fields.recognition())
+        await speech.speakers.named(principal, recognition.known_speakers)  # all must exist
         task = transcription_jobs.TranscriptionTask(
-            request=wanted,
+            request=recognition,
             url=fields.url,
             most_s=CONFIG.most_hours * 3600,
             window_s=CONFIG.window_s,
-            known_speakers=wanted.known_speakers,
+            known_speakers=recognition.known_speakers,
         )
-        name = fields.name or (upload.filename[:200] if upload else "") or "recording"
         await check()
-        options = transcription_jobs.TASK.dump_json(task)
-        path = upload.path if upload else None
-        parts = fields.parts or 0
-        is_url = bool(fields.url)
-        made = await speech.jobs.create(
-            principal, operation, "transcription", name, options, path, parts, is_fetched=is_url
+        job = await speech.jobs.create(
+            principal,
+            operation,
+            kind="transcription",
+            name=fields.name or (upload.filename[:200] if upload else "") or "recording",
+            options=transcription_jobs.TASK.dump_json(task),
+            upload=upload.path if upload else None,
+            parts=fields.parts or 0,
+            is_fetched=bool(fields.url),
         )
-    return ShownJob.model_validate(made)
+    return ShownJob.model_validate(job)
 
 
 @stt.put(
@@ -179,8 +181,8 @@ async def read_transcript(
     query: Annotated[TranscriptQuery, Query()],
 ) -> Response:
     """While the job runs, returns the part that is done; it grows a few minutes at a time."""
-    kept = await speech.jobs.results(principal, job_id)
-    transcript = await to_thread.run_sync(transcription_jobs.joined, kept)
+    results = await speech.jobs.results(principal, job_id)
+    transcript = await to_thread.run_sync(transcription_jobs.joined, results)
     if query.format == "docx":
         return Response(await to_thread.run_sync(to_docx, transcript), media_type=MEDIA_TYPE)
     has_words = bool(transcript.words)
@@ -205,12 +207,13 @@ async def speak_long(
     check = partial(speech.jobs.check_room, principal, "speech")
     async with receive_form(request, DOCUMENT, partial(check, 1, operation)) as form:
         fields = validated(SpeechJobFields, form.with_lists({"pronunciations"}))
-        file, most = form.file("document"), CONFIG.most_characters
+        file = form.file("document")
         data = await to_thread.run_sync(file.path.read_bytes)
-    book = await to_thread.run_sync(read_document, data, file.filename[:200], most)
+    name = file.filename[:200]
+    book = await to_thread.run_sync(read_document, data, name, CONFIG.most_characters)
     book = replace(book, title=fields.title or book.title)
-    await check(sum(len(one.text) for one in book.chapters), operation)
-    asked = SpeechRequest(
+    await check(sum(len(chapter.text) for chapter in book.chapters), operation)
+    speech_request = SpeechRequest(
         text="",
         voice_id=fields.voice_id or None,
         voice=fields.voice or None,
@@ -218,27 +221,29 @@ async def speak_long(
         pitch=fields.pitch,
         enhance=fields.enhance,
         workspace_id=principal.workspace_id,
-        pronunciations=tuple(DictionaryRef(id=one) for one in fields.pronunciations),
+        pronunciations=tuple(DictionaryRef(id=identity) for identity in fields.pronunciations),
     )
-    task = speech_jobs.SpeechTask(book, asked, fields.output_format, CONFIG.block_characters)
-    # The voice of the first block with words, whose language may be detected, speaks all.
-    blocks = await to_thread.run_sync(list, task.blocks())
-    plan = await _first_plan(speech.synthesis.pipeline, asked, [text for _, text in blocks])
-    task = replace(task, request=replace(asked, voice_id=plan.voice.id))
+    task = speech_jobs.SpeechTask(
+        book, speech_request, fields.output_format, CONFIG.block_characters
+    )
+    blocks = await to_thread.run_sync(lambda: [text for _, text in task.blocks()])
+    # One voice speaks the whole text: the voice chosen for its first readable block.
+    plan = await _first_plan(speech.synthesis.pipeline, speech_request, blocks)
+    task = replace(task, request=replace(speech_request, voice_id=plan.voice.id))
     options = speech_jobs.TASK.dump_json(task)
-    made = await speech.jobs.create(principal, operation, "speech", book.title[:200], options)
-    return ShownJob.model_validate(made)
+    job = await speech.jobs.create(principal, operation, "speech", book.title[:200], options)
+    return ShownJob.model_validate(job)
 
 
 async def _first_plan(
-    pipeline: SpeechPipeline, asked: SpeechRequest, blocks: Sequence[str]
+    pipeline: SpeechPipeline, request: SpeechRequest, blocks: Sequence[str]
 ) -> SpeechPlan:
-    """That of the first block of which a voice reads some letters."""
+    """Plans the first block with letters that a voice can read. Raises UnreadableText."""
     *others, last = [text for text in blocks if is_speakable(text)] or blocks[:1]
     for text in others:
         with suppress(UnreadableText):
-            return await pipeline.plan(replace(asked, text=text))
-    return await pipeline.plan(replace(asked, text=last))
+            return await pipeline.plan(replace(request, text=text))
+    return await pipeline.plan(replace(request, text=last))
 
 
 @router.get("/jobs", summary="List jobs")
@@ -246,15 +251,15 @@ async def list_jobs(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ShownJob]:
     """Jobs come newest first, without `received` and `audio_url`."""
-    found, total = await speech.jobs.page(principal, query.page, query.limit)
-    return query.answer([ShownJob.model_validate(one) for one in found], total)
+    jobs, total = await speech.jobs.page(principal, query.page, query.limit)
+    return query.answer([ShownJob.model_validate(job) for job in jobs], total)
 
 
 @router.get("/jobs/{job_id:uuid}", summary="Get a job")
 async def read_job(job_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> ShownJob:
-    job, received, url = await speech.jobs.get(principal, job_id)
-    shown = ShownJob.model_validate(job)
-    return shown.model_copy(update={"received": received, "audio_url": url})
+    row, received, url = await speech.jobs.get(principal, job_id)
+    job = ShownJob.model_validate(row)
+    return job.model_copy(update={"received": received, "audio_url": url})
 
 
 @router.delete("/jobs/{job_id:uuid}", summary="Cancel and delete a job")

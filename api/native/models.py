@@ -1,4 +1,4 @@
-"""The available models, as the service and as OpenAI's clients list them."""
+"""Lists of the available models, in a format that OpenAI's clients read, too."""
 
 from typing import Literal
 
@@ -53,7 +53,7 @@ async def get_model(model_id: str, infrastructure: InfrastructureDep) -> Model:
 
 
 def shown_model(listed: ListedModel, *other_aliases: str) -> Model:
-    """The model as lists show it; `other_aliases` are added to its own aliases."""
+    """Converts a listed model to its public form; `other_aliases` are added to its own."""
     info = listed.info
     return Model(
         id=info.id,

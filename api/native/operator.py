@@ -1,4 +1,4 @@
-"""What runs, the accounts of all workspaces, and deployments of models, for the operator."""
+"""Operator's API: running models, accounts of all workspaces, and deployments of models."""
 
 from decimal import Decimal
 from typing import Annotated
@@ -36,9 +36,11 @@ class Overview(BaseModel):
     brand: str
     version: str
     links: dict[str, str]
-    models: dict[str, Model | None] = Field(description="By deployment; null: never up.")
-    problems: dict[str, str] = Field(description="Why a deployment kept its old model.")
-    differences: dict[str, str] = Field(description="How a process differs from most others.")
+    models: dict[str, Model | None] = Field(description="By deployment. Null: never up.")
+    problems: dict[str, str] = Field(description="Why models were not replaced, by deployment.")
+    differences: dict[str, str] = Field(
+        description="How a process differs from the majority, by process."
+    )
 
 
 class WorkspacePage(BaseModel):
@@ -76,7 +78,7 @@ async def overview(request: Request, infrastructure: InfrastructureDep) -> Overv
         brand=BRAND,
         version=request.app.version,
         links=infrastructure.cluster.links if infrastructure.cluster else {},
-        models={name: one and shown_model(one) for name, one in listed.items()},
+        models={name: model and shown_model(model) for name, model in listed.items()},
         problems=dict(infrastructure.models.problems),
         differences=dict(infrastructure.differences),
     )
@@ -90,9 +92,9 @@ async def list_workspaces(
     q: Annotated[str, Query(max_length=254, description="Part of an email, name or id.")] = "",
 ) -> WorkspacePage:
     read = infrastructure.database.read
-    found = await read(administration.customers, after, limit + 1, q.strip())
-    is_last = len(found) <= limit
-    return WorkspacePage(workspaces=found[:limit], next=None if is_last else found[limit - 1].id)
+    customers = await read(administration.customers, after, limit + 1, q.strip())
+    page = customers[:limit]
+    return WorkspacePage(workspaces=page, next=page[-1].id if len(customers) > limit else None)
 
 
 @router.post("/operator/workspaces/{workspace_id}/credit", summary="Add or remove credit")
@@ -100,10 +102,10 @@ async def credit(
     workspace_id: WorkspaceId, body: CreditRequest, infrastructure: InfrastructureDep
 ) -> CreditBody:
     """A `reference`, such as a payment id, is booked only once."""
-    database, amount = infrastructure.database, int(body.usd * MICRO_USD)
-    change = administration.change_credit
-    now, changed = await change(database, workspace_id, amount, body.reference)
-    return CreditBody(credit=now, changed=changed)
+    balance, changed = await administration.change_credit(
+        infrastructure.database, workspace_id, int(body.usd * MICRO_USD), body.reference
+    )
+    return CreditBody(credit=balance, changed=changed)
 
 
 @router.post("/operator/workspaces/{workspace_id}/plan", summary="Set the plan of a workspace")
@@ -111,8 +113,8 @@ async def plan(
     workspace_id: WorkspaceId, body: Subscribe, platform: PlatformDep
 ) -> CurrentPlanBody:
     subscribe = platform.subscriptions.subscribe
-    made = await subscribe(workspace_id, ACTOR, body.plan_id, body.billing_cycle)
-    return CurrentPlanBody.model_validate(made)
+    current = await subscribe(workspace_id, ACTOR, body.plan_id, body.billing_cycle)
+    return CurrentPlanBody.model_validate(current)
 
 
 @router.get("/operator/config", summary="Get the running model configuration")

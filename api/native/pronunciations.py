@@ -1,4 +1,4 @@
-"""Pronunciation dictionaries, and how requests name them."""
+"""Pronunciation dictionaries, and references to them in requests."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
@@ -52,7 +52,7 @@ class DictionaryBody(RequestModel):
         return self
 
     def read(self) -> list[Pronunciation]:
-        """Blocking. Raises InvalidRequest."""
+        """Returns the entries, parsed if they are PLS; blocking. Raises InvalidRequest."""
         return read_pls(self.pls or "") if self.entries is None else self.entries
 
 
@@ -72,8 +72,8 @@ class ShownDictionary(ListedDictionary):
 async def list_dictionaries(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ListedDictionary]:
-    found, total = await speech.dictionaries.page(principal.workspace_id, query.page, query.limit)
-    return query.answer([ListedDictionary.model_validate(one) for one in found], total)
+    rows, total = await speech.dictionaries.page(principal.workspace_id, query.page, query.limit)
+    return query.answer([ListedDictionary.model_validate(row) for row in rows], total)
 
 
 @router.post("/pronunciations", status_code=201, summary="Create a pronunciation dictionary")
@@ -81,8 +81,8 @@ async def make_dictionary(
     body: DictionaryBody, principal: PrincipalDep, speech: SpeechDep
 ) -> ListedDictionary:
     entries = await to_thread.run_sync(body.read)
-    made = await speech.dictionaries.save(principal.workspace_id, body.name, entries)
-    return ListedDictionary.model_validate(made)
+    dictionary = await speech.dictionaries.save(principal.workspace_id, body.name, entries)
+    return ListedDictionary.model_validate(dictionary)
 
 
 @router.get(
@@ -97,12 +97,12 @@ async def read_dictionary(
     speech: SpeechDep,
     query: Annotated[VersionQuery, Query()],
 ) -> Any:
-    which = DictionaryRef(id=dictionary_id[:100], version=query.version)
-    row, entries = await speech.dictionaries.read(principal.workspace_id, which)
+    reference = DictionaryRef(id=dictionary_id[:100], version=query.version)
+    row, entries = await speech.dictionaries.read(principal.workspace_id, reference)
     if query.format == "pls":
         return Response(write_pls(entries), media_type="application/pls+xml")
-    shown = {"version": query.version or row.version, "size": len(entries), "entries": entries}
-    return ShownDictionary(**row.model_dump(exclude={"content"}) | shown)
+    content = {"version": query.version or row.version, "size": len(entries), "entries": entries}
+    return ShownDictionary(**row.model_dump(exclude={"content"}) | content)
 
 
 @router.put("/pronunciations/{dictionary_id}", summary="Replace a pronunciation dictionary")
@@ -110,9 +110,11 @@ async def replace_dictionary(
     dictionary_id: str, body: DictionaryBody, principal: PrincipalDep, speech: SpeechDep
 ) -> ListedDictionary:
     """Creates a new version. The last ten versions stay available."""
-    entries, where = await to_thread.run_sync(body.read), principal.workspace_id
-    made = await speech.dictionaries.save(where, body.name, entries, dictionary_id)
-    return ListedDictionary.model_validate(made)
+    entries = await to_thread.run_sync(body.read)
+    dictionary = await speech.dictionaries.save(
+        principal.workspace_id, body.name, entries, dictionary_id
+    )
+    return ListedDictionary.model_validate(dictionary)
 
 
 @router.delete("/pronunciations/{dictionary_id}", summary="Delete a pronunciation dictionary")

@@ -1,4 +1,4 @@
-"""Text to files and streams of speech, and what would be spoken, free of charge."""
+"""Speech as files and streams, and free previews of the spoken text."""
 
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Sequence
@@ -25,7 +25,7 @@ router = make_router("text to speech", scope="tts", visitors=True)
 explanations = make_router("text to speech", scope="tts")
 routers = (router, explanations)
 
-LINE_S = 0.1  # least audio of a line, except the first and the last
+LINE_S = 0.1  # least audio of a line (s), except the first and the last
 TEXT_CHARACTERS = 5000
 
 
@@ -41,7 +41,7 @@ SpokenText = Annotated[
     NOT_BLANK,
     SPOKEN,
 ]
-"""The text of one request."""
+"""Text of one request."""
 
 Ratio = Annotated[float, Field(ge=0.5, le=2.0)]
 
@@ -56,7 +56,7 @@ class SpeechBody(RequestModel):
         default=(),
         max_length=100,
         strict=False,
-        description="Lines of several speakers, which joined by line feeds form `text`.",
+        description="Lines of several speakers; joined by line feeds, they form `text`.",
     )
     voice_id: str | None = Field(
         default=None,
@@ -85,8 +85,8 @@ class SpeechBody(RequestModel):
             return body
         if "text" in body:
             raise ValueError("send either text or script")
-        lines = [one.get("text") for one in script if isinstance(one, dict)]
-        return {**body, "text": "\n".join(one for one in lines if isinstance(one, str))}
+        texts = [turn.get("text") for turn in script if isinstance(turn, dict)]
+        return {**body, "text": "\n".join(text for text in texts if isinstance(text, str))}
 
     @field_validator("text", mode="before")
     @classmethod
@@ -104,8 +104,8 @@ class SpeechBody(RequestModel):
         return value if value and value.strip() else None
 
     def to_request(self, workspace_id: int) -> SpeechRequest:
-        named = {name: value for name, value in self if name in SpeechRequest.__match_args__}
-        return SpeechRequest(**named, timings=self.timestamps, workspace_id=workspace_id)
+        options = {name: value for name, value in self if name in SpeechRequest.__match_args__}
+        return SpeechRequest(**options, timings=self.timestamps, workspace_id=workspace_id)
 
 
 class SynthesisBody(SpeechBody):
@@ -196,7 +196,7 @@ StreamLine = Annotated[ChunkLine | CompleteLine | ErrorLine, Field(discriminator
 
 
 class LineWriter:
-    """Writes speech as lines of JSON, each with enough audio to be worth a line."""
+    """Writer of speech as JSON lines, which have at least LINE_S of audio each."""
 
     def __init__(self, output_format: StreamFormat, *, timestamps: bool) -> None:
         self._format = output_format
@@ -221,9 +221,9 @@ class LineWriter:
         return [self._line(), json_line({"type": "complete", **unread_json(self.unread)})]
 
     def fail(self, error: Exception) -> bytes:
-        shown = to_api_error(error)
-        end = json_line({"type": "error", "error": shown.code, "message": shown.message})
-        return self._line() + end  # what waits for a longer line is charged, too
+        failure = to_api_error(error)
+        end = json_line({"type": "error", "error": failure.code, "message": failure.message})
+        return self._line() + end  # audio that waits for a longer line is charged, hence sent
 
     def _line(self) -> bytes:
         data = b"".join(self._data)
@@ -242,7 +242,7 @@ class LineWriter:
 
 
 def unread_json(unread: Sequence[str]) -> dict[str, Any]:
-    """The field that names what no voice reads, where there is some."""
+    """Returns the field `unread`, if there is text that no voice can read."""
     return {"unread": list(unread)} if unread else {}
 
 
@@ -254,7 +254,8 @@ async def synthesize(
 
     The first 20 disconnects in an hour are free; after that, the speech made so far is charged.
     """
-    synthesis, workspace_id = speech.synthesis, principal.workspace_id
+    synthesis = speech.synthesis
+    workspace_id = principal.workspace_id
     plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
     words, file = await synthesis.speak_file(plan, workspace_id, operation, body.output_format)
     answer: dict[str, Any] = {
@@ -286,12 +287,13 @@ async def stream(
     The concatenated audio of all lines forms one file. If the client disconnects, synthesis stops,
     and the speech made so far is charged.
     """
-    # Errors before the first audio set the HTTP status, except that of an unknown voice.
+    # An error before the first audio sets the HTTP status, unless the voice is unknown.
     workspace_id = principal.workspace_id
     writer = LineWriter(body.output_format, timestamps=body.timestamps)
     try:
-        asked = body.to_request(workspace_id)
-        plan, first, chunks = await speech.synthesis.start_stream(asked, workspace_id, operation)
+        plan, first, chunks = await speech.synthesis.start_stream(
+            body.to_request(workspace_id), workspace_id, operation
+        )
     except (VoiceNotFound, UnknownVoice) as error:
         return NdjsonStream(_only(writer.fail(error)))
     writer.unread = plan.unread
@@ -299,7 +301,7 @@ async def stream(
 
 
 async def _only(line: bytes) -> AsyncGenerator[bytes, None]:
-    """A stream that failed before it began."""
+    """Yields the only line of a stream that failed before its first audio."""
     yield line
 
 
@@ -331,7 +333,8 @@ async def explain(body: ExplainBody, principal: PrincipalDep, speech: SpeechDep)
     pipeline = speech.synthesis.pipeline
     plan = await pipeline.plan(body.to_request(principal.workspace_id))
     explained = await pipeline.explain(plan)
-    passages, characters = plan.passages, speech.synthesis.characters(plan)
+    passages = plan.passages
+    characters = speech.synthesis.characters(plan)
     sentences = [
         SpokenSentence(
             text=chunk.text,
@@ -341,7 +344,8 @@ async def explain(body: ExplainBody, principal: PrincipalDep, speech: SpeechDep)
         )
         for chunk, phonemes in explained
     ]
-    seconds = sum(one.pause_s or one.gap_s / one.speed for one in passages) + sum(
+    seconds = sum(passage.pause_s or passage.gap_s / passage.speed for passage in passages)
+    seconds += sum(
         spoken_length(chunk.text) / LETTERS_PER_S / passages[chunk.passage].speed
         for chunk, _ in explained
     )

@@ -1,5 +1,4 @@
-"""POST /stt and GET /stt/languages: transcription of files; POST /audio/verify: detects the
-service's watermark in a recording."""
+"""Transcription of files (`/stt`), its languages, and detection of watermarks (`/audio/verify`)."""
 
 import re
 from dataclasses import asdict, replace
@@ -28,7 +27,7 @@ router = make_router("speech to text", scope="stt", visitors=True)
 watermarks = make_router("speech to text", scope="stt")
 routers = (router, watermarks)
 
-LIMITS = UploadLimits(max_fields=200)  # each key term is a field
+LIMITS = UploadLimits(max_fields=200)  # each key term is sent as a separate field
 LISTS = frozenset({"keyterms", "redact", "known_speakers"})
 
 ResponseFormat = Literal["json", "srt", "vtt", "text"]
@@ -68,7 +67,7 @@ class TranscriptionResult(BaseModel):
         default=None, description="Utterances, with `speaker_labels` or `multichannel`."
     )
     warnings: list[str] | None = Field(
-        default=None, description="Why words may be missing, such as speech that is very quiet."
+        default=None, description="Reasons why words may be missing, such as very quiet speech."
     )
 
 
@@ -88,7 +87,7 @@ class LanguageList(BaseModel):
 
 
 def _all_or_ids(value: object) -> object:
-    """Of a form: true or false, as a list of one text, or ids."""
+    """Converts a form's list with only "true" or "false" to that text; keeps lists of ids."""
     only = value[0].strip().lower() if isinstance(value, list) and len(value) == 1 else value
     return only if only in ("true", "false") else value
 
@@ -101,8 +100,7 @@ def _flag(description: str, *, default: bool = False) -> Any:
 
 
 class RecognitionFields(RedactFields, Generic[Flag]):
-    """The options that recordings and `/ws/stt` share; a Flag is a `Switch` in a form, and a bool
-    in JSON."""
+    """Options shared by recordings and `/ws/stt`; a Flag is a `Switch` in forms, a bool in JSON."""
 
     keyterms: KeyTerms = []
     profanity_filter: Flag = _flag("Masks profanity, as in `s***`.")
@@ -112,7 +110,7 @@ class RecognitionFields(RedactFields, Generic[Flag]):
     known_speakers: KnownSpeakers = False
 
     def recognition(self) -> RecognitionOptions:
-        """The options that the fields mean."""
+        """Converts the fields to options of the pipeline."""
         return RecognitionOptions(
             speakers=self.speaker_labels,
             known_speakers=self.known_speakers,
@@ -198,7 +196,7 @@ async def transcribe(
     async with receive_form(request, LIMITS, check) as received:
         audio = received.file("audio")
         fields = validated(TranscriptionFields, received.with_lists(LISTS))
-        known = await speech.speakers.named(principal, fields.known_speakers)
+        known_speakers = await speech.speakers.named(principal, fields.known_speakers)
         marks = fields.redaction("mark")
         work = speech.transcription.transcribe(
             principal.workspace_id,
@@ -206,7 +204,7 @@ async def transcribe(
             audio.path,
             fields.recognition(),
             partial(answer, fields.response_format, fields.timestamps, marks=marks),
-            known=known,
+            known=known_speakers,
         )
         return await while_connected(request.receive, work)
 
@@ -233,11 +231,13 @@ def answer(
     transcript: FileTranscript,
     marks: Redaction | None = None,
 ) -> Response:
-    """The transcript in that form; JSON has `words` with `timestamps`, `entities` with `marks`."""
-    separator, headers = separator_of(transcript.language), warning_header(transcript.warnings)
+    """Renders a transcript; JSON has `words` with `timestamps`, and `entities` with `marks`."""
+    separator = separator_of(transcript.language)
+    headers = warning_header(transcript.warnings)
     match form:
         case "text" if transcript.utterances is not None:
-            lines = (f"{one.speaker}: {one.text}\n" for one in transcript.utterances)
+            turns = transcript.utterances
+            lines = (f"{utterance.speaker}: {utterance.text}\n" for utterance in turns)
             return PlainTextResponse("".join(lines), headers=headers)
         case "text":
             return PlainTextResponse(transcript.text, headers=headers)
@@ -255,7 +255,7 @@ def answer(
 def transcription_result(
     transcript: FileTranscript, timestamps: bool, marks: Redaction | None
 ) -> TranscriptionResult:
-    """With `words` if `timestamps`, with `entities` if `marks`."""
+    """Converts a transcript; it has `words` with `timestamps`, and `entities` with `marks`."""
     words = utterances = None
     marks = marks and replace(marks, language=transcript.language)
     if timestamps:
@@ -265,7 +265,7 @@ def transcription_result(
             for word in turn
         ]
     if transcript.utterances is not None:
-        utterances = [SpokenUtterance.model_validate(one) for one in transcript.utterances]
+        utterances = [*map(SpokenUtterance.model_validate, transcript.utterances)]
     return TranscriptionResult(
         text=transcript.text,
         language=transcript.language,

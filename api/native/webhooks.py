@@ -52,7 +52,7 @@ def _without_null(schema: dict[str, Any]) -> None:
 
 
 Changed = Annotated[T | None, BeforeValidator(_not_null), Field(json_schema_extra=_without_null)]
-"""A field that stays when it is absent, and may not be null."""
+"""Field that keeps its value when it is omitted, and may not be null."""
 
 
 class ChangedWebhook(RequestModel):
@@ -81,7 +81,7 @@ class WebhookList(BaseModel):
 
 class ShownAttempt(Shown):
     number: int
-    status_code: int | None  # None when there was no answer
+    status_code: int | None  # None if the receiver did not answer
     error: str | None
     milliseconds: int
     created_at: datetime
@@ -89,7 +89,7 @@ class ShownAttempt(Shown):
 
 class ShownDelivery(Shown):
     id: Id
-    event_id: str  # the header webhook-id
+    event_id: str  # value of the header webhook-id
     event: EventKind
     status: DeliveryStatus
     attempts: list[ShownAttempt]
@@ -111,8 +111,8 @@ def _id(text: str, message: str = "no webhook has that id") -> UUID:
 def _shown_delivery(listed: ListedDelivery) -> ShownDelivery:
     row = listed.delivery
     next_at = row.next_at if row.status == "pending" else None
-    more = {"event": listed.kind, "attempts": listed.attempts, "next_attempt_at": next_at}
-    return ShownDelivery.model_validate({**row.model_dump(), **more})
+    extras = {"event": listed.kind, "attempts": listed.attempts, "next_attempt_at": next_at}
+    return ShownDelivery.model_validate({**row.model_dump(), **extras})
 
 
 @router.post("/webhooks", status_code=201, summary="Create a webhook")
@@ -120,14 +120,14 @@ async def create_webhook(
     body: NewWebhook, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWebhook:
     await platform.request_limits.count_change(principal)
-    made = await platform.webhooks.register(principal, body.url, body.events, body.secret)
-    return ShownWebhook.model_validate(made)
+    webhook = await platform.webhooks.register(principal, body.url, body.events, body.secret)
+    return ShownWebhook.model_validate(webhook)
 
 
 @router.get("/webhooks", summary="List webhooks")
 async def list_webhooks(principal: PrincipalDep, platform: PlatformDep) -> WebhookList:
-    found = await platform.webhooks.of_workspace(principal)
-    return WebhookList(webhooks=[ShownWebhook.model_validate(webhook) for webhook in found])
+    webhooks = await platform.webhooks.of_workspace(principal)
+    return WebhookList(webhooks=[ShownWebhook.model_validate(webhook) for webhook in webhooks])
 
 
 @router.get("/webhooks/{webhook_id}", summary="Get a webhook")
@@ -163,10 +163,10 @@ async def list_deliveries(
     platform: PlatformDep,
     query: Annotated[DeliveryQuery, Query()],
 ) -> Page[ShownDelivery]:
-    found, total = await platform.webhooks.deliveries(
+    deliveries, total = await platform.webhooks.deliveries(
         principal, _id(webhook_id), query.page, query.limit, query.status
     )
-    return query.answer([_shown_delivery(listed) for listed in found], total)
+    return query.answer([_shown_delivery(delivery) for delivery in deliveries], total)
 
 
 @router.post(

@@ -1,4 +1,4 @@
-"""The reference at /docs: Swagger UI over `/openapi.json`, with nothing from other hosts."""
+"""`/docs`: the API reference, Swagger UI over `/openapi.json` with no files from other hosts."""
 
 import gzip
 from functools import cache
@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 STATIC_DIR = Path(__file__).resolve().parent / "static"
 
 HEADERS = {
-    # Swagger UI sets styles of elements, and plays and saves the audio of answers.
+    # Swagger UI uses inline styles, and plays and saves audio responses.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
         "img-src 'self' data: blob:; media-src data: blob:; connect-src 'self'; "
@@ -27,26 +27,26 @@ HEADERS = {
 
 
 def _swagger_dir() -> Path:
-    """The files of the package swagger-ui-py; its code, for other frameworks, is not imported."""
+    """Returns the folder of swagger-ui-py's files. Its code, for other frameworks, is not used."""
     spec = find_spec("swagger_ui")
     assert spec is not None and spec.origin is not None, "swagger-ui-py is not installed"
     return Path(spec.origin).parent / "static"
 
 
 def _file(url: str, path: Path) -> Route:
-    packed = cache(lambda: gzip.compress(path.read_bytes()))  # Swagger's 1.6 MB become 0.4
+    compressed = cache(lambda: gzip.compress(path.read_bytes()))  # Swagger: 1.6 MB become 0.4
 
     async def serve(request: Request) -> Response:
         if "gzip" not in request.headers.get("accept-encoding", ""):
             return FileResponse(path, headers=HEADERS)
         headers = {**HEADERS, "Content-Encoding": "gzip"}
-        content = await to_thread.run_sync(packed)
+        content = await to_thread.run_sync(compressed)
         return Response(content, media_type=guess_type(path)[0], headers=headers)
 
     return Route(url, serve)
 
 
-# Plain Starlette routes: pages are no part of the OpenAPI document.
+# Plain Starlette routes keep these pages out of the OpenAPI document.
 routes: list[BaseRoute] = [
     _file("/docs", STATIC_DIR / "index.html"),
     *(_file(f"/docs/{name}", STATIC_DIR / name) for name in ("reference.js", "reference.css")),

@@ -1,7 +1,7 @@
-"""Telephone calls through Twilio's Media Streams: the Realtime conversation, with its messages
-translated. Twilio plays what it is sent; its marks say how much of it was heard.
+"""Telephone calls over Twilio Media Streams, translated to and from a Realtime conversation.
 
-https://www.twilio.com/docs/voice/media-streams/websocket-messages has the messages.
+Twilio plays the audio that it receives, and returns marks that tell how much the caller has heard.
+Messages: https://www.twilio.com/docs/voice/media-streams/websocket-messages
 """
 
 import json
@@ -26,13 +26,13 @@ from api.sockets.tts.events import LenientModel
 
 BYTES_PER_MS = 8  # mu-law at 8000 Hz
 FORMAT = {"type": "audio/pcmu"}
-# The first and `dtmf`, a key of the telephone, have no meaning here.
+# `connected` and `dtmf` (a key was pressed) are ignored.
 EVENTS = ("connected", "start", "media", "mark", "dtmf", "stop")
 MAX_PARAMETERS = 100
 
 
 class MediaFormat(LenientModel):
-    """There is only one."""
+    """Audio format of a call; Twilio has only this one."""
 
     encoding: Literal["audio/x-mulaw"] = "audio/x-mulaw"
     sample_rate: Literal[8000] = Field(default=8000, alias="sampleRate")
@@ -41,7 +41,7 @@ class MediaFormat(LenientModel):
 
 class StreamStart(LenientModel):
     stream_sid: str = Field(alias="streamSid", min_length=1, max_length=200)
-    # The `<Parameter>` elements of the TwiML.
+    # Values of the TwiML's `<Parameter>` elements, by name.
     parameters: Annotated[dict[str, str], Field(max_length=MAX_PARAMETERS)] = Field(
         default={}, alias="customParameters"
     )
@@ -49,20 +49,20 @@ class StreamStart(LenientModel):
 
 
 class StreamMedia(LenientModel):
-    """Audio of the call, 20 ms."""
+    """Audio of the call (20 ms)."""
 
     payload: str  # base64
     track: str = "inbound"
 
 
 class StreamMark(LenientModel):
-    """The audio before the mark was played, or cleared."""
+    """Mark that returns once the audio before it was played or cleared."""
 
     name: str = Field(max_length=200)
 
 
 class TwilioMessage(LenientModel):
-    """Has the object that its event names."""
+    """Message of Twilio, with its content in the field named like the event."""
 
     event: str
     start: StreamStart | None = None
@@ -77,21 +77,21 @@ class TwilioMessage(LenientModel):
 
 
 class TwilioConversation(Conversation):
-    """One call: the agent begins with `start`."""
+    """Conversation of one call; `start` creates its agent."""
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         self._socket = socket
         self._services = services
-        self._start_s = services.speech.live_transcription.limits.start_timeout_s
+        self._start_timeout_s = services.speech.live_transcription.limits.start_timeout_s
         self._agent: RealtimeConversation | None = None
         self._stream_sid = ""
-        self._item_id = ""  # of the answer that is played
-        self._sent_ms = 0  # of its audio
-        self._played_ms = 0
+        self._item_id = ""  # answer whose audio is being played
+        self._sent_ms = 0  # audio of that answer sent to Twilio
+        self._played_ms = 0  # audio of that answer heard by the caller
 
     async def opened(self) -> None:
-        message = f"no start came within {self._start_s:g} seconds"
-        self._socket.timeouts.set("start", self._start_s, message)
+        message = f"no start came within {self._start_timeout_s:g} seconds"
+        self._socket.timeouts.set("start", self._start_timeout_s, message)
 
     async def receive_text(self, text: str) -> None:
         event = parse_event(text)
@@ -102,7 +102,7 @@ class TwilioConversation(Conversation):
                 await self._start(start)
             case TwilioMessage(event="media", media=StreamMedia() as media):
                 if media.track == "inbound":
-                    await self._tell("input_audio_buffer.append", audio=media.payload)
+                    await self._send_to_agent("input_audio_buffer.append", audio=media.payload)
             case TwilioMessage(event="mark", mark=StreamMark() as mark):
                 item_id, _, played_ms = mark.name.rpartition("/")
                 if item_id == self._item_id and played_ms.isdecimal():
@@ -130,18 +130,18 @@ class TwilioConversation(Conversation):
         self._agent = RealtimeConversation(self._socket, self._services, session, self._translate)
         await self._agent.opened()
         if start.parameters.get("speaks_first") == "true":
-            await self._tell("response.create")
+            await self._send_to_agent("response.create")
 
-    async def _tell(self, kind: str, **body: Any) -> None:
+    async def _send_to_agent(self, kind: str, **body: Any) -> None:
         if self._agent is None:
             raise ClientFault("send start first")
         try:
             await self._agent.receive_text(json.dumps({"type": kind, **body}))
-        except ClientFault as fault:  # without the event of the other dialect
+        except ClientFault as fault:  # drops the Realtime event that caused it
             raise ClientFault(fault.message) from None
 
     async def _translate(self, event: ServerEvent) -> None:
-        """Sends what an event of the agent means for the call: most mean nothing."""
+        """Sends the equivalent of an agent's event; most have none."""
         match event:
             case AudioDelta():
                 await self._play(event.item_id, event.delta)
@@ -152,35 +152,41 @@ class TwilioConversation(Conversation):
 
     async def _play(self, item_id: str, payload: str) -> None:
         if item_id != self._item_id:
-            self._item_id, self._sent_ms, self._played_ms = item_id, 0, 0
+            self._item_id = item_id
+            self._sent_ms = self._played_ms = 0
         size = len(payload) * 3 // 4 - payload.count("=", -2)
         self._sent_ms += size // BYTES_PER_MS
-        sid, name = self._stream_sid, f"{item_id}/{self._sent_ms}"
-        media = outgoing("media", streamSid=sid, media={"payload": payload})
-        await self._socket.send_speech(media)
-        await self._socket.send(outgoing("mark", streamSid=sid, mark={"name": name}))
+        sid = self._stream_sid
+        mark = {"name": f"{item_id}/{self._sent_ms}"}
+        await self._socket.send_speech(outgoing("media", streamSid=sid, media={"payload": payload}))
+        await self._socket.send(outgoing("mark", streamSid=sid, mark=mark))
 
     async def _interrupt(self) -> None:
-        """The caller spoke: what was not played is not heard, and the agent did not say it."""
+        """Stops the audio when the caller speaks, and truncates the answer to what was heard."""
         item_id, self._item_id = self._item_id, ""
         if not item_id:
             return
         await self._socket.send(outgoing("clear", streamSid=self._stream_sid))
-        heard = {"content_index": 0, "audio_end_ms": self._played_ms}
-        await self._tell("conversation.item.truncate", item_id=item_id, **heard)
+        await self._send_to_agent(
+            "conversation.item.truncate",
+            item_id=item_id,
+            content_index=0,
+            audio_end_ms=self._played_ms,
+        )
 
 
 def outgoing(event: Literal["media", "mark", "clear", "error"], **body: Any) -> str:
-    """A message to Twilio: audio to play, mu-law in base64; a mark, which comes back when the audio
-    before it was played; or that the rest of the audio is not to be played.
+    """Serialises a message to Twilio.
 
-    An `error` is not one of Twilio's, which logs it as a warning and plays on.
+    `media` is audio to play (mu-law in base64), `mark` is returned once the audio before it was
+    played, and `clear` discards audio that was not played yet. Twilio does not define `error`: it
+    logs a warning and plays on.
     """
     return json_text({"event": event, **body})
 
 
 def _session_of(parameters: dict[str, str]) -> dict[str, Any]:
-    """The Realtime session that the parameters of the TwiML ask for."""
+    """Builds the Realtime session from the parameters of the TwiML."""
     output: dict[str, Any] = {"format": FORMAT}
     if "voice" in parameters:
         output["voice"] = parameters["voice"]

@@ -31,7 +31,7 @@ class Customer:
 def customers(
     session: Session, after: int = 0, limit: int | None = None, text: str = ""
 ) -> list[Customer]:
-    """Lists the customers of `list_users`."""
+    """Lists workspaces with their owners, selected as by `list_users`."""
     return [
         Customer(
             str(workspace.id),
@@ -49,9 +49,10 @@ def customers(
 async def change_credit(
     database: Database, workspace_id: int, micro_usd: int, reference: str | None
 ) -> tuple[float, bool]:
-    """Changes a credit; returns it in USD, and False where the `reference` was booked before.
+    """Adds to the credit of a workspace, or takes from it if `micro_usd` is negative.
 
-    Raises NotFound without an account, InvalidRequest with too little to take.
+    Returns the credit in USD, and False if the `reference` was booked before. Raises NotFound
+    without an account, InvalidRequest if the credit is lower than the amount to take.
     """
     operation = f"operator:{reference or uuid4().hex}"
     outcome = await database.run(ledger.change_credit, workspace_id, operation, micro_usd, ACTOR)
@@ -59,6 +60,6 @@ async def change_credit(
     if outcome == "no_account":
         raise NotFound(f"workspace {workspace_id} has no account to credit")
     if outcome == "too_little":
-        taken = f"that is less than the {to_usd(-micro_usd):.6f} USD to take"
-        raise InvalidRequest(f"workspace {workspace_id} keeps {credit:.6f} USD: {taken}")
+        reason = f"that is less than the {to_usd(-micro_usd):.6f} USD to take"
+        raise InvalidRequest(f"workspace {workspace_id} keeps {credit:.6f} USD: {reason}")
     return credit, outcome == "done"

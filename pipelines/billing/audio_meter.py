@@ -13,15 +13,15 @@ from pipelines.billing.billing import Billing, Charge
 from pipelines.billing.operation import Operation
 
 SLICE_MS = 60_000
-LEAST_MS = 1_000  # of a slice: at the end of the credit the ledger does not fill with tiny entries
-AHEAD_MS = 20_000  # before the end of a slice the next is held: outages may last as long
+LEAST_MS = 1_000  # shortest slice: low credit does not fill the ledger with tiny entries
+AHEAD_MS = 20_000  # the next slice is held this long before it is needed, to bridge outages
 RETRY_S = 1.0
-PATIENCE_S = 3.0  # to wait for the charges at the end; they continue in the background
+PATIENCE_S = 3.0  # longest wait for the last charges, which continue in the background
 
 
 @dataclass(eq=False, repr=False)
 class AudioMeter:
-    """The meter of one session. Positions are milliseconds of audio since the session's first."""
+    """Meter of one session. Positions are milliseconds from the start of its audio."""
 
     _billing: Billing
     _workspace_id: int
@@ -34,8 +34,8 @@ class AudioMeter:
     _ends_ms: int = 0
     _next: asyncio.Task[Charge] | None = None
     _tried_at: float = 0.0
-    # Slices, and what each costs:
     _ended: list[tuple[asyncio.Task[int], int]] = field(default_factory=list)
+    """Tasks that charge ended slices, and the price of each slice in micro-USD."""
     _free_ms: int = 0
     _settled: bool = False
 
@@ -45,9 +45,10 @@ class AudioMeter:
         return "" if self._slice is None else self._slice.operation
 
     async def cover(self, total_ms: int) -> None:
-        """Holds the price of audio up to `total_ms`, before it is processed; none after `settle`.
+        """Holds the price of audio up to `total_ms`; call it before the audio is processed.
 
-        Raises InsufficientCredit or DatabaseUnavailable: then it may not be processed.
+        Does nothing after `settle`. Raises InsufficientCredit or DatabaseUnavailable: then the
+        audio may not be processed.
         """
         while total_ms > self._ends_ms and not self._settled:
             await self._begin_slice(self._ends_ms)
@@ -58,18 +59,18 @@ class AudioMeter:
             self._prepare()
 
     def forgive(self, milliseconds: int) -> None:
-        """Audio that is not charged for, since the service failed on it."""
+        """Exempts audio from the charge, since the service failed to process it."""
         self._free_ms += milliseconds
 
     def cut(self, seconds: float) -> None:
-        """The end of the audio, whose text was not sent: it is free if the service stops."""
+        """Exempts the last audio, whose text was not sent, from the charge if the service stops."""
         if self._billing.is_stopping:
             self.forgive(round(seconds * 1000))
 
     async def settle(self, *events: NewEvent) -> None:
-        """Charges for the processed audio, and adds the events; once.
+        """Charges for the processed audio and adds the events; further calls do nothing.
 
-        Both have begun before the first await, and continue when the caller is cancelled.
+        Both have started before the first await, and continue if the caller is cancelled.
         """
         if self._settled:
             return
@@ -88,18 +89,19 @@ class AudioMeter:
     async def _begin_slice(self, at_ms: int) -> None:
         self._prepare()
         assert self._next is not None
-        # Shielded: when the session ends meanwhile, `settle` releases the hold.
-        began = await asyncio.shield(self._next)
+        # Shielded: if the session ends meanwhile, `settle` releases the hold.
+        charge = await asyncio.shield(self._next)
         if self._settled:
             return
         self._next = None
         if self._slice is not None:
             self._end_slice(self._slice, at_ms)
-        self._slice = began
-        self._began_ms, self._ends_ms = at_ms, at_ms + began.units
+        self._slice = charge
+        self._began_ms = at_ms
+        self._ends_ms = at_ms + charge.units
 
     def _prepare(self) -> None:
-        """Starts to hold the next slice; again after a failure."""
+        """Starts to hold the next slice, unless a hold is in progress or done."""
         if self._next is not None and not _has_failed(self._next):
             return
         self._tried_at = self._clock()

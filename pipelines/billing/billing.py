@@ -1,4 +1,4 @@
-"""Prices of work: credit is held before the work, and captured or released after it."""
+"""Payment of work: credit is held before the work, and captured or released after it."""
 
 import asyncio
 import logging
@@ -31,10 +31,10 @@ logger = logging.getLogger(__name__)
 
 Settlement = Callable[[Transaction], ledger.Settled]
 FailureEvent = Callable[[Exception, str], NewEvent | None]
-"""Makes the event of a failure from the error and the operation; None for a caller's mistake."""
+"""Makes an event from an error and the operation; None if the caller caused the error."""
 
 Service = Literal["tts", "stt", "chat", "voice"]
-HOLD = timedelta(minutes=15)  # time after which the hold of a dead process expires
+HOLD = timedelta(minutes=15)  # the hold of a dead process expires after this
 RENEW_AFTER_S = 200.0  # short enough that a database outage of ten minutes ends no hold
 SETTLE_WITHIN_S = 60.0  # how long the background retries while the database does not answer
 MICRO_USD = 1_000_000
@@ -47,30 +47,34 @@ def to_usd(micro_usd: int) -> float:
 
 @dataclass(eq=False, repr=False)
 class Charge:
-    """Credit that is held for some work; as a context, the end of the block settles it.
+    """Credit held for some work; as a context manager, it is settled by the end of the block.
 
-    After the work, `capture` or `capture_delivered` charges for it. A failure of the service in the
-    block releases the hold, records the event that `failed` makes of it, and is waited for. What
-    fails by the caller's own act, such as the deletion of the voice that is speaking, is charged
-    for `used`; so is a caller that disconnects (CancelledError, GeneratorExit, `leave`), in the
-    background. What the service stops is charged for what was `delivered`. A caller that has
-    received nothing of what was `made` is charged for that once it has left so often in an hour.
-    Otherwise the hold is released. A charge is settled once; later calls do nothing. Until then its
-    hold is renewed.
+    After the work, `capture` or `capture_delivered` charges for it. Work that ends early is settled
+    by its cause:
+
+    | cause | charged |
+    |---|---|
+    | the service fails | nothing; the event that `failed` makes is added |
+    | the caller causes an error, such as by deleting the voice that speaks | `used` |
+    | the caller leaves (CancelledError, GeneratorExit, `leave`) | `used`, in the background |
+    | the service stops | `used`, at most `delivered` |
+
+    A caller that leaves before it has received anything pays for `made` once it does so too often
+    in an hour. A charge is settled once; later calls do nothing. Its hold is renewed until then.
     """
 
     _billing: "Billing"
     workspace_id: int
     service: Service
     units: int  # most units that can be captured
-    operation: str  # the same in every entry of the ledger
+    operation: str  # id of all its entries in the ledger
     _failed: FailureEvent | None = None
-    used: int = 0  # units that the caller pays for when it leaves now
-    delivered: int | None = None  # of these, when the service stops; None: all
-    made: int = 0  # units of work so far, for an answer that is sent when it is whole
-    is_settled: bool = False  # or it will be, in the background
+    used: int = 0  # units charged if the caller leaves now
+    delivered: int | None = None  # units of `used` charged if the service stops; None: all
+    made: int = 0  # units of work so far, for an answer that is sent only when complete
+    is_settled: bool = False  # or is being settled in the background
     _is_paid: bool = False  # an earlier run of the same request was charged
-    _may_be_charged: bool = False  # or a capture was not confirmed, and may have happened
+    _may_be_charged: bool = False  # by an earlier run or an unconfirmed capture
 
     def __post_init__(self) -> None:
         self.micro_usd = self._billing.cost(self.service, self.units)
@@ -78,9 +82,8 @@ class Charge:
     async def capture(self, units: int, *events: NewEvent) -> int:
         """Charges for `units`, releases the rest, and adds the events, in one transaction.
 
-        Returns what was charged in micro-USD; 0 when the charge was settled before. Raises
-        DatabaseUnavailable: then either try again, or `release`, which also refunds a capture
-        that was not confirmed.
+        Returns the amount charged in micro-USD; 0 if the charge was settled before. Raises
+        DatabaseUnavailable: then retry, or `release`, which also refunds an unconfirmed capture.
         """
         if self.is_settled:
             return 0
@@ -95,7 +98,7 @@ class Charge:
     async def capture_delivered(self, units: int, *events: NewEvent) -> int:
         """Captures like `capture`, for work that was delivered already.
 
-        While the database is down, the background retries, and this returns the charge to come.
+        While the database is down, retries in the background, and returns the expected amount.
         """
         try:
             return await self.capture(units, *events)
@@ -106,7 +109,7 @@ class Charge:
     async def release(self, *events: NewEvent) -> None:
         """Releases the hold and adds the events, in one transaction.
 
-        While the database is down, the background retries.
+        While the database is down, retries in the background.
         """
         if self.is_settled:
             return
@@ -117,16 +120,18 @@ class Charge:
             self._settle_later(self._release, *events)
 
     def progress(self, units: int, *, is_sent: bool = True) -> None:
-        """The caller pays for that many `units` when it leaves from here on; of those that are not
-        sent, as the answer is sent whole, once it has left too often."""
+        """Notes the units done so far, which a caller that leaves pays for.
+
+        Units that are not sent yet, as the answer is sent when complete, are charged only to a
+        caller that leaves too often.
+        """
         if is_sent:
             self.used = max(self.used, min(units, self.units))
         else:
             self.made = max(self.made, units)
 
     def leave(self) -> None:
-        """The caller has disconnected: charges for `used`, or perhaps for what was `made`, in the
-        background."""
+        """Settles after the caller disconnected, in the background, by `used` or else `made`."""
         if self.is_settled:
             return
         if self._due > 0:
@@ -138,9 +143,9 @@ class Charge:
             self._settle_later(self._release)
 
     def mark_paid(self) -> None:
-        """The work was charged before, when it was done but not answered: now it costs nothing.
+        """Notes that an earlier run was charged but not answered, so that this run costs nothing.
 
-        A `release` refunds that charge: the work has failed this time, and is not answered.
+        `release` refunds the earlier charge: then this run has failed, and is not answered either.
         """
         self._is_paid = self._may_be_charged = True
 
@@ -167,7 +172,7 @@ class Charge:
 
     @property
     def _due(self) -> int:
-        """Units to charge for work that ends before its time."""
+        """Units to charge for work that ends early."""
         is_cut = self._billing.is_stopping and self.delivered is not None
         return min(self.used, self.delivered or 0) if is_cut else self.used
 
@@ -211,33 +216,38 @@ class Billing:
 
     _database: Database
     _prices: Prices
-    _encrypt: EncryptText  # is applied to the bodies of events
-    _limits: SharedLimits = field(default_factory=SharedLimits)  # of work that callers left
+    _encrypt: EncryptText  # encrypts the bodies of events
+    _limits: SharedLimits = field(default_factory=SharedLimits)  # counts abandoned work
     _tasks: TaskSet = field(default_factory=TaskSet)
-    # Weak: the hold of a charge that nothing refers to any more expires.
+    # Weak, so that the hold of a charge that nothing refers to any more expires.
     _open: WeakSet[Charge] = field(default_factory=WeakSet)
     _turns: AccountTurns = field(default_factory=AccountTurns)
     _renewing: asyncio.Task[None] | None = None
     is_stopping: bool = False  # only what was delivered is charged then
 
     def cost(self, service: Service, units: int) -> int:
-        """Micro-USD. Units are characters, milliseconds of audio, tokens or voices."""
-        if service == "stt":
-            return -(-units * self._prices.stt_second // 1000)  # rounded up
-        of = self._prices
-        prices = {"tts": of.tts_character, "chat": of.chat_token, "voice": of.custom_voice}
-        return units * prices[service]
+        """Returns a price in micro-USD; units are characters, ms of audio, tokens or voices."""
+        prices = self._prices
+        match service:
+            case "tts":
+                return units * prices.tts_character
+            case "stt":
+                return -(-units * prices.stt_second // 1000)  # rounded up
+            case "chat":
+                return units * prices.chat_token
+            case "voice":
+                return units * prices.custom_voice
 
     def speech_characters(self, typed: int, letters: int) -> int:
-        """How many characters a text of `typed` costs that is spoken with so many letters."""
+        """Returns the characters charged for `typed` characters spoken with so many `letters`."""
         return max(typed, -(-letters // self._prices.tts_letters))
 
     def affordable_ms(self, micro_usd: int) -> int:
-        """Milliseconds of audio that `micro_usd` pay for; audio must cost something."""
+        """Returns the milliseconds of audio that `micro_usd` pay for; they must not be free."""
         return micro_usd * 1000 // self._prices.stt_second
 
     async def credit(self, workspace_id: int) -> int:
-        """Micro-USD that can be held. Raises DatabaseUnavailable."""
+        """Returns the micro-USD that can be held. Raises DatabaseUnavailable."""
         return await self._database.read(ledger.credit_of, workspace_id)
 
     async def check_credit(
@@ -260,10 +270,9 @@ class Billing:
     async def decoding(
         self, workspace_id: int, least_ms: int, most_s: float, operation: Operation
     ) -> AsyncIterator[float]:
-        """Wraps the decoding of audio like `counted_failure`; yields the seconds to decode.
+        """Wraps decoding like `counted_failure`; yields the seconds that the credit pays for.
 
-        They are as many as the credit pays for, at most `most_s`. Raises InsufficientCredit for
-        longer audio.
+        They are at most `most_s`. Raises InsufficientCredit if the credit is too low for the audio.
         """
         most = self.cost("stt", round(most_s * 1000))
         credit = await self._spendable(workspace_id, most, operation)
@@ -276,17 +285,17 @@ class Billing:
                 raise self.refusal("stt", credit + 1) from None
 
     async def _spendable(self, workspace_id: int, micro_usd: int, operation: Operation) -> int:
-        """The credit; that amount for a request whose earlier run has paid or holds its price."""
-        credit, first = await self.credit(workspace_id), operation.first_hold
+        """Returns the credit, or `micro_usd` if an earlier run of the request paid or holds it."""
+        credit = await self.credit(workspace_id)
         if credit >= micro_usd or operation.name is None:
             return credit
-        is_paid = await self._database.read(ledger.has_paid, workspace_id, first)
+        is_paid = await self._database.read(ledger.has_paid, workspace_id, operation.first_hold)
         return micro_usd if is_paid else credit
 
     async def usage(
         self, workspace_id: int, first: date, last: date, *, by_key: bool
     ) -> list[ledger.DayOfUsage]:
-        """Usage per day from `first` to `last`, in UTC. Raises DatabaseUnavailable."""
+        """Reads usage per day from `first` to `last`, in UTC. Raises DatabaseUnavailable."""
         return await self._database.read(ledger.usage, workspace_id, first, last, by_key)
 
     async def hold(
@@ -300,8 +309,8 @@ class Billing:
     ) -> Charge:
         """Holds the price of at most `units` until the charge is settled.
 
-        The `operation` pays, and makes the hold idempotent where it has a name; `failed` makes the
-        event of a failure of the work. Raises InsufficientCredit or DatabaseUnavailable.
+        The `operation` pays, and makes the hold idempotent if it has a name; `failed` makes the
+        event that reports a failure. Raises InsufficientCredit or DatabaseUnavailable.
         """
         charge = Charge(self, workspace_id, service, units, operation.next_hold(), failed)
         if not units and failed is None:  # nothing to charge and no event: the ledger gets no rows
@@ -331,9 +340,9 @@ class Billing:
     async def settle(
         self, charge: Charge, work: Settlement, events: tuple[NewEvent, ...] = ()
     ) -> int:
-        """Runs `work` in one transaction; returns what it charged in micro-USD.
+        """Runs `work` in one transaction; returns the amount charged in micro-USD.
 
-        When the caller is cancelled, it continues in the background, as `settle_later`. Raises
+        If the caller is cancelled, it continues in the background, as `settle_later`. Raises
         DatabaseUnavailable.
         """
         settling = self._tasks.start(self._settle(charge, work, events))
@@ -371,9 +380,11 @@ class Billing:
         self._tasks.start(settle())
 
     def settle_abandoned(self, charge: Charge, free: Settlement, paid: Settlement) -> None:
-        """`free` or `paid` in the background, by how often the callers of the workspace left work
-        of which they received nothing. A client that is lost pays for nothing; one that hangs up
-        before each answer would have the models for nothing."""
+        """Settles work of which the caller received nothing, in the background.
+
+        It is `free`, as for a lost connection, until the workspace has abandoned too much work in
+        an hour: a client that always hangs up before the answer must not use the models for free.
+        """
 
         async def settle() -> None:
             is_free = await self.count_abandoned(charge.workspace_id, charge.service)
@@ -387,14 +398,14 @@ class Billing:
     ) -> AsyncIterator[None]:
         """Wraps work that precedes its hold, such as decoding.
 
-        When its caller leaves it, or it fails by the caller's own act, it counts as an answer that
-        was left: as often, `units` are charged in the background, to the payer of the `operation`.
+        If the caller leaves or causes a failure, it counts as abandoned work: beyond the hourly
+        limit, `units` are charged in the background, to the API key of the `operation`.
         """
         try:
             yield
         except BaseException as error:
             if not isinstance(error, Exception) or public_error(error)[0] not in SERVICE_FAULTS:
-                payer = Operation(operation.key_id)  # its name is that of the work's own holds
+                payer = Operation(operation.key_id)  # the name belongs to the work's own holds
                 self._tasks.start(self._charge_failure(workspace_id, service, units, payer))
             raise
 
@@ -410,7 +421,7 @@ class Billing:
         await charge.capture_delivered(units)
 
     async def count_abandoned(self, workspace_id: int, service: Service) -> bool:
-        """Whether the work that its caller left is free."""
+        """Counts abandoned work; True while it is free."""
         if self.is_stopping:
             return True
         limit, key = self._prices.free_hangups_per_hour, f"hangups:{workspace_id}"
@@ -419,7 +430,7 @@ class Billing:
         return is_free
 
     async def _renew(self) -> bool:
-        """Extends the holds of the open charges; False when there is none."""
+        """Extends the holds of the open charges; False if there are none."""
         if names := [charge.operation for charge in self._open if not charge.is_settled]:
             await self._database.run_plain(ledger.renew_holds, names, utc_now() + HOLD)
         return bool(names)
@@ -440,7 +451,7 @@ class Billing:
             )
             if held is None:
                 return False
-            # Set here: the reply of the database may be lost, and a release needs the operation.
+            # Set here, since the database's reply may be lost, and a release needs the operation.
             charge.operation = held.operation
             if held.is_paid:
                 charge.mark_paid()
@@ -449,7 +460,7 @@ class Billing:
         async with self._turns.of(charge.workspace_id):
             if operation.name is not None:
                 return await self._database.run_plain(hold)
-            # A power cut may lose the hold: it ends the work too.
+            # A power cut may lose the hold, but ends the work, too.
             return await self._database.run_in_order(
                 ledger.hold,
                 workspace_id=charge.workspace_id,
@@ -461,7 +472,7 @@ class Billing:
             )
 
     async def wait_for_settlements(self) -> None:
-        """Returns when this process has settled every charge, or given up."""
+        """Waits until this process has settled every charge, or given up."""
         await self._tasks.join()
 
     def add_events(self, session: Session, workspace_id: int, events: tuple[NewEvent, ...]) -> None:
@@ -471,8 +482,7 @@ class Billing:
 
     async def _settle(self, charge: Charge, work: Settlement, events: tuple[NewEvent, ...]) -> int:
         def with_events(session: Session) -> ledger.Settled:
-            # Locked before the hold and the account, as the erasure of an account does, against
-            # deadlocks.
+            # Locked before the hold and the account, as in the erasure, to avoid deadlocks.
             lock_workspace(session, charge.workspace_id, shared=True)
             settled = work(session)
             if settled.is_new:
@@ -491,6 +501,6 @@ async def _release_after(holding: asyncio.Task[bool], charge: Charge) -> None:
     try:
         held = await holding
     except DatabaseUnavailable:
-        held = True  # perhaps
+        held = True  # possibly
     if held:
         await charge.release()

@@ -31,12 +31,12 @@ from pipelines.temporary_files import TemporaryFile
 logger = logging.getLogger(__name__)
 
 KEPT_FOR = timedelta(hours=24)
-LEASE = timedelta(seconds=60)  # after which a request whose process died may run again
+LEASE = timedelta(seconds=60)  # a request whose process died may run again after this
 RENEW_AFTER_S = 20.0
 ROW_BYTES = 64 * 1024  # larger bodies go to the store of files
-MAX_KEPT_BYTES = 64 * 2**20  # of larger responses only their completion is stored
-MAX_DAILY_BYTES = 256 * 2**20  # of one workspace in files; of its further responses, the same
-ROWS_SHARE = 30  # of the plan's storage, one part in a day in rows
+MAX_KEPT_BYTES = 64 * 2**20  # of a larger response, only the completion is stored
+MAX_DAILY_BYTES = 256 * 2**20  # in files, for a workspace; beyond it, only completions are stored
+ROWS_SHARE = 30  # rows of a day take at most 1/30 of the plan's storage
 DAY_S = int(KEPT_FOR.total_seconds())
 
 _IN_ROW, _IN_FILE = b"r", b"f"
@@ -44,7 +44,7 @@ _IN_ROW, _IN_FILE = b"r", b"f"
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswer:
-    """A stored response that is read piece by piece: one of a quarter of an hour has 58 MB."""
+    """Stored response, read piece by piece: 15 minutes of speech have 58 MB."""
 
     status: int
     headers: list[list[str]]
@@ -53,7 +53,7 @@ class KeptAnswer:
 
 
 class Claim:
-    """The right to run a request; either `finish` or `release` ends it."""
+    """Right to run a request; either `finish` or `release` ends it."""
 
     def __init__(self, store: "IdempotencyStore", row: IdempotentAnswer) -> None:
         self._store, self._row = store, row
@@ -70,27 +70,29 @@ class Claim:
     async def bind(self, digest: bytes) -> bool:
         """Stores the digest of the body before the work.
 
-        Returns False when the process of an earlier run, which may have been charged, died with a
-        body of another digest. Raises DatabaseUnavailable.
+        Returns False if an earlier run, which may have been charged before its process died, had
+        another digest. Raises DatabaseUnavailable.
         """
         return await self._store.database.run(rows.bind_answer, self._row, digest)
 
     async def finish(
         self, status: int, headers: list[list[str]], body: TemporaryFile | None
     ) -> None:
-        """Stores the response; None for a body that is not stored. A failure is logged, not raised:
-        the work is done already."""
+        """Stores the response; `body` is None if it is not stored.
+
+        A failure is logged, not raised, since the work is done already.
+        """
         self._renewing.cancel()
         try:
             try:
                 await self._store.keep(self._row, status, headers, body)
-            except (StorageLimit, StorageUnavailable):  # then it is as one too large to be stored
+            except (StorageLimit, StorageUnavailable):  # treated like one too large to be stored
                 await self._store.keep(self._row, status, headers, None)
         except Exception:  # the work is done: an unstored response must not fail it
             logger.exception("response_not_stored")
 
     async def release(self) -> None:
-        """Lets the next request with the key run; also when the caller is cancelled."""
+        """Lets the next request with the key run, even if the caller is cancelled."""
         self._renewing.cancel()
         await asyncio.shield(self._store.releasing.start(self._release()))
 
@@ -101,7 +103,7 @@ class Claim:
             logger.warning("idempotency_key_not_released")  # its lease ends by itself
 
     async def _renew(self) -> bool:
-        """False when another has the lease. Raises DatabaseUnavailable."""
+        """Renews the lease; False if another process has it. Raises DatabaseUnavailable."""
         return await self._store.database.run(rows.renew_answer, self._row, utc_now() + LEASE)
 
 
@@ -113,11 +115,11 @@ class IdempotencyStore:
     _encryption: Encryption
     _files: Files
     _digest_key: str  # keeps texts from being guessed by their digests
-    _limits: SharedLimits = field(default_factory=SharedLimits)  # limits of bytes
+    _limits: SharedLimits = field(default_factory=SharedLimits)  # counts stored bytes
     releasing: TaskSet = field(default_factory=TaskSet)
 
     async def claim(self, workspace_id: int, path: str, key: str) -> Claim | IdempotentAnswer:
-        """A claim, or the row of a request that has a response already, for `open`.
+        """Claims a request; returns its row, for `open`, if it has a response already.
 
         Raises RequestRunning or DatabaseUnavailable.
         """
@@ -143,7 +145,7 @@ class IdempotencyStore:
         return row
 
     def new_digest(self) -> "hmac.HMAC":
-        """A digest for the bodies of requests, to find a key that is reused for another request."""
+        """Starts a keyed digest of a body, which detects a key reused for another request."""
         return hmac.new(self._digest_key.encode(), b"idempotency", hashlib.sha256)
 
     async def keep(
@@ -153,8 +155,8 @@ class IdempotencyStore:
         headers: list[list[str]],
         body: TemporaryFile | None,
     ) -> None:
-        """Raises StorageLimit, StorageUnavailable or DatabaseUnavailable."""
-        kept = None
+        """Stores a response. Raises StorageLimit, StorageUnavailable or DatabaseUnavailable."""
+        encrypted = None
         if body is not None and await self._has_room(row.workspace_id, body.size):
             if body.size <= ROW_BYTES:
                 content = _IN_ROW + b"".join(body.blocks(ROW_BYTES))
@@ -163,20 +165,22 @@ class IdempotencyStore:
                     row.workspace_id, "answer", "application/octet-stream", body, DAY_S
                 )
                 content = _IN_FILE + file_id.encode()
-            kept = self._encryption.encrypt(content, _about(row))
-        await self.database.run(rows.finish_answer, row, status, headers, kept)
+            encrypted = self._encryption.encrypt(content, _about(row))
+        await self.database.run(rows.finish_answer, row, status, headers, encrypted)
 
     async def _has_room(self, workspace_id: int, size: int) -> bool:
         if size > MAX_KEPT_BYTES or await self._files.space.low():
             return False
-        key, most = f"answer-bytes:{workspace_id}", MAX_DAILY_BYTES
-        if size <= ROW_BYTES:  # in the database, where no sum of the workspace's files has it
+        key = f"answer-bytes:{workspace_id}"
+        most = MAX_DAILY_BYTES
+        if size <= ROW_BYTES:  # rows are not counted in the workspace's use of storage
             used, limit = await self._files.use_and_limit(workspace_id)
-            key, most = f"answer-rows:{workspace_id}", limit // ROWS_SHARE if used < limit else 0
+            key = f"answer-rows:{workspace_id}"
+            most = limit // ROWS_SHARE if used < limit else 0
         return (await self._limits.hit(key, most, DAY_S, size)).allowed
 
     async def open(self, row: IdempotentAnswer, digest: bytes) -> KeptAnswer | None:
-        """Opens the stored response of a finished row; None when the body had another digest.
+        """Opens the stored response of a finished row; None if the body had another digest.
 
         Raises AnswerNotKept, StorageUnavailable or DatabaseUnavailable.
         """

@@ -6,13 +6,13 @@ from uuid import uuid4
 
 @dataclass(slots=True)
 class Operation:
-    """The request or session that pays, by the API key that it came with; None for a token.
+    """Request or session that pays.
 
-    With an Idempotency-Key it has a name, and its holds have the same names whenever it runs, so
-    that a request that runs again, because its process died, is charged once.
+    With an Idempotency-Key it has a name, from which its holds are named: a request that runs again
+    because its process died has the same holds, and is charged once.
     """
 
-    key_id: int | None = None
+    key_id: int | None = None  # API key of the request; None for a token
     name: str | None = None
     holds: int = 0
 

@@ -25,7 +25,7 @@ MONTHS: dict[str, int] = {"monthly": 1, "annual": 12}
 
 @dataclass(frozen=True, slots=True)
 class CurrentPlan:
-    """A workspace's plan, or a pending one; `id` is None until it subscribed for the first time."""
+    """Plan of a workspace, or a pending one; `id` is None before the first subscription."""
 
     plan: PlanConfig
     billing_cycle: str
@@ -74,7 +74,7 @@ class Subscriptions:
         return CurrentPlan(self._find(plan_id), billing_cycle, next_at, uuid4(), "pending")
 
     async def current_plan(self, workspace_id: int) -> CurrentPlan:
-        """A workspace that never subscribed has a monthly cycle from the day of its creation.
+        """Reads the plan; without a subscription, its monthly cycle starts at the creation.
 
         Raises NotFound or DatabaseUnavailable.
         """
@@ -87,16 +87,17 @@ class Subscriptions:
             raise PlanNotFound("plan_id: there is no such plan; GET /plans lists them")
         return plan
 
-    def _current(self, found: tuple[Workspace, Subscription | None] | None) -> CurrentPlan:
-        if found is None:
+    def _current(self, rows: tuple[Workspace, Subscription | None] | None) -> CurrentPlan:
+        if rows is None:
             raise NotFound("there is no such workspace")
-        workspace, paid = found
+        workspace, subscription = rows
         plan = self.plans.find(workspace.plan) or self.plans.first
-        if paid is None:
+        if subscription is None:
             next_at = next_billing_date(workspace.created_at, "monthly", self.now())
             return CurrentPlan(plan, "monthly", next_at, None)
-        next_at = next_billing_date(paid.anchor_at, paid.billing_cycle, self.now())
-        return CurrentPlan(plan, paid.billing_cycle, next_at, paid.id, paid.status)
+        cycle = subscription.billing_cycle
+        next_at = next_billing_date(subscription.anchor_at, cycle, self.now())
+        return CurrentPlan(plan, cycle, next_at, subscription.id, subscription.status)
 
 
 def next_billing_date(anchor: datetime, billing_cycle: str, now: datetime) -> datetime:

@@ -1,7 +1,7 @@
-"""Batches: the lines of a file, each answered as a request of its own.
+"""Batches: the lines of a file, each answered as a separate request.
 
-Every line holds and pays its own price, under a name that it keeps, so that one that is answered
-again, because its process died before the answer was kept, is charged once.
+Each line holds and pays its own price, under a fixed name: a line that is answered again, because
+its process died before the answer was stored, is charged once.
 """
 
 import asyncio
@@ -26,13 +26,15 @@ from pipelines.tasks import retry
 AnswerLine: TypeAlias = Callable[
     [str, bytes, int, Operation], Coroutine[Any, Any, tuple[bytes, bool]]
 ]
-"""Of an endpoint, a line, its workspace and what pays: the line of the result, and whether it is
-one of an answer. Raises failures of the service that may pass."""
+"""Answers (endpoint, line, workspace id, payer); returns the result line, and False for an error.
+
+Raises failures of the service that may pass.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchTask:
-    """A file, and what is to be done with its lines; a file that has no batch has no endpoint."""
+    """Uploaded file, and how to answer its lines; `endpoint` is "" before it has a batch."""
 
     size: int  # bytes of the file
     uploaded_at: datetime
@@ -42,11 +44,11 @@ class BatchTask:
 
 TASK = TypeAdapter(BatchTask)
 BLOCK_BYTES = 1 << 20
-LONGEST_PAUSE_S = 60.0  # pause between attempts at a line, which may write to the ledger
+LONGEST_PAUSE_S = 60.0  # between attempts at a line, each of which may write to the ledger
 
 
 def count_lines(path: Path, most: int) -> int:
-    """Counts lines that are not blank; `most` + 1 if there are more lines of any kind. Blocking."""
+    """Counts non-blank lines; returns `most` + 1 if there are more lines of any kind. Blocking."""
     with path.open("rb") as file:  # in blocks: a file of line breaks would take seconds
         if sum(block.count(b"\n") for block in iter(partial(file.read, BLOCK_BYTES), b"")) > most:
             return most + 1
@@ -54,7 +56,7 @@ def count_lines(path: Path, most: int) -> int:
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Reads the lines that are not blank; blocking."""
+    """Reads the non-blank lines; blocking."""
     with path.open("rb") as file:
         return [line for line in file if line.strip()]
 
@@ -62,10 +64,10 @@ def read_lines(path: Path) -> list[bytes]:
 async def do_batch(
     jobs: JobQueue, job: Job, task: BatchTask, path: Path, answer: AnswerLine, config: JobsConfig
 ) -> None:
-    """Answers the lines of `path` from the first that is not kept yet, some at once.
+    """Answers the lines of `path` in blocks, from the first without a stored result.
 
-    Lines that are answered are kept, also when the batch is cancelled meanwhile, or another line
-    is not answered. Raises LeaseLost, or as `answer` for a line that failed for PATIENCE_S.
+    Answered lines are stored even if the batch is cancelled meanwhile, or another line fails.
+    Raises LeaseLost, or as `answer` for a line that failed for PATIENCE_S.
     """
     lines = await asyncio.to_thread(read_lines, path)
     began = time.monotonic()

@@ -1,5 +1,5 @@
 """Long texts as chapters: plain text, Markdown (https://spec.commonmark.org/) and EPUB 2 and 3
-(https://www.w3.org/TR/epub-33/). Nothing is unpacked to the disk, or looked up elsewhere.
+(https://www.w3.org/TR/epub-33/). Nothing is unpacked to disk or fetched from elsewhere.
 """
 
 import io
@@ -21,12 +21,12 @@ MAX_MEMBERS = 10_000
 MAX_CHAPTERS = 5000
 MAX_TITLE = 200  # characters
 MAX_COVER_BYTES = 4 << 20
-MOST_BYTES = 4  # unpacked, for a character
+MOST_BYTES = 4  # unpacked bytes for each allowed character
 MAX_TOKENS = 1_000_000
-COVERS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # how JPEG and PNG begin
+COVERS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # signatures of JPEG and PNG
 UNTITLED = "Untitled"
 
-# Bounded, and without their own marks inside, so that no text takes them long.
+# Repetitions are bounded and exclude their own marks, so that no text takes long to match.
 _HEADING = re.compile(r"^ {0,3}#{1,2}[ \t]+(.+)$|^(.+)\n(?:=+|-+)[ \t]*$", re.MULTILINE)
 _MARKS = re.compile(
     r"^[ \t]*(?:#{3,6}[ \t]+|>[ \t]?|(?:[-*_][ \t]*+){3,}+$|```.*$)"
@@ -35,17 +35,17 @@ _MARKS = re.compile(
 )
 _LINK = re.compile(r"\[([^\[\]\n]{1,500})]\([^()\n]{0,2000}\)")
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`{1,3})([^\n*_`]{1,500})\1(?!\w)")
-# Without declarations of its own. It ends before the next `<`: many without an end take no longer.
+# Without internal declarations; excludes `<`, so that many unclosed ones do not take longer.
 _DOCTYPE = re.compile(r"<!DOCTYPE[^\[<>]*>", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,32};")
-_NO_MEMBER: tuple[type[Exception], ...] = (
+_UNREADABLE: tuple[type[Exception], ...] = (
     KeyError,
     BadZipFile,
     RuntimeError,
     OSError,
     EOFError,
     zlib.error,
-    ValueError,  # a place outside of the file
+    ValueError,  # an offset outside the file
     OverflowError,
 )
 _HEADINGS = {"h1", "h2"}
@@ -55,7 +55,7 @@ _SILENT = {"head", "script", "style", "svg", "math", "nav", "template"}
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """A part of a text, which begins with its title if that is spoken."""
+    """Part of a long text; `text` begins with the title if the title is spoken."""
 
     title: str
     text: str
@@ -63,7 +63,7 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """A long text."""
+    """Long text in chapters."""
 
     title: str
     chapters: tuple[Chapter, ...]
@@ -72,9 +72,9 @@ class Book:
 
 
 def read_document(data: bytes, name: str, most_characters: int) -> Book:
-    """Reads the text of a file; bytes identify EPUB, and the end of `name` Markdown. Blocking.
+    """Reads a document; EPUB is recognised by its bytes, Markdown by the suffix of `name`.
 
-    Raises InvalidRequest or FileTooLarge.
+    Blocking. Raises InvalidRequest or FileTooLarge.
     """
     if data.startswith(b"PK"):
         book = _Epub(data, most_characters).book()
@@ -116,12 +116,13 @@ def _plain(markdown: str) -> str:
 
 
 class _Epub:
-    """An EPUB in memory. Every method raises InvalidRequest or FileTooLarge."""
+    """EPUB in memory. Every method raises InvalidRequest or FileTooLarge."""
 
     def __init__(self, data: bytes, most_characters: int) -> None:
         if data.count(b"PK\x01\x02") > MAX_MEMBERS:  # entries of the directory
             raise InvalidRequest(f"document: an EPUB has at most {MAX_MEMBERS} files")
-        self._left, self._tokens_left = MOST_BYTES * most_characters + MAX_COVER_BYTES, MAX_TOKENS
+        self._bytes_left = MOST_BYTES * most_characters + MAX_COVER_BYTES
+        self._tokens_left = MAX_TOKENS
         try:
             self._zip = ZipFile(io.BytesIO(data))
         except (BadZipFile, ValueError, NotImplementedError):
@@ -131,23 +132,27 @@ class _Epub:
         roots = (token.attributes for token in self._tokens("META-INF/container.xml"))
         package = next((root["full-path"] for root in roots if "full-path" in root), "")
         items: dict[str, str] = {}
-        spine, metadata, cover, inside = [], {"title": "", "creator": ""}, "", ""
+        spine = []
+        metadata = {"title": "", "creator": ""}
+        cover = ""
+        inside = ""
         for token in self._tokens(package):
-            tag, of = _local(token), token.attributes
+            tag = _local(token)
+            attributes = token.attributes
             if tag == "item" and not token.closes:
-                href = join(dirname(package), unquote(of.get("href", "")))
-                items[of.get("id", "")] = normpath(href)
-                if "cover-image" in of.get("properties", "").split():
-                    cover = of.get("id", "")
-            elif tag == "itemref" and of.get("linear") != "no":
-                spine.append(of.get("idref"))
-            elif tag == "meta" and of.get("name") == "cover":
-                cover = cover or of.get("content", "")
+                href = join(dirname(package), unquote(attributes.get("href", "")))
+                items[attributes.get("id", "")] = normpath(href)
+                if "cover-image" in attributes.get("properties", "").split():
+                    cover = attributes.get("id", "")
+            elif tag == "itemref" and attributes.get("linear") != "no":
+                spine.append(attributes.get("idref"))
+            elif tag == "meta" and attributes.get("name") == "cover":
+                cover = cover or attributes.get("content", "")
             elif token.text:
                 if inside in metadata and not metadata[inside]:
                     metadata[inside] = " ".join(unescape(token.text).split())[:MAX_TITLE]
             inside = "" if token.closes else tag or inside
-        pages = dict.fromkeys(items[item] for item in spine if item in items)  # without repetitions
+        pages = dict.fromkeys(items[item] for item in spine if item in items)  # without duplicates
         title = metadata["title"] or UNTITLED
         chapters = tuple(self._chapters(pages, title))
         image = self._read(items[cover]) if cover in items else b""
@@ -156,7 +161,10 @@ class _Epub:
         return Book(title, chapters, metadata["creator"], b64encode(image).decode())
 
     def _chapters(self, pages: Iterable[str], title: str) -> Iterator[Chapter]:
-        heading, parts, silent, in_heading = list[str](), list[str](), 0, False
+        heading = list[str]()
+        parts = list[str]()
+        silent = 0
+        in_heading = False
         for token in chain.from_iterable(map(self._tokens, pages)):
             tag = _local(token)
             if tag in _SILENT:
@@ -177,7 +185,7 @@ class _Epub:
         yield _chapter(heading, parts, title)
 
     def _tokens(self, name: str) -> Iterator[Token]:
-        """Yields the tokens of an XML document; entities beyond those of HTML are refused."""
+        """Yields the tokens of an XML document, in which only entities of HTML are allowed."""
         try:
             text = self._read(name).decode("utf-8-sig")
         except UnicodeDecodeError:
@@ -192,18 +200,18 @@ class _Epub:
     def _read(self, name: str) -> bytes:
         path = normpath(name)
         if path.startswith(("/", "..")) or "\\" in path:
-            raise InvalidRequest(f"document: {name[:100]} leads out of the EPUB")
+            raise InvalidRequest(f"document: {name[:100]} points outside the EPUB")
         try:
-            # OCF allows no other methods; those have dictionaries of gigabytes.
+            # OCF allows only these methods; others may use dictionaries of gigabytes.
             if self._zip.getinfo(path).compress_type not in (ZIP_STORED, ZIP_DEFLATED):
                 raise BadZipFile
             with self._zip.open(path) as member:
-                data = member.read(self._left + 1)
-        except _NO_MEMBER:
+                data = member.read(self._bytes_left + 1)
+        except _UNREADABLE:
             raise InvalidRequest(f"document: {name[:100]} cannot be read") from None
-        self._left -= len(data)
-        if self._left < 0:
-            raise FileTooLarge("document: the EPUB unpacks to too much")
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
+            raise FileTooLarge("document: the EPUB is too large when unpacked")
         return data
 
 

@@ -1,4 +1,4 @@
-"""Transcripts as documents of Office Open XML (ECMA-376), written by `zipfile`."""
+"""Transcripts as Office Open XML documents (ECMA-376), written by `zipfile`."""
 
 import io
 import re
@@ -16,7 +16,7 @@ _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def to_docx(transcript: FileTranscript) -> bytes:
-    """A paragraph for each turn of a speaker, else for each segment, with its time; blocking."""
+    """Writes a timed paragraph for each turn of a speaker, else for each segment; blocking."""
     if transcript.utterances is None:
         lines = [(part.start, part.text) for part in transcript.segments]
     else:

@@ -1,4 +1,4 @@
-"""Recordings at an address, fetched before their jobs are queued: a slow server holds up no job."""
+"""Downloads of recordings before their jobs are queued, so that a slow server delays no job."""
 
 import asyncio
 import logging
@@ -26,32 +26,30 @@ from pipelines.webhooks.sender import FetchFailed, Sender
 logger = logging.getLogger(__name__)
 
 LOOK_S = 2.0  # polling interval
-AGAIN_S = 120.0  # time for which a failing address is tried
+RETRY_S = 120.0  # a URL that fails is retried for this long
 
 
 class Fetches(Jobs):
-    """The jobs whose recordings are fetched. A claimed one is not queued yet."""
+    """Queue of jobs whose recordings have to be fetched before they are queued for their work."""
 
     renew_s = 5.0
 
     async def claim(self) -> Job | None:
-        """Claims the next recording to fetch, under a new lease; None when none waits for its
-        turn.
-        """
+        """Claims the next recording to fetch, under a new lease; None if none is waiting."""
         return await self._database.run(claim_fetch, secrets.token_hex(16), utc_now(), self._work)
 
     async def drop_parts(self, claimed: Job) -> None:
-        """Deletes the parts of an attempt that has not fetched all of them."""
+        """Deletes the parts of an incomplete attempt."""
         await self._change(claimed, lambda session, row: jobs.drop_files(session, row.id, "part"))
 
 
 @dataclass(eq=False, repr=False)
 class Fetcher:
-    """Fetches some recordings at a time, a few of one workspace, in parts.
+    """Fetches several recordings at a time, a few of each workspace, in parts.
 
-    While others wait, a fetch whose turn is over gives its place up and begins again later, with a
-    turn as long as all the time since its first: many workspaces with slow servers cannot keep the
-    rest out, and a large recording comes in the end.
+    While others wait, a fetch whose turn is over gives up its place and starts again later, with a
+    turn as long as the time since its first attempt: workspaces with slow servers cannot keep the
+    rest out, and large recordings are complete in the end.
     """
 
     _jobs: Fetches
@@ -59,10 +57,10 @@ class Fetcher:
     _config: JobsConfig
     _tasks: TaskSet = field(default_factory=TaskSet)
     _turns: dict[asyncio.Task[None], float] = field(default_factory=dict)
-    """The ends of the turns of those with a place, of time.monotonic()."""
+    """Ends of the turns of running fetches, in seconds of time.monotonic()."""
 
     async def run(self) -> None:
-        """Never returns. A fetch that is cancelled is begun again by another worker."""
+        """Fetches until it is cancelled; other workers then start its fetches again."""
         try:
             while True:
                 try:
@@ -81,9 +79,9 @@ class Fetcher:
             if (claimed := await self._jobs.claim()) is None:
                 return
             if not is_free and self._turns:
-                first = min(self._turns, key=lambda task: self._turns[task])
-                del self._turns[first]
-                first.cancel()
+                longest = min(self._turns, key=lambda task: self._turns[task])
+                del self._turns[longest]
+                longest.cancel()
             assert claimed.tried_since, "a claimed job has been tried"
             tried_s = (utc_now() - claimed.tried_since).total_seconds()
             fetch = self._tasks.start(self.fetch(claimed))
@@ -91,17 +89,19 @@ class Fetcher:
             fetch.add_done_callback(lambda task: self._turns.pop(task, None))
 
     async def fetch(self, claimed: Job) -> None:
-        """Queues the job of the recording, or fails it; on a failure of the service, or when it is
-        cancelled, another attempt follows."""
+        """Fetches a recording, and queues or fails its job.
+
+        After a failure of the service or a cancellation, another attempt follows.
+        """
         try:
             await self._jobs.under_lease(claimed, self._fetch(claimed))
         except asyncio.CancelledError:
             await asyncio.shield(self._jobs.give_back(claimed, pause_s=0.0))
             raise
-        except Exception as error:  # of any layer, or LeaseLost: then nothing changes
+        except Exception as error:  # of any layer, or LeaseLost, after which nothing changes
             logger.warning("recording_not_fetched", extra={"job": str(claimed.id)}, exc_info=error)
             died = not may_pass(error)
-            with suppress(*MAY_PASS):  # the lease lapses then
+            with suppress(*MAY_PASS):  # the lease expires by itself then
                 if public_error(error)[0] in SERVICE_FAULTS:
                     await self._jobs.give_back(claimed, died=died, pause_s=self._config.lease_s)
                 else:
@@ -113,12 +113,13 @@ class Fetcher:
         task = TASK.validate_json(await self._jobs.read(claimed, options[0]))
         async with temporary_directory_in_thread(RECORDINGS) as folder:
             call = partial(self._store, claimed, task.url, folder / "part")
-            await retry(call, FetchFailed, within_s=AGAIN_S)
+            await retry(call, FetchFailed, within_s=RETRY_S)
         await self._jobs.queue(claimed, "processing")
 
     async def _store(self, claimed: Job, url: str, path: Path) -> None:
-        """Stores what is at the address in parts. Raises InvalidUrl or FileTooLarge."""
-        number, most = 1, self._config.part_mb << 20
+        """Stores the content of a URL in parts. Raises InvalidUrl or FileTooLarge."""
+        number = 1
+        most = self._config.part_mb << 20
         await self._jobs.drop_parts(claimed)
         with path.open("wb") as part:
             async for piece in self._sender.fetch(url, self._config.most_parts * most):

@@ -1,7 +1,7 @@
 """Jobs of workspaces: transcriptions of long recordings, speech of long texts, batches of chats.
 
-A workspace creates, reads and deletes them; the process that has the lease of one does it part by
-part, and what is kept of a part is neither done nor charged again.
+A workspace creates, reads and deletes jobs. The process with a job's lease works part by part; a
+stored part is neither repeated nor charged again.
 """
 
 from collections.abc import Callable
@@ -37,27 +37,28 @@ from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files, keep_files
 from pipelines.storage.room import check_room, plan_limits
 
-URL_LASTS_S = 24 * 3600.0
+URL_LIFETIME_S = 24 * 3600.0
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:job-asked-for-once")
 
 
 @dataclass(eq=False, repr=False)
 class Jobs(JobQueue):
-    """The jobs of workspaces. Every method raises DatabaseUnavailable."""
+    """Jobs of workspaces. Every method raises DatabaseUnavailable."""
 
     _plans: PlansConfig
 
     @classmethod
     def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:
         """Makes the jobs of a service, with the store, prices and limits of its configuration."""
-        plans, work = load_yaml(PlansConfig, "plans"), load_yaml(JobsConfig, "jobs")
+        plans = load_yaml(PlansConfig, "plans")
+        work = load_yaml(JobsConfig, "jobs")
         billing = Billing(database, plans.prices, encryption.encrypt_text)
         return cls(database, Files(settings, database, encryption), billing, work, plans)
 
     async def check_room(
         self, principal: Principal, kind: str, units: int, operation: Operation
     ) -> None:
-        """Checks room and credit before a body is received; the job costs at least `units`.
+        """Checks storage and credit before a body is received; the job costs at least `units`.
 
         Raises PlanRequired, InvalidRequest or InsufficientCredit.
         """
@@ -77,12 +78,12 @@ class Jobs(JobQueue):
         *,
         is_fetched: bool = False,
     ) -> Job:
-        """Queues a job; with `parts` it waits for those of its recording, or until it `is_fetched`.
+        """Creates a job, queued at once, after its `parts` are uploaded, or its URL `is_fetched`.
 
         A request with an Idempotency-Key that runs again gets the job that it created before.
         Raises PlanRequired, InvalidRequest or StorageUnavailable.
         """
-        owner, files = principal.workspace_id, {"options": options, "part": upload}
+        owner = principal.workspace_id
         job = Job(
             id=uuid4() if operation.name is None else uuid5(_ONCE, operation.name),
             workspace_id=owner,
@@ -94,12 +95,12 @@ class Jobs(JobQueue):
             operation="",
         )
         job.operation = f"job-{job.id}"
-        stored = await self._store(owner, files)
+        stored = await self._store(owner, {"options": options, "part": upload})
 
         def add(session: Session) -> Job:
             lock_workspace(session, owner)
             if (existing := jobs.job_of(session, owner, job.id, SERVICES)) is not None:
-                return existing  # by the same request, whose process died
+                return existing  # of an earlier run of the request
             self._check_plan(session, owner)
             session.add(job)
             session.flush()
@@ -112,11 +113,14 @@ class Jobs(JobQueue):
 
     async def check_part(self, principal: Principal, job_id: UUID, number: int) -> None:
         """Checks a part before it is received. Raises NotFound or InvalidRequest."""
-        _check_waits((await self._find(principal, job_id))[0], number)
+        job, _ = await self._find(principal, job_id)
+        _check_waits(job, number)
 
     async def keep_part(self, principal: Principal, job_id: UUID, number: int, path: Path) -> Job:
-        """Stores a part of a recording, or replaces it; the last one that was missing queues the
-        job. Raises NotFound, InvalidRequest or StorageUnavailable."""
+        """Stores or replaces a part of a recording; the last missing part queues the job.
+
+        Raises NotFound, InvalidRequest or StorageUnavailable.
+        """
         stored = await self._store(principal.workspace_id, {"part": path})
 
         def keep(session: Session, job: Job) -> None:
@@ -129,29 +133,31 @@ class Jobs(JobQueue):
         return await self._change_own(principal, job_id, keep)
 
     async def page(self, principal: Principal, page: int, limit: int) -> tuple[list[Job], int]:
-        """Lists one page of the jobs that the key may use, newest first, and the number of all."""
-        owner, kinds = principal.workspace_id, _kinds(principal)
-        return await self._database.read(jobs.jobs_page, owner, kinds, page, limit)
+        """Lists a page of the jobs that the key may use, newest first, and counts all of them."""
+        owner = principal.workspace_id
+        return await self._database.read(jobs.jobs_page, owner, _kinds(principal), page, limit)
 
     async def get(self, principal: Principal, job_id: UUID) -> tuple[Job, list[int], str | None]:
-        """Reads a job, the parts that were received, and the URL of its speech. Raises NotFound."""
+        """Reads a job, the numbers of received parts, and its speech's URL. Raises NotFound."""
         job, files = await self._find(principal, job_id, "part", "speech")
         url = None
         for file in files:
             if file.kind == "speech":
-                url = self._files.url(file.file_id, job.workspace_id, URL_LASTS_S)
+                url = self._files.url(file.file_id, job.workspace_id, URL_LIFETIME_S)
         return job, [part.number for part in files if part.kind == "part"], url
 
     async def results(self, principal: Principal, job_id: UUID) -> list[bytes]:
-        """Reads the results of a transcription so far. Raises NotFound, InvalidRequest or
-        StorageUnavailable."""
+        """Reads the results of a transcription so far.
+
+        Raises NotFound, InvalidRequest or StorageUnavailable.
+        """
         job, files = await self._find(principal, job_id, "result")
         if job.kind != "transcription":
             raise InvalidRequest("the job is not a transcription and has no transcript")
         return [await self.read(job, file) for file in files]
 
     async def begin_batch(self, principal: Principal, job_id: UUID, options: bytes) -> Job:
-        """Queues the lines of a file. Raises NotFound, or InvalidRequest for one that has been."""
+        """Starts the batch of a file. Raises NotFound, or InvalidRequest if it has one already."""
         stored = await self._store(principal.workspace_id, {"options": options})
 
         def begin(session: Session, job: Job) -> None:
@@ -159,13 +165,13 @@ class Jobs(JobQueue):
                 raise InvalidRequest("input_file_id: the file has a batch already; send it again")
             keep_files(session, job.workspace_id, stored.values())
             self._keep(session, job, stored)
-            job.status, job.created_at = "processing", utc_now()
+            job.status = "processing"
+            job.created_at = utc_now()
 
         return await self._change_own(principal, job_id, begin)
 
     async def cancel(self, principal: Principal, job_id: UUID) -> Job:
-        """Ends a batch with what is done, once its process has kept the lines that it answers now,
-        unless it has ended. Raises NotFound."""
+        """Cancels a batch, unless it has ended; stores lines in progress. Raises NotFound."""
 
         def cancel(session: Session, job: Job) -> None:
             if (job.kind, job.status) == (BATCH, "processing"):
@@ -177,15 +183,17 @@ class Jobs(JobQueue):
         return await self._change_own(principal, job_id, cancel)
 
     async def drop(self, principal: Principal, job_id: UUID, kind: str) -> None:
-        """Deletes the files of a kind of a batch that has ended, or one that has not begun. Raises
-        NotFound or InvalidRequest."""
+        """Deletes an ended batch's files of a kind, or a file that has no batch.
+
+        Raises NotFound, or InvalidRequest if the batch has not ended.
+        """
 
         def drop(session: Session, job: Job) -> None:
             if job.status in IN_WORK:
                 raise InvalidRequest("the batch of the file has not ended; cancel it first")
             if job.status == "uploading":
                 jobs.delete_job(session, job)
-            else:  # their rows count the lines
+            else:  # the files' rows stay, since they count the lines
                 stored = [file.file_id for file in jobs.files_of(session, job.id, kind)]
                 expire_these_files(session, stored, utc_now())
 
@@ -195,8 +203,10 @@ class Jobs(JobQueue):
     async def batches(
         self, principal: Principal, after: UUID | None, limit: int, *, begun: bool
     ) -> list[Job]:
-        """Some that are older than the batch `after`, newest first; with files that have no batch
-        unless `begun`. Raises NotFound."""
+        """Lists batches that are older than the batch `after`, newest first. Raises NotFound.
+
+        Files without a batch are included unless `begun`.
+        """
         last = None if after is None else (await self._find(principal, after))[0]
         owner = principal.workspace_id
         return await self._database.read(jobs.batches_after, owner, last, limit, begun=begun)
@@ -212,24 +222,26 @@ class Jobs(JobQueue):
         return job, await self.read(job, options), failed
 
     async def size(self, job: Job, kind: str) -> int:
-        """Bytes of all files of a kind."""
+        """Returns the bytes of a job's files of a kind."""
         return await self._database.read(jobs.bytes_of, job.id, kind)
 
     async def delete(self, principal: Principal, job_id: UUID) -> None:
-        """Charges for what is done of an unfinished job, and deletes it. Raises NotFound.
+        """Deletes a job, and charges for the finished part of an unfinished one. Raises NotFound.
 
-        The part that is done now counts as work that its caller left: as often, it is charged.
+        The part in progress counts as abandoned work, and is charged beyond the hourly limit.
         """
-        left, _ = await self._find(principal, job_id)
-        work, service, part = self._work, SERVICES[left.kind], 0
-        if left.held and left.is_in_work(utc_now()):
-            if not await self._billing.count_abandoned(left.workspace_id, service):
-                part = work.block_characters if service == "tts" else round(work.window_s * 1000)
+        existing, _ = await self._find(principal, job_id)
+        service = SERVICES[existing.kind]
+        abandoned_units = 0
+        if existing.held and existing.is_in_work(utc_now()):
+            if not await self._billing.count_abandoned(existing.workspace_id, service):
+                window_ms = round(self._work.window_s * 1000)
+                abandoned_units = self._work.block_characters if service == "tts" else window_ms
 
         def delete(session: Session, job: Job) -> None:
-            job.units = min(job.units + part, job.held or 0)
+            job.units = min(job.units + abandoned_units, job.held or 0)
             self._settle(session, job, charges=job.status in UNFINISHED)
-            if job.kind == BATCH and not job.is_in_work(utc_now()):  # else its process pays them
+            if job.kind == BATCH and not job.is_in_work(utc_now()):  # else its process settles them
                 release_lines(session, job)
             jobs.delete_job(session, job)
             audit(session, job.workspace_id, "job.deleted", principal.actor, str(job_id))
@@ -239,7 +251,7 @@ class Jobs(JobQueue):
         await self._database.forget_deleted()
 
     async def delete_old(self, ended_before: datetime, begun_before: datetime) -> int:
-        """Deletes jobs that ended long ago, and incomplete uploads, some; returns how many."""
+        """Deletes some jobs that ended, and uploads that began, too long ago; returns how many."""
         return await self._database.run(jobs.delete_old_jobs, ended_before, begun_before)
 
     def _check_plan(self, session: Session, workspace_id: int) -> None:
@@ -258,7 +270,7 @@ class Jobs(JobQueue):
     async def _find(
         self, principal: Principal, job_id: UUID, *kinds: str
     ) -> tuple[Job, list[JobFile]]:
-        """Finds a job and its files of some kinds."""
+        """Reads a job and its files of some kinds. Raises NotFound."""
 
         def find(session: Session) -> tuple[Job, list[JobFile]]:
             job = _own(session, principal, job_id)
@@ -269,10 +281,10 @@ class Jobs(JobQueue):
     async def _change_own(
         self, principal: Principal, job_id: UUID, change: Callable[[Session, Job], None]
     ) -> Job:
-        """Calls `change` with the row, locked."""
+        """Calls `change` with the locked row of a job; returns it. Raises NotFound."""
 
         def work(session: Session) -> Job:
-            # Locked before its jobs, as in the erasure: no deadlocks.
+            # The workspace is locked before its jobs, as in the erasure, to avoid deadlocks.
             lock_workspace(session, principal.workspace_id, shared=True)
             job = _own(session, principal, job_id, lock=True)
             change(session, job)
@@ -282,12 +294,12 @@ class Jobs(JobQueue):
 
 
 def _kinds(principal: Principal) -> list[str]:
-    """Kinds of jobs that the key may use."""
+    """Returns the kinds of jobs that the key may use."""
     return [kind for kind, scope in SERVICES.items() if scope in principal.scopes]
 
 
 def _own(session: Session, principal: Principal, job_id: UUID, *, lock: bool = False) -> Job:
-    """Raises NotFound."""
+    """Reads a job that the key may use. Raises NotFound."""
     job = jobs.job_of(session, principal.workspace_id, job_id, _kinds(principal), lock=lock)
     if job is None:
         raise NotFound("no job of the workspace has that id; GET /jobs lists them")

@@ -1,8 +1,8 @@
-"""Work in a queue, for the processes that do it: custom voices, and jobs.
+"""Queue of leased work, for the processes that do it: custom voices and jobs.
 
-A row is its own entry in the queue. A process claims it under a lease, renews the lease while it
+Each row is its own entry in the queue. A process claims it under a lease, renews the lease while it
 works, and finishes it; each change is one transaction with the ledger, the webhook event and the
-audit log. When a process dies, its lease expires, and another attempt resumes from what was kept.
+audit log. If a process dies, its lease expires, and another attempt resumes from stored results.
 Every method raises DatabaseUnavailable, and those that use files StorageUnavailable.
 """
 
@@ -34,17 +34,18 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-HOLD = timedelta(days=7)  # of the price; extended until the work is finished
-HOLD_LEFT = timedelta(days=6)  # a hold with less left is extended
-PATIENCE_S = 600.0  # in which work waits for what may pass, such as a model that is down
-GRACE_S = 5.0  # for work that has just ended its row, and so its lease
-NEW_PROGRESS, NEW_END_S = 0.01, 5.0  # changes of the progress and of the estimated end to store
-UNPUBLISHED_S = 3600.0  # until files expire that no row refers to yet
+HOLD = timedelta(days=7)  # hold of the price; extended until the work is finished
+HOLD_LEFT = timedelta(days=6)  # a hold with less time left is extended
+PATIENCE_S = 600.0  # work waits this long for failures to pass, such as a model that is down
+GRACE_S = 5.0  # time to finish for work that has just ended its row, and so its lease
+NEW_PROGRESS = 0.01  # least change of the progress that is stored
+NEW_END_S = 5.0  # least change of the estimated completion that is stored
+UNPUBLISHED_S = 3600.0  # lifetime of files that no row refers to yet
 
 
 @dataclass(eq=False, repr=False)
 class LeasedQueue(ABC, Generic[W]):
-    """Queue in the fair order of db.jobs.queue. A claim is a copy of the row at that time."""
+    """Queue in the fair order of db.jobs.queue; a claim is a copy of its row."""
 
     _database: Database
     _files: Files
@@ -56,7 +57,7 @@ class LeasedQueue(ABC, Generic[W]):
     renew_s: ClassVar[float] = 2.0  # renewal interval; also the delay until a deletion is noticed
 
     async def claim(self) -> W | None:
-        """Claims the next row, under a new lease; None when none is queued."""
+        """Claims the next row, under a new lease; None if none is queued."""
         lease = secrets.token_hex(16)
         return await self._database.run(queue.claim, self.of_table, lease, utc_now(), self._work)
 
@@ -65,22 +66,22 @@ class LeasedQueue(ABC, Generic[W]):
         return await self._database.read(queue.count_free, self.of_table, utc_now(), self._work)
 
     async def held(self) -> set[tuple[UUID, str]]:
-        """Reads the rows that are being worked on, with their leases."""
+        """Reads the ids and leases of the rows that are being worked on."""
         return await self._database.read(queue.held_leases, self.of_table, utc_now())
 
     async def claimed(self, row_id: UUID, lease: str) -> W | None:
-        """Finds a claimed row by its id and lease; None where `renew` would be False."""
+        """Reads a claimed row by its id and lease; None if the lease is lost."""
         return await self._database.read(queue.row_under, self.of_table, row_id, lease)
 
     async def expect_waiting(self) -> None:
-        """Updates the estimated completion of what is queued, if it has one."""
+        """Updates the estimated completions of queued rows, in queues that have them."""
 
     async def renew(
         self, claimed: W, progress: float | None = None, remaining_s: float | None = None
     ) -> bool:
-        """Renews the lease, and stores the progress. False: the lease is lost, stop.
+        """Renews the lease and stores the progress; False if the lease is lost.
 
-        The row was deleted or finished, or claimed by another process.
+        The row was then deleted or finished, or claimed by another process: the work must stop.
         """
         assert claimed.lease, "what is claimed has one"
         row = await self.claimed(claimed.id, claimed.lease)
@@ -95,8 +96,10 @@ class LeasedQueue(ABC, Generic[W]):
         return await self._database.run(queue.renew_lease, claimed, news)
 
     def _has_news(self, row: W, progress: float | None, remaining_s: float | None) -> bool:
-        """Whether there is something to store: each write locks out others, for as long as the
-        process of a job, which computes on idle cores, has none."""
+        """Whether there is something to store: writes are rare, since each locks out others.
+
+        A job's process may hold the lock for long, since it runs only on idle cores.
+        """
         now = utc_now()
         half = timedelta(seconds=self._work.lease_s / 2)
         if row.lease_until is None or row.lease_until < now + half:
@@ -118,17 +121,17 @@ class LeasedQueue(ABC, Generic[W]):
         work: Coroutine[Any, Any, T],
         renew: Callable[[], Awaitable[bool]] | None = None,
     ) -> T | None:
-        """Runs `work` while the lease is renewed; None when it is lost."""
+        """Runs `work` while the lease is renewed; None if the lease is lost, which stops it."""
         renew = renew or partial(self.keep_lease, claimed)
         return await while_leased(work, renew, self.renew_s, DatabaseUnavailable, GRACE_S)
 
     async def give_back(
         self, claimed: W, *, died: bool = False, pause_s: float | None = None
     ) -> None:
-        """Releases the lease of an unfinished row, so that it can be claimed after a pause.
+        """Releases the lease of an unfinished row, which can be claimed again after `pause_s`.
 
-        Counts as an attempt only if that `died` by itself. After a pause, also of 0 s, it is behind
-        what waits in its workspace; without one it keeps its place.
+        Counts as an attempt only if the attempt `died` by itself. After a pause, even of 0 s, the
+        row is behind those that wait in its workspace; without one it keeps its place.
         """
 
         def release(_: Session, row: W) -> None:
@@ -139,19 +142,19 @@ class LeasedQueue(ABC, Generic[W]):
         await self._change(claimed, release)
 
     async def give_way(self, claimed: W, since: float) -> bool:
-        """Whether others go first now: the turn, which began at `since`, is over, and some wait.
+        """Gives the row back if its turn is over and others wait; returns whether it did.
 
-        To be asked after each progress, so that there is some in every turn.
+        The turn began at `since` (time.monotonic()). Call it after each progress, so that every
+        turn makes some.
         """
         if time.monotonic() < since + self._work.turn_s or not await self.count_free():
             return False
-
         await self.give_back(claimed, pause_s=0.0)
         logger.info("gave_way", extra={"id": str(claimed.id)})
         return True
 
     async def fail_hopeless(self) -> int:
-        """Fails what has no attempts left; returns how many."""
+        """Fails the rows that have no attempts left; returns how many."""
 
         def fail(session: Session, workspace_id: int, row_id: UUID) -> bool:
             row: W | None = queue.hopeless_row(
@@ -178,7 +181,7 @@ class LeasedQueue(ABC, Generic[W]):
         """Marks the row as failed, and settles its hold."""
 
     async def _change(self, claimed: W, change: Callable[[Session, W], None]) -> bool:
-        """Calls `change` with the row, locked, if the lease still holds."""
+        """Calls `change` with the locked row if the lease still holds; returns whether it did."""
 
         def work(session: Session) -> bool:
             row = queue.leased_row(session, claimed)
@@ -198,7 +201,8 @@ class LeasedQueue(ABC, Generic[W]):
     ) -> bool:
         """Stores `parts` by kind, and calls `change` with their ids, if the lease still holds.
 
-        Files are stored before the transaction, and expire if it never commits.
+        Files are stored before the transaction, and expire if it never commits. Returns False if
+        the lease is lost.
         """
         if not await self.renew(claimed):
             return False  # its workspace may be deleted, and then files cannot be stored
@@ -222,15 +226,20 @@ class LeasedQueue(ABC, Generic[W]):
         *,
         is_result: bool = False,
     ) -> dict[str, str]:
-        """Stores `parts` by kind, until UNPUBLISHED_S; their ids. Those of a fetched recording are
-        never results."""
+        """Stores `parts` by kind for UNPUBLISHED_S; returns their ids by kind.
+
+        Parts of a recording never count as results.
+        """
         stored: dict[str, str] = {}
         for kind, data in parts.items():
             if data is not None:
-                of_kind = "application/json" if kind == "report" else media_type
-                counts_only = is_result and kind != "part"
                 stored[kind] = await self._files.put(
-                    workspace_id, kind, of_kind, data, UNPUBLISHED_S, is_result=counts_only
+                    workspace_id,
+                    kind,
+                    "application/json" if kind == "report" else media_type,
+                    data,
+                    UNPUBLISHED_S,
+                    is_result=is_result and kind != "part",
                 )
         return stored
 
@@ -242,5 +251,5 @@ class LeasedQueue(ABC, Generic[W]):
 
 
 async def until_available(call: Callable[[], Awaitable[T]]) -> T:
-    """The result of a call, which is repeated for PATIENCE_S while it fails by what MAY_PASS."""
+    """Awaits a call, and repeats it for PATIENCE_S while it fails with an error of MAY_PASS."""
     return await retry(call, MAY_PASS, within_s=PATIENCE_S)

@@ -1,6 +1,6 @@
-"""The queue of jobs, for the processes that do them: their files, what is done, and their ends.
+"""Queue of jobs, for the processes that work on them: their files, progress and completion.
 
-What is kept of a part is neither done nor charged again.
+A stored part is neither repeated nor charged again.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -32,12 +32,12 @@ SERVICES: dict[str, Service] = {"transcription": "stt", "speech": "tts", BATCH: 
 
 
 class LeaseLost(Exception):
-    """The job was deleted, or another process does it."""
+    """The job was deleted, or another process has its lease."""
 
 
 @dataclass(eq=False, repr=False)
 class JobQueue(LeasedQueue[Job]):
-    """Every method raises DatabaseUnavailable, those with a claimed job LeaseLost."""
+    """Queue of jobs. Methods raise DatabaseUnavailable; with a claimed job, also LeaseLost."""
 
     _work: JobsConfig
 
@@ -49,29 +49,29 @@ class JobQueue(LeasedQueue[Job]):
         return await self._database.read(jobs.files_of, claimed.id, kind)
 
     async def read(self, job: Job, file: JobFile) -> bytes:
-        """Raises NotFound when it was deleted, or StorageUnavailable."""
+        """Reads a file of a job. Raises NotFound if it was deleted, or StorageUnavailable."""
         return await self._files.read(job.workspace_id, file.file_id)
 
     async def joined(self, job: Job, kind: str) -> AsyncGenerator[bytes, None]:
-        """Yields the joined files of a kind, such as the parts of a recording, in pieces."""
+        """Yields the contents of all files of a kind, such as the parts of a recording."""
         for part in await self.files(job, kind):
             file = await self._files.find(job.workspace_id, part.file_id)
             async for piece in self._files.pieces(file, 0, file.size):
                 yield piece
 
     async def keep_lease(self, claimed: Job) -> bool:
-        """Raises StorageUnavailable where the disks of temporary files are low."""
+        """Renews the lease. Raises StorageUnavailable if a disk of temporary files is low."""
         await self._files.space.check()
         return await super().keep_lease(claimed)
 
     def decoding(self, claimed: Job, most_s: float) -> AbstractAsyncContextManager[float]:
-        """Accounts for decoding as Billing does, unless the price is held."""
+        """Wraps decoding like `Billing.decoding`, unless the price is held already."""
         if claimed.held is not None:
             return nullcontext(most_s)
         return self._billing.decoding(claimed.workspace_id, 0, most_s, Operation())
 
     async def hold(self, claimed: Job, units: int) -> None:
-        """Holds the price of the whole work, once. Raises InsufficientCredit."""
+        """Holds the price of the whole job, once. Raises InsufficientCredit."""
         service = SERVICES[claimed.kind]
         cost = self._billing.cost(service, units)
         expires_at = utc_now() + HOLD
@@ -101,13 +101,12 @@ class JobQueue(LeasedQueue[Job]):
         units: int = 0,
         progress: float = 0.0,
     ) -> None:
-        """Stores a part of the recording or the result, with what it costs: no attempt does it
-        again."""
+        """Stores a part of the recording or the result with its price, so that none repeats it."""
 
         def keep(session: Session, row: Job, stored: dict[str, str]) -> None:
             is_again = session.get(JobFile, (row.id, kind, number)) is not None
             self._keep(session, row, stored, number, seconds)
-            if is_again:  # the answer of the database was lost
+            if is_again:  # the database's reply to the first call was lost
                 return
             row.seconds += seconds
             row.units = min(row.units + units, row.held or 0)
@@ -119,7 +118,7 @@ class JobQueue(LeasedQueue[Job]):
     async def keep_lines(
         self, claimed: Job, number: int, answers: Sequence[bytes], failures: Sequence[bytes]
     ) -> None:
-        """Stores lines of the two results of a batch; `number` is that of the first line."""
+        """Stores answers and failures of a batch; `number` is the index of their first line."""
         count = {"result": len(answers), "failed": len(failures)}
         parts = {"result": b"".join(answers) or None, "failed": b"".join(failures) or None}
 
@@ -135,25 +134,26 @@ class JobQueue(LeasedQueue[Job]):
         """Queues the job for its next stage: "fetching" or "processing" of its recording."""
 
         def queue(_: object, row: Job) -> None:
-            row.status, row.attempt = status, 0
+            row.status = status
+            row.attempt = 0
             row.lease = row.lease_until = row.tried_since = None
 
         await self._change(claimed, queue)
 
     async def is_cancelled(self, claimed: Job) -> bool:
-        """Whether the owner of a batch wants no more lines."""
+        """Whether the owner has cancelled the batch."""
         if (row := await self.claimed(claimed.id, claimed.lease or "")) is None:
             raise LeaseLost
         return row.status == "cancelling"
 
     async def end_batch(self, claimed: Job, status: str) -> None:
-        """Ends a batch with what is done, as "cancelled" or "expired"."""
+        """Ends a batch with its stored results, as "cancelled" or "expired"."""
         await self._change(claimed, lambda session, row: self._end(session, row, status))
 
     async def complete(
         self, claimed: Job, speech: Path | None = None, media_type: str = ""
     ) -> None:
-        """Completes the job, and charges for it; `speech` has all results of a text."""
+        """Completes the job and charges for it; `speech` is the file that replaces its results."""
 
         def complete(session: Session, row: Job, stored: dict[str, str]) -> None:
             if stored:
@@ -166,7 +166,7 @@ class JobQueue(LeasedQueue[Job]):
         await self._delete_expired()
 
     async def fail(self, claimed: Job, error: Exception) -> None:
-        """Fails the job, unless it is gone, with what its owner may know of the error."""
+        """Fails the job, if the lease still holds, with the public form of the error."""
         code, reason = public_error(error)
         await self._change(claimed, lambda session, row: self._fail(session, row, code, reason))
 
@@ -177,19 +177,20 @@ class JobQueue(LeasedQueue[Job]):
         change: Callable[[Session, Job, dict[str, str]], None],
         media_type: str = "application/octet-stream",
     ) -> None:
-        """Stores a result by `_with_files`, once database and store answer. Raises LeaseLost."""
+        """Stores a result like `_with_files`, with retries. Raises LeaseLost."""
         call = partial(self._with_files, claimed, parts, change, media_type)
         _require(await until_available(call))
 
     def _fail(self, session: Session, row: Job, error: str, reason: str) -> None:
         if row.status == "cancelling":
             return self._end(session, row, "cancelled")
-        row.error, row.reason = error, reason
+        row.error = error
+        row.reason = reason
         self._end(session, row, "failed")
 
     def _end(self, session: Session, row: Job, status: str) -> None:
         """Ends the job, and drops its input."""
-        # Its owner can let a job fail, such as by the deletion of its voice before the last block.
+        # A failure that the owner causes is charged, such as deleting the voice near the end.
         is_due = row.units > 0 and row.error not in (None, *SERVICE_FAULTS)
         self._settle(session, row, charges=status == "completed" or is_due)
         if row.kind == BATCH:
@@ -197,12 +198,12 @@ class JobQueue(LeasedQueue[Job]):
         row.status = status
         row.finished_at = utc_now()
         row.lease = row.lease_until = row.estimated_completion = None
-        useless_kinds = ["part"]
+        obsolete_kinds = ["part"]
         if row.kind == "speech" and status == "failed":
-            useless_kinds.append("result")
+            obsolete_kinds.append("result")
         if row.kind != BATCH:  # a batch is shown with its options
-            useless_kinds.append("options")
-        jobs.drop_files(session, row.id, *useless_kinds)
+            obsolete_kinds.append("options")
+        jobs.drop_files(session, row.id, *obsolete_kinds)
         session.add(row)
         session.flush()
         kind: EventKind = "job.completed" if status == "completed" else "job.failed"
@@ -214,16 +215,18 @@ class JobQueue(LeasedQueue[Job]):
         audit(session, row.workspace_id, kind, SERVICE, str(row.id))
 
     def _advance(self, claimed: Job, row: Job, progress: float) -> None:
-        """Notes the progress of an attempt, from which the time of the end is estimated."""
+        """Notes the progress of an attempt, and estimates the completion from it."""
         assert claimed.lease_until, "a claimed job has a lease"
-        took = utc_now() - claimed.lease_until + timedelta(seconds=self._work.lease_s)
-        left = took * ((1.0 - progress) / max(progress - claimed.progress, 0.001))
+        elapsed = utc_now() - claimed.lease_until + timedelta(seconds=self._work.lease_s)
+        remaining = elapsed * ((1.0 - progress) / max(progress - claimed.progress, 0.001))
         if progress > row.progress:
-            row.progress, row.attempt, row.tried_since = progress, 1, None
-        row.estimated_completion = utc_now() + left if progress else None
+            row.progress = progress
+            row.attempt = 1
+            row.tried_since = None
+        row.estimated_completion = utc_now() + remaining if progress else None
 
     def _settle(self, session: Session, row: Job, *, charges: bool) -> None:
-        """Charges for what is done, or releases the hold."""
+        """Charges for the finished units, or releases the hold."""
         service = SERVICES[row.kind]
         if row.held is not None and charges:
             cost = self._billing.cost(service, row.units)
@@ -249,8 +252,7 @@ class JobQueue(LeasedQueue[Job]):
         number: int = 1,
         seconds: float = 0.0,
     ) -> None:
-        """Makes stored files, which are kept, those of the job, in place of others of their
-        number."""
+        """Assigns stored files to the job, in place of those with the same kind and number."""
         for kind, file_id in stored.items():
             new = JobFile(job_id=job.id, kind=kind, number=number, file_id=file_id, seconds=seconds)
             jobs.keep_job_file(session, new)

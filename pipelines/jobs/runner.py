@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JobRunner:
-    """Does jobs with the models of a process."""
+    """Runner of jobs with the models of a process."""
 
     jobs: JobQueue
     config: JobsConfig
@@ -32,8 +32,10 @@ class JobRunner:
     answer_line: batches.AnswerLine
 
     async def run(self, claimed: Job) -> None:
-        """Returns when the job has ended, or its lease is lost. Raises failures of the service;
-        another attempt can follow."""
+        """Works on a job until it ends, gives way or loses its lease.
+
+        Raises failures of the service, after which another attempt can follow.
+        """
         await self.jobs.under_lease(claimed, self._work(claimed))
 
     async def _work(self, claimed: Job) -> None:
@@ -64,14 +66,14 @@ class JobRunner:
         self, claimed: Job, task: transcription.TranscriptionTask, folder: Path
     ) -> None:
         if task.url and not await self.jobs.files(claimed, "part"):
-            return await self.jobs.queue(claimed, "fetching")  # an earlier release fetched it here
+            return await self.jobs.queue(claimed, "fetching")  # queued by an earlier release
         speakers = await self.known_speakers(claimed.workspace_id, task.known_speakers)
         path = folder / "recording"
         await self._save(claimed, path)
         await transcription.transcribe(self.jobs, claimed, task, path, self.stt, speakers)
 
     async def _save(self, claimed: Job, path: Path) -> None:
-        """Writes the parts of the job to one file."""
+        """Writes the parts of a job to one file."""
         with path.open("wb") as file:
             async for piece in self.jobs.joined(claimed, "part"):
                 await asyncio.to_thread(file.write, piece)

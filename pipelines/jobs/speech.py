@@ -36,8 +36,8 @@ from pipelines.tts.reading import SpeechRequest, is_ssml
 
 BookFormat = Literal["m4b", "mp3"]
 MEDIA_TYPES = {"m4b": "audio/mp4", "mp3": "audio/mpeg"}
-MAX_SSML = 100_000  # characters: two hours, which are spoken and kept at once
-# A paragraph, or parts of a longer one: up to the end of a sentence, a space, or anywhere.
+MAX_SSML = 100_000  # characters (two hours of speech), which are spoken as one block
+# A paragraph of up to N characters, or a part that ends with a sentence, at a space, or anywhere.
 _PARTS = r".{1,N}\Z|.{1,N}(?<=[.!?…])\s|.{1,N}(?<=[。！？।])|.{1,N}\s|.{1,N}"
 _CODECS = {"m4b": "aac", "mp3": "mp3"}
 _CONTAINERS = {"m4b": "mp4", "mp3": "mp3"}
@@ -45,7 +45,7 @@ _CONTAINERS = {"m4b": "mp4", "mp3": "mp3"}
 
 @dataclass(frozen=True, slots=True)
 class SpeechTask:
-    """Text that a job speaks; the request has the options of all blocks."""
+    """Task of a job that speaks a book; `request` has the options of all blocks."""
 
     book: Book
     request: SpeechRequest
@@ -53,11 +53,11 @@ class SpeechTask:
     block_characters: int
 
     def blocks(self) -> Iterator[tuple[int, str]]:
-        """Yields the number of a chapter and some of its paragraphs. Raises FileTooLarge."""
+        """Yields blocks as (index of the chapter, text). Raises FileTooLarge."""
         most = self.block_characters
         parts = re.compile(_PARTS.replace("N", str(most)), re.DOTALL)
         for number, chapter in enumerate(self.book.chapters):
-            if is_ssml(chapter.text):  # a whole
+            if is_ssml(chapter.text):  # cannot be split
                 if len(chapter.text) > MAX_SSML:
                     raise FileTooLarge(f"document: SSML has at most {MAX_SSML} characters")
                 yield number, chapter.text
@@ -72,8 +72,9 @@ class SpeechTask:
             yield number, block
 
     def requests(self) -> Iterator[tuple[int, SpeechRequest]]:
-        """Yields the number of a chapter and a block of it, with the manner set by earlier cues."""
-        manner, chapter = dict[str, str](), 0
+        """Yields (index of the chapter, request for a block), with the manner of earlier cues."""
+        manner = dict[str, str]()
+        chapter = 0
         for number, text in self.blocks():
             manner = manner if number == chapter else {}
             chapter = number
@@ -98,36 +99,37 @@ TASK = TypeAdapter(SpeechTask)
 async def speak(
     jobs: JobQueue, job: Job, task: SpeechTask, path: Path, synthesis: PaidSynthesis
 ) -> None:
-    """Speaks from the first block that is not kept yet, to the file `path`. A text of which a block
-    cannot be spoken fails before the work, which would be free.
+    """Speaks a text from the first block that is not stored yet, and writes it to `path`.
 
-    Raises LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`.
+    A text with a block that cannot be spoken fails before the work, which would not be paid. Raises
+    LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`.
     """
-    blocks, count = [*task.requests()], synthesis.billing.speech_characters
+    blocks = [*task.requests()]
+    count = synthesis.billing.speech_characters
     texts = [request.text for _, request in blocks]
     await jobs.hold(job, sum(count(len(text), most_spoken(text)) for text in texts))
-    kept = await jobs.files(job, "result")
-    if not kept:
+    results = await jobs.files(job, "result")
+    if not results:
         for _, request in blocks:
             with suppress(NothingToSpeak):
                 await until_available(partial(_plan, request, synthesis))
     began = time.monotonic()
-    for number, (_, request) in enumerate(blocks[len(kept) :], start=len(kept) + 1):
+    for number, (_, request) in enumerate(blocks[len(results) :], start=len(results) + 1):
         call = partial(_spoken, task, request, synthesis)
         data, seconds, units = await until_available(call)
         progress = number / (len(blocks) + 1)
         await jobs.keep(job, "result", number, data, seconds, units, progress)
         if number < len(blocks) and await jobs.give_way(job, began):
             return
-    kept = await jobs.files(job, "result")
-    if not any(audio.seconds for audio in kept):
+    results = await jobs.files(job, "result")
+    if not any(audio.seconds for audio in results):
         raise NothingToSpeak("document: the voice cannot read any of its letters")
     lengths = Counter[int]()
-    for (chapter, _), audio in zip(blocks, kept, strict=True):
+    for (chapter, _), audio in zip(blocks, results, strict=True):
         lengths[chapter] += round(audio.seconds * 1000)
     with closing(_book(path, task, lengths)) as file:
         next(file)
-        for block in kept:
+        for block in results:
             if block.seconds:
                 await asyncio.to_thread(file.send, await jobs.read(job, block))
     await jobs.complete(job, path, MEDIA_TYPES[task.output_format])
@@ -136,7 +138,7 @@ async def speak(
 async def _spoken(
     task: SpeechTask, request: SpeechRequest, synthesis: PaidSynthesis
 ) -> tuple[bytes, float, int]:
-    """Speaks a block; returns its speech, its seconds and the characters that it costs."""
+    """Speaks a block; returns its audio, its length (s) and the characters to charge."""
     writer = FileWriter(cast(OutputFormat, _CODECS[task.output_format]))
     try:
         plan = await _plan(request, synthesis)
@@ -155,11 +157,14 @@ async def _plan(request: SpeechRequest, synthesis: PaidSynthesis) -> SpeechPlan:
 
 
 def _book(path: Path, task: SpeechTask, lengths: Mapping[int, int]) -> Generator[None, bytes, None]:
-    """Writes a file with chapters of so many milliseconds, and a cover, until it is closed, of the
-    blocks that are sent; blocking."""
-    book, form, at = task.book, task.output_format, 0
+    """Writes the blocks sent to it to a file with chapters and a cover, until it is closed.
+
+    `lengths` are the milliseconds of chapters, by index. Blocking.
+    """
+    book = task.book
+    at = 0  # position of the next packet, in ticks of the stream
     audio: Any = None
-    with av.open(str(path), "w", format=_CONTAINERS[form]) as file:
+    with av.open(str(path), "w", format=_CONTAINERS[task.output_format]) as file:
         file.metadata.update({**TAGS, "title": book.title, "artist": book.author})
         starts = accumulate(lengths.values(), initial=0)
         marks: Any = [
@@ -177,7 +182,8 @@ def _book(path: Path, task: SpeechTask, lengths: Mapping[int, int]) -> Generator
                         _add_cover(file, b64decode(book.cover))
                 for packet in block.demux(source):
                     if packet.size:  # the last one is empty
-                        packet.stream, packet.pts, packet.dts = audio, at, at
+                        packet.stream = audio
+                        packet.pts = packet.dts = at
                         at += packet.duration or 0
                         file.mux(packet)
 
@@ -193,7 +199,7 @@ def _add_cover(file: Any, data: bytes) -> None:
 
 
 def _seconds_of(data: bytes) -> float:
-    """Sums the seconds of packets, with the padding that a decoder drops."""
+    """Returns the length (s) of all packets, with the padding that a decoder drops."""
     with av.open(io.BytesIO(data), "r") as block:
         stream = block.streams.audio[0]
         ticks = sum(packet.duration or 0 for packet in block.demux(stream))

@@ -1,4 +1,4 @@
-"""Transcription of long recordings, window by window, in memory that does not grow with them."""
+"""Transcription of long recordings, window by window, in constant memory."""
 
 import asyncio
 import mmap
@@ -24,40 +24,40 @@ from pipelines.stt.file import FileTranscript, TranscriptionPipeline, confidence
 from pipelines.stt.formatting import separator_of
 from pipelines.stt.heard_language import SessionLanguage
 
-CUT_S = 30  # at the end of a window, in which it is cut where it is quietest
-QUIET_S = 0.3
-STEP = STT_SAMPLE_RATE // 50
+CUT_S = 30  # a window is cut at the quietest place in this time before its end
+QUIET_S = 0.3  # length of a quiet place
+STEP = STT_SAMPLE_RATE // 50  # samples between measurements of the power (20 ms)
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionTask:
-    """What a job is to transcribe: its parts, or what is at a URL. Stored as JSON."""
+    """Task of a transcription job: its parts, or the content of a URL. Stored as JSON."""
 
     request: RecognitionOptions
     url: str
-    most_s: float  # of the recording
+    most_s: float  # longest recording
     window_s: float
-    # As in `request`, which the tasks of earlier releases do not have them in.
+    # Repeats the field of `request`, which tasks of earlier releases do not have.
     known_speakers: SpeakerChoice = False
 
 
 HeardSpeaker: TypeAlias = tuple[str, list[float], float]
-"""The fields of a SpeakerVoice: its label, total and seconds."""
+"""Label, total and seconds of a SpeakerVoice."""
 
 TASK = TypeAdapter(TranscriptionTask)
-# The transcript of a window, with times in the recording, which ends with it, and the language ""
-# while that is not known; and the speakers up to there.
+# Transcript of a window, and the speakers up to its end. Its times and duration count from the
+# start of the recording; its language is "" until one is detected.
 _WINDOW = TypeAdapter(tuple[FileTranscript, list[HeardSpeaker]])
 
 
-def joined(kept: Sequence[bytes]) -> FileTranscript:
-    """The transcript of the windows that are kept so far; blocking."""
-    windows = [_WINDOW.validate_json(one)[0] for one in kept]
-    language = next((one.language for one in windows if one.language), "en")
-    segments = tuple(chain.from_iterable(one.segments for one in windows))
-    utterances = [one.utterances for one in windows if one.utterances is not None]
+def joined(results: Sequence[bytes]) -> FileTranscript:
+    """Joins the transcripts of the windows stored so far; blocking."""
+    windows = [_WINDOW.validate_json(result)[0] for result in results]
+    language = next((window.language for window in windows if window.language), "en")
+    segments = tuple(chain.from_iterable(window.segments for window in windows))
+    utterances = [window.utterances for window in windows if window.utterances is not None]
     return FileTranscript(
-        text=separator_of(language).join(one.text for one in windows if one.text),
+        text=separator_of(language).join(window.text for window in windows if window.text),
         language=language,
         confidence=confidence_of(segments),
         duration_s=windows[-1].duration_s if windows else 0.0,
@@ -75,28 +75,33 @@ async def transcribe(
     pipeline: TranscriptionPipeline,
     known: tuple[SpeakerVoice, ...],
 ) -> None:
-    """Transcribes the recording `path` from the first window that is not kept yet.
+    """Transcribes the recording `path` from the first window that is not stored yet.
 
-    Speakers who are `known` are told by name. Raises LeaseLost, InsufficientCredit, or as
+    Speakers who are `known` are identified by name. Raises LeaseLost, InsufficientCredit, or as
     `TranscriptionPipeline.open` and `transcribe`.
     """
     channels = 1 + task.request.multichannel
     async with jobs.decoding(job, task.most_s * channels) as most_s:
         whole = await pipeline.open(path, task.request, job.workspace_id, most_s / channels)
     await jobs.hold(job, round(whole.transcribed_s * 1000))
-    kept = await jobs.files(job, "result")
-    done_s, language, before = 0.0, "", list[HeardSpeaker]()
-    if kept:
-        last, before = _WINDOW.validate_json(await jobs.read(job, kept[-1]))
-        done_s, language = last.duration_s, last.language
-    voices = [SpeakerVoice(np.array(total), seconds, label) for label, total, seconds in before]
+    results = await jobs.files(job, "result")
+    done_s = 0.0
+    language = ""
+    earlier = list[HeardSpeaker]()
+    if results:
+        last, earlier = _WINDOW.validate_json(await jobs.read(job, results[-1]))
+        done_s = last.duration_s
+        language = last.language
+    voices = [SpeakerVoice(np.array(total), seconds, label) for label, total, seconds in earlier]
     speakers = SpeakerLabels(known, heard=voices)
     usual = pipeline.usual_languages.of(job.workspace_id, whole.options.languages)
     session = SessionLanguage(language or usual)
-    number, at = len(kept), round(done_s * STT_SAMPLE_RATE)
+    number = len(results)
+    at = round(done_s * STT_SAMPLE_RATE)
     began = time.monotonic()
     while at < len(whole.pcm):
-        end, offset = _end_of(whole.pcm, at, task.window_s), at / STT_SAMPLE_RATE
+        end = _end_of(whole.pcm, at, task.window_s)
+        offset_s = at / STT_SAMPLE_RATE
         pcm = await asyncio.to_thread(_copy, whole.pcm, at, end)
         second = whole.second if whole.second is None else _copy(whole.second, at, end)
         seconds = len(pcm) / STT_SAMPLE_RATE
@@ -108,18 +113,21 @@ async def transcribe(
             speakers=speakers,
             session=session,
         )
-        heard = await until_available(partial(pipeline.transcribe, window))
-        language = language or (heard.language if heard.segments else "")
-        turns = heard.utterances
+        transcript = await until_available(partial(pipeline.transcribe, window))
+        language = language or (transcript.language if transcript.segments else "")
+        turns = transcript.utterances
         result = replace(
-            heard,
+            transcript,
             duration_s=end / STT_SAMPLE_RATE,
             language=language,
-            segments=tuple(one.shifted(offset) for one in heard.segments),
-            utterances=None if turns is None else tuple(one.shifted(offset) for one in turns),
+            segments=tuple(segment.shifted(offset_s) for segment in transcript.segments),
+            utterances=None if turns is None else tuple(turn.shifted(offset_s) for turn in turns),
         )
-        heard_speakers = [(one.label, one.total.tolist(), one.seconds) for one in speakers.heard]
-        at, number = end, number + 1
+        heard_speakers = [
+            (voice.label, voice.total.tolist(), voice.seconds) for voice in speakers.heard
+        ]
+        at = end
+        number += 1
         await jobs.keep(
             job,
             "result",
@@ -135,7 +143,7 @@ async def transcribe(
 
 
 def _copy(pcm: Pcm, start: int, end: int) -> Pcm:
-    """Some samples; where all of them are a file, its memory is given back."""
+    """Copies samples; if they are mapped from a file, gives the memory of the map back."""
     copied = pcm[start:end].copy()
     if isinstance(file := getattr(pcm.base, "base", None), mmap.mmap):
         file.madvise(mmap.MADV_DONTNEED)
@@ -143,7 +151,7 @@ def _copy(pcm: Pcm, start: int, end: int) -> Pcm:
 
 
 def _end_of(pcm: Pcm, start: int, window_s: float) -> int:
-    """The end of the window from `start` on: where its last CUT_S are quietest, in samples."""
+    """Returns the end (sample) of the window from `start`: the quietest place in its last CUT_S."""
     end = start + round(window_s * STT_SAMPLE_RATE)
     if end >= len(pcm):
         return len(pcm)

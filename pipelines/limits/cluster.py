@@ -1,8 +1,8 @@
 """Limits without Redis: one process of the cluster counts for all gateways.
 
-A call to it takes a millisecond, so a gateway that is the only one decides windows of a minute by
-itself, and tells the counter afterwards. It is the only one after SETTLE_S, since by then every
-other one has renewed its leases with the counter, and the windows shared with others have ended.
+A call to it takes a millisecond, so a sole gateway decides windows of a minute by itself, and
+reports its hits to the counter afterwards. A gateway counts as sole after SETTLE_S: by then every
+other gateway has renewed its leases with the counter, and windows shared with others have ended.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ CLOSE_TIMEOUT_S = 1.0
 
 
 class RequestCounter:
-    """Counts for all gateways. One in the cluster; gateways call its methods remotely."""
+    """Counter for all gateways, one in the cluster; they call its methods remotely."""
 
     def __init__(self) -> None:
         self._windows = Windows()
@@ -35,7 +35,7 @@ class RequestCounter:
         self._changed_at = time.monotonic()  # time of the last change of the gateways
 
     async def hits(self, gateway: str, hits: list[Hit]) -> tuple[list[RateWindow], bool]:
-        """A window for each hit, and whether the gateway is the only one."""
+        """Counts hits; returns a window for each, and whether the gateway is the only one."""
         self._note_alive(gateway)
         is_alone = len(self._gateways) == 1 and time.monotonic() - self._changed_at >= SETTLE_S
         return [self._windows.hit(hit) for hit in hits], is_alone
@@ -74,7 +74,7 @@ Ask = Callable[..., Awaitable[Any]]
 
 
 class ClusterStore(LimitStore):
-    """The gateway's side of the counter."""
+    """Client of the counter, in a gateway."""
 
     backend = "cluster"
 
@@ -99,6 +99,6 @@ class ClusterStore(LimitStore):
         await self._ask("release", key, member)
 
     async def close(self) -> None:
-        with suppress(StoreLost, TimeoutError):  # it counts as alive for LEASE_S then
+        with suppress(StoreLost, TimeoutError):  # the counter drops it after LEASE_S
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._ask("leave", self._name)

@@ -22,19 +22,20 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-WINDOW_S, HOUR_S = 60, 3600
+WINDOW_S = 60
+HOUR_S = 3600
 LEASE_S = 30.0  # the leases of a dead process expire after this
 RENEW_S = 10.0
 PROBE_S = 1.0
-TELL_S = 0.2  # so much later a second gateway learns what the first has counted alone
-LOCAL = "twin"  # the label of this process's own tables in metrics
+REPORT_AFTER_S = 0.2  # delay until the store learns of hits that were decided locally
+LOCAL = "twin"  # label of this process's own tables in metrics
 MAX_WINDOWS = 200_000  # clients can use many addresses; the oldest windows are dropped first
 SWEEP_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A request to count in the window of `key`, unless that would be more than `limit`.
+    """Request to count in the window of `key`, unless that would exceed `limit`.
 
     A `cost` of 0 only reads the window, and -1 takes one hit back.
     """
@@ -50,13 +51,13 @@ PROBE = Hit("probe", 1 << 40, window_s=1)
 
 @dataclass(frozen=True, slots=True)
 class RateWindow:
-    """The state of a fixed window, which began with its first request, after a hit."""
+    """State of a fixed window after a hit; the window began with its first request."""
 
     allowed: bool
     limit: int
     remaining: int
     reset_at: int  # Unix seconds at which the next window may begin
-    left_s: float = 0.0  # until then, by the clock of the counting process
+    left_s: float = 0.0  # time until `reset_at`, by the clock of the counting process
 
 
 @dataclass(slots=True)
@@ -81,13 +82,13 @@ class Windows:
         return len(self._windows)
 
     def hit(self, hit: Hit) -> RateWindow:
-        """Counts the hit, unless it is refused."""
+        """Counts a hit, unless it is refused; returns the state of its window."""
         now = self._clock()
         window = self._windows.get(hit.key)
         if window is None or window.ends <= now:
             if now >= self._sweep_at:
                 self._sweep_at = now + SWEEP_S
-                for key in [one for one, window in self._windows.items() if window.ends <= now]:
+                for key in [key for key, window in self._windows.items() if window.ends <= now]:
                     del self._windows[key]
             reset_at = math.ceil(self._wall() + hit.window_s)
             window = _Window(0, now + hit.window_s, reset_at)
@@ -100,7 +101,7 @@ class Windows:
         return RateWindow(allowed, hit.limit, remaining, window.reset_at, window.ends - now)
 
     def learn(self, key: str, used: int, left_s: float, reset_at: int) -> None:
-        """Takes over the count of another process, but never lowers its own."""
+        """Adopts the store's count of a window, unless the local count is higher."""
         now = self._clock()
         window = self._windows.get(key)
         if window is not None and window.ends > now:
@@ -115,14 +116,14 @@ class Windows:
 
 
 class LeaseTable:
-    """The leases under each key: their members, and when they expire."""
+    """Leases by key, with their members and expiry."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._until: dict[str, dict[str, float]] = {}  # key -> member -> monotonic seconds
 
     def acquire(self, key: str, member: str, limit: int) -> bool:
-        """Whether a lease was free, or is the member's already."""
+        """Takes a lease, unless the member has one; False if `limit` are taken."""
         members = self._live(key)
         if member not in members and len(members) >= limit:
             return False
@@ -130,7 +131,7 @@ class LeaseTable:
         return True
 
     def renew(self, key: str, members: Iterable[str]) -> None:
-        """Also adds unknown members: a member that renews has held its lease all the time."""
+        """Renews leases; adds unknown members, since a member that renews still holds its lease."""
         until = self._clock() + LEASE_S
         self._until.setdefault(key, {}).update(dict.fromkeys(members, until))
 
@@ -141,7 +142,7 @@ class LeaseTable:
             self._until.pop(key, None)
 
     def sweep(self) -> None:
-        """Drops expired leases; those of a requested key are dropped at the request."""
+        """Drops expired leases of all keys; `acquire` drops only those of its own key."""
         for key in list(self._until):
             if not self._live(key):
                 del self._until[key]
@@ -155,22 +156,22 @@ class LeaseTable:
 
 
 class StoreLost(Exception):
-    """The store did not answer, or refused to."""
+    """The store did not answer, or refused the call."""
 
 
 class LimitStore(ABC):
-    """A store in which processes count together. Its coroutines raise StoreLost."""
+    """Store in which several processes count. Its coroutines raise StoreLost."""
 
-    backend: str  # for metrics
-    gateways = 1  # the known number of processes that count there
-    is_alone = False  # this process decides short windows itself, and tells the store afterwards
+    backend: str  # label in metrics
+    gateways = 1  # known number of processes that count in the store
+    is_alone = False  # this process decides short windows itself, and reports hits afterwards
 
     def __init__(self) -> None:
-        self._name = secrets.token_hex(8)  # of this process
+        self._name = secrets.token_hex(8)  # identifies this process
 
     @abstractmethod
     async def hits(self, hits: list[Hit]) -> list[RateWindow]:
-        """The window of each hit, counted in their order."""
+        """Counts hits in order; returns the window of each."""
 
     @abstractmethod
     async def acquire(self, key: str, member: str, limit: int) -> bool: ...
@@ -188,41 +189,41 @@ class LimitStore(ABC):
 
 @dataclass(eq=False, repr=False)
 class SharedLimits:
-    """The rate limits and leases of a process. Its methods never fail.
+    """Rate limits and leases of a process. Its methods never fail.
 
     Hits that arrive during a call to the store are sent together in the next call. A process that
-    is alone decides the windows of a minute before it sends them. A store that
-    fails several times in a row is not called again until a probe succeeds; meanwhile the tables of
-    this process decide, with its share of each limit. Without a store they always decide.
+    is alone decides windows of a minute itself, and sends its hits afterwards. A store that fails
+    several times in a row is not called until a probe succeeds; meanwhile the tables of this
+    process decide, with its share of each limit. Without a store, they always decide.
     """
 
     _store: LimitStore | None = None
     windows: Windows = field(default_factory=Windows)
     _: KW_ONLY
     timeout_s: float = 0.05
-    most_failures: int = 5  # in a row, after which the store is not called
+    most_failures: int = 5  # failures in a row, after which the store is not called
     degraded: bool = False  # the store is lost: the tables of this process decide
     _failures_in_a_row: int = 0
     _waiting: list[tuple[Hit, asyncio.Future[RateWindow]]] = field(default_factory=list)
     _asking: asyncio.Task[None] | None = None
-    _told: list[Hit] = field(default_factory=list)
+    _decided: list[Hit] = field(default_factory=list)  # locally, and not yet reported
     _renewing: asyncio.Task[None] | None = None
     _tasks: TaskSet = field(default_factory=TaskSet)
     _held: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     @property
     def held(self) -> int:
-        """Leases of this process."""
+        """Number of leases of this process."""
         return sum(map(len, self._held.values()))
 
     def held_under(self, key: str) -> int:
-        """Those under one key."""
+        """Returns the number of leases of this process under a key."""
         return len(self._held.get(key, ()))
 
     async def hit(
         self, key: str, limit: int, window_s: int = WINDOW_S, cost: int = 1
     ) -> RateWindow:
-        """Counts as described at `Hit`."""
+        """Counts a `Hit`; returns the state of its window."""
         began = time.perf_counter()
         hit = Hit(key, limit, window_s, cost)
         backend = LOCAL if self._store is None else self._store.backend
@@ -231,7 +232,7 @@ class SharedLimits:
             window = self.windows.hit(hit)
         elif self._store.is_alone and window_s <= WINDOW_S and not self.degraded:
             window = self.windows.hit(hit)
-            self._tell(hit)
+            self._report(hit)
         else:
             window = await self._ask(hit)
         if window is None:
@@ -243,12 +244,12 @@ class SharedLimits:
         return window
 
     def start(self) -> None:
-        """Registers this process with the others, which share the limits with it from then on."""
+        """Registers this process in the store: from then on, others share their limits with it."""
         if self._store is not None:
             self._keep_renewing()
 
     async def acquire(self, key: str, limit: int) -> "Lease | None":
-        """A lease under `key`; None when `limit` are taken."""
+        """Takes a lease under `key`; None if `limit` are taken."""
         member = secrets.token_hex(8)
         free: bool | None = None
         if self._store is not None and not self.degraded:
@@ -258,7 +259,7 @@ class SharedLimits:
                 self._failures_in_a_row = 0
             except StoreLost as error:
                 self._failed(error)
-        if free is None:  # without the store: by the leases of this process
+        if free is None:  # without the store, only leases of this process count
             free = self.held_under(key) < self._share(limit)
         if not free:
             metrics.leases_refused.inc()
@@ -285,39 +286,39 @@ class SharedLimits:
 
     async def close(self) -> None:
         """Ends the background tasks."""
-        self._told.clear()
+        self._decided.clear()
         await self._tasks.close()
         if self._store is not None:
             await self._store.close()
 
     async def _ask(self, hit: Hit) -> RateWindow | None:
-        """None when the store did not answer before the timeout."""
+        """Counts a hit in the store; None if the store is lost."""
         if self.degraded:
             return None
         self._keep_renewing()
         try:
-            return await self._put(hit)
+            return await self._enqueue(hit)
         except StoreLost:
             return None
 
-    def _put(self, hit: Hit) -> "asyncio.Future[RateWindow]":
-        """Sends it with the next call to the store."""
+    def _enqueue(self, hit: Hit) -> "asyncio.Future[RateWindow]":
+        """Sends a hit with the next call to the store."""
         future: asyncio.Future[RateWindow] = asyncio.get_running_loop().create_future()
         self._waiting.append((hit, future))
         if self._asking is None or self._asking.done():
             self._asking = self._tasks.start(self._ask_all(), "count hits", detached=True)
         return future
 
-    def _tell(self, hit: Hit) -> None:
-        """Sends a hit that was decided here within TELL_S, since calls cost more than counting."""
-        if not self._told:
-            asyncio.get_running_loop().call_later(TELL_S, self._put_told)
-        self._told.append(hit)
+    def _report(self, hit: Hit) -> None:
+        """Reports a locally decided hit after REPORT_AFTER_S, together with others."""
+        if not self._decided:
+            asyncio.get_running_loop().call_later(REPORT_AFTER_S, self._report_decided)
+        self._decided.append(hit)
 
-    def _put_told(self) -> None:
-        told, self._told = self._told, []
-        for hit in told:
-            self._put(hit).cancel()  # nothing waits for the answer
+    def _report_decided(self) -> None:
+        hits, self._decided = self._decided, []
+        for hit in hits:
+            self._enqueue(hit).cancel()  # nothing waits for the answer
 
     async def _ask_all(self) -> None:
         assert self._store is not None
@@ -339,34 +340,34 @@ class SharedLimits:
                     future.set_result(window)
 
     def _give_up(self, batch: list[tuple[Hit, asyncio.Future[RateWindow]]]) -> None:
-        """Decides hits that arrived meanwhile too, so that they wait for no second failure."""
+        """Fails a batch, and hits that arrived meanwhile, which would wait for a second failure."""
         batch, self._waiting = batch + self._waiting, []
         for _, future in batch:
             if not future.done():
                 future.set_exception(StoreLost())
 
     def _learn(self, hit: Hit, window: RateWindow) -> None:
-        """Copies the count of the store, so that the local tables can replace a lost store."""
+        """Copies the store's count, so that the local tables can replace a lost store."""
         if window.remaining < hit.limit:
             own_limit = self._share(hit.limit)
             used = own_limit - window.remaining * own_limit // hit.limit
             self.windows.learn(hit.key, used, window.left_s, window.reset_at)
 
     def _share(self, limit: int) -> int:
-        """The part of a limit that this process may allow without the store."""
+        """Returns the part of a limit that this process may allow without the store."""
         return max(1, limit // self._store.gateways) if self._store is not None else limit
 
     async def _ask_store(
         self, question: Coroutine[Any, Any, T], timeout_s: float | None = None
     ) -> T:
-        """Raises StoreLost for every failure, so that a broken store fails no request."""
+        """Awaits a call to the store. Raises StoreLost for every failure, even unexpected ones."""
         try:
             return await within_deadline(question, timeout_s or self.timeout_s)
         except StoreLost:
             raise
         except TimeoutError:
             raise StoreLost("timeout") from None
-        except Exception as error:  # also an unexpected one of a client library
+        except Exception as error:  # of a client library: a broken store must fail no request
             logger.exception("limits_failed")
             raise StoreLost(type(error).__name__) from None
 
@@ -419,12 +420,12 @@ class SharedLimits:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease that is renewed until it is released, and expires if its process dies."""
+    """Lease that is renewed until it is released, and expires if its process dies."""
 
     limits: SharedLimits
     key: str
     member: str
 
     async def release(self) -> None:
-        """A second call does nothing."""
+        """Releases the lease; a second call does nothing."""
         await self.limits.release(self.key, self.member)

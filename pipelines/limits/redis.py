@@ -1,6 +1,6 @@
 """Windows and leases in Redis: each call is one atomic script, by the clock of the server.
 
-That clock may be set back: a window or lease with more than its full length left has expired.
+That clock may be set back, so a window or lease with more than its full length left has expired.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,11 +17,11 @@ from redis.exceptions import RedisError
 from configs.load import load_yaml
 from pipelines.limits.limits import LEASE_S, Hit, LimitStore, RateWindow, StoreLost
 
-# Timeout of each read and write; the library's is 5 s, with ten attempts. Callers wait less.
+# Timeout of each read and write; the library's is 5 s, with ten attempts. Callers give up earlier.
 TIMEOUT_S = 1.0
 PREFIX = "antiphon:"
 GATEWAYS = f"{PREFIX}gateways"
-AT_ONCE = 256  # scripts in one message
+BATCH_SIZE = 256  # scripts in one message
 
 # Sent whole each time: a restarted server has lost its cached scripts.
 _SCRIPTS = load_yaml(dict[str, str], str(Path(__file__).with_name("redis.yaml")))
@@ -30,7 +30,7 @@ ACQUIRE, RENEW = (_SCRIPTS["leases"] + _SCRIPTS[name] for name in ("acquire", "r
 
 
 class RedisStore(LimitStore):
-    """Connects at the first call, and again after each failure."""
+    """Store in Redis; connects at the first call, and again after each failure."""
 
     backend = "redis"
 
@@ -78,13 +78,13 @@ class RedisStore(LimitStore):
         await self._redis.aclose()
 
     async def _all(self, commands: list[tuple[Any, ...]]) -> list[Any]:
-        """Runs scripts over one key each; not as one transaction, since they are independent."""
+        """Runs scripts over one key each, without a transaction, since they are independent."""
         answers: list[Any] = []
         waiting = iter(commands)
         with _as_store_lost():
-            while some := list(islice(waiting, AT_ONCE)):
+            while batch := list(islice(waiting, BATCH_SIZE)):
                 async with self._redis.pipeline(transaction=False) as pipeline:
-                    for script, key, *arguments in some:
+                    for script, key, *arguments in batch:
                         pipeline.eval(script, 1, key, *arguments)
                     answers += await pipeline.execute()
         return answers
@@ -99,5 +99,5 @@ def _as_store_lost() -> Iterator[None]:
     try:
         yield
     except (RedisError, OSError) as error:
-        # Omits its text, which may hold the address and details of the password.
+        # Omits the error's text, which may contain the address and details of the password.
         raise StoreLost(type(error).__name__) from None

@@ -1,4 +1,4 @@
-"""Chat completions, and corrections in their shape."""
+"""Chat completions, and text corrections in the same format."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "model": ChatCompletion,
         "description": "The answer; with `stream`, its chunks as server-sent events",
-        "content": {"text/event-stream": {}},  # a schema would be taken for that of an event
+        "content": {"text/event-stream": {}},  # a schema here would describe a single event
     }
 }
 
@@ -52,19 +52,19 @@ async def complete(
     """Answers `messages`, or corrects `text`. Without `chat_id`, a new saved chat is started."""
     began = time.monotonic()
     stream = not is_openai(request) if body.stream is None else body.stream
-    # An error before the first piece still sets the HTTP status.
+    # Started before the response, so that an error sets the HTTP status.
     completion: Completion
     workspace_id = principal.workspace_id
     saves = body.save_chat is not False and principal.retention != "zero"
     if body.text is None:
-        asked = to_chat_request(body, workspace_id, operation, saves=saves)
-        completion = await chat.completions.start(asked)
+        chat_request = to_chat_request(body, workspace_id, operation, saves=saves)
+        completion = await chat.completions.start(chat_request)
     else:
         correction = CorrectionRequest(
             workspace_id=workspace_id,
             text=body.text,
             dictionary=body.entries(),
-            style=body.wished(),
+            style=body.correction_style(),
             app_context=body.app_context,
             model=body.model,
             save_chat=saves,
@@ -78,10 +78,13 @@ async def complete(
 
 
 async def collect(completion: Completion, began: float) -> dict[str, Any]:
-    """The whole answer as a ChatCompletion."""
+    """Waits for the answer; returns it as the JSON of a ChatCompletion.
+
+    `began` is the time.monotonic() of the request.
+    """
     async for _ in completion.deltas(is_whole=True):
         pass
-    usage, answer = completion.whole_usage, completion.answer
+    answer = completion.answer
     return {
         "id": completion.id,
         "object": "chat.completion",
@@ -94,7 +97,7 @@ async def collect(completion: Completion, began: float) -> dict[str, Any]:
                 "finish_reason": answer.finish_reason,
             }
         ],
-        "usage": usage_body(usage),
+        "usage": usage_body(completion.whole_usage),
         "chat_id": None if completion.chat_id is None else str(completion.chat_id),
         "response_time_ms": _milliseconds_since(began),
         **await _extras(completion),
@@ -102,18 +105,19 @@ async def collect(completion: Completion, began: float) -> dict[str, Any]:
 
 
 async def _extras(completion: Completion) -> dict[str, Any]:
-    """The additional fields of a finished correction, or of a chat with marks."""
+    """Returns `correction` of a finished correction, or `entities` of a chat with `mark`."""
     if isinstance(completion, CorrectedCompletion):
         warnings = completion.plan.warnings()
         return {"correction": correction_body(completion.original, completion.edits, warnings)}
     if completion.marks is None:
         return {}
-    found = await asyncio.to_thread(find_entities, completion.answer.text, completion.marks)
-    return {"entities": [{"kind": one.kind, "start": one.start, "end": one.end} for one in found]}
+    spans = await asyncio.to_thread(find_entities, completion.answer.text, completion.marks)
+    entities = [{"kind": span.kind, "start": span.start, "end": span.end} for span in spans]
+    return {"entities": entities}
 
 
 async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes, None]:
-    """The events of the stream; an error is an event too, before the last one."""
+    """Yields the events of a stream. A failure becomes an event, followed by the usual last one."""
     frames = CompletionFrames(completion.id, completion.created, completion.model)
     deltas = completion.deltas()
     try:
@@ -123,20 +127,20 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
                 yield frames.piece(delta)
             if delta.finish_reason is not None:
                 yield frames.finish(delta.finish_reason)
-        usage, more = completion.whole_usage, await _extras(completion)
-        yield frames.done(_milliseconds_since(began), usage, **more)
+        extras = await _extras(completion)
+        yield frames.done(_milliseconds_since(began), completion.whole_usage, **extras)
     except Exception as error:  # the status line was sent: every failure becomes an event
         yield error_frame(error)
     finally:
         await deltas.aclose()
-        await completion.aclose()  # for a client that disconnected before the first of the deltas
+        await completion.aclose()  # if the client left before the first delta
     yield DONE
 
 
 def to_chat_request(
     body: ChatCompletionBody, workspace_id: int, operation: Operation, *, saves: bool
 ) -> ChatRequest:
-    """The turn of a body with messages. Raises ChatNotFound for what is no id of a chat."""
+    """Makes the request of a body with `messages`. Raises ChatNotFound for an invalid chat id."""
     return ChatRequest(
         workspace_id,
         body.generation([message.to_message() for message in body.messages or ()]),
@@ -154,10 +158,10 @@ def _milliseconds_since(began: float) -> int:
 
 
 class CompletionFrames:
-    """The events of one streamed answer.
+    """Server-sent events of one streamed answer.
 
-    Each has the fields of this interface and all that OpenAI's clients read of every chunk: one
-    choice whose delta has a string.
+    Each has this API's own fields, and what OpenAI's clients read of every chunk: one choice, whose
+    delta has a string.
     """
 
     def __init__(self, completion_id: str, created: int, model: str) -> None:
@@ -168,24 +172,24 @@ class CompletionFrames:
             "model": model,
         }
         self._head = json.dumps(head)[:-1]
-        # Only the text changes from piece to piece, so the rest is written once.
+        # Only the text changes from event to event, so the rest is serialised once.
         self._before = f'data: {self._head}, "choices": [{{"index": 0, "delta": {{"content": '
         self._after = '}, "finish_reason": null}]}\n\n'
 
     def begin(self, chat_id: str | None) -> bytes:
-        """The line with the role; for a new chat it also names the chat."""
-        named: dict[str, Any] = {"type": "chat_id", "chat_id": chat_id} if chat_id else {}
-        return self._line({"role": "assistant", "content": ""}, **named)
+        """Returns the event with the role and, for a new saved chat, its id."""
+        chat: dict[str, Any] = {"type": "chat_id", "chat_id": chat_id} if chat_id else {}
+        return self._line({"role": "assistant", "content": ""}, **chat)
 
     def content(self, text: str) -> bytes:
-        # json escapes all but ASCII: some clients break lines at U+2028 and its like.
+        # json.dumps escapes all but ASCII: some clients break lines at U+2028 and the like.
         return f"{self._before}{json.dumps(text)}{self._after}".encode()
 
     def piece(self, delta: GenerationDelta) -> bytes:
-        """The events of newly generated reasoning, text and pieces of tool calls.
+        """Returns the events of new reasoning, text and fragments of tool calls.
 
-        Each piece of a call has a line of its own, as OpenAI sends them: some clients read no more
-        than the first of a line, and none of the text beside it.
+        Each fragment of a call has its own event, as OpenAI sends them: some clients read only the
+        first call of an event, and no text beside it.
         """
         lines = [self._line({"content": "", "tool_calls": [call]}) for call in delta.tool_calls]
         if delta.reasoning:
@@ -198,21 +202,21 @@ class CompletionFrames:
     def finish(self, reason: FinishReason) -> bytes:
         return self._line({"content": ""}, reason)
 
-    def done(self, response_time_ms: int, usage: TokenUsage, **more: Any) -> bytes:
-        """The last line but one; a usage line of its own would be lost in some clients."""
+    def done(self, response_time_ms: int, usage: TokenUsage, **extras: Any) -> bytes:
+        """Returns the event before `[DONE]`, with the usage: some clients skip a separate one."""
         return self._line(
             {"content": ""},
             type="done",
             response_time_ms=response_time_ms,
             usage=usage_body(usage),
-            **more,
+            **extras,
         )
 
     def _line(
-        self, delta: dict[str, Any], finish_reason: FinishReason | None = None, **more: Any
+        self, delta: dict[str, Any], finish_reason: FinishReason | None = None, **extras: Any
     ) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-        tail = json.dumps({"choices": [choice], **more})[1:]
+        tail = json.dumps({"choices": [choice], **extras})[1:]
         return f"data: {self._head}, {tail}\n\n".encode()
 
 

@@ -31,11 +31,11 @@ class SavedMessage(BaseModel):
     created_at: datetime
 
 
-STORED = {"role", "content", "model", "created_at"}  # the fields that are columns
+STORED = {"role", "content", "model", "created_at"}  # fields stored as columns
 
 
 class SavedChat(ListedChat):
-    messages: list[SavedMessage]  # of the page, oldest first
+    messages: list[SavedMessage]  # one page, oldest first
     pagination: Pagination
 
 
@@ -44,7 +44,7 @@ class MessagesQuery(PageQuery):
 
 
 def to_chat_id(chat_id: str) -> UUID:
-    """Raises ChatNotFound, also for text that is no UUID."""
+    """Parses the id of a chat. Raises ChatNotFound if it is not a UUID."""
     try:
         return UUID(chat_id)
     except ValueError:
@@ -56,7 +56,7 @@ async def list_saved(
     principal: PrincipalDep, chat: ChatDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ListedChat]:
     chats, total = await chat.history.page(principal.workspace_id, query.page, query.limit)
-    return query.answer([ListedChat.model_validate(one) for one in chats], total)
+    return query.answer([ListedChat.model_validate(saved) for saved in chats], total)
 
 
 @router.get("/chats/{chat_id}", summary="Get a saved chat and a page of its messages")

@@ -25,10 +25,10 @@ MAX_MESSAGES = 1000
 MAX_TOOLS = 128
 MAX_CALLS = 128  # in one message
 MAX_ENTRIES = 100  # of a dictionary
-SAMPLED = {field.name for field in fields(SamplingOptions)}
-# At 0.7 small models make arguments up, such as a city named ".0.0.0", and twice as many answers in
-# JSON are not complete after 400 tokens.
-RULED_TEMPERATURE = 0.2
+SAMPLING_FIELDS = {field.name for field in fields(SamplingOptions)}
+# Default with tools or JSON answers. At 0.7, small models invent arguments, such as a city named
+# ".0.0.0", and twice as many JSON answers are incomplete after 400 tokens.
+STRUCTURED_TEMPERATURE = 0.2
 
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 JsonSchema = dict[str, Any]
@@ -41,7 +41,7 @@ def _checked_arguments(text: str) -> str:
 
 
 CallArguments = Annotated[str, AfterValidator(_checked_arguments)]
-"""The arguments of a call in a history: a JSON object; blank text and `null` become `{}`."""
+"""Arguments of an earlier call: a JSON object; blank text and `null` become `{}`."""
 
 
 class CalledFunction(RequestModel):
@@ -63,9 +63,9 @@ class Tool(RequestModel):
     parameters: JsonSchema | None = None
 
     def to_openai(self) -> dict[str, Any]:
-        """The tool as engines and templates read it, without fields that the caller left out."""
-        shown = {"name", "description", "parameters"}
-        return {"type": "function", "function": self.model_dump(include=shown, exclude_none=True)}
+        """Returns the tool as engines and templates read it, without omitted fields."""
+        names = {"name", "description", "parameters"}
+        return {"type": "function", "function": self.model_dump(include=names, exclude_none=True)}
 
 
 class OpenAITool(RequestModel):
@@ -90,9 +90,9 @@ ToolChoice = Literal["none", "auto", "required"] | NamedTool
 class NamedSchema(RequestModel):
     name: FunctionName
     description: Annotated[str, Field(max_length=4096)] | None = None
-    # `schema` is taken by pydantic's own class.
+    # `schema` is the name of a method of pydantic's class.
     json_schema: Annotated[JsonSchema, Field(alias="schema")]
-    strict: bool | None = None  # answers always obey the schema
+    strict: bool | None = None  # ignored, since answers always obey the schema
 
 
 class TextFormat(RequestModel):
@@ -149,9 +149,9 @@ class CorrectionFields(RequestModel):
     style: StyleFields | None = None
     app_context: Annotated[AppContext | None, Field(alias="appContext")] = None
 
-    def wished(self) -> CorrectionStyle:
-        wishes = (self.style or StyleFields()).model_dump()
-        return CorrectionStyle(**{**wishes, "tone": wishes["tone"] or None})
+    def correction_style(self) -> CorrectionStyle:
+        options = (self.style or StyleFields()).model_dump()
+        return CorrectionStyle(**{**options, "tone": options["tone"] or None})
 
     def entries(self) -> tuple[DictionaryEntry, ...]:
         return tuple(DictionaryEntry(e.term, e.replacement) for e in self.dictionary or ())
@@ -184,7 +184,7 @@ class CorrectionBody(BaseModel):
 def correction_body(
     text: str, edits: list[Edit], warnings: list[tuple[Purpose, str]]
 ) -> dict[str, object]:
-    """The field `correction` of streamed and whole answers."""
+    """Returns the field `correction` of streamed and complete answers."""
     return CorrectionBody(
         edits=[EditBody(original=text[edit.start : edit.end], **asdict(edit)) for edit in edits],
         warnings=[WarningBody(kind=kind, message=message) for kind, message in warnings],
@@ -197,7 +197,7 @@ class TextPart(RequestModel):
 
 
 def joins(*kinds: str) -> Callable[[object], object]:
-    """A validator that gives the text of a content that is a list of parts of those types."""
+    """Makes a validator that joins the texts of a list of parts of the types `kinds`."""
     named = " and ".join(f"'{kind}'" for kind in kinds)
 
     def joined(content: object) -> object:
@@ -208,7 +208,7 @@ def joins(*kinds: str) -> Callable[[object], object]:
             if not isinstance(part, dict) or part.get("type") not in kinds:
                 raise ValueError(f"only parts of type {named} are supported")
             if not isinstance(part.get("text"), str):
-                raise ValueError("a part needs a string in its field text")
+                raise ValueError("a part must have a string in its field text")
             texts.append(part["text"])
         if not texts:
             raise ValueError("must have at least 1 part")
@@ -218,8 +218,7 @@ def joins(*kinds: str) -> Callable[[object], object]:
 
 
 def without_parts(message: object) -> object:
-    """Takes an empty list of parts for an empty text in answers and in results of tools, where
-    agents send it beside calls."""
+    """Replaces an empty list of parts, which agents send with tool calls and results, by ""."""
     if not isinstance(message, dict) or message.get("role") not in ("assistant", "tool", None):
         return message
     empty = {name: "" for name in ("content", "output") if message.get(name) == []}
@@ -271,7 +270,7 @@ class TemplateOptions(RequestModel):
 
 
 class StreamOptions(RequestModel):
-    include_usage: bool | None = None  # accepted; usage always rides on the `done` line
+    include_usage: bool | None = None  # ignored: the `done` event always has the usage
 
 
 class AnswerFields(RequestModel):
@@ -310,44 +309,44 @@ class AnswerFields(RequestModel):
         return self
 
     def all_tools(self) -> list[Tool]:
-        """The tools of the fields `tool` and `tools`."""
+        """Returns the tools of the fields `tool` and `tools`."""
         return [*(self.tool or ()), *(tool.function for tool in self.tools or ())]
 
     def choice(self) -> EngineToolChoice:
-        """Whether tools may, must or must not be called."""
+        """Returns "auto", "required" or "none": the model may, must or must not call tools."""
         if isinstance(self.tool_choice, NamedTool):
             return "required"
         return self.tool_choice or "auto"
 
     def format(self) -> dict[str, Any] | None:
-        """The format of the answer; None is free text."""
-        form = self.response_format
-        if form is None or isinstance(form, TextFormat):
+        """Returns the format of the answer; None for free text."""
+        response_format = self.response_format
+        if response_format is None or isinstance(response_format, TextFormat):
             return None
-        return form.model_dump(by_alias=True, exclude_none=True)
+        return response_format.model_dump(by_alias=True, exclude_none=True)
 
     def called_tool(self) -> str | None:
-        """The tool that `tool_choice` names."""
+        """Returns the name of the tool that `tool_choice` demands, if any."""
         return self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
 
     def sampling(self) -> SamplingOptions:
-        """What the engine reads; a field that is absent or null takes its default."""
+        """Returns the engine's options; absent and null fields have their defaults."""
         has_tools = bool(self.tool or self.tools) and self.tool_choice != "none"
-        is_ruled = has_tools or not isinstance(self.response_format, TextFormat | None)
-        given = self.model_dump(include=SAMPLED, exclude_none=True)
-        if is_ruled:
-            given.setdefault("temperature", RULED_TEMPERATURE)
+        is_structured = has_tools or not isinstance(self.response_format, TextFormat | None)
+        options = self.model_dump(include=SAMPLING_FIELDS, exclude_none=True)
+        if is_structured:
+            options.setdefault("temperature", STRUCTURED_TEMPERATURE)
         if self.max_completion_tokens is not None:
-            given["max_tokens"] = self.max_completion_tokens
-        return SamplingOptions(**{**given, "stop": tuple(self.stop or ())})
+            options["max_tokens"] = self.max_completion_tokens
+        return SamplingOptions(**{**options, "stop": tuple(self.stop or ())})
 
     def generation(self, messages: Sequence[ChatMessage]) -> GenerationRequest:
-        """What the model is asked to answer these messages with."""
-        thinking = self.chat_template_kwargs
+        """Makes the engine's request for an answer to `messages`."""
+        template = self.chat_template_kwargs
         return GenerationRequest(
             messages=tuple(messages),
             sampling=self.sampling(),
-            enable_thinking=thinking is not None and thinking.enable_thinking,
+            enable_thinking=template is not None and template.enable_thinking,
             tools=tuple(tool.to_openai() for tool in self.all_tools()),
             tool_choice=self.choice(),
             called_tool=self.called_tool(),
@@ -388,8 +387,8 @@ class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
 
 class AnswerMessage(BaseModel):
     role: Literal["assistant"] = "assistant"
-    content: str | None  # null when there are only calls of tools
-    reasoning_content: str | None = None  # absent unless the model thought
+    content: str | None  # null if there are only tool calls
+    reasoning_content: str | None = None  # absent without reasoning
     tool_calls: list[AnsweredCall] | None = None  # absent without calls
 
 
@@ -406,15 +405,15 @@ class UsageBody(BaseModel):
 
 
 class ChatCompletion(BaseModel):
-    """The answer if `stream` is false."""
+    """Complete answer, if `stream` is false."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
     created: int
-    model: str  # what really answered
+    model: str  # model that answered, which may be a fallback
     choices: list[Choice]
     usage: UsageBody
     chat_id: str | None = Field(description="Saved chat; null if the turn is not saved.")
     response_time_ms: int
     correction: CorrectionBody | None = None  # absent unless a text was corrected
-    entities: list[Entity] | None = None  # of the content, with `redact_mode` mark
+    entities: list[Entity] | None = None  # personal data in the content, with `redact_mode` mark

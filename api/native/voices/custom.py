@@ -41,8 +41,8 @@ from pipelines.voices.voice_object import (
 
 router = make_router("voices", scope="voices")
 
-FIELDS = ("files", "files[]")  # as clients name a list of files
-SHOWN_NAME = 80  # characters of a file's name in a message
+FIELDS = ("files", "files[]")  # names of the field with a list of files
+SHOWN_NAME = 80  # characters of a file's name quoted in a message
 _CONFIG = load_yaml(CustomVoicesConfig, "custom_voices")
 VoiceName = Annotated[OneLine, NOT_BLANK]
 
@@ -79,7 +79,7 @@ class DefaultVoices(BaseModel):
 @router.get("/default-voices", summary="List the available voices")
 async def list_default_voices(principal: PrincipalDep, voices: VoicesDep) -> DefaultVoices:
     """Returns the voices of the deployed models and of the workspace, by language and name."""
-    listed = [_item(one) for one in await voices.custom.directory.voices(principal.workspace_id)]
+    listed = [*map(_item, await voices.custom.directory.voices(principal.workspace_id))]
     listed.sort(key=lambda voice: (voice.labels.language_name, voice.name, voice.voice_id))
     return DefaultVoices(message=f"{len(listed)} voices", data=listed)
 
@@ -135,7 +135,7 @@ class VoiceFields(ConsentFields):
         return "neutral" if value == "" else value
 
 
-def _files_schema(rules: SampleRules, more: str = "") -> dict[str, Any]:
+def _files_schema(rules: SampleRules, note: str = "") -> dict[str, Any]:
     return {
         "type": "array",
         "items": BINARY,
@@ -143,7 +143,7 @@ def _files_schema(rules: SampleRules, more: str = "") -> dict[str, Any]:
         "maxItems": rules.max_files,
         "description": f"{rules.min_files} to {rules.max_files} recordings of one speaker as MP3, "
         f"WAV or FLAC, each {rules.min_seconds:g} to {rules.max_seconds:g} seconds and at most "
-        f"{MAX_FILE_BYTES >> 20} MB, at least {rules.min_total_seconds:g} seconds in total." + more,
+        f"{MAX_FILE_BYTES >> 20} MB, at least {rules.min_total_seconds:g} seconds in total." + note,
     }
 
 
@@ -174,16 +174,15 @@ async def create_voice(
     """
     rules = voices.custom.rules
     limits = UploadLimits(max_files=rules.max_files)
-
     earlier = await voices.custom.ready(principal, str(version_of)) if version_of else None
     check_room = partial(voices.custom.check_room, principal, operation, earlier)
     async with receive_form(request, limits, check_room) as form:
         fields = validated(VoiceFields, form.fields)
         files = _files_of(form, 1 if earlier else rules.min_files, rules.max_files)
-        new = replace(_asked(request, fields), earlier=earlier)
+        new = replace(_new_voice(request, fields), earlier=earlier)
         work = voices.custom.create(principal, new, files, operation)
-        made = await while_connected(request.receive, work)
-    return custom_voice(made)
+        voice = await while_connected(request.receive, work)
+    return custom_voice(voice)
 
 
 class ConsentRequest(RequestModel):
@@ -260,24 +259,24 @@ async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep
     return Done(message="the voice is deleted")
 
 
-def _asked(request: Request, fields: ConsentFields) -> NewVoice:
+def _new_voice(request: Request, fields: ConsentFields) -> NewVoice:
     address = None if request.client is None else request.client.host
     return NewVoice(**{name: value for name, value in fields if value}, address=address)
 
 
 def _files_of(form: MultipartForm, least: int, most: int) -> list[SampleFile]:
-    found = [file for file in form.files if file.field in FIELDS]
-    if not least <= len(found) <= most:
-        message = f"files: {least} to {most} files are required, but {len(found)} were sent"
+    files = [file for file in form.files if file.field in FIELDS]
+    if not least <= len(files) <= most:
+        message = f"files: {least} to {most} files are required, but {len(files)} were sent"
         raise ApiError("invalid_file_count", message, param="files")
     return [
         SampleFile(_printable(file.filename) or f"file {number}", file.path)
-        for number, file in enumerate(found, start=1)
+        for number, file in enumerate(files, start=1)
     ]
 
 
 def _printable(filename: str) -> str:
-    """The part of a file name that an error message repeats."""
+    """Returns the part of a file name that error messages quote."""
     return "".join(letter for letter in filename[:SHOWN_NAME] if letter.isprintable()).strip()
 
 
@@ -303,7 +302,7 @@ async def enrol_speaker(
     `consent` or `consent_token` is required.
     """
     async with receive_form(request, UploadLimits(max_files=_CONFIG.speakers.max_files)) as form:
-        new = _asked(request, validated(ConsentFields, form.fields))
+        new = _new_voice(request, validated(ConsentFields, form.fields))
         files = _files_of(form, _CONFIG.speakers.min_files, _CONFIG.speakers.max_files)
         work = speech.speakers.enrol(principal, new, files, operation)
         return ListedSpeaker.model_validate(await while_connected(request.receive, work))
@@ -313,8 +312,8 @@ async def enrol_speaker(
 async def list_speakers(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ListedSpeaker]:
-    found, total = await speech.speakers.page(principal.workspace_id, query.page, query.limit)
-    return query.answer([ListedSpeaker.model_validate(one) for one in found], total)
+    rows, total = await speech.speakers.page(principal.workspace_id, query.page, query.limit)
+    return query.answer([ListedSpeaker.model_validate(row) for row in rows], total)
 
 
 @router.delete("/speakers/{speaker_id}", summary="Delete an enrolled speaker")

@@ -42,8 +42,8 @@ async def rename_voice(
 )
 async def read_preview(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Response:
     """Returns a sentence in the best style so far, updated about every 10 s during the build."""
-    sound = await voices.library.preview(principal, voice_id)
-    return Response(sound, media_type="audio/ogg", headers={"Cache-Control": "no-store"})
+    audio = await voices.library.preview(principal, voice_id)
+    return Response(audio, media_type="audio/ogg", headers={"Cache-Control": "no-store"})
 
 
 class NewShare(RequestModel):
@@ -76,7 +76,7 @@ class ShownShare(Shown):
     is_own: bool = Field(description="True if this workspace owns the voice.")
     workspace_id: Id | None = Field(description="Receiving workspace.")
     email: Annotated[str | None, BeforeValidator(lambda email: email or None)] = Field(
-        description="Address of an offer by an earlier release; it has expired."
+        description="E-mail address of an expired offer by an earlier release."
     )
     created_at: datetime
     expires_at: datetime | None = Field(description="Expiry of an unused code.")
@@ -122,8 +122,8 @@ async def redeem_code(
 async def list_shares(
     principal: PrincipalDep, voices: VoicesDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ShownShare]:
-    found, total = await voices.library.shares(principal, query.page, query.limit)
-    return query.answer([ShownShare.model_validate(one) for one in found], total)
+    offers, total = await voices.library.shares(principal, query.page, query.limit)
+    return query.answer([ShownShare.model_validate(share) for share in offers], total)
 
 
 @router.post("/voice-shares/{share_id}/accept", summary="Accept an offered voice")
@@ -141,7 +141,10 @@ async def end_share(share_id: str, principal: PrincipalDep, voices: VoicesDep) -
 
 class Sealing(RequestModel):
     passphrase: str | None = Field(
-        default=None, min_length=12, max_length=1000, description="Null: only for this workspace."
+        default=None,
+        min_length=12,
+        max_length=1000,
+        description="Null: only this workspace can open the file.",
     )
 
 

@@ -29,18 +29,18 @@ routers = (router, pages)
 FOLDER = Path(__file__).resolve().parent / "report_static"
 
 _STYLE = (FOLDER / "report.css").read_text(encoding="utf-8")
-_STYLE_SUM = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_STYLE_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 HEADERS = {
     "Content-Security-Policy": (
-        f"default-src 'none'; style-src 'sha256-{_STYLE_SUM}'; media-src data:; "
+        f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; media-src data:; "
         "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
     ),
-    "Referrer-Policy": "no-referrer",  # the address of the page is its credential
+    "Referrer-Policy": "no-referrer",  # the page's URL is its credential
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "private, no-store",
 }
 
-MAX_ACCEPT = 500  # characters of the header that are read, as browsers send less
+MAX_ACCEPT = 500  # characters read of the header; browsers send fewer
 _ACCEPTED = re.compile(r"([\w*]+/[\w*.+-]+)(?:[^,]*?;\s*q=([^,;]*))?")
 _PAGE = {"text/html": {"schema": {"type": "string"}}}
 
@@ -83,18 +83,18 @@ async def read_report(
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Any:
     """Available once the voice is ready or has failed. The web page is self-contained."""
-    kept = await voices.custom.report(principal, voice_id)
+    stored = await voices.custom.report(principal, voice_id)
     if format == "html" or (format is None and _prefers_page(accept)):
-        return _page(kept)
+        return _page(stored)
     response.headers["Vary"] = "Accept"
     return CustomVoiceReport(
-        **kept.report.model_dump(),
-        id=str(kept.voice.id),
-        name=kept.voice.name,
-        status=kept.voice.status,
-        reason=kept.voice.reason,
-        recordings=[Recording.model_validate(one) for one in kept.samples],
-        page_url=voices.custom.report_address(kept.voice),
+        **stored.report.model_dump(),
+        id=str(stored.voice.id),
+        name=stored.voice.name,
+        status=stored.voice.status,
+        reason=stored.voice.reason,
+        recordings=[Recording.model_validate(sample) for sample in stored.samples],
+        page_url=voices.custom.report_address(stored.voice),
     )
 
 
@@ -114,25 +114,26 @@ async def show_report(
     return _page(await voices.custom.signed_report(file_id, expires, signature))
 
 
-def _page(kept: StoredReport) -> HTMLResponse:
-    """Renders the page, in a few milliseconds."""
+def _page(stored: StoredReport) -> HTMLResponse:
+    """Renders the page; takes a few milliseconds."""
     page = _template.render(
         brand=BRAND,
         style=Markup(_STYLE),
-        voice=kept.voice,
-        language_name=name_language(kept.voice.language).name,
-        report=kept.report,
-        recordings=kept.samples,
+        voice=stored.voice,
+        language_name=name_language(stored.voice.language).name,
+        report=stored.report,
+        recordings=stored.samples,
     )
     return HTMLResponse(page, headers={**HEADERS, "Vary": "Accept"})
 
 
 def _prefers_page(accept: str) -> bool:
-    """Whether HTML is named with more weight than JSON, as browsers do."""
-    found = _ACCEPTED.findall(accept[:MAX_ACCEPT].lower())
-    weights = {kind: float(q or 1) for kind, q in found if re.fullmatch(r"(\d*\.?\d+)?", q)}
-    of_json = max(weights.get(kind, 0.0) for kind in ("application/json", "application/*", "*/*"))
-    return weights.get("text/html", 0.0) > of_json
+    """Whether `Accept` weighs HTML above JSON, as browsers' does."""
+    accepted = _ACCEPTED.findall(accept[:MAX_ACCEPT].lower())
+    weights = {kind: float(q or 1) for kind, q in accepted if re.fullmatch(r"(\d*\.?\d+)?", q)}
+    json_types = ("application/json", "application/*", "*/*")
+    json_weight = max(weights.get(kind, 0.0) for kind in json_types)
+    return weights.get("text/html", 0.0) > json_weight
 
 
 _environment = Environment(

@@ -44,7 +44,7 @@ async def gateway(wire: Wire) -> AsyncIterator[SharedLimits]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gateway is known to be the only one at once, and tells the counter soon."""
     monkeypatch.setattr("pipelines.limits.cluster.SETTLE_S", 0.0)
-    monkeypatch.setattr("pipelines.limits.limits.TELL_S", 0.01)
+    monkeypatch.setattr("pipelines.limits.limits.REPORT_AFTER_S", 0.01)
 
 
 async def test_only_a_lone_gateway_counts_hits_itself() -> None:
