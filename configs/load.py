@@ -1,8 +1,9 @@
 """Reads the YAML files of this folder into their models."""
 
+from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -20,7 +21,8 @@ def load_yaml(shape: type[T] | TypeAdapter[T], name: str) -> T:
     `like: tts/kokoro` adds the fields of that file that are missing; that file has no `like`.
     Raises FileNotFoundError, which lists the existing files, or pydantic.ValidationError.
     """
-    adapter = shape if isinstance(shape, TypeAdapter) else adapter_of(shape)
+    adapter: TypeAdapter[T]
+    adapter = shape if isinstance(shape, TypeAdapter) else adapter_of(cast(Hashable, shape))
     data = _read(name)
     if isinstance(data, dict) and isinstance(like := data.pop("like", None), str):
         data = {**_read(like), **data}
@@ -28,7 +30,7 @@ def load_yaml(shape: type[T] | TypeAdapter[T], name: str) -> T:
 
 
 @cache
-def adapter_of(shape: Any) -> TypeAdapter[Any]:
+def adapter_of(shape: Hashable) -> TypeAdapter[Any]:
     """Builds the validator of a type once a process, which takes milliseconds for a union."""
     return TypeAdapter(shape)
 

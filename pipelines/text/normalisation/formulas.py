@@ -47,7 +47,7 @@ def say_formulas(text: str, words: NumberWords) -> str:
     """Replaces the signs of formulas by words, where the language has them."""
     if not words.readings.signs or not _ANY.search(text):
         return text
-    said: list[str] = []
+    pieces: list[str] = []
     position = 0
     for form in _FORM.finditer(text):
         before = text[position : form.start()]
@@ -55,10 +55,10 @@ def say_formulas(text: str, words: NumberWords) -> str:
             before, spoken = _say_raised(before, form, words)
         else:
             spoken = _say_form(form, words)
-        said += (before, spoken)
+        pieces += (before, spoken)
         position = form.end()
-    said.append(text[position:])
-    return "".join(said)
+    pieces.append(text[position:])
+    return "".join(pieces)
 
 
 def _say_form(form: re.Match[str], words: NumberWords) -> str:

@@ -40,7 +40,7 @@ LIVE = {path: begin for path, (_, begin, service) in SOCKETS.items() if service 
 
 
 class QuickStop(StopSignal):
-    """Ends the recogniser's calls, too: nobody waits for them, but each holds a thread that others
+    """Ends the recogniser's calls, too: no caller waits for them, but each holds a thread that others
     wait for."""
 
     def __init__(self, steps: Steps) -> None:

@@ -222,7 +222,7 @@ def test_contents_have_the_names_of_the_beta_too() -> None:
         event = parse(message(role, {"type": "text", "text": "a"}))
         assert isinstance(event, CreateItem)
         assert isinstance(event.item, MessageItem)
-        assert [(part.type, part.words) for part in event.item.content] == [(kind, "a")]
+        assert [(part.type, part.spoken_text) for part in event.item.content] == [(kind, "a")]
 
 
 def test_audio_of_a_restored_conversation_may_have_its_transcript_only() -> None:
@@ -230,7 +230,7 @@ def test_audio_of_a_restored_conversation_may_have_its_transcript_only() -> None
         event = parse(message(role, {"type": kind, "transcript": "a", "audio": None}))
         assert isinstance(event, CreateItem)
         assert isinstance(event.item, MessageItem)
-        assert event.item.content[0].words == "a"
+        assert event.item.content[0].spoken_text == "a"
 
 
 def test_whole_numbers_may_be_written_as_decimals() -> None:
