@@ -2,8 +2,6 @@
 
 import asyncio
 import secrets
-import time
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
@@ -31,6 +29,8 @@ from models.llm.base import (
     GenerationRequest,
     TokenUsage,
 )
+from models.llm.call_review import asking_for, review
+from models.llm.chunk_stream import Chunk, ChunkStream
 from models.llm.gguf import CACHE_BYTES, fitted, read_draft, read_gguf
 from models.llm.kept_chats import FOLDER, KeptChats
 from models.llm.prompt_queue import LongPrompt, PromptQueue
@@ -40,6 +40,7 @@ from models.llm.structured_output.answer import (
     cached_grammar,
     is_constrained_throughout,
     is_json_or_calls,
+    may_call_tools,
 )
 from models.llm.structured_output.ast import Grammar, SchemaError, SchemaTooLarge, WorkBudget
 from models.llm.structured_output.compilation import GrammarCompiler
@@ -55,8 +56,6 @@ from models.weights.store import WeightStore
 DELIVERY_S = 0.05
 GGUF = "model.gguf"  # file of an artefact
 _SEEDS = 2**32 - 1  # llama.cpp reads the largest 32-bit number as a random seed
-
-Chunk = dict[str, Any]
 
 
 class LlamaCppEngine(ChatEngine):
@@ -108,8 +107,55 @@ class LlamaCppEngine(ChatEngine):
         if request.tools and not self.capabilities.tools:
             raise UnsupportedFeature("this model does not support tools")
         config = self._config
-        sampling = request.sampling.with_defaults(config.temperature, config.top_p)
+        temperature = config.temperature
+        if may_call_tools(request) and config.tools_temperature is not None:
+            temperature = config.tools_temperature
+        sampling = request.sampling.with_defaults(temperature, config.top_p)
         request = replace(request, sampling=sampling)
+        if config.reviews_calls and may_call_tools(request) and request.tool_choice == "auto":
+            answer = self._reviewed(request)
+        else:
+            answer = self._answer(request)
+        async with aclosing(answer) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def _reviewed(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        """Generates an answer, and holds its calls back until `review` has judged them.
+
+        If no call is left, the answer goes on in words. Tokens of dropped calls do not count.
+        """
+        text = ""
+        text_tokens = 0  # tokens up to the end of `text`
+        with_calls: list[GenerationDelta] = []
+        async with aclosing(self._answer(request)) as deltas:
+            async for delta in deltas:
+                text += delta.text
+                if with_calls or delta.tool_calls:
+                    with_calls.append(replace(delta, text=""))
+                    if delta.text:
+                        yield GenerationDelta(delta.text)
+                    continue
+                text_tokens = delta.usage.completion_tokens if delta.usage else text_tokens
+                yield delta
+        if not with_calls:
+            return
+        answer = GenerationDelta.joined(with_calls)
+        reviewed = review(request, answer.calls())
+        if reviewed.kept or answer.usage is None:
+            yield replace(answer, tool_calls=reviewed.kept)
+            return
+        rest = request.after(text, text_tokens)
+        if reviewed.missing:
+            rest = replace(rest, messages=asking_for(reviewed.missing, rest.messages))
+        words = self._answer(replace(rest, tools=(), tool_choice="none"))
+        used = replace(answer.usage, completion_tokens=text_tokens)
+        async with aclosing(_used_after(used, words)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def _answer(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        config = self._config
         if is_json_or_calls(request):
             async with aclosing(self._calls_or_json(request)) as deltas:
                 async for delta in deltas:
@@ -201,13 +247,9 @@ class LlamaCppEngine(ChatEngine):
             others = self._calls_or_words(calls, words)
         else:
             others = self.generate(calls)
-        async with aclosing(others) as deltas:
+        async with aclosing(_used_after(used, others)) as deltas:
             async for delta in deltas:
-                if delta.usage is None:
-                    yield delta
-                else:
-                    tokens = used.completion_tokens + delta.usage.completion_tokens
-                    yield replace(delta, usage=replace(used, completion_tokens=tokens))
+                yield delta
 
     async def _calls_or_words(
         self, calls: GenerationRequest, words: GenerationRequest
@@ -306,6 +348,19 @@ class LlamaCppEngine(ChatEngine):
                 # The cache of a sliding window or a recurrent state has parts that are not saved.
                 if is_restored and first.get("prompt_progress", {}).get("cache") == 0:
                     self._kept.stop("llama.cpp does not use the restored cache of this model")
+
+
+async def _used_after(
+    used: TokenUsage, deltas: AsyncGenerator[GenerationDelta, None]
+) -> AsyncGenerator[GenerationDelta, None]:
+    """Yields the rest of an answer, whose usage is `used` so far and then its own tokens."""
+    async with aclosing(deltas):
+        async for delta in deltas:
+            if delta.usage is None:
+                yield delta
+            else:
+                tokens = used.completion_tokens + delta.usage.completion_tokens
+                yield replace(delta, usage=replace(used, completion_tokens=tokens))
 
 
 def _cached_tokens(chunk: Chunk) -> int:
@@ -487,78 +542,3 @@ def _to_error(error: dict[str, Any]) -> EngineError:
     if kind == "unavailable_error":
         return EngineOverloaded("the model is not ready")
     return EngineError(f"llama.cpp failed: {error.get('message')}")
-
-
-class ChunkStream:
-    """Queue of the chunks of one answer, from a thread with callbacks to an event loop.
-
-    The thread never waits for the loop; a slow loop takes more chunks at once. After the first text
-    the loop is woken for text at most every `delivery_s`.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, delivery_s: float = 0.0) -> None:
-        self._loop = loop
-        self._delivery_s = delivery_s
-        self._has_text = False
-        self._woken_at = 0.0
-        self._ready = asyncio.Event()
-        self._signalled = False  # a wake-up of the loop is scheduled, for all chunks until then
-        self._chunks: deque[Chunk] = deque()
-        self._error: BaseException | None = None
-        self._ended = False
-        self._closed = False
-
-    def run(self, generate: Callable[[Chunk, Callable[[Chunk], bool]], None], body: Chunk) -> None:
-        """Runs `generate(body, callback)` until it ends or the stream is closed; in the thread."""
-        try:
-            if not self._closed:
-                generate(body, self._push)
-        except Exception as error:  # `take` raises it in the loop
-            self._error = error
-        finally:
-            self._ended = True
-            self._wake()
-
-    def close(self) -> None:
-        """Stops the thread at its next callback; called in the loop."""
-        self._closed = True
-
-    async def take(self) -> list[Chunk]:
-        """Waits for chunks and takes all that are ready, none at the end; called in the loop.
-
-        Raises what `run` caught.
-        """
-        while True:
-            await self._ready.wait()
-            self._ready.clear()
-            # The order matters: a chunk pushed after the next line wakes the loop again.
-            self._signalled = False
-            ended = self._ended
-            if chunks := [self._chunks.popleft() for _ in range(len(self._chunks))]:
-                if ended:
-                    self._ready.set()  # for the call that returns the end
-                return chunks
-            if self._error is not None:
-                raise self._error
-            if ended:
-                return []
-
-    def _push(self, chunk: Chunk) -> bool:
-        """Queues a chunk, in the thread; True stops the generation."""
-        self._chunks.append(chunk)
-        has_text = any(choice["delta"].get("content") for choice in chunk.get("choices", ()))
-        is_due = time.monotonic() - self._woken_at >= self._delivery_s
-        if is_due or not (has_text and self._has_text):
-            self._wake()
-        self._has_text |= has_text
-        return self._closed
-
-    def _wake(self) -> None:
-        if self._signalled:
-            return
-        self._signalled = True
-        self._woken_at = time.monotonic()
-        try:
-            self._loop.call_soon_threadsafe(self._ready.set)
-        except RuntimeError:  # the loop is closed, so there is no consumer
-            self._closed = True

@@ -21,6 +21,7 @@ class LocalChatConfig(LanguageModelConfig):
 
     # Defaults of requests.
     temperature: float = Field(default=0.7, ge=0, le=2)
+    tools_temperature: float | None = Field(default=None, ge=0, le=2)  # None: as without tools
     top_p: float = Field(default=0.8, gt=0, le=1)
     ends_loops: bool = False  # ends an answer that repeats itself, as small models do endlessly
 
@@ -70,6 +71,7 @@ class LlamaCppConfig(LocalChatConfig, GgufConfig):
     # A file in this folder with support for tools. Without it the template of the GGUF is used,
     # and tools only if it writes their calls as Hermes models do.
     chat_template: str | None = None
+    reviews_calls: bool = False  # drops tool calls with invented arguments, as small models write
     gpu_layers: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from models.llm.llama_cpp import ChunkStream
+from models.llm.chunk_stream import ChunkStream
 
 Push = Callable[[dict[str, Any]], bool]
 

@@ -8,7 +8,8 @@ import pytest
 
 from models.errors import WeightsMissing
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest
-from models.llm.llama_cpp import Chunk, LlamaCppEngine
+from models.llm.chunk_stream import Chunk
+from models.llm.llama_cpp import LlamaCppEngine
 from models.llm.structured_output.answer import answer_grammar
 from models.llm.structured_output.notations import to_gbnf
 from models.weights.store import WeightStore
