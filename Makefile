@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 GUIDE := api/guide/site/index.html
 PIN := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header $(ARGS)
-LOCK := $(PIN) --extra espeak pyproject.toml
+LOCK := $(PIN) --group server --group espeak
 
 # Programs only: the folder also holds what they share. Without those that want recordings, hours
 # (make bench-hostile ARGS=--all) or the GPU profile.
@@ -31,7 +31,7 @@ BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-gpu check client access manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-gpu check client access wheels manifests audit sbom auditors bench lock
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -124,6 +124,9 @@ client: dev ## Generate antiphon/types.py from the OpenAPI document
 access: dev ## Generate the table of credentials in docs/security.md
 	@PYTHONPATH=. $(BIN)/python tools/access_table.py
 
+wheels: install guide ## Build the wheels of the client and of the server in dist/
+	@for tree in antiphon .; do $(BIN)/uv build --quiet --wheel --out-dir dist $$tree || exit; done
+
 manifests: dev ## Generate the parts of deploy/kubernetes that copy serve_config.yaml and alerts.yaml
 	@$(BIN)/python tools/manifests.py
 
@@ -151,7 +154,7 @@ bench-%: dev weights
 lock: dev ## Update the lock files after a change of pyproject.toml; ARGS=--upgrade upgrades packages
 	@$(LOCK) --output-file requirements.lock
 	@$(LOCK) --group dev --constraint requirements.lock --output-file requirements-dev.lock
-	@$(LOCK) --extra gpu --constraint requirements-dev.lock --output-file requirements-gpu.lock
+	@$(LOCK) --group gpu --constraint requirements-dev.lock --output-file requirements-gpu.lock
 	@$(PIN) --group clients --output-file requirements-clients.lock
 	@$(PIN) --group fuzz --output-file requirements-fuzz.lock
 	@$(PIN) --group audit --output-file requirements-audit.lock

@@ -213,7 +213,10 @@ def commands() -> Tree:
 
     operator = import_module("deployments.operator")
     known = of_parser(operator._parser()) if hasattr(operator, "_parser") else of(operator.operator)
-    return {"antiphon": of(import_module("deployments.cli.main").antiphon), "operator": known}
+    program = import_module("deployments.cli.main")
+    if hasattr(program, "add_commands"):  # older revisions add them when they are imported
+        program.add_commands(program.antiphon)
+    return {"antiphon": of(program.antiphon), "operator": known}
 
 
 def _yaml(path: str | Path) -> Any:

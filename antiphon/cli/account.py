@@ -13,7 +13,7 @@ import click
 import httpx
 
 from antiphon import ServiceError
-from antiphon.cli.service import ServiceClient, end, pass_service, store, table
+from antiphon.cli.service import CommandGroup, ServiceClient, end, pass_service, store, table
 from antiphon.client import Request, given
 
 FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -94,7 +94,7 @@ def add_voice(
     service.show(voice, f"{voice['name']} is {voice['status']}: {voice['id']}")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def keys() -> None:
     """Manage the API keys of the workspace."""
 
@@ -178,7 +178,7 @@ def _cell(value: Any) -> str:
 
 
 def add_request(group: Any, name: str, spec: dict[str, Any]) -> None:
-    """A command of `requests.yaml`, which says what is in a `spec`."""
+    """Add a command of `requests.toml`, which says what is in a `spec`."""
     method, path = spec["ask"].split()
     body, options, upload = (spec.get(name, ()) for name in ("body", "options", "upload"))
 

@@ -1,18 +1,28 @@
 """The commands of `antiphon` for users of a service, which they reach over HTTP."""
 
+import os
+import tomllib
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
-from antiphon.cli import account, jobs, pronunciations, speech, talk, text
-from antiphon.cli.service import end
+from antiphon.cli import account, jobs, models, pronunciations, speech, talk, text
+from antiphon.cli.service import CommandGroup, end
 
-_REQUESTS = Path(__file__).with_name("requests.yaml")
+_REQUESTS = Path(__file__).with_name("requests.toml")
+EXTENSIONS = "antiphon.commands"
+"""The group of entry points: functions that add commands to a click.Group."""
+WITHOUT_SERVER = (
+    "The commands of operators, such as `serve`, come with the server: install 'antiphon[server]'."
+)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=CommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.option(
     "--url", envvar="ANTIPHON_URL", help="URL of the service. Default: http://127.0.0.1:8000."
 )
@@ -31,10 +41,14 @@ def antiphon(url: str | None, key: str | None, as_json: bool) -> None:
     """
 
 
-def main(program: str = "antiphon") -> None:
-    """Runs the command of the arguments under the name `program`."""
+def main() -> None:
+    """Run the command of the arguments, which may be one of an installed server."""
+    for extension in entry_points(group=EXTENSIONS):
+        extension.load()(antiphon)
+    if "serve" not in antiphon.commands:
+        antiphon.epilog = WITHOUT_SERVER
     try:
-        antiphon(prog_name=program)
+        antiphon(prog_name=os.environ.get("ANTIPHON_BRAND", "antiphon").lower())
     except OSError as error:  # of a file of the user: no space, no permission
         end(f"{error.filename or 'the output'}: {error.strerror or error}", 1)
 
@@ -42,10 +56,10 @@ def main(program: str = "antiphon") -> None:
 for command in (
     *(speech.speak, speech.listen, jobs.job, talk.talk, text.chat, text.correct),
     *(account.voices, account.keys, account.usage, account.webhooks, account.login),
-    *(pronunciations.explain, pronunciations.pronunciations),
+    *(pronunciations.explain, pronunciations.pronunciations, models.models),
 ):
     antiphon.add_command(command)
-groups: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load(_REQUESTS.read_text("utf-8"))
+groups: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(_REQUESTS.read_text("utf-8"))
 for group, requests in groups.items():
     for name, spec in requests.items():
         account.add_request(antiphon.commands.get(group, antiphon), name, spec)

@@ -129,6 +129,20 @@ def current_service() -> ServiceClient:
     return service
 
 
+class CommandGroup(click.Group):
+    """Commands that the server extends: without it, an unknown one names what to install."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments name. Raises UsageError."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            error.message = f"{error.message} {ctx.find_root().command.epilog or ''}".rstrip()
+            raise
+
+
 def pass_service(command: Callable[..., T]) -> Callable[..., T]:
     """Gives the service to a command as its first argument."""
 

@@ -6,18 +6,25 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from typing import IO
 
 import click
-import yaml
 
 from antiphon.cli.service import end
 
-_PROGRAMS = Path(__file__).with_name("programs.yaml").read_text(encoding="utf-8")
-PLAYERS: dict[str, str]
-RECORDERS: dict[str, str]
-PLAYERS, RECORDERS = yaml.safe_load(_PROGRAMS)
+# Programs that play and record 16-bit mono, the first that is installed, and their arguments.
+# ffplay is the last: the others end with a status that tells of a missing sound device.
+PLAYERS = {
+    "aplay": "-q -t raw -f S16_LE -r 24000 -c 1",
+    "paplay": "--raw --format=s16le --rate=24000 --channels=1",
+    "play": "-q -t raw -r 24000 -e signed -b 16 -c 1 -",
+    "ffplay": "-loglevel error -nodisp -autoexit -f s16le -ar 24000 -ch_layout mono -i -",
+}
+RECORDERS = {
+    "arecord": "-q -t raw -f S16_LE -r {rate} -c 1",
+    "parecord": "--raw --format=s16le --rate={rate} --channels=1",
+    "rec": "-q -t raw -r {rate} -e signed -b 16 -c 1 -",
+}
 # ffplay ends with status 0 when it has no device to play on.
 NO_DEVICE = "Failed to open file"
 

@@ -22,7 +22,7 @@ WIDTH = 256  # of the tiny recogniser
 TINY_STT: dict[str, Any] = {"d_model": WIDTH, "encoder_layers": 1, "encoder_attention_heads": 4}
 TINY_STT |= {"encoder_ffn_dim": WIDTH, "decoder_layers": 2, "decoder_attention_heads": 4}
 TINY_STT |= {"decoder_ffn_dim": WIDTH, "vocab_size": 2000, "init_std": 0.02}
-COPIED = "api configs db deployments models pipelines telemetry tests docs".split()
+COPIED = "antiphon api configs db deployments models pipelines telemetry tests docs".split()
 
 
 def write_weights(root: Path, tiny: bool) -> None:

@@ -1,4 +1,4 @@
-"""`antiphon`, the command line of this machine: beside the users' commands those for operators."""
+"""The commands of `antiphon` for operators, which the server adds to those of the client."""
 
 from importlib import import_module
 from pathlib import Path
@@ -7,13 +7,10 @@ from typing import Any
 import click
 
 from antiphon.cli.account import keys
-from antiphon.cli.main import antiphon
-from antiphon.cli.main import main as run_program
+from antiphon.cli.main import antiphon, main
 from configs.load import load_yaml
-from configs.settings import BRAND
 from deployments.cli.models import models
 
-__all__ = ["antiphon", "main"]
 OPERATORS, COMMANDS = load_yaml(
     list[dict[str, Any]], str(Path(__file__).with_name("commands.yaml"))
 )
@@ -43,20 +40,19 @@ class ImportedCommand(click.Command):
         return self.imported().make_context(info_name, args, parent, **extra)
 
 
-antiphon.add_command(models)
-for path, (source, purpose) in OPERATORS.items():
-    where, _, name = path.rpartition(" ")
-    group = {"keys": keys, "models": models}.get(where, antiphon)
-    group.add_command(ImportedCommand(name, source, purpose))
-for name, (purpose, _) in COMMANDS.items():
-    if name != "new-key":  # `keys recover`
-        source = f"deployments.cli.administration:{name.replace('-', '_')}"
-        antiphon.add_command(ImportedCommand(name, source, purpose))
+def add_commands(program: click.Group) -> None:
+    """Add the commands of operators to `program`, where `models` replaces that of users."""
+    program.add_command(models)
+    for path, (source, purpose) in OPERATORS.items():
+        where, _, name = path.rpartition(" ")
+        group = {"keys": keys, "models": models}.get(where, program)
+        group.add_command(ImportedCommand(name, source, purpose))
+    for name, (purpose, _) in COMMANDS.items():
+        if name != "new-key":  # `keys recover`
+            source = f"deployments.cli.administration:{name.replace('-', '_')}"
+            program.add_command(ImportedCommand(name, source, purpose))
 
 
-def main() -> None:
-    run_program(BRAND.lower())
-
-
-if __name__ == "__main__":
+if __name__ == "__main__":  # in a checkout, which has no entry points
+    add_commands(antiphon)
     main()

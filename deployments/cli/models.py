@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import click
 
+from antiphon.cli.models import show_models
 from antiphon.cli.service import ServiceClient, pass_service
 from configs.load import CONFIGS_DIR, explain, load_yaml
 from configs.schema.catalogue import Catalogue
@@ -45,17 +46,12 @@ def models() -> None:
 @pass_service
 def list_models(service: ServiceClient, local: bool, config: Path, dashboard: str | None) -> None:
     """List the models of the service with their status."""
-    rows: list[tuple[str, ...]] = []
     if not local:
-        listed = service.ask("GET", "/models")
-        for model in listed["data"]:
-            languages = ", ".join(model["languages"][:5]) + ", …" * (len(model["languages"]) > 5)
-            about = (model["problem"] or model["status"], languages, ", ".join(model["aliases"]))
-            rows.append((model["id"], model["kind"], *about, model["description"] or ""))
-        service.show_rows(listed, "ID, KIND, STATUS, LANGUAGES, ALSO CALLED, NOTE", rows)
+        show_models(service)
         return
     with failures():
         weights = local_weights(config, dashboard)
+    rows = []
     for entry in weights:
         state = "verified" if entry["verified"] else "fetched" if entry["fetched"] else "missing"
         on_disk, used = f"{entry['disk_bytes'] / 2**20:,.0f} MiB", ", ".join(entry["used_by"])

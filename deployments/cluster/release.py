@@ -13,7 +13,7 @@ from configs.settings import PROJECT_DIR
 from deployments.cluster.compat import RAY_SWITCHES
 from telemetry.reports import Report
 
-PARTS = ("api", "configs", "db", "deployments", "models", "pipelines", "telemetry")
+PARTS = ("antiphon", "api", "configs", "db", "deployments", "models", "pipelines", "telemetry")
 """The folders of the tree with code and configurations."""
 DEPLOYED = "configs/serve_", "configs/llm/", "configs/stt/", "configs/tts/"
 """What operators edit and deploy while the service runs, and older processes never read again."""

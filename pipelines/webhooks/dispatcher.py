@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from uuid import UUID
 
+from antiphon.webhooks import signature_headers, signing_key
 from db import deliveries
 from db.database import Database, utc_now
 from db.deliveries import AttemptResult, Claimed
@@ -24,7 +25,6 @@ from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.tasks import retry, wait_within
 from pipelines.webhooks.registration import secret_about
 from pipelines.webhooks.sender import Sender
-from pipelines.webhooks.signing import signature_headers, signing_key
 from telemetry import metrics, tracing
 
 logger = logging.getLogger(__name__)

@@ -8,11 +8,11 @@ from typing import Any
 
 import aiohttp
 
+from antiphon.webhooks import is_signed, signature_headers, signing_key
 from configs.settings import PlanWebhook
 from db.database import utc_now
 from pipelines.errors import PaymentsUnavailable, PlanChangeRefused, Unauthorized
 from pipelines.webhooks.sender import TOTAL_S
-from pipelines.webhooks.signing import is_signed, signature_headers, signing_key
 
 logger = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from sqlmodel import Session
 from yarl import URL
 
+from antiphon.webhooks import signing_key
 from configs.load import load_yaml
 from configs.settings import Settings
 from db import deliveries
@@ -34,7 +35,6 @@ from pipelines.errors import InvalidRequest, NotFound
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.webhooks.events import WebhookEvents
 from pipelines.webhooks.sender import FetchFailed, Sender
-from pipelines.webhooks.signing import signing_key
 from pipelines.webhooks.targets import check_url
 
 WebhookStatus = Literal["active", "inactive"]
@@ -126,7 +126,7 @@ class Webhooks:
         if change.url is not None:
             self.check(change.url)
         if change.secret is not None:
-            signing_key(change.secret)  # raises when it is malformed
+            _check_secret(change.secret)
         changed = await self._database.run(self._change, principal, webhook_id, change)
         self.events.forget(principal.workspace_id)
         return changed
@@ -240,8 +240,16 @@ class Webhooks:
         return current == secret.encode()
 
     def _encrypted(self, webhook_id: UUID, secret: str) -> bytes:
-        signing_key(secret)  # raises when it is malformed
+        _check_secret(secret)
         return self._encryption.encrypt(secret.encode(), secret_about(webhook_id))
+
+
+def _check_secret(secret: str) -> None:
+    """Raise InvalidRequest for a malformed signing secret."""
+    try:
+        signing_key(secret)
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from None
 
 
 def _in_order(events: Sequence[EventKind]) -> list[str]:

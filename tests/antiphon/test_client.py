@@ -14,8 +14,8 @@ import pytest
 
 from antiphon import Antiphon, AsyncAntiphon, ServiceError, SignatureError, verify_webhook
 from antiphon.types import ScriptTurn
+from antiphon.webhooks import signature_headers, signing_key
 from configs.settings import PROJECT_DIR
-from pipelines.webhooks.signing import signature_headers, signing_key
 from tests.api.local_server import Server, serve_local
 from tests.hostile.audio_files import wav
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from yarl import URL
 
+from antiphon.webhooks import signing_key
 from configs.environment import SettingsError, cores
 from configs.settings import PROJECT_DIR, load_settings
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks
-from pipelines.webhooks.signing import signing_key
 
 VARIABLES = (
     *("ANTIPHON_TOKEN_KEY", "ANTIPHON_KEY_PEPPER", "ANTIPHON_URL_KEY", "ANTIPHON_DATA_KEYS"),

@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     for name in ("home", "temporary"):
         (made / name).mkdir(parents=True, mode=0o700)
     cached = shutil.ignore_patterns("__pycache__")
-    for part in (*PARTS, "antiphon", "tests/engines"):
+    for part in (*PARTS, "tests/engines"):
         shutil.copytree(PROJECT_DIR / part, made / "checkout" / part, ignore=cached)
     for file in ("pyproject.toml", "serve_config.yaml", "tests/__init__.py"):
         shutil.copy(PROJECT_DIR / file, made / "checkout" / file)

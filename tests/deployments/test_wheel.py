@@ -1,4 +1,4 @@
-"""The wheel alone, in an environment without the checkout: client and server."""
+"""The wheels of client and server in an environment without the checkout."""
 
 import os
 import shutil
@@ -16,33 +16,51 @@ from configs.settings import PROJECT_DIR
 from tests.patience import PATIENCE_S
 from tests.promises.conftest import config_without_weights
 from tests.servers import free_port
+from tests.wheels import UV, build_wheel
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of programs of an environment with the wheel and the packages that it needs."""
+    """The folder of programs of an environment with both wheels and the packages they need."""
     folder = tmp_path_factory.mktemp("wheel")
-    tree = folder / "tree"  # building leaves a folder in the checkout
-    shutil.copytree(
-        PROJECT_DIR, tree, ignore=shutil.ignore_patterns(".*", "data", "build", "__pycache__")
-    )
-    uv = Path(sys.executable).with_name("uv")
-    built = subprocess.run(
-        [uv, "build", "--wheel", "--out-dir", folder, tree], capture_output=True, text=True
-    )
-    if built.returncode:
-        pytest.skip(f"the wheel was NOT tried: {built.stderr}")
+    wheels = [build_wheel(name, folder) for name in ("antiphon", "antiphon-server")]
     venv.create(folder / "venv", symlinks=True)
     site = next((folder / "venv" / "lib").glob("python*/site-packages"))
     # Not its path file, which would import the checkout.
     (site / "packages.pth").write_text(sysconfig.get_path("purelib"))
-    (wheel,) = folder.glob("*.whl")
     python = folder / "venv" / "bin" / "python"
-    subprocess.run([uv, "pip", "install", "--python", python, "--no-deps", wheel], check=True)
-    shutil.rmtree(tree)
+    subprocess.run([UV, "pip", "install", "--python", python, "--no-deps", *wheels], check=True)
+    shutil.rmtree(folder / "tree")
     return folder / "venv" / "bin"
+
+
+def test_the_extra_is_the_server_of_the_same_version(installed: Path, tmp_path: Path) -> None:
+    program = (
+        "from importlib.metadata import requires, version\n"
+        "print(version('antiphon'), version('antiphon-server'))\n"
+        "print(*requires('antiphon'), *requires('antiphon-server'), sep='\\n')"
+    )
+    command = [installed / "python", "-c", program]
+    text = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    versions, *requirements = text.splitlines()
+    client, server = versions.split()
+    assert client == server
+    assert f'antiphon-server=={server}; extra == "server"' in requirements
+    assert f"antiphon=={client}" in requirements
+    assert any(line.startswith("ray[serve]==") for line in requirements)
+
+
+def test_operators_commands_are_those_of_a_checkout(installed: Path, tmp_path: Path) -> None:
+    def text(*command: str | Path, cwd: Path) -> str:
+        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True).stdout
+
+    for arguments in (["--help"], ["models", "--help"], ["serve", "--help"]):
+        checkout = text(sys.executable, "-m", "deployments.cli.main", *arguments, cwd=PROJECT_DIR)
+        assert text(installed / "antiphon", *arguments, cwd=tmp_path) == checkout
+        assert "antiphon[server]" not in checkout
+    assert "--num-cpus" in checkout
 
 
 def test_the_wheel_serves_and_speaks(installed: Path, tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 from aiohttp import web
 from standardwebhooks import Webhook as Verifier
 
+from antiphon.webhooks import signature_headers, signing_key
 from api.app import create_app
 from api.services import Services
 from configs.settings import PlanWebhook, Settings
-from pipelines.webhooks.signing import signature_headers, signing_key
 from tests.api.local_services import local_services
 from tests.api.replaced import with_platform
 

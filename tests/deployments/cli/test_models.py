@@ -11,9 +11,10 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from antiphon.cli.main import antiphon
 from configs.load import CONFIGS_DIR
 from configs.settings import load_settings
-from deployments.cli.main import antiphon
+from deployments.cli.main import add_commands
 from models.weights.cleaning import leftovers
 from models.weights.store import WeightStore, load_own_catalogue, own_model
 from tests.deployments.rollout.test_deploy import Cluster
@@ -40,6 +41,7 @@ def run(root: Path) -> Antiphon:
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         return done
 
+    add_commands(antiphon)
     return run
 
 

@@ -1,0 +1,28 @@
+"""`antiphon models` of a service; with the server also those of this machine."""
+
+import click
+
+from antiphon.cli.service import CommandGroup, ServiceClient, pass_service
+
+
+@click.group(cls=CommandGroup)
+def models() -> None:
+    """List the models of a service."""
+
+
+@models.command("list")
+@pass_service
+def list_models(service: ServiceClient) -> None:
+    """List the models of the service with their status."""
+    show_models(service)
+
+
+def show_models(service: ServiceClient) -> None:
+    """Print the models of the service as a table."""
+    listed = service.ask("GET", "/models")
+    rows = []
+    for model in listed["data"]:
+        languages = ", ".join(model["languages"][:5]) + ", …" * (len(model["languages"]) > 5)
+        about = (model["problem"] or model["status"], languages, ", ".join(model["aliases"]))
+        rows.append((model["id"], model["kind"], *about, model["description"] or ""))
+    service.show_rows(listed, "ID, KIND, STATUS, LANGUAGES, ALSO CALLED, NOTE", rows)
