@@ -2,6 +2,14 @@
 
 from antiphon.client import Antiphon, AsyncAntiphon
 from antiphon.errors import ServiceError, SignatureError
+from antiphon.version import __version__
 from antiphon.webhooks import verify_webhook
 
-__all__ = ["Antiphon", "AsyncAntiphon", "ServiceError", "SignatureError", "verify_webhook"]
+__all__ = [
+    "Antiphon",
+    "AsyncAntiphon",
+    "ServiceError",
+    "SignatureError",
+    "__version__",
+    "verify_webhook",
+]

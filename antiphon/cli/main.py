@@ -8,6 +8,7 @@ import yaml
 
 from antiphon.cli import account, jobs, pronunciations, speech, talk, text
 from antiphon.cli.service import end
+from antiphon.version import __version__
 
 _REQUESTS = Path(__file__).with_name("requests.yaml")
 
@@ -17,6 +18,7 @@ _REQUESTS = Path(__file__).with_name("requests.yaml")
     "--url", envvar="ANTIPHON_URL", help="URL of the service. Default: http://127.0.0.1:8000."
 )
 @click.option("--key", envvar="ANTIPHON_KEY", help="API key. Default: the key of `antiphon login`.")
+@click.version_option(__version__, message="%(prog)s %(version)s")
 @click.option("--json", "as_json", is_flag=True, help="Print the full response as JSON.")
 def antiphon(url: str | None, key: str | None, as_json: bool) -> None:
     """Speech, transcription, chat and correction from the shell.

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from antiphon.version import __version__
 from api.http.errors import CODED, to_api_error
 from api.http.limits import require_request
 from api.services import Services
@@ -36,7 +37,6 @@ from pipelines.text.language_names import iso_code
 from pipelines.text.markdown import without_markdown
 from pipelines.tts.voices import FALLBACK_LANGUAGE
 
-VERSION = "1.0.0"  # of the service's interfaces
 ANSWER_TOKENS = 512
 REMEMBERED_S, MOST_CONVERSATIONS = 3600.0, 500
 MOST_MESSAGES, MOST_CHARACTERS = 20, 20_000  # of a conversation, the latest
@@ -65,7 +65,7 @@ async def info_event(services: Services, workspace_id: int) -> bytes:
         models["tts"].append({**about, "languages": [voice.language], "speakers": None})
 
     def program(kind: str, does: str, **more: Any) -> list[dict[str, Any]]:
-        about = _artefact(BRAND, BRAND, url, f"{does} of {BRAND}", VERSION)
+        about = _artefact(BRAND, BRAND, url, f"{does} of {BRAND}", __version__)
         return [{**about, **more}] if models.get(kind) else []
 
     asr = {"models": models.get("stt"), "supports_transcript_streaming": True}

@@ -12,6 +12,7 @@ import httpx
 import pytest
 import yaml
 
+from antiphon.version import __version__
 from configs.settings import PROJECT_DIR
 from tests.patience import PATIENCE_S
 from tests.promises.conftest import config_without_weights
@@ -39,6 +40,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Not its path file, which would import the checkout.
     (site / "packages.pth").write_text(sysconfig.get_path("purelib"))
     (wheel,) = folder.glob("*.whl")
+    assert wheel.name.split("-")[1] == __version__
     python = folder / "venv" / "bin" / "python"
     subprocess.run([uv, "pip", "install", "--python", python, "--no-deps", wheel], check=True)
     shutil.rmtree(tree)
