@@ -37,6 +37,7 @@ GROUPS = {
     "PlatformServices",
     "InfrastructureServices",
 }
+PUBLIC_INDEX = {"https://pypi.org", "https://files.pythonhosted.org"}
 # The module that keeps what a request carries in the state of its scope.
 CONTEXT = "api/http/context.py"
 # Parts that serve every route alike, and so take what they need instead of a group.
@@ -267,6 +268,17 @@ def test_names() -> Iterator[str]:
                     yield f"{path}:{node.lineno}: the name {node.name} {limit}"
 
 
+def lock_files() -> Iterator[str]:
+    """Lock files name no index but PyPI's, so that they do not depend on who wrote them."""
+    for path in tracked(".lock"):
+        for number, line in enumerate(_lines(path), 1):
+            hosts = re.findall(
+                r"\b(?:https?|file|ftp)://[^/\s\"']*|--(?:extra-)?index-url|--find-links", line
+            )
+            if foreign := [host for host in hosts if host not in PUBLIC_INDEX]:
+                yield f"{path}:{number}: {foreign[0]} is not the public index"
+
+
 def starred_tuples(path: str) -> Iterator[tuple[int, str]]:
     """No arguments are packed into a local tuple for a call: keywords name them."""
     allowed = VARIADIC | SQL_CLAUSES if path.startswith("db/") else VARIADIC
@@ -392,6 +404,7 @@ RULES = (
     groups,
     excepts,
     context_variables,
+    lock_files,
     test_names,
 )
 FILE_RULES = (starred_tuples, openers, variable_names, summaries, request_state)
