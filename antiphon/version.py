@@ -1,3 +1,3 @@
 """The version of the client and of the service, which pyproject.toml reads, too."""
 
-__version__ = "0.9.0"
+__version__ = "1.0.0"
