@@ -31,7 +31,7 @@ BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-gpu check client access wheels manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu check client access wheels manifests audit sbom auditors bench lock
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -106,6 +106,9 @@ test-chat-model: dev weights ## Download and test the largest chat model that `m
 
 test-machines: dev clients servers ## Test clusters of machines in network namespaces (needs root)
 	@MACHINES=1 $(BIN)/python -m pytest -m machines tests/machines $(ARGS)
+
+test-upgrade: dev ## Open a data folder of an old version by way of version 0.9.0 (needs the history of git)
+	@$(BIN)/python -m pytest tests/db/test_upgrade.py $(ARGS)
 
 test-gpu: ## Test the engines of the GPU profile in .venv-gpu (needs no GPU)
 	@$(MAKE) --no-print-directory PROFILE=gpu install dev

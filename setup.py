@@ -6,7 +6,7 @@ from pathlib import Path
 
 from setuptools import setup
 
-VERSION = re.findall('__version__ = "(.+)"', Path("antiphon/__init__.py").read_text("utf-8"))[0]
+VERSION = re.findall('__version__ = "(.+)"', Path("antiphon/version.py").read_text("utf-8"))[0]
 GROUPS = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["dependency-groups"]
 
 setup(

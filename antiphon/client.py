@@ -23,7 +23,7 @@ from uuid import uuid4
 import httpx
 
 from antiphon.errors import ServiceError, error_of
-from antiphon.live import Address, Message, is_local, listen, speak_live
+from antiphon.live import USER_AGENT, Address, Message, is_local, listen, speak_live
 from antiphon.types import (
     BrowserToken,
     ChatCompletion,
@@ -299,7 +299,9 @@ class _Operations:
         self.url = (url or os.environ.get("ANTIPHON_URL") or DEFAULT_URL).rstrip("/")
         self.key = key or os.environ.get("ANTIPHON_KEY")
         self.retries = retries  # of requests that the service could not take, or not answer
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        headers = {"User-Agent": USER_AGENT}
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
         # A proxy of the environment would look for a service on its own machine.
         proxied = not is_local(self.url)
         self._http = self._connect(

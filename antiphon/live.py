@@ -15,7 +15,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from antiphon.errors import ServiceError, error_of
+from antiphon.version import __version__
 
+USER_AGENT = f"antiphon/{__version__}"
 KEPT_S = 30.0  # of sent audio that may still get a transcript: the longest utterance has 28 s
 FLUSHES = 4  # sentences that may wait in the service
 LASTING = (1000, 1008, 4401, 4402, 4408)  # reasons that another connection would have too
@@ -46,7 +48,13 @@ async def opened(address: Address) -> AsyncIterator[ClientConnection]:
     url = address.url.replace("http", "ws", 1)
     proxy: Literal[True] | None = None if is_local(url) else True  # that of the environment
     try:
-        async with connect(url, additional_headers=headers, max_size=None, proxy=proxy) as socket:
+        async with connect(
+            url,
+            additional_headers=headers,
+            user_agent_header=USER_AGENT,
+            max_size=None,
+            proxy=proxy,
+        ) as socket:
             yield socket
     except InvalidStatus as refused:
         answer = refused.response

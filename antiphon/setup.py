@@ -5,7 +5,7 @@ from pathlib import Path
 
 from setuptools import setup
 
-VERSION = re.findall('__version__ = "(.+)"', Path("__init__.py").read_text("utf-8"))[0]
+VERSION = re.findall('__version__ = "(.+)"', Path("version.py").read_text("utf-8"))[0]
 
 setup(
     script_name="setup.py",  # this file, which is left out of the package

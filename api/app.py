@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
+from antiphon.version import __version__
 from api.assemblyai import streams as assemblyai
 from api.assemblyai.streams import ASSEMBLYAI_ERRORS
 from api.cartesia import routes as cartesia
@@ -88,7 +89,7 @@ def routed_app() -> FastAPI:
     """Builds the application's routes, error handlers and OpenAPI document, without services."""
     app = FastAPI(
         title=BRAND,
-        version="1.0.0",
+        version=__version__,
         summary="Text to speech, speech to text and chat",
         docs_url=None,
         redoc_url=None,

@@ -1,6 +1,5 @@
 """Reads the YAML files of this folder into their models."""
 
-from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -22,7 +21,7 @@ def load_yaml(shape: type[T] | TypeAdapter[T], name: str) -> T:
     Raises FileNotFoundError, which lists the existing files, or pydantic.ValidationError.
     """
     adapter: TypeAdapter[T]
-    adapter = shape if isinstance(shape, TypeAdapter) else adapter_of(cast(Hashable, shape))
+    adapter = shape if isinstance(shape, TypeAdapter) else adapter_of(cast(Any, shape))
     data = _read(name)
     if isinstance(data, dict) and isinstance(like := data.pop("like", None), str):
         data = {**_read(like), **data}
@@ -30,7 +29,7 @@ def load_yaml(shape: type[T] | TypeAdapter[T], name: str) -> T:
 
 
 @cache
-def adapter_of(shape: Hashable) -> TypeAdapter[Any]:
+def adapter_of(shape: Any) -> TypeAdapter[Any]:
     """Builds the validator of a type once a process, which takes milliseconds for a union."""
     return TypeAdapter(shape)
 

@@ -21,17 +21,28 @@ from db.database import make_engine
 from db.errors import DatabaseError, DatabaseUnavailable
 
 MIGRATIONS = Path(__file__).resolve().parent / "migrations"
+LAST_WITH_ALL_MIGRATIONS = "0.9.0"  # its last revision is the first one here
 
 
 def upgrade(url: str) -> None:
     """Applies all missing migrations. A lock serialises processes that start at once.
 
-    Raises DatabaseUnavailable, or DatabaseError when the tables are of a newer release.
+    Raises DatabaseUnavailable, or DatabaseError when the tables are of a newer release, or of one
+    before the first migration.
     """
     config = _config(url)
+    migrations = ScriptDirectory.from_config(config)
     try:
-        if not _is_current(config):
-            command.upgrade(config, "head")
+        revision = _revision(url)
+        if revision == migrations.get_current_head():
+            return
+        if revision is not None and revision < (migrations.get_base() or ""):
+            raise DatabaseError(
+                f"DATABASE_URL: the tables are of a version before {LAST_WITH_ALL_MIGRATIONS} "
+                f"(revision {revision}): start version {LAST_WITH_ALL_MIGRATIONS} once, "
+                "which migrates them, and then this version"
+            )
+        command.upgrade(config, "head")
     except (OperationalError, InterfaceError) as error:
         reason = " ".join(str(error.orig).split())
         raise DatabaseUnavailable(f"DATABASE_URL: the database cannot be used: {reason}") from error
@@ -40,21 +51,18 @@ def upgrade(url: str) -> None:
         raise DatabaseError(message) from error
 
 
-def _is_current(config: Config) -> bool:
-    """Whether no migration is missing; only reads.
+def _revision(url: str) -> str | None:
+    """The revision of the tables; None when there are none. Only reads.
 
     Every process calls this, including jobs at idle priority: beside four busy loops on two cores a
     job kept the write lock for up to 143 s.
     """
-    engine = make_engine(config.attributes["url"], connections=1)
+    engine = make_engine(url, connections=1)
     try:
         with engine.execution_options(read_only=True).connect() as connection:
-            revision = MigrationContext.configure(connection).get_current_revision()
+            return MigrationContext.configure(connection).get_current_revision()
     finally:
         engine.dispose()
-    return (
-        revision is not None and revision == ScriptDirectory.from_config(config).get_current_head()
-    )
 
 
 def new_migration(message: str, migrations: Path = MIGRATIONS) -> Path:

@@ -39,6 +39,7 @@ GROUPS = {
     "PlatformServices",
     "InfrastructureServices",
 }
+PUBLIC_INDEX = {"https://pypi.org", "https://files.pythonhosted.org"}
 # The module that keeps what a request carries in the state of its scope.
 CONTEXT = "api/http/context.py"
 # Parts that serve every route alike, and so take what they need instead of a group.
@@ -199,13 +200,9 @@ def _imported(path: str) -> set[str]:
 
 
 def dependencies() -> Iterator[str]:
-    """Each package that is imported is declared: by the project, an extra or the group `dev`."""
-    project = tomllib.loads(text("pyproject.toml"))
-    lists = [
-        project["project"]["dependencies"],
-        *project["project"].get("optional-dependencies", {}).values(),
-        project.get("dependency-groups", {}).get("dev", []),
-    ]
+    """Each package that is imported is declared in a group of the server or in the group `dev`."""
+    groups = tomllib.loads(text("pyproject.toml"))["dependency-groups"]
+    lists = [groups.get(name, []) for name in ("server", "espeak", "gpu", "dev")]
     declared = {_normalised(requirement) for listed in lists for requirement in listed}
     distributions = packages_distributions()
     own = {f.split("/")[0] for f in tracked(".py")} | sys.stdlib_module_names
@@ -292,6 +289,17 @@ def test_names() -> Iterator[str]:
                 if node.name.startswith("test_") and count > MAX_WORDS:
                     limit = f"has {count} words, at most {MAX_WORDS}"
                     yield f"{path}:{node.lineno}: the name {node.name} {limit}"
+
+
+def lock_files() -> Iterator[str]:
+    """Lock files name no index but PyPI's, so that they do not depend on who wrote them."""
+    for path in tracked(".lock"):
+        for number, line in enumerate(_lines(path), 1):
+            hosts = re.findall(
+                r"\b(?:https?|file|ftp)://[^/\s\"']*|--(?:extra-)?index-url|--find-links", line
+            )
+            if foreign := [host for host in hosts if host not in PUBLIC_INDEX]:
+                yield f"{path}:{number}: {foreign[0]} is not the public index"
 
 
 def starred_tuples(path: str) -> Iterator[tuple[int, str]]:
@@ -420,6 +428,7 @@ RULES = (
     groups,
     excepts,
     context_variables,
+    lock_files,
     test_names,
 )
 FILE_RULES = (starred_tuples, openers, variable_names, summaries, request_state)

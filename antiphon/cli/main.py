@@ -10,6 +10,7 @@ import click
 
 from antiphon.cli import account, jobs, models, pronunciations, speech, talk, text
 from antiphon.cli.service import CommandGroup, end
+from antiphon.version import __version__
 
 _REQUESTS = Path(__file__).with_name("requests.toml")
 EXTENSIONS = "antiphon.commands"
@@ -27,6 +28,7 @@ WITHOUT_SERVER = (
     "--url", envvar="ANTIPHON_URL", help="URL of the service. Default: http://127.0.0.1:8000."
 )
 @click.option("--key", envvar="ANTIPHON_KEY", help="API key. Default: the key of `antiphon login`.")
+@click.version_option(__version__, message="%(prog)s %(version)s")
 @click.option("--json", "as_json", is_flag=True, help="Print the full response as JSON.")
 def antiphon(url: str | None, key: str | None, as_json: bool) -> None:
     """Speech, transcription, chat and correction from the shell.

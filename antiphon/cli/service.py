@@ -139,8 +139,8 @@ class CommandGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            error.message = f"{error.message} {ctx.find_root().command.epilog or ''}".rstrip()
-            raise
+            hint = ctx.find_root().command.epilog or ""
+            raise click.UsageError(f"{error.message} {hint}".rstrip(), error.ctx) from None
 
 
 def pass_service(command: Callable[..., T]) -> Callable[..., T]:

@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, Field, model_validator
 from starlette import types
 
+from antiphon.version import __version__
 from api.dialects.requests import fetched
 from api.http.bodies import RequestModel
 from api.http.context import context_of
@@ -219,6 +220,7 @@ async def _call_tool(context: Context, params: wire.CallToolRequestParams) -> wi
 
 SERVER = Server[Any](
     BRAND,
+    version=__version__,
     instructions="Text to speech and speech to text of this service.",
     on_list_tools=_list_tools,
     on_call_tool=_call_tool,

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from antiphon.version import __version__
 from api.http.errors import CODED, to_api_error
 from api.http.limits import require_request
 from api.services import Services
@@ -39,7 +40,6 @@ from pipelines.text.markdown import without_markdown
 from pipelines.tts.reasoning import ReasoningFilter
 from pipelines.tts.voices import FALLBACK_LANGUAGE
 
-VERSION = "1.0.0"  # version of the service's interfaces
 ANSWER_TOKENS = 512
 MEMORY_S = 3600.0
 MAX_CONVERSATIONS = 500
@@ -75,7 +75,7 @@ async def info_event(services: Services, workspace_id: int) -> bytes:
         models["tts"].append({**entry, "languages": [voice.language], "speakers": None})
 
     def program(kind: str, ability: str, **fields: Any) -> list[dict[str, Any]]:
-        entry = _artefact(BRAND, BRAND, url, f"{ability} of {BRAND}", VERSION)
+        entry = _artefact(BRAND, BRAND, url, f"{ability} of {BRAND}", __version__)
         return [{**entry, **fields}] if models.get(kind) else []
 
     asr = {"models": models.get("stt"), "supports_transcript_streaming": True}

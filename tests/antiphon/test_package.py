@@ -24,7 +24,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("client")
     wheel = build_wheel("antiphon", folder)
     subprocess.run([UV, "venv", "--quiet", folder / "venv"], check=True)
-    command = [UV, "pip", "install", "--python", folder / "venv" / "bin" / "python", wheel]
+    python = folder / "venv" / "bin" / "python"
+    command = [str(UV), "pip", "install", "--python", str(python), str(wheel)]
     installed = subprocess.run(command, capture_output=True, text=True)
     if installed.returncode:
         pytest.skip(f"the wheel was NOT tried: {installed.stderr}")

@@ -12,6 +12,7 @@ import httpx
 import pytest
 import yaml
 
+from antiphon.version import __version__
 from configs.settings import PROJECT_DIR
 from tests.patience import PATIENCE_S
 from tests.promises.conftest import config_without_weights
@@ -30,6 +31,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = next((folder / "venv" / "lib").glob("python*/site-packages"))
     # Not its path file, which would import the checkout.
     (site / "packages.pth").write_text(sysconfig.get_path("purelib"))
+    assert {wheel.name.split("-")[1] for wheel in wheels} == {__version__}
     python = folder / "venv" / "bin" / "python"
     subprocess.run([UV, "pip", "install", "--python", python, "--no-deps", *wheels], check=True)
     shutil.rmtree(folder / "tree")
@@ -42,7 +44,7 @@ def test_the_extra_is_the_server_of_the_same_version(installed: Path, tmp_path: 
         "print(version('antiphon'), version('antiphon-server'))\n"
         "print(*requires('antiphon'), *requires('antiphon-server'), sep='\\n')"
     )
-    command = [installed / "python", "-c", program]
+    command = [str(installed / "python"), "-c", program]
     text = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     versions, *requirements = text.splitlines()
     client, server = versions.split()

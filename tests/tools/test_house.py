@@ -45,7 +45,7 @@ class Repository:
         self.list_unclean()
 
     def declare(self, *requirements: str) -> None:
-        lists = f"[project]\ndependencies = {[*requirements]}\n"
+        lists = f"[dependency-groups]\nserver = {[*requirements]}\n"
         (self._folder / "pyproject.toml").write_text(lists)
 
     def list_unclean(self, **files: list[str]) -> None:

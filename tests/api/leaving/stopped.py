@@ -40,8 +40,7 @@ LIVE = {path: begin for path, (_, begin, service) in SOCKETS.items() if service 
 
 
 class QuickStop(StopSignal):
-    """Ends the recogniser's calls, too: no caller waits for them, but each holds a thread that others
-    wait for."""
+    """Ends the recogniser's calls, too, whose threads other calls wait for."""
 
     def __init__(self, steps: Steps) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from antiphon.version import __version__
 from api.app import create_app
 from api.services import Services
 from configs.settings import Settings
@@ -118,6 +119,7 @@ async def test_the_overview_has_models_links_and_what_is_wrong(
 ) -> None:
     services.infrastructure.models.problems["speaker"] = "no memory"  # type: ignore[index]
     found = (await client.get("/operator/overview", headers=OPERATOR)).json()
+    assert found["version"] == __version__
     assert found["links"] == {"ray": "http://127.0.0.1:8265"}
     assert {one["kind"] for one in found["models"].values()} == {"tts", "stt", "chat"}
     assert {one["status"] for one in found["models"].values()} == {"ready"}

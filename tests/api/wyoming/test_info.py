@@ -2,6 +2,7 @@
 
 import pytest
 
+from antiphon.version import __version__
 from tests.api.wyoming.conftest import Home
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -23,6 +24,7 @@ async def test_the_description_has_every_model_and_voice(home: Home) -> None:
     assert {one: info[one] for one in ("intent", "wake", "mic", "snd")} == dict.fromkeys(
         ("intent", "wake", "mic", "snd"), []
     )
+    assert {asr["version"], tts["version"], handle["version"]} == {__version__}
     artefacts = [asr, tts, handle, *asr["models"], *tts["voices"], *handle["models"]]
     for one in artefacts:
         assert one["installed"] is True and one["name"] and one["description"] and one["version"]

@@ -295,6 +295,12 @@ def test_a_command_refuses_the_database_of_a_newer_release() -> None:
         main(["reconcile"])
 
 
+def test_a_command_refuses_a_database_before_0_9_0() -> None:
+    execute("UPDATE alembic_version SET version_num = '0012'")
+    with pytest.raises(SystemExit, match="start version 0.9.0 once"):
+        main(["reconcile"])
+
+
 def test_accept_secrets_allows_a_start_with_changed_secrets(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
