@@ -201,8 +201,10 @@ def _imported(path: str) -> set[str]:
 
 def dependencies() -> Iterator[str]:
     """Each package that is imported is declared in a group of the server or in the group `dev`."""
-    groups = tomllib.loads(text("pyproject.toml"))["dependency-groups"]
+    project = tomllib.loads(text("pyproject.toml"))
+    groups = project["dependency-groups"]
     lists = [groups.get(name, []) for name in ("server", "espeak", "gpu", "dev")]
+    lists.append(project.get("build-system", {}).get("requires", []))
     declared = {_normalised(requirement) for listed in lists for requirement in listed}
     distributions = packages_distributions()
     own = {f.split("/")[0] for f in tracked(".py")} | sys.stdlib_module_names
