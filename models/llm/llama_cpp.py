@@ -107,10 +107,7 @@ class LlamaCppEngine(ChatEngine):
         if request.tools and not self.capabilities.tools:
             raise UnsupportedFeature("this model does not support tools")
         config = self._config
-        temperature = config.temperature
-        if may_call_tools(request) and config.tools_temperature is not None:
-            temperature = config.tools_temperature
-        sampling = request.sampling.with_defaults(temperature, config.top_p)
+        sampling = request.sampling.with_defaults(config.temperature, config.top_p)
         request = replace(request, sampling=sampling)
         if config.reviews_calls and may_call_tools(request) and request.tool_choice == "auto":
             answer = self._reviewed(request)

@@ -26,9 +26,11 @@ MAX_TOOLS = 128
 MAX_CALLS = 128  # in one message
 MAX_ENTRIES = 100  # of a dictionary
 SAMPLING_FIELDS = {field.name for field in fields(SamplingOptions)}
-# Default with tools or JSON answers. At 0.7, small models invent arguments, such as a city named
-# ".0.0.0", and twice as many JSON answers are incomplete after 400 tokens.
-STRUCTURED_TEMPERATURE = 0.2
+# Defaults for JSON answers, and with tools. At 0.7, small models invent arguments, such as a city
+# named ".0.0.0", and twice as many JSON answers are incomplete after 400 tokens. At 0.2, they
+# sometimes answer from memory what a tool knows: of 20 agent tasks 14 ended rightly, at 0 18.
+JSON_TEMPERATURE = 0.2
+TOOLS_TEMPERATURE = 0.0
 
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 JsonSchema = dict[str, Any]
@@ -332,10 +334,11 @@ class AnswerFields(RequestModel):
     def sampling(self) -> SamplingOptions:
         """Returns the engine's options; absent and null fields have their defaults."""
         has_tools = bool(self.tool or self.tools) and self.tool_choice != "none"
-        is_structured = has_tools or not isinstance(self.response_format, TextFormat | None)
         options = self.model_dump(include=SAMPLING_FIELDS, exclude_none=True)
-        if is_structured:
-            options.setdefault("temperature", STRUCTURED_TEMPERATURE)
+        if has_tools:
+            options.setdefault("temperature", TOOLS_TEMPERATURE)
+        elif not isinstance(self.response_format, TextFormat | None):
+            options.setdefault("temperature", JSON_TEMPERATURE)
         if self.max_completion_tokens is not None:
             options["max_tokens"] = self.max_completion_tokens
         return SamplingOptions(**{**options, "stop": tuple(self.stop or ())})

@@ -21,7 +21,6 @@ class LocalChatConfig(LanguageModelConfig):
 
     # Defaults of requests.
     temperature: float = Field(default=0.7, ge=0, le=2)
-    tools_temperature: float | None = Field(default=None, ge=0, le=2)  # None: as without tools
     top_p: float = Field(default=0.8, gt=0, le=1)
     ends_loops: bool = False  # ends an answer that repeats itself, as small models do endlessly
 

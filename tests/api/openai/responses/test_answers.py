@@ -120,7 +120,7 @@ async def test_the_options_reach_the_model_as_those_of_a_chat_do(
     assert (asked.tool_choice, asked.called_tool) == ("required", "weather")
     assert not asked.parallel_tool_calls
     assert (asked.sampling.max_tokens, asked.sampling.top_p) == (2, 0.5)
-    assert asked.sampling.temperature == shown["temperature"] == 0.2
+    assert asked.sampling.temperature == shown["temperature"] == 0.0
     assert shown["text"]["format"] == {**schema, "description": None}
     assert shown["tool_choice"] == {"type": "function", "name": "weather"}
     assert shown["tools"] == [{**WEATHER, "description": None, "strict": True}]

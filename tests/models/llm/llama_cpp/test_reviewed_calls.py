@@ -22,7 +22,7 @@ QUESTION_BACK = "Which city?"
 
 @pytest.fixture(scope="module")
 def engine(weights: WeightStore) -> LlamaCppEngine:
-    options = {"chat_template": "smollm2.jinja", "reviews_calls": True, "tools_temperature": 0.25}
+    options = {"chat_template": "smollm2.jinja", "reviews_calls": True}
     try:
         return LlamaCppEngine(SMOLLM.model_copy(update=options), weights)
     except WeightsMissing as error:
@@ -65,15 +65,8 @@ async def test_the_calls_that_remain_are_sent(engine: LlamaCppEngine) -> None:
     (call,) = whole.calls()
     assert call["function"] == {"name": "get_weather", "arguments": '{"city": "Rome"}'}
     assert (whole.text, whole.finish_reason, len(server.bodies)) == ("", "tool_calls", 1)
-    assert server.bodies[0]["temperature"] == 0.25
 
 
 async def test_calls_that_the_client_requires_are_not_reviewed(engine: LlamaCppEngine) -> None:
     whole = await answer(engine, ScriptedServer(INVENTED), "required")
     assert [call["function"]["arguments"] for call in whole.calls()] == ['{"city": "Zone 12345"}']
-
-
-async def test_without_tools_the_usual_temperature_holds(engine: LlamaCppEngine) -> None:
-    server = ScriptedServer("It is 21 degrees.")
-    await answer(engine, server, "none")
-    assert server.bodies[0]["temperature"] == SMOLLM.temperature
