@@ -128,7 +128,9 @@ access: dev ## Generate the table of credentials in docs/security.md
 	@PYTHONPATH=. $(BIN)/python tools/access_table.py
 
 wheels: install guide ## Build the wheels of the client and of the server in dist/
+	@rm -rf build antiphon/build # setuptools would put files of an older build into the wheels
 	@for tree in antiphon .; do $(BIN)/uv build --quiet --wheel --out-dir dist $$tree || exit; done
+	@rm -rf build antiphon/build
 
 manifests: dev ## Generate the parts of deploy/kubernetes that copy serve_config.yaml and alerts.yaml
 	@$(BIN)/python tools/manifests.py

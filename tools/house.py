@@ -200,19 +200,28 @@ def _imported(path: str) -> set[str]:
 
 
 def dependencies() -> Iterator[str]:
-    """Each package that is imported is declared in a group of the server or in the group `dev`."""
+    """Each imported package is declared: by the client, or in a group of the server or `dev`."""
     project = tomllib.loads(text("pyproject.toml"))
     groups = project["dependency-groups"]
     lists = [groups.get(name, []) for name in ("server", "espeak", "gpu", "dev")]
     lists.append(project.get("build-system", {}).get("requires", []))
     declared = {_normalised(requirement) for listed in lists for requirement in listed}
+    client = declared
+    if "antiphon/pyproject.toml" in tracked(".toml"):
+        client_project = tomllib.loads(text("antiphon/pyproject.toml"))
+        lists = [
+            client_project["project"]["dependencies"],
+            client_project["build-system"]["requires"],
+        ]
+        client = {_normalised(requirement) for listed in lists for requirement in listed}
     distributions = packages_distributions()
     own = {f.split("/")[0] for f in tracked(".py")} | sys.stdlib_module_names
     for path in [*source(), *(f for f in tracked(".py") if f.startswith("tools/"))]:
         for package in sorted({module.split(".")[0] for module in _imported(path)} - own):
             # A package that is not installed here is named as its module.
             names = distributions.get(package, [package])
-            if declared.isdisjoint(map(_normalised, names)):
+            known = client if path.startswith("antiphon/") else declared
+            if known.isdisjoint(map(_normalised, names)):
                 yield f"{path} imports {package}: declare {names[0]} in pyproject.toml"
 
 

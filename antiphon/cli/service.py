@@ -139,8 +139,10 @@ class CommandGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            hint = ctx.find_root().command.epilog or ""
-            raise click.UsageError(f"{error.message} {hint}".rstrip(), error.ctx) from None
+            hint = ctx.find_root().command.epilog
+            if not hint:
+                raise
+            raise click.UsageError(f"{error.format_message()} {hint}", error.ctx) from None
 
 
 def pass_service(command: Callable[..., T]) -> Callable[..., T]:

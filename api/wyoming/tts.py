@@ -97,9 +97,11 @@ class SpokenTexts:
         """
         growing = self._growing
         if event.type == "synthesize":
-            if growing is None and event.text.strip():
-                await self._speak(GrowingText(event), event.text, is_whole=True)
-            elif growing is None:  # an event in mid-stream repeats the text, for older servers
+            if growing is not None:
+                return  # an event in mid-stream repeats the text, for older servers
+            whole = GrowingText(event)
+            await self._speak(whole, event.text, is_whole=True)
+            if whole.stream is None and not whole.has_failed:  # nothing is left to speak
                 await self._session.send(SpeechWire(DEFAULT_RATE).flushed())
         elif event.type == "synthesize-start":
             if growing is not None:

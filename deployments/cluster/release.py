@@ -17,6 +17,8 @@ PARTS = ("antiphon", "api", "configs", "db", "deployments", "models", "pipelines
 """The folders of the tree with code and configurations."""
 DEPLOYED = "configs/serve_", "configs/llm/", "configs/stt/", "configs/tts/"
 """What operators edit and deploy while the service runs, and older processes never read again."""
+BUILDING = "antiphon/setup.py", "antiphon/build/"
+"""What builds the client, which a machine that installs its wheel does not have."""
 
 
 @cache
@@ -26,7 +28,7 @@ def release() -> str:
     for part in PARTS:
         for path in sorted((PROJECT_DIR / part).rglob("*")):
             name = path.relative_to(PROJECT_DIR).as_posix()
-            if path.suffix not in (".py", ".yaml") or name.startswith(DEPLOYED):
+            if path.suffix not in (".py", ".yaml") or name.startswith((*DEPLOYED, *BUILDING)):
                 continue
             if path.is_file():
                 digest.update(f"{name}\n".encode())

@@ -5,20 +5,31 @@ user has not given the number of an order, they make one up (12345), and with tw
 they add up two numbers that occur nowhere. The client would run such a call.
 """
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
+
+from num2words import num2words
 
 from models.llm.base import ChatMessage, GenerationRequest
 from models.llm.tool_calls import CallDelta, named_calls
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_LONG_NUMBER = re.compile(r"\d{3,}")  # identifies something; a shorter one may be a time or an age
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)[\s.,()/-]+(?=\d)")  # as in "555-123 4567"
+# A number that identifies something: a shorter one may be an age, and a fraction is measured.
+_LONG_NUMBER = re.compile(r"(?<![.,\d])\d{3,}(?![.,]\d|%)")
 _YEAR = re.compile(r"(?:19|20)\d\d")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d")
+_OF_TIME = re.compile(r"time|date|hour|when|start|end|until", re.I)
 _MOST_WORDS = 3  # of an identifier, such as "Conference Room 101"; longer texts are written freely
 _IDENTIFIER = re.compile(r"(?:^|_)(?:id|code|reference|account)$|_number$", re.I)
-_PLACEHOLDER = re.compile(r"<[^<>]*>|\{\{?[^{}]*\}?\}|x{3,}|(?:your|my|the|some)[_-]\w+", re.I)
+_BRACKETED = re.compile(r"<[^<>]*>|\{\{?[^{}]*\}?\}|x{3,}", re.I)
+_NAMED = re.compile(r"(?:your|my|the|some)[_-](\w+)", re.I)
+_LANGUAGES = ("en", "de", "fr", "es", "it", "pt")
+_LEAST_SPELLED = 2  # number words that may spell an identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +46,7 @@ def review(request: GenerationRequest, calls: Sequence[CallDelta]) -> ReviewedCa
     placeholder ("your_order_id"). Once a function has returned a result, or beside another call,
     also drops a call with several numbers if none of them occurs.
     """
-    conversation = _Conversation(request.messages)
+    conversation = _Conversation(request)
     schemas = {
         tool["function"]["name"]: tool["function"].get("parameters") for tool in request.tools
     }
@@ -72,26 +83,35 @@ def asking_for(
 class _Conversation:
     """Index of the texts and numbers of a conversation."""
 
-    def __init__(self, messages: Iterable[ChatMessage]) -> None:
-        self._text = " ".join(message.content for message in messages).casefold()
+    def __init__(self, request: GenerationRequest) -> None:
+        spoken = " ".join(message.content for message in request.messages)
+        # Descriptions of tools, and their enumerations, also name values.
+        self._text = f"{spoken} {json.dumps(request.tools, ensure_ascii=False)}".casefold()
+        self._digits = _BETWEEN_DIGITS.sub("", self._text)
         self._numbers = {_plain(number) for number in _NUMBER.findall(self._text)}
+        words = re.findall(r"[^\W\d_]+", spoken.casefold())
+        self._is_spelled = sum(word in _number_words() for word in words) >= _LEAST_SPELLED
 
     def lacks(self, value: Any, parameter: str, schema: Mapping[str, Any]) -> bool:
         """Whether `value` identifies something that occurs nowhere."""
-        suggested = [*schema.get("enum", ()), schema.get("const"), schema.get("default")]
-        if value in suggested or isinstance(value, bool):
+        if value == schema.get("default") or isinstance(value, bool):
             return False
         if isinstance(value, int):
             is_identifier = _IDENTIFIER.search(parameter) and _LONG_NUMBER.fullmatch(str(value))
-            return bool(is_identifier) and str(value) not in self._text
+            return bool(is_identifier) and self._lacks_digits(str(value))
         if not isinstance(value, str) or value.casefold() in self._text:
             return False
-        if _PLACEHOLDER.fullmatch(value) or value.casefold().replace(" ", "_") == parameter:
+        if _is_placeholder(value, parameter):
             return True
-        if len(value.split()) > _MOST_WORDS or value.startswith("#"):  # a colour
+        is_free = len(value.split()) > _MOST_WORDS or value.startswith("#")  # a colour
+        if is_free or _MOMENT.match(value) or _OF_TIME.search(parameter):
             return False
         numbers = [number for number in _LONG_NUMBER.findall(value) if not _YEAR.fullmatch(number)]
-        return any(number not in self._text for number in numbers)
+        return any(map(self._lacks_digits, numbers))
+
+    def _lacks_digits(self, number: str) -> bool:
+        is_given = number in self._text or number in self._digits
+        return not (is_given or self._is_spelled)
 
     def lacks_numbers(self, values: Sequence[Any]) -> bool:
         """Whether the values are several numbers, none of which occurs."""
@@ -99,6 +119,23 @@ class _Conversation:
             type(value) in (int, float) and _plain(str(value)) not in self._numbers
             for value in values
         )
+
+
+def _is_placeholder(value: str, parameter: str) -> bool:
+    """Whether `value` only stands for the value, such as "<order id>" or "your_order_id"."""
+    if _BRACKETED.fullmatch(value) or value.casefold().replace(" ", "_") == parameter:
+        return True
+    named = _NAMED.fullmatch(value)
+    words = set(parameter.casefold().split("_"))
+    return named is not None and not words.isdisjoint(re.split("[_-]", named[1].casefold()))
+
+
+@cache
+def _number_words() -> frozenset[str]:
+    """Words of numbers in the languages of small models, without the articles among them."""
+    numbers = (*range(2, 20), *range(20, 100, 10), 100, 1000)
+    words = (num2words(number, lang=code) for number in numbers for code in _LANGUAGES)
+    return frozenset(words) | {"zero", "oh", "double"}
 
 
 def _required(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

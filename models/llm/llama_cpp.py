@@ -215,7 +215,7 @@ class LlamaCppEngine(ChatEngine):
         in_json = replace(request, tool_choice="none")
         await self._grammar(in_json)  # an invalid schema is an error even if a call comes first
         free = replace(request, response_format=None)
-        async with aclosing(self.generate(free)) as deltas:
+        async with aclosing(self._answer(free)) as deltas:
             async for delta in deltas:
                 calls = calls or bool(delta.tool_calls)
                 if calls:

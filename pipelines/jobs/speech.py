@@ -33,6 +33,7 @@ from pipelines.tts.cues import dropped_cues, uncut
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPlan
 from pipelines.tts.reading import SpeechRequest, is_ssml
+from pipelines.tts.reasoning import ReasoningFilter
 
 BookFormat = Literal["m4b", "mp3"]
 MEDIA_TYPES = {"m4b": "audio/mp4", "mp3": "audio/mpeg"}
@@ -63,7 +64,7 @@ class SpeechTask:
                 yield number, chapter.text
                 continue
             block = ""
-            for paragraph in chapter.text.split("\n\n"):
+            for paragraph in _without_reasoning(chapter.text).split("\n\n"):
                 for part in _uncut_parts(parts, paragraph):
                     if block and len(block) + len(part) > most:
                         yield number, block
@@ -81,6 +82,12 @@ class SpeechTask:
             yield number, replace(self.request, text=text, manner=dict(manner))
             if not is_ssml(text):
                 dropped_cues(text, free=self.request.free_cues, manner=manner)
+
+
+def _without_reasoning(text: str) -> str:
+    """Drops reasoning before the text is cut, since it may be longer than a block."""
+    reasoning = ReasoningFilter()
+    return reasoning.feed(text) + reasoning.finish()
 
 
 def _uncut_parts(parts: re.Pattern[str], paragraph: str) -> Iterator[str]:

@@ -6,18 +6,24 @@ an end lasts to the end of the text.
 
 import re
 
+MOST_SPACES = 40  # in a tag: a text of spaces must not be held back as a part of one
 _NAMES = ("think", "thinking", "thought", "reasoning")
 _NAME = "|".join(_NAMES)
-_ATTRIBUTES = r"(?:\s[^<>]{0,200})?"
-_OPENING = rf"""(?<![`"'“‘«„])<(?P<reasoning>{_NAME}){_ATTRIBUTES}>"""
-_STRAY = rf"""(?<![`"'“‘«„])(?P<stray></(?:{_NAME})\s*>)"""
-BLOCK = rf"(?is:{_OPENING}.*?(?:</(?P=reasoning)\s*>|\Z)|{_STRAY})"
+# An attribute needs its value: "<think about it>" is a text.
+_VALUE = r"""(?:"[^"<>]{0,99}"|'[^'<>]{0,99}'|[^\s<>"'/]{1,99})"""
+_ATTRIBUTE = rf"\s{{1,9}}[\w-]{{1,40}}\s{{0,9}}=\s{{0,9}}{_VALUE}"
+_END = rf"\s{{0,{MOST_SPACES}}}>"
+_OPENING = rf"""(?<![`"'“‘«„])<(?P<reasoning>{_NAME})(?:{_ATTRIBUTE}){{0,3}}{_END}"""
+_STRAY = rf"""(?<![`"'“‘«„])(?P<stray><(?:/(?:{_NAME})|(?:{_NAME})\s{{0,9}}/){_END})"""
+BLOCK = rf"(?is:{_OPENING}.*?(?:</(?P=reasoning){_END}|\Z)|{_STRAY})"
 """The pattern of reasoning with its tags, whose name is `reasoning`, or of a `stray` end."""
 
 _TAG = re.compile(rf"(?i:{_OPENING}|{_STRAY})")
 _STARTS = "|".join({name[:size] for name in _NAMES for size in range(1, len(name) + 1)})
-_HALF_TAG = re.compile(rf"(?i:<(?:/?(?:{_STARTS})?|(?:{_NAME})\s[^<>]{{0,200}}|/(?:{_NAME})\s+))\Z")
-_LONGEST_END = 50  # characters of an end of reasoning, with spaces
+_HALF_TAG = re.compile(
+    rf"(?i:<(?:/?(?:{_STARTS})?|(?:{_NAME})[\s/][^<>]{{0,200}}|/(?:{_NAME})\s{{1,{MOST_SPACES}}}))\Z"
+)
+_LONGEST_END = len("</reasoning") + MOST_SPACES + 1  # characters
 
 
 class ReasoningFilter:
@@ -34,7 +40,7 @@ class ReasoningFilter:
         passed = ""
         while True:
             if self._name:
-                end = re.search(rf"(?i:</{self._name}\s*>)", self._held)
+                end = re.search(rf"(?i:</{self._name}{_END})", self._held)
                 if end is None:
                     self._held = self._held[-_LONGEST_END:]
                     return passed

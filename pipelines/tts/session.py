@@ -284,6 +284,7 @@ class SpeakingContext:
         self._check_open()
         if self.is_crowded:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; the text is kept")
+        self._end_half_tag()
         self._flush_all()
 
     def flush_automatically(self, characters: int, *, is_whole: bool = False) -> None:
@@ -293,6 +294,8 @@ class SpeakingContext:
         The characters join a queued automatic flush, so there are never more than a few flushes. A
         document of SSML is a flush of its own.
         """
+        if is_whole:
+            characters += self._end_half_tag()
         size = characters if is_whole else uncut(self.buffered, characters)
         if self.is_closing or not (text := self._take_buffered(size)):
             return
@@ -315,11 +318,18 @@ class SpeakingContext:
         self._stream = stream
         self._wire = wire
 
+    def _end_half_tag(self) -> int:
+        """Buffers what may have become a tag of reasoning; returns its length."""
+        if held := self._reasoning.finish():
+            self._parts.append(held)
+            self._characters += len(held)
+        return len(held)
+
     def close(self) -> None:
         """Speaks the rest, then ends `run`. Raises ContextFault when it is closing already."""
         self._check_open()
         self.is_closing = True
-        self._parts.append(self._reasoning.finish())
+        self._end_half_tag()
         self._flush_all(closes=True)
 
     def cancel(self) -> None:

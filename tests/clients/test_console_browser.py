@@ -143,7 +143,7 @@ def test_credit_moves_after_work_and_webhooks_are_made_tested_and_deleted(page: 
         )
         box = f"at('.chart svg').getAttribute('viewBox').startsWith('0 0 {units} ')"
         wait_until(page, box)  # drawn again, so that its text keeps its size
-    fill(page, By="key")
+    fill(page, **{"Group by": "key"})
     wait_until(page, "rows('main')[0]?.startsWith('Log-ins and tokens')")
 
     go(page, "account/webhooks")

@@ -72,7 +72,7 @@ def test_credit_and_plan_of_a_workspace_are_changed(operator: Page) -> None:
     run(operator, f"fill('Search by address, name or id', '{EMAIL}')")
     press(operator, "Search")
     wait_until(operator, "rows('[aria-label=Workspaces]').length === 1")
-    for said in ("Paying has 30.00 USD.", "Nothing changed: this reference was booked before."):
+    for said in ("Paying now has 30.00 USD.", "Nothing changed: this reference was booked before."):
         press(operator, "Change the credit of Paying")
         fill(operator, USD="25", Reference="invoice-7")
         press(operator, "Save")

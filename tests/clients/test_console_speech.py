@@ -144,7 +144,7 @@ def test_a_dictionary_is_made_changed_restored_exported_imported_used_and_delete
     assert "Give the dictionary a name" in wait_until(signed_in, "failed()")
     fill(signed_in, Name="Products", Word="Nginx")
     press(signed_in, "Add the entry")
-    assert "Write what is said" in wait_until(signed_in, "failed()")
+    assert "Write how it is pronounced" in wait_until(signed_in, "failed()")
     fill(signed_in, Said_as="engine X", Phonemes="!")
     press(signed_in, "Add the entry")
     press(signed_in, "Save")

@@ -82,7 +82,7 @@ def test_a_long_text_is_neither_cut_nor_sent(signed_in: Page) -> None:
     assert run(signed_in, "labelled('Text').value.length") == len(text)
     assert "6,500 characters" in run(signed_in, "at('.over').textContent")
     press(signed_in, "Create a file")
-    assert "a file is of at most 5,000" in wait_until(signed_in, "failed()")
+    assert "a file can have at most 5,000" in wait_until(signed_in, "failed()")
     assert run(signed_in, POSTED) == 0
 
 

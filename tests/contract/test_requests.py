@@ -168,7 +168,7 @@ async def test_reasoning_is_not_spoken_and_free(
     text = f"<think>They want a story.</think>{SENT} <reasoning>Is that all?"
     answer = await caller.post(dialect, speech.ask(text, caller.voice))
     assert answer.status_code == 200, answer.text
-    assert "".join(texts).split() == SENT.split()
+    assert " ".join(texts).split() == SENT.split()
     assert (await caller.books.charged("tts"))[0] <= len(SENT) + 1
 
 

@@ -164,7 +164,7 @@ async def test_reasoning_is_not_spoken(
     async with caller.open(dialect, socket) as client:
         await client.send(*socket.say(text, caller.voice), *socket.end)
         await client.until_end()
-    assert "".join(texts).split() == SENT.split()
+    assert " ".join(texts).split() == SENT.split()
 
 
 @sockets(lambda socket: socket.hear)

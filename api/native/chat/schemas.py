@@ -335,9 +335,11 @@ class AnswerFields(RequestModel):
         """Returns the engine's options; absent and null fields have their defaults."""
         has_tools = bool(self.tool or self.tools) and self.tool_choice != "none"
         options = self.model_dump(include=SAMPLING_FIELDS, exclude_none=True)
-        if has_tools:
+        template = self.chat_template_kwargs
+        thinks = template is not None and template.enable_thinking
+        if has_tools and not thinks:  # models that think repeat themselves without end at 0
             options.setdefault("temperature", TOOLS_TEMPERATURE)
-        elif not isinstance(self.response_format, TextFormat | None):
+        elif has_tools or not isinstance(self.response_format, TextFormat | None):
             options.setdefault("temperature", JSON_TEMPERATURE)
         if self.max_completion_tokens is not None:
             options["max_tokens"] = self.max_completion_tokens

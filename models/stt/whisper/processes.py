@@ -156,13 +156,14 @@ class WhisperProcesses:
 
     @property
     def _is_some_left(self) -> bool:
-        return any(process.is_started for process in self._all)
+        """Whether a process is there: one that is in use may be restarting at this moment."""
+        return any(process.is_started or process not in self._idle for process in self._all)
 
     def _pause_s(self) -> float:
         """Seconds until another process may be started."""
         if not self._failures:
             return 0.0
-        doubled_s = FIRST_RETRY_S * 2 ** (self._failures - 1)
+        doubled_s = FIRST_RETRY_S * 2 ** min(self._failures - 1, 10)
         pause_s = RETRY_S if self._is_some_left else min(doubled_s, RETRY_S)
         return self._failed_at + pause_s - time.monotonic()
 

@@ -12,28 +12,43 @@ from pipelines.text.normalisation.number_words import NumberWords
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱ"
 _PLAIN = str.maketrans("⁻−", "--")
 _LETTERS_BEFORE = re.compile(r"[^\W\d_]{1,12}$")
-_LONGEST_SYMBOL = 3  # letters; a raised number after a longer word is the mark of a footnote
+# Letters of a symbol: a raised number after a longer word is the mark of a footnote, and after two
+# or three letters unless a sign of a formula is beside them, as in "E = mc²".
+_LONGEST_SYMBOL = 3
+_FUNCTIONS = ("sin", "cos", "tan", "log", "ln")
+_OPERATORS = "+-−=×·⋅*/÷^<>≤≥≈≠±()[]|√∫∑"
+_YEAR_BEFORE = re.compile(r"(?<!\d)(?:1[4-9]|20)\d\d$")
+_PRICED_BEFORE = re.compile(r"[\d$€£¥₩₹][ \u00a0\u202f]?/$")  # what a square meter costs
+_TERM_BEFORE = re.compile(r"(?:^|[\s(=+×÷*])\d[\d.,]{0,12}$")
+_RESULT_AFTER = re.compile(r"(\d[\d.,]{0,12})([ ]?)=[ ]?[-−]?[\d?]")
+_LONGEST_TIGHT = 3  # digits of a difference that is written without spaces, else a code or a date
 _MEASURE_BEFORE = re.compile(r"(?:\d[ \u00a0\u202f]?|[^\W_][²³]?[ ·⋅])$")
 _DIVIDED_BEFORE = re.compile(r"([^\W\d_]{1,6})/$")
+_AMOUNT = r"[-−]?[$€£¥₩₹]?[.]?\d"
 _NUMBER = r"\d{1,4}(?:[.,]\d{1,8})?"
 _FORM = re.compile(
     rf"""
-    (?P<degrees>(?<![\w.,]){_NUMBER})[ ]?°[ ]?
+    (?P<tag></?[A-Za-z][\w-]{{0,15}}
+      (?:\s{{1,9}}[\w-]{{1,40}}\s?=\s?(?:"[^"<>]{{0,200}}"|'[^'<>]{{0,200}}'|[\w-]{{1,60}})){{0,9}}\s?/?>)
+  | (?P<degrees>(?<![\w.,]){_NUMBER})[ ]?°[ ]?
       (?:(?P<arc_minute>\d{{1,2}}(?:[.,]\d{{1,6}})?)[ ]?[′'’][ ]?
         (?:(?P<arc_second>\d{{1,2}}(?:[.,]\d{{1,6}})?)[ ]?(?:[″"”]|''))?)?
       (?:[ ]?(?P<direction>[NSEWOL])(?!\w))?
   | (?P<minute>(?<![\w.,]){_NUMBER})[ ]?′(?:[ ]?(?P<second>\d{{1,2}}(?:[.,]\d{{1,6}})?)[ ]?″)?(?!\w)
   | (?P<inch>(?<![\w.,]){_NUMBER})[ ]?″(?!\w)
   | (?<=\w)(?P<prime>′)(?!\w)
+  | (?P<fraction>[⁰¹²³⁴-⁹]{{1,3}}⁄[₀-₉\d]{{1,3}})
   | (?P<raised>[{RAISED}]{{1,6}})
-  | (?<=[\w)\]])\^(?:[({{](?P<within>[-−+]?\w{{1,3}})[)}}]
+  | (?<=[\w)\]])\^(?:[({{](?P<within>[-−+]?\w{{1,3}}(?:[-−+]\w{{1,3}}){{0,2}})[)}}]
       |(?P<caret>[-−+]?\d{{1,3}}(?![\w^])|[a-z](?![\w^])))
   | (?<=\d)[ ]?(?P<minus>−)[ ]?(?=\d)|(?<=\d)[ ]?(?P<hyphen>-)[ ]?(?=\d[\d.,]{{0,12}}[ ]?=)
   | (?<![<>=/-])(?!<3(?!\d|[.,]\d|[ ]?%|[ ]?[kmµ]?[gmlL]\b))(?P<compare>[<>]=?)
-      (?:(?=[-−]?\d)|(?<![^\s(].)(?<=<)(?=[ ]\d)|(?<=[\w)%°][ ].)(?=[ ][-−]?\d)
-      |(?<=[\w)%°][ ]..)(?=[ ][-−]?\d)|(?<=\b[A-Za-z][ ].)(?=[ ][A-Za-z]\b)
+      (?:(?={_AMOUNT})|(?<![^\s(].)(?<=<)(?=[ ]\d)|(?<=[\w)%°][ ].)(?=[ ]{_AMOUNT})
+      |(?<=[\w)%°][ ]..)(?=[ ]{_AMOUNT})|(?<=\b[A-Za-z][ ].)(?=[ ][A-Za-z]\b)
+      |(?<=\d[ ].)(?=[ ][A-Za-z]\b)
       |(?<=\b[A-Za-z].)(?=[A-Za-z](?![\w>])))
-  | (?<=[\d)])[ ]?(?P<dot>[·⋅])[ ]?(?=[\d(])
+  | (?<=[\d)])(?:(?P<dot>[·⋅])(?=[\d(])|[ ](?P<spaced_dot>⋅)[ ](?=[\d(])
+      |[ ](?P<dot_of_power>·)[ ](?=10[{RAISED}^]))
   | (?<![\w/~])(?P<about>[~∼])(?=[ ]?[$€£¥₩₹]?\d)
   | (?P<sign>[×÷±≈≠≤≥√∞∑∫∈∆‰№←↑→↓↔⇒⇔−Α-Ωα-ω])
     """,
@@ -62,6 +77,11 @@ def say_formulas(text: str, words: NumberWords) -> str:
 
 
 def _say_form(form: re.Match[str], words: NumberWords) -> str:
+    if form["tag"]:
+        return form[0]
+    if form["fraction"]:
+        digits = unicodedata.normalize("NFKC", form["fraction"]).replace("⁄", "/")
+        return f" {digits}"
     if form["degrees"]:
         return _say_angle(form, words)
     is_english = words.language == "en"
@@ -76,6 +96,8 @@ def _say_form(form: re.Match[str], words: NumberWords) -> str:
         return f"{_count(inch, 'length-inch', words)} "
     sign = form[form.lastgroup or 0]
     if form.lastgroup == "hyphen":
+        if not _is_difference(form):
+            return form[0]
         sign = "−"
     if sign in "−":
         return f" {_minus(words)} " if _is_between(form) else form[0]
@@ -128,9 +150,35 @@ def _is_between(form: re.Match[str]) -> bool:
     after = form.string[form.end() : form.end() + 9].lstrip(" ")[:1]
     return (
         bool(before and after)
-        and (before.isalnum() or before in ")]%°²³")
+        and (before.isalnum() or before in ")]%°²³$€£")
         and (after.isalnum() or after in "([√∞$€£")
     )
+
+
+def _is_difference(form: re.Match[str]) -> bool:
+    """Whether a hyphen is a minus: both sides of it are numbers, and a result follows."""
+    text = form.string
+    left = _TERM_BEFORE.search(text, max(0, form.start() - 15), form.start())
+    right = _RESULT_AFTER.match(text, form.end())
+    if left is None or right is None:
+        return False
+    is_tight = form[0] == "-"
+    longest = max(len(left[0].strip(" (=+×÷*")), len(right[1]))
+    return not is_tight or longest <= _LONGEST_TIGHT
+
+
+def _is_symbol(letters: str, form: re.Match[str]) -> bool:
+    """Whether letters before a raised number are a symbol of a formula."""
+    if len(letters) == 1 or letters in _FUNCTIONS:
+        return True
+    if len(letters) > _LONGEST_SYMBOL:
+        return False
+    text = form.string
+    start = form.start() - len(letters)
+    before = text[max(0, start - 4) : start].rstrip(" ")[-1:]
+    after = text[form.end() : form.end() + 4].lstrip(" ")[:1]
+    is_alone = not text[:start].strip() and not text[form.end() :].strip()
+    return is_alone or any(mark and mark in _OPERATORS for mark in (before, after))
 
 
 def _is_in_word(form: re.Match[str]) -> bool:
@@ -163,7 +211,7 @@ def _say_raised(before: str, form: re.Match[str], words: NumberWords) -> tuple[s
     raised = raised.translate(_PLAIN)
     readings = words.readings
     letters = _LETTERS_BEFORE.search(before)
-    base = before[-1:]
+    base = form.string[max(0, form.start() - 1) : form.start()]
     if not base or base.isspace() or base in "(\"'“«[":  # an isotope, or the label of a footnote
         return before, "" if form.string[form.end() : form.end() + 1].isspace() else f"{raised} "
     if raised[-1] in "+-":  # the charge of an ion
@@ -171,6 +219,11 @@ def _say_raised(before: str, form: re.Match[str], words: NumberWords) -> tuple[s
         return before, f" {raised[:-1]} {sign} ".replace("  ", " ")
     if letters and words.unit(letters[0]) and form["raised"]:
         start = letters.start()
+        raised_unit = letters[0] + form[0]
+        if _PRICED_BEFORE.search(before, 0, start) and raised_unit in words.units:
+            if spoken := _divisor(letters[0], raised, words):
+                return before[:start].rstrip("/"), f" {spoken} "
+            return before, form[0]
         divided = _DIVIDED_BEFORE.search(before, 0, start)
         if divided and f"{divided[1]}/{letters[0]}{form[0]}" in words.units:
             return before, form[0]
@@ -178,17 +231,29 @@ def _say_raised(before: str, form: re.Match[str], words: NumberWords) -> tuple[s
         if is_measure and (raised.startswith("-") or (divided and raised in "23")):
             if spoken := _divisor(letters[0], raised.lstrip("-"), words):
                 return before[:start].rstrip("/·⋅ "), f" {spoken} "
-        elif is_measure and letters[0] + form[0] in words.units:
+        elif is_measure and raised_unit in words.units:
             return before, form[0]
-    if form["raised"] and (
-        (letters and (len(letters[0]) > _LONGEST_SYMBOL or (raised == "1" and len(letters[0]) > 1)))
-        or not (base.isalnum() or base in ")]")
-    ):
+    if form["raised"] and _is_footnote(before, base, raised, letters and letters[0], form):
         return before, ""
     exponent = raised.lstrip("+-")
     if exponent.isdecimal():
         exponent = words.integer(exponent)
+    else:
+        exponent = exponent.replace("+", f" {words.mark('+')} ").replace("-", f" {_minus(words)} ")
     if raised.startswith("-"):
         exponent = f"{_minus(words)} {exponent}"
     power = readings.powers.get(raised) or readings.powers.get("n", "{n}")
     return before, f" {power.format(n=exponent)} "
+
+
+def _is_footnote(
+    before: str, base: str, raised: str, letters: str | None, form: re.Match[str]
+) -> bool:
+    """Whether a raised number is the mark of a footnote, and no power of `base`."""
+    if raised.startswith("-"):
+        return False
+    if not (base.isalnum() or base in ")]"):
+        return True
+    if letters:
+        return not _is_symbol(letters, form) or (raised == "1" and len(letters) > 1)
+    return raised == "1" or _YEAR_BEFORE.search(before) is not None

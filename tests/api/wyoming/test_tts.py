@@ -37,6 +37,18 @@ async def test_a_text_is_audio_between_its_start_and_its_stop(home: Home) -> Non
     assert await home.units("tts") - before == len(TEXT)
 
 
+@pytest.mark.parametrize("text", [" ", "<think>Only thoughts.</think>", "<think>Cut off"])
+async def test_a_text_without_speech_is_answered_without_audio(home: Home, text: str) -> None:
+    async with home.client() as client:
+        await client.send("synthesize", text=text)
+        assert kinds(await client.until("audio-stop"))[-1] == "audio-stop"
+        # A tag that never became one does not reach the next text.
+        await client.send("synthesize", text="One is <")
+        await client.until("audio-stop")
+        await client.send("synthesize", text=TEXT)
+        assert seconds(await client.until("audio-stop")) > 0.5
+
+
 @pytest.mark.parametrize(
     "voice", [{"name": "Bass"}, {"name": "bass", "speaker": "x"}, {"language": "de-AT"}, {}, None]
 )

@@ -177,7 +177,7 @@ def running(config: dict[str, Any]) -> Iterator[str]:
 
 def test_bytes_that_another_model_needs_stay(root: Path, pulled: Result, run: Antiphon) -> None:
     run("models", "pull", "hf:a/b", "--name", "same")
-    assert "0.0 MiB are free" in run("models", "remove", "tiny", "--yes").output
+    assert "0.0 MiB were freed" in run("models", "remove", "tiny", "--yes").output
     WeightStore(root).verify("same")
 
 
@@ -197,9 +197,9 @@ def test_a_mirror_serves_a_machine_that_reaches_nothing_else(
     root: Path, pulled: Result, run: Antiphon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror = tmp_path / "mirror"
-    assert "3.0 MiB are copied" in run("models", "mirror", str(mirror)).output
+    assert "3.0 MiB were copied" in run("models", "mirror", str(mirror)).output
     assert (mirror / sha256(GGUF)).read_bytes() == GGUF
-    assert "0.0 MiB are copied" in run("models", "mirror", str(mirror), "tiny").output
+    assert "0.0 MiB were copied" in run("models", "mirror", str(mirror), "tiny").output
     assert "is not in the cache" in run("models", "mirror", str(mirror), "dnsmos", status=1).output
     monkeypatch.setenv("ANTIPHON_WEIGHTS", str(tmp_path / "offline"))
     monkeypatch.setenv("ANTIPHON_MIRROR", str(mirror))

@@ -114,7 +114,7 @@ def test_the_owner_of_the_first_workspace_gets_a_login(
         monkeypatch.setattr("sys.stdin", io.StringIO(f"{password}\n"))
         return output_of(capsys, "set-password", *arguments)
 
-    assert "me@example.com logs in" in typed("a better one", "--new-email", "Me@Example.com")
+    assert "me@example.com can log in" in typed("a better one", "--new-email", "Me@Example.com")
     assert "ann@example.com logs in" in typed("a better two", "--email", "ann@example.com")
     for email, password in (
         ("me@example.com", "a better one"),
@@ -440,7 +440,7 @@ def test_key_rotation_works_with_a_password_protected_server(
     assert "start the service with DATABASE_URL=" in output and quote(PASSWORD) not in output
     monkeypatch.setenv("DATABASE_URL", url)
     assert output_of(capsys, "new-key").startswith("sk_")
-    assert "are encrypted under the first key" in output_of(capsys, "rotate-keys")
+    assert "are now encrypted under the first key" in output_of(capsys, "rotate-keys")
     assert "every balance" in output_of(capsys, "reconcile")
     monkeypatch.setenv("ANTIPHON_KEY_PEPPER", "another pepper, of 32 bytes or more")
     for command in ("new-key", "rotate-keys"):

@@ -66,6 +66,16 @@ def test_calls_with_an_invented_identifier_are_dropped(
         ("Turn it off.", "on", False),
         ("List some.", "ids", [12345]),
         ("Note nothing.", "note", ""),
+        ("Call 555-123-4567.", "phone", "5551234567"),
+        ("Cancel order 12 345.", "order_id", 12345),
+        ("Pay 1,500 dollars.", "amount", "1500"),
+        ("It is order one two three four five.", "order_id", "12345"),
+        ("Book it for tomorrow.", "begin", "2026-11-30T10:00:00.000Z"),
+        ("Meet me at half past three.", "meeting_time", "1530"),
+        ("Make it full.", "brightness", "100%"),
+        ("What is the weather in Rome?", "position", "41.9028,12.4964"),
+        ("Play them.", "artist", "The_Beatles"),
+        ("Open it.", "file", "my_list"),
     ],
 )
 def test_calls_with_derived_values_are_kept(ask: str, parameter: str, value: Any) -> None:
@@ -79,11 +89,13 @@ def test_values_from_results_enumerations_and_optional_parameters_are_kept() -> 
     function = tool("act", room="string", size="string", code="integer")
     properties = function["function"]["parameters"]["properties"]
     properties["size"] = {"type": "string", "enum": ["A4", "DIN 6771"]}
+    properties["room"]["description"] = "The room: 101 is the lobby, 102 the kitchen."
     function["function"]["parameters"]["required"] = ["room", "size"]
     result = ChatMessage("tool", "Room 4711 is free.", {"tool_call_id": "call_1"})
     request = GenerationRequest((ChatMessage("user", "Any room?"), result), tools=(function,))
-    made = call("act", {"room": "4711", "size": "DIN 6771", "code": 999})
-    assert review(request, [made]).kept == ({"index": 0, **made},)
+    for room in ("4711", "102"):
+        made = call("act", {"room": room, "size": "DIN 6771", "code": 999})
+        assert review(request, [made]).kept == ({"index": 0, **made},)
 
 
 def test_sums_of_invented_numbers_are_dropped_after_a_result() -> None:

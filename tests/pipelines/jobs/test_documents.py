@@ -60,10 +60,10 @@ LAUGHS = '<!DOCTYPE html [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>'
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (epub(href="../../../etc/passwd"), "leads out"),
-        (epub(href="/etc/passwd"), "leads out"),
-        (epub(href="..%2f..%2f..%2fetc/passwd"), "leads out"),
-        (epub(package="../../content.opf"), "leads out"),
+        (epub(href="../../../etc/passwd"), "points outside"),
+        (epub(href="/etc/passwd"), "points outside"),
+        (epub(href="..%2f..%2f..%2fetc/passwd"), "points outside"),
+        (epub(package="../../content.opf"), "points outside"),
         (epub(href="text/none.xhtml"), "cannot be read"),
         (epub(one=ONE.replace("<h1>", ENTITY + "<h1>")), "line"),
         (epub(one=ENTITY + "<html><p>&xxe;</p></html>"), "document type"),
@@ -97,7 +97,7 @@ def test_an_encrypted_member_is_refused() -> None:
 def test_an_archive_that_unpacks_to_too_much_is_refused_without_unpacking_it() -> None:
     bomb = epub(one=f"<html><p>{'a' * 40_000_000}</p></html>")
     assert len(bomb) < 200_000
-    with pytest.raises(FileTooLarge, match="unpacks"):
+    with pytest.raises(FileTooLarge, match="unpacked"):
         read(bomb)
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from pipelines.tts.cues import plain_tokens
 from pipelines.tts.reasoning import ReasoningFilter
+from tests.cpu_time import cpu_units
 
 SPOKEN = {
     "Hi <think>a < b</think> there.": "Hi  there.",
@@ -17,6 +18,8 @@ SPOKEN = {
     "Write the `<think>` tag.": "Write the `<think>` tag.",
     "1 < 2 and <thinker> and <": "1 < 2 and <thinker> and <",
     "the end is <thi": "the end is <thi",
+    "<think about it> yes": "<think about it> yes",
+    "<think/>Hello, <thinking />you.": "Hello, you.",
     f"a<think>{'x' * 3000}</think>b": "ab",
 }
 
@@ -34,9 +37,20 @@ def test_reasoning_is_dropped_from_a_whole_text_and_from_pieces(text: str, spoke
         assert in_pieces(text, size) == spoken
 
 
-TAGS = ("<think>", "</think>", "<Reasoning a>", "</reasoning>", "<", "/", "th", "`", " ", "a.")
+TAGS = ("<think>", "</think>", "<Reasoning a=1>", "</reasoning>", "<", "/", "th", "`", " ", "a.")
 
 
 @given(st.lists(st.sampled_from(TAGS), max_size=12).map("".join), st.integers(1, 9))
 def test_pieces_of_a_text_give_what_the_whole_gives(text: str, size: int) -> None:
     assert in_pieces(text, size) == in_pieces(text, max(1, len(text)))
+
+
+def test_little_text_is_held_back_and_the_work_stays_linear() -> None:
+    reasoning = ReasoningFilter()
+    spaces = " " * 1000
+
+    def send() -> None:
+        for _ in range(50):
+            assert len(reasoning.feed(f"</think{spaces}")) > 900
+
+    assert cpu_units(send) < 20
