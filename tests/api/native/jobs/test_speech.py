@@ -170,6 +170,15 @@ def test_a_text_without_paragraphs_is_cut_in_blocks(text: str, first: str) -> No
         assert "".join(said.split()) == "".join(text.split())
 
 
+def test_reasoning_longer_than_a_block_is_in_none() -> None:
+    reasoning = "Secret. " * 100
+    text = f"Hello.\n\n<think>{reasoning}\n\n{reasoning}</think>Bye."
+    task = speech_jobs.SpeechTask(
+        Book("b", (Chapter("one", text),)), SpeechRequest(text=""), "mp3", block_characters=100
+    )
+    assert " ".join(block for _, block in task.blocks()).split() == ["Hello.", "Bye."]
+
+
 def test_speed_and_volume_of_cues_last_until_the_end_of_a_chapter() -> None:
     text = '<speed ratio="1.5"/>' + "Some words. " * 20 + '<volume ratio="2"/>' + "More. " * 40
     book = Book("b", (Chapter("one", text), Chapter("two", "Others.")))
