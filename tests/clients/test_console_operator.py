@@ -85,7 +85,7 @@ def test_credit_and_plan_of_a_workspace_are_changed(operator: Page) -> None:
     press(operator, "Change the plan of Paying")
     fill(operator, Plan="pro", Paid="annual")
     press(operator, "Save")
-    wait_until(operator, "said().includes('Paying is on Pro.')")
+    wait_until(operator, "said().includes('Paying is now on Pro.')")
     focused = run(operator, "document.activeElement.getAttribute('aria-label')")
     assert focused == "Change the plan of Paying"
     row = run(operator, "rows('[aria-label=Workspaces]')[0]")

@@ -193,7 +193,7 @@ def test_an_upload_resumes_after_an_outage_and_is_charged_once(
     signed_in.call(ADD.replace(".voices", ".listen"), 6)
     wait_until(signed_in, "/[1-9] %/.test(at('.queue-row').innerText)")
     network(offline=True)
-    wait_until(signed_in, "at('.queue-row').innerText.includes('resumes by itself')")
+    wait_until(signed_in, "at('.queue-row').innerText.includes('resumes when the network is back')")
     network()
     wait_until(signed_in, "button('Show the transcript of 0.wav')")
     assert seconds() - before == pytest.approx(6)

@@ -115,7 +115,7 @@ def test_the_owner_of_the_first_workspace_gets_a_login(
         return output_of(capsys, "set-password", *arguments)
 
     assert "me@example.com can log in" in typed("a better one", "--new-email", "Me@Example.com")
-    assert "ann@example.com logs in" in typed("a better two", "--email", "ann@example.com")
+    assert "ann@example.com can log in" in typed("a better two", "--email", "ann@example.com")
     for email, password in (
         ("me@example.com", "a better one"),
         ("ann@example.com", "a better two"),
