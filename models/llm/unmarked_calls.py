@@ -65,10 +65,12 @@ class UnmarkedCallFinder:
             name, quote, after = compact[len(head) :].partition('"')
             if not quote:
                 return _NAME.fullmatch(name) is not None
-            if name in self._names or after.startswith(_AFTER_NAME):
+            # An object with only the name of a function, which no request has, is a call, too.
+            keys = (*_AFTER_NAME, "}") if "_" in name else _AFTER_NAME
+            if name in self._names or after.startswith(keys):
                 self.called = name
                 return True
-            return any(key.startswith(after) for key in _AFTER_NAME)
+            return any(key.startswith(after) for key in keys)
         for opening in _OPENINGS:
             name, bracket, _ = compact.removeprefix(opening).partition("(")
             if bracket and name in self._names:

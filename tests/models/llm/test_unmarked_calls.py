@@ -41,6 +41,7 @@ def read(text: str, cuts: list[int]) -> tuple[str, str | None]:
         ('{{"name": "get_weather", "arguments": {"city": "Rome"}}}', "", "get_weather"),
         ('{"name": "clock", "parameters": {}}', "", "clock"),
         ('{"name": "multiply", "arguments": {"a": 2}}', "", "multiply"),
+        ('{"name": "get_capital_of"}', "", "get_capital_of"),
         (f"I look.\n\n```json\n{CALL}\n```\nDone.", "I look.\n\n", "get_weather"),
     ],
 )
