@@ -48,7 +48,9 @@ def post(server: ChatServer, body: Any) -> httpx.Response:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, 0.2),
+        ({}, 0.0),
+        ({"response_format": {"type": "json_object"}}, 0.0),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, 0.2),
         ({"temperature": 1}, 1.0),
         ({"tool_choice": "none"}, None),
         ({"tool": []}, None),
