@@ -24,25 +24,26 @@ MIGRATIONS = Path(__file__).resolve().parent / "migrations"
 LAST_WITH_ALL_MIGRATIONS = "0.9.0"  # its last revision is the first one here
 
 
-def upgrade(url: str) -> None:
-    """Applies all missing migrations. A lock serialises processes that start at once.
+def upgrade(url: str, revision: str = "head") -> None:
+    """Applies all missing migrations, up to `revision`.
 
+    A lock serialises processes that start at once.
     Raises DatabaseUnavailable, or DatabaseError when the tables are of a newer release, or of one
     before the first migration.
     """
     config = _config(url)
     migrations = ScriptDirectory.from_config(config)
     try:
-        revision = _revision(url)
-        if revision == migrations.get_current_head():
+        current = _revision(url)
+        if current == migrations.get_current_head():
             return
-        if revision is not None and revision < (migrations.get_base() or ""):
+        if current is not None and current < (migrations.get_base() or ""):
             raise DatabaseError(
                 f"DATABASE_URL: the tables are of a version before {LAST_WITH_ALL_MIGRATIONS} "
-                f"(revision {revision}): start version {LAST_WITH_ALL_MIGRATIONS} once, "
+                f"(revision {current}): start version {LAST_WITH_ALL_MIGRATIONS} once, "
                 "which migrates them, and then this version"
             )
-        command.upgrade(config, "head")
+        command.upgrade(config, revision)
     except (OperationalError, InterfaceError) as error:
         reason = " ".join(str(error.orig).split())
         raise DatabaseUnavailable(f"DATABASE_URL: the database cannot be used: {reason}") from error

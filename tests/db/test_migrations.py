@@ -3,6 +3,7 @@
 import ast
 import multiprocessing
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -56,23 +57,26 @@ def test_concurrent_upgrades_of_one_database_all_succeed(database_url: str) -> N
     assert [process.exitcode for process in starting] == [0, 0, 0]
 
 
-def at_revision(url: str, revision: str) -> None:
-    """Fill a new database as that revision, with the row of a workspace's owner."""
-    upgrade(url)
+def call_revision(url: str, revision: str) -> None:
+    """Makes the tables of version 0.9.0, and calls them by another revision."""
+    upgrade(url, "0024")
     engine = make_engine(url)
     with engine.begin() as connection:
-        users = metadata.tables["users"]
-        connection.execute(users.insert().values(id=1, email="a", password_hash=""))
         connection.execute(
             sa.text("UPDATE alembic_version SET version_num = :at"), {"at": revision}
         )
     engine.dispose()
 
 
-def test_the_tables_of_0_9_0_open_as_they_are(database_url: str) -> None:
-    at_revision(database_url, "0024")
-    upgrade(database_url)
+def test_the_tables_of_0_9_0_are_migrated(database_url: str) -> None:
+    upgrade(database_url, "0024")
     engine = make_engine(database_url)
+    with engine.begin() as connection:
+        users = sa.Table("users", sa.MetaData(), autoload_with=connection)
+        row = {"id": 1, "email": "a", "password_hash": "", "name": "a", "company": ""}
+        row |= {"created_at": datetime.now(UTC)}
+        connection.execute(users.insert().values(row))
+    upgrade(database_url)
     with engine.connect() as connection:
         assert connection.scalar(sa.text("SELECT email FROM users")) == "a"
     engine.dispose()
@@ -80,7 +84,7 @@ def test_the_tables_of_0_9_0_open_as_they_are(database_url: str) -> None:
 
 @pytest.mark.parametrize("revision", ["0001", "0012", "0023"])
 def test_tables_before_0_9_0_are_refused_with_the_way_on(revision: str, database_url: str) -> None:
-    at_revision(database_url, revision)
+    call_revision(database_url, revision)
     with pytest.raises(DatabaseError) as refused:
         upgrade(database_url)
     assert str(refused.value) == (
@@ -90,7 +94,7 @@ def test_tables_before_0_9_0_are_refused_with_the_way_on(revision: str, database
 
 
 def test_tables_of_a_newer_release_are_refused(database_url: str) -> None:
-    at_revision(database_url, "9999")
+    call_revision(database_url, "9999")
     with pytest.raises(DatabaseError, match="of a newer one"):
         upgrade(database_url)
 
