@@ -74,7 +74,7 @@ def test_the_tables_of_0_9_0_are_migrated(database_url: str) -> None:
     with engine.begin() as connection:
         users = sa.Table("users", sa.MetaData(), autoload_with=connection)
         row = {"id": 1, "email": "a", "password_hash": "", "name": "a", "company": ""}
-        row |= {"created_at": datetime.now(UTC)}
+        row |= dict.fromkeys(("created_at", "updated_at"), datetime.now(UTC))
         connection.execute(users.insert().values(row))
     upgrade(database_url)
     with engine.connect() as connection:
