@@ -55,6 +55,7 @@ _FORM = re.compile(
     re.VERBOSE,
 )
 _ANY = re.compile(rf"[{RAISED}°′″^−<>·⋅~∼×÷±≈≠≤≥√∞∑∫∈∆‰№←↑→↓↔⇒⇔Α-Ωα-ω]|\d ?- ?\d[\d.,]{{0,12}} ?=")
+_BLANK = re.compile(r"\s*+")
 _GREEK = re.compile(r"[\u0370-\u03ff]")
 
 
@@ -177,8 +178,9 @@ def _is_symbol(letters: str, form: re.Match[str]) -> bool:
     start = form.start() - len(letters)
     before = text[max(0, start - 4) : start].rstrip(" ")[-1:]
     after = text[form.end() : form.end() + 4].lstrip(" ")[:1]
-    is_alone = not text[:start].strip() and not text[form.end() :].strip()
-    return is_alone or any(mark and mark in _OPERATORS for mark in (before, after))
+    # The end first: it stops at the next form, where copies of the text would take quadratic time.
+    is_alone = _BLANK.fullmatch(text, form.end()) and _BLANK.fullmatch(text, 0, start)
+    return bool(is_alone) or any(mark and mark in _OPERATORS for mark in (before, after))
 
 
 def _is_in_word(form: re.Match[str]) -> bool:
