@@ -25,7 +25,7 @@ class WritingPace:
 
     def begin(self) -> None:
         """Begins an answer. Its first delta also waited for the prompt, and those of a draft were
-        written before anybody waited: they do not count."""
+        written before a client waited: they do not count."""
         self._has_waited = False
 
     def count(self, characters: int, waited_s: float) -> None:
