@@ -20,7 +20,7 @@ from deployments.replicas.tts import TTSDeployment
 
 
 def build_models(args: ModelsArgs) -> Application:
-    """The application `models`: one deployment per model, none with a route."""
+    """Build the application `models`: one deployment per model, none with a route."""
     kinds = ((TTSDeployment, args.tts), (STTDeployment, args.stt), (ChatDeployment, args.chat))
     models = [_bind(name, kind) for kind, names in kinds for name in names]
     index = serve.deployment(
@@ -36,18 +36,18 @@ def build_models(args: ModelsArgs) -> Application:
 
 
 def build_gateway(args: GatewayArgs) -> Application:
-    """The application `gateway`: HTTP and WebSockets."""
+    """Build the application `gateway`: HTTP and WebSockets."""
     gateway = serve.ingress()(Gateway) if args.server == "serve" else Gateway
     return _bind("Gateway", gateway, args)
 
 
 def build_wyoming(args: WorkerArgs) -> Application:
-    """The application `wyoming`: Home Assistant's protocol on a port of its own."""
+    """Build the application `wyoming`: Home Assistant's protocol on a port of its own."""
     return _bind("Wyoming", Wyoming, GatewayArgs.model_validate(args.model_dump()))
 
 
 def build_worker(args: WorkerArgs) -> Application:
-    """The application `worker`: webhooks, jobs that build custom voices, and housekeeping."""
+    """Build the application `worker`: webhooks, jobs that build custom voices, and housekeeping."""
     return _bind("Worker", Worker, args)
 
 

@@ -67,7 +67,7 @@ def operator() -> None:
 
 
 class OperatorCommand(click.Command):
-    """A command whose function returns what is printed, or a coroutine of it."""
+    """A command whose function returns the text to print, or a coroutine that does."""
 
     def invoke(self, ctx: click.Context) -> None:
         os.umask(0o077)  # as of the service: a backup may be copied to where others look
@@ -77,7 +77,7 @@ class OperatorCommand(click.Command):
 
 
 def command(name: str, **settings: Any) -> Callable[[Function], click.Command]:
-    """Add a function to the group, as the command of that name in `commands.yaml`."""
+    """Add a function to the group, as the command that has this name in `commands.yaml`."""
     purpose, example = COMMANDS[name]
     return operator.command(
         name,
@@ -103,7 +103,7 @@ def _failures() -> Iterator[None]:
 
 @asynccontextmanager
 async def _service() -> AsyncIterator[tuple[Settings, Database]]:
-    """Open the migrated database of the service, whose secrets have to be the settings'."""
+    """Open the migrated database of the service, if its secrets are those of the settings."""
     settings = load_settings(new=False)
     upgrade(settings.database_url)
     with closing(Database(settings.database_url)) as database:
@@ -281,7 +281,7 @@ async def reconcile() -> str:
 
 
 async def _wrong_days(database: Database, workspace_id: int) -> list[str]:
-    """Compares the sums of days with their entries; the hourly check relies on the sums."""
+    """Compare the sums of days with their entries; the hourly check relies on the sums."""
     wrong, since = [], date(1970, 1, 1)
     while checked := await database.run(check_days, workspace_id, since):
         wrong += checked.wrong

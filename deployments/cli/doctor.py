@@ -1,4 +1,4 @@
-"""`antiphon doctor`: what is wrong on this machine, each with what mends it."""
+"""`antiphon doctor`: lists the problems of this machine, each with its remedy."""
 
 import asyncio
 import logging
@@ -48,7 +48,7 @@ Check = Callable[[], str | Awaitable[str]]
 
 
 class Problem(Exception):
-    """What is wrong, and what mends it."""
+    """A problem, and its remedy."""
 
 
 def check_processor() -> str:
@@ -164,7 +164,7 @@ async def check_storage(settings: Settings) -> str:
 
 
 async def outcome(check: Check) -> tuple[bool, str]:
-    """Run a check: returns whether all is well, and a sentence."""
+    """Run a check; return whether all is well, and a sentence."""
     try:
         result = await asyncio.to_thread(check)
         return True, result if isinstance(result, str) else await result

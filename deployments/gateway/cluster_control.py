@@ -1,8 +1,6 @@
-"""The cluster of a gateway, for its operator.
-
-The command `deploy` runs as a process of its own: the registry of engines, which the check of a
-configuration needs, does not belong in the memory of a gateway.
-"""
+"""The cluster of a gateway, for its operator. The command `deploy` runs as a process of its own. It
+needs the registry of engines, to check a configuration, and the gateway's memory should not hold
+that."""
 
 import asyncio
 import os
@@ -21,7 +19,7 @@ TIMEOUT_S = 700.0  # the command itself waits 600 s for models
 
 
 class ServeControl:
-    """Implements `ClusterControl` by Serve's API and the command `deploy`, one run at a time."""
+    """`ClusterControl` by Serve's API and the command `deploy`, which runs once at a time."""
 
     def __init__(self) -> None:
         named = {"ray": dashboard_url(), "grafana": os.environ.get("RAY_GRAFANA_HOST", "")}

@@ -43,10 +43,10 @@ PIPELINED = 16  # requests that wait for the response to the one before
 
 
 def connection_limits() -> tuple[int, int]:
-    """The maximum of served connections, and of those beyond that are refused with a response.
+    """Return the maximum of served connections, and of connections beyond it that get a response.
 
-    They keep file descriptors free: without any, requests of open connections could not reach the
-    database.
+    The limits keep file descriptors free: without any, requests of open connections could not reach
+    the database.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
@@ -56,7 +56,7 @@ def connection_limits() -> tuple[int, int]:
 
 
 def refusal(connection: HTTPConnection) -> Response:
-    """The 503 response to a connection beyond the limit."""
+    """Return the 503 response to a connection beyond the limit."""
     message = "too many connections are open; try again in a moment"
     return _closing(ApiError("overloaded", message), connection)
 
@@ -68,18 +68,18 @@ def _closing(error: ApiError, connection: HTTPConnection) -> Response:
 
 
 def _connection_with(headers: list[tuple[bytes, bytes]]) -> HTTPConnection:
-    """A connection without a path, which uvicorn sets late."""
+    """Return a connection without a path, which uvicorn sets late."""
     return HTTPConnection({"type": "http", "path": "", "headers": headers})
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """The ASGI application of a connection beyond the limit."""
+    """The ASGI application of connections beyond the limit."""
     await refusal(HTTPConnection(scope))(scope, receive, send)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """The limits of connections by their clients; shared by all connections of a listener."""
+    """The limits of clients' connections, shared by all connections of a listener."""
 
     config: AdmissionConfig
     turns: Turns
@@ -87,7 +87,8 @@ class ClientLimits:
     by_address: Counter[str] = field(default_factory=Counter)  # open connections
 
     def address_of(self, host: str) -> str | None:
-        """The key of `by_address`; None for the loopback and proxies, which many clients share."""
+        """Return the key of `by_address`; None for the loopback and proxies, which many clients
+        share."""
         address = parse_address(host)
         if (
             address is None
@@ -105,12 +106,12 @@ class _BadHead(Exception):
 class HttpConnection(HttpToolsProtocol):
     """Refuses large, slow and ambiguous heads, connections beyond the limits, and slow readers.
 
-    A reader is slow if it takes less than `send_bytes_per_s` over `send_timeout_s`, or if the
-    responses have waited for it for `send_total_s`. Its connection is aborted, so that the
-    application gets a disconnect, which stops its work.
+    A reader is slow if it takes less than `send_bytes_per_s` over `send_timeout_s`, or if responses
+    have waited for it for `send_total_s`. Its connection is aborted, so that the application gets a
+    disconnect, which stops its work.
 
-    While requests wait in a pipeline uvicorn reads nothing, so that the end of the connection would
-    not be seen, and it would tell only the last of them.
+    While requests wait in a pipeline, uvicorn reads nothing. It would not notice the end of the
+    connection, and would report it only to the last request.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
@@ -171,11 +172,9 @@ class HttpConnection(HttpToolsProtocol):
                 self.data_received(data[room:])
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what the parser refused in the envelope of errors, and closes the connection.
-
-        While the response to another request runs, it only closes: the client would take this
-        response for the other.
-        """
+        """Answer what the parser refused, in the envelope of errors, and close the connection.
+        While the response to another request is being sent, only close it, because the client would
+        take this response for the other."""
         error = self._refusal or ApiError("validation_error", "the request is not valid HTTP")
         cycle = self.cycle
         runs = cycle is not None and not cycle.response_complete
@@ -321,8 +320,8 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.resume_reading()
 
     def _watch_tail(self) -> None:
-        """Watches the end of a response, which is too short to pause writing: a connection that
-        is closed stays open until its last byte is sent."""
+        """Watch the end of a response, which is too short to pause writing: a connection that is
+        closed stays open until its last byte is sent."""
         if self._reader_timer is None and self.transport.get_write_buffer_size():
             self._watch_reader()
 
@@ -361,11 +360,9 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.abort()
 
     def _disconnect_application(self) -> None:
-        """Report a disconnect to the application, and drop what it still sends.
-
-        uvicorn reports one when the transport has closed; until then a write is an error, with a
-        traceback in the log.
-        """
+        """Report a disconnect to the application, and drop what it still sends. uvicorn reports a
+        disconnect only when the transport has closed; until then, a write is an error with a
+        traceback in the log."""
         cycle = self._running
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True

@@ -75,7 +75,7 @@ class Gateway:
             self._background.start(reports.run())
 
     async def listen(self, settings: "Settings", args: GatewayArgs) -> "Listener | None":
-        """Starts the server of this replica; None where another one calls its application."""
+        """Start the server of this replica; None if another server calls its application."""
         from api.app import create_app
         from deployments.gateway.listener import HttpListener
 
@@ -96,12 +96,12 @@ class Gateway:
         return load_report(self.services.infrastructure.sockets.fullness / GATEWAY_FULL)
 
     def check_health(self) -> None:
-        """Raises when the server has stopped; Serve then restarts the replica."""
+        """Raise an error if the server has stopped; Serve then restarts the replica."""
         if self._listener is not None and not self._listener.serving:
             raise RuntimeError("the server of the replica has ended")
 
     async def __del__(self) -> None:
-        """Awaited by Serve when the replica stops: drains it first."""
+        """Drain the replica. Serve awaits this when the replica stops."""
         from deployments.gateway.listener import DRAIN_S, SETTLE_S
         from pipelines.chat.pipeline import wait_for_saves
         from telemetry.tracing import flush
@@ -127,7 +127,7 @@ class Gateway:
         await flush()
 
     def __serve_build_asgi_app__(self) -> "FastAPI":
-        """The same app for Serve's own HTTP proxy (`server: serve`)."""
+        """Return the same app for Serve's own HTTP proxy (`server: serve`)."""
         from api.app import create_app
 
         return create_app(self.services, sees_clients=False)
@@ -150,7 +150,7 @@ async def service_stops() -> bool:
 
 
 async def drain_sockets(sockets: "SocketRegistry") -> None:
-    """Lets open sessions end within their grace period, then closes them with the reason."""
+    """Let open sessions end within their grace period, then close them with the reason."""
     from api.sockets.kernel import close_codes
 
     sockets.draining = True  # first, since serve.status may take seconds
@@ -170,7 +170,7 @@ async def drain_sockets(sockets: "SocketRegistry") -> None:
 
 
 async def warm_up(services: "Services", *, corrects: bool = True) -> None:
-    """Loads in advance what the first request of each kind would otherwise wait for."""
+    """Load in advance what the first request of each kind would otherwise wait for."""
     from pipelines.text.normalisation.rewriting import compile_rules
 
     await _warm_up_planning(services)
@@ -185,7 +185,7 @@ async def warm_up(services: "Services", *, corrects: bool = True) -> None:
 
 
 async def wait_for_models(services: "Services") -> None:
-    """Return when all models were up."""
+    """Return once all models have been up."""
     while await services.infrastructure.models.missing():
         await asyncio.sleep(MODELS_S)
 

@@ -31,11 +31,9 @@ PARSED_BYTES = 4096  # between two looks at the clock
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """Limits control frames, fragments and parsing, and frees the socket of a stalled client.
-
-    A connection that fails by the client's fault is not an error of the service: the application
-    gets the disconnect at once, and nothing is logged.
-    """
+    """Limits control frames, fragments and parsing, and frees the socket of a stalled client. If a
+    connection fails by the client's fault, that is no error of the service: the application gets
+    the disconnect at once, and nothing is logged."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -117,7 +115,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self._look_timer = self.loop.call_later(LOOK_S, self._look_for_hang_up)
 
     def _look_for_hang_up(self) -> None:
-        """Nothing is read while the application handles a message."""
+        """Look for the client's hang-up, since nothing is read while the application handles a
+        message."""
         self._look_timer = None
         if self.read_paused and has_left(self.transport):
             self.transport.abort()
@@ -133,7 +132,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._report_disconnect()
 
     def _report_disconnect(self) -> None:
-        """Reports it at once; uvicorn does so only after all written data is sent."""
+        """Report the disconnect at once; uvicorn does so only after all written data is sent."""
         self._lost.set()
         self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.ABNORMAL_CLOSURE})
 

@@ -31,14 +31,15 @@ AttemptResult = Literal["ready", "failed", "gone", "gave_way"]
 
 
 RunTrials = Callable[[Sequence[Any]], Awaitable[list[Any]]]
-"""Runs trials; their outcomes in any order. Raises the error of a trial that fails twice."""
+"""Runs trials and yields their outcomes in any order. Raises the error of a trial that fails
+twice."""
 
 
 class Forecast:
-    """The remaining time: a prior estimate of the total, corrected by the speed so far.
+    """Estimates the remaining time: a prior estimate of the total, corrected by the speed so far.
 
-    Progress comes in steps. Between two steps the estimated end is constant; when a step takes
-    longer than PRIOR_WEIGHT of the total, the end is postponed.
+    Progress comes in steps. Between two steps the estimated end is constant; if a step takes longer
+    than PRIOR_WEIGHT of the total, the end is postponed.
     """
 
     def __init__(
@@ -82,7 +83,8 @@ class FitAttempt:
         self._forecast = Forecast(self.work.seconds_per_voice, 0.0)
 
     async def run(self) -> AttemptResult:
-        """Raises the errors of the fit, its trials or the stores; another attempt can follow."""
+        """Run the attempt. Raises the errors of the fit, its trials or the stores; another attempt
+        can follow."""
         return await self.queue.under_lease(self.claimed, self._make(), self._renew) or "gone"
 
     async def give_back(self) -> None:
@@ -126,7 +128,7 @@ class FitAttempt:
         return await self._finish(await self._in_thread(fit.result))
 
     async def _begin_fit(self) -> AnyFit:
-        """Creates the fit. Raises NotFound or InvalidAudio."""
+        """Create the fit. Raises NotFound or InvalidAudio."""
         samples = await until_available(lambda: self.queue.samples(self.claimed))
         state = await until_available(lambda: self.queue.checkpoint(self.claimed))
         pack = await until_available(lambda: self.queue.replaced_pack(self.claimed, self.engine))
@@ -138,7 +140,7 @@ class FitAttempt:
         return fit
 
     async def _store_checkpoint(self) -> bool:
-        """Stores a checkpoint if one is due; False when the lease is lost."""
+        """Store a checkpoint if one is due; return False if the lease is lost."""
         now = time.monotonic()
         is_due = now >= min(self._stored_at + CHECKPOINT_S, self._began + self.work.turn_s)
         if not self._state or not is_due:
@@ -180,7 +182,7 @@ class FitAttempt:
 
 
 def _observe(fit: AnyFit, outcomes: Sequence[Any]) -> tuple[bytes, Preview | None] | None:
-    """The checkpoint and the preview."""
+    """Observe the outcomes; return the checkpoint and the preview."""
     fit.observe(outcomes)
     state = fit.checkpoint()
     return (state, fit.preview) if state else None

@@ -49,8 +49,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
     """
 
     def __init__(self, kind: EngineKind[ModelT], rehearse: Rehearsal[ModelT]) -> None:
-        """`rehearse` tries the model that shall replace another. Raises ModelNotLoaded or
-        EngineError."""
+        """Create a deployment; `rehearse` tries a model that should replace another. It raises
+        ModelNotLoaded or EngineError."""
         keep_replica_on_loopback()
         setup_logs()
         metrics.declare(kind.name)
@@ -71,11 +71,12 @@ class ModelDeployment(ABC, Generic[ModelT]):
         self._reporting: asyncio.Task[None] | None = None
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Loads the models of `user_config`. If that fails, the old model keeps serving.
+        """Load the models of `user_config`. If that fails, the old model keeps serving.
 
-        A failure of the first load is raised, which `serve status` shows. Later ones are reported
-        to the gateways before this returns, so that `operator deploy` can show them: on an error
-        Serve would replace the replica, and the new one could not load the model either.
+        A failure of the first load is raised, and `serve status` shows it. Later failures are
+        reported to the gateways before this returns, so that `operator deploy` can show them: after
+        an error, Serve would replace the replica, and the new replica could not load the model
+        either.
         """
         if self._reporting is None and (reports := cluster_reports()) is not None:
             self._reports = reports
@@ -120,8 +121,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 await self._reports.send()
 
     async def _take(self, user_config: dict[str, Any]) -> ModelUserConfig:
-        """Loads the model of `user_config` if it is new, and ends the canary. Raises
-        ModelNotLoaded, with the old model and its canary in place."""
+        """Load the model of `user_config` if it is new, and end the canary. Raises ModelNotLoaded,
+        and then keeps the old model and its canary."""
         try:
             wanted = ModelUserConfig.model_validate(user_config)
         except ValidationError as error:
@@ -139,7 +140,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         return wanted
 
     async def _try(self, canary: CanaryConfig) -> None:
-        """Loads the canary. Raises ModelNotLoaded."""
+        """Load the canary. Raises ModelNotLoaded."""
         try:
             loaded = await self._load(canary.model)
         except ModelNotLoaded as error:
@@ -148,8 +149,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
         logger.info("canary_loaded", extra={"model": loaded[1].id})
 
     async def _load(self, name: str) -> Loaded[ModelT]:
-        """The model, after its rehearsal if another one serves. Raises ModelNotLoaded, whose cause
-        is set unless its sentence says it all."""
+        """Load a model, and rehearse it if another model serves. Raises ModelNotLoaded, whose cause
+        is set unless its message says everything."""
         loaded = await asyncio.to_thread(self.load_now, name)
         if self._loaded is not None:
             try:
@@ -166,7 +167,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         return loaded
 
     def load_now(self, name: str) -> Loaded[ModelT]:
-        """Blocks until the model is loaded. Raises like `_load`."""
+        """Block until the model is loaded. Raises like `_load`."""
         try:
             with metrics.model_load_seconds.time():
                 loaded = load_model(self._kind, name, WeightStore(weights_dir()))
@@ -180,7 +181,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         return loaded
 
     async def describe(self) -> ModelInfo:
-        """The model that is loaded now."""
+        """Return the model that is loaded now."""
         return self._current()[1]
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
@@ -197,17 +198,17 @@ class ModelDeployment(ABC, Generic[ModelT]):
 
     @abstractmethod
     async def try_engine(self, loaded: Loaded[ModelT]) -> None:
-        """Does a short request that should succeed. Raises what the engine raises."""
+        """Run a short request that should succeed. Raises the engine's errors."""
 
     @abstractmethod
     def load(self) -> float:
-        """Return the load of this replica with its engine; 1 is as much as it should have."""
+        """Return the load of this replica with its engine; 1 is the load that it should carry."""
 
     def engine(self) -> ModelT:
         return self._current()[0]
 
     def engines(self) -> list[ModelT]:
-        """The engine, and that of the canary."""
+        """Return the engine, and that of the canary."""
         canary = [] if self._canary is None else [self._canary.model[0]]
         return [self.engine(), *canary]
 
@@ -218,11 +219,9 @@ class ModelDeployment(ABC, Generic[ModelT]):
         attributes: tracing.Attributes,
         work: Callable[[ModelT], AsyncGenerator[ItemT, None]],
     ) -> AsyncGenerator[ItemT, None]:
-        """The items of `work` with an engine, for one request.
-
-        What a canary fails before its first item is done again by the other model, so that no
-        request fails for it.
-        """
+        """Yield the items of `work` with an engine, for one request. If a canary fails before its
+        first item, the main model does the work again, so that no request fails because of a
+        canary."""
         canary, failure = self._canary, None
         if canary is not None and canary.takes(caller):
             began = False
@@ -268,7 +267,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         attributes: tracing.Attributes,
         loaded: Loaded[ModelT],
     ) -> Iterator[ModelT]:
-        """The engine for one request, in a span; its logs and spans are those of `caller`."""
+        """Choose the engine for a request, in a span; its logs and spans belong to `caller`."""
         # Not reset: Serve runs each request in a task of its own.
         tracing.request_id.set((caller or {}).get("x-request-id"))
         engine, info = loaded
@@ -300,8 +299,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 tracing.end(span, "" if outcome in ("ok", "left") else outcome)
 
     def _doubt(self, loaded: Loaded[ModelT]) -> None:
-        """Tries the engine beside its requests, unless another service computes: after an error of
-        a GPU, such as an illegal access, all requests of the process fail."""
+        """Try the engine beside its requests, unless it is another service's. After an error of a
+        GPU, such as an illegal access, all requests of the process fail."""
         is_trying = self._trial is not None and not self._trial.done()
         if not is_trying and not isinstance(loaded[0], UpstreamService):
             self._trial = asyncio.create_task(self._try_until_it_works(loaded))
@@ -317,11 +316,11 @@ class ModelDeployment(ABC, Generic[ModelT]):
         self._failure = None
 
     async def check_health(self) -> None:
-        """Raises the error of the last trial of the engine, until a trial or a request succeeds.
+        """Raise the error of the last trial of the engine, until a trial or a request succeeds.
 
-        Serve restarts the replica after three errors. It runs this on the event loop: when that is
-        blocked, the check times out, and the replica is restarted after 36 s. Without it only Ray's
-        own watchdog would act, after 18 minutes.
+        Serve restarts the replica after three errors. It runs this check on the event loop: if the
+        loop is blocked, the check times out, and the replica is restarted after 36 s. Without the
+        check, only Ray's own watchdog would act, after 18 minutes.
         """
         if self._failure is not None:
             raise self._failure

@@ -38,7 +38,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
     async def transcribe(
         self, request: TranscriptionRequest, caller: CallHeaders | None = None
     ) -> Transcript:
-        """The transcript of some speech, for the request of `caller`. Raises EngineError."""
+        """Transcribe speech for the request of `caller`. Raises EngineError."""
         attributes: Attributes = {
             "antiphon.audio_seconds": len(request.pcm) / STT_SAMPLE_RATE,
             "antiphon.urgency": URGENCY_NAMES[request.urgency],
@@ -69,7 +69,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
     async def _decode(
         self, engine: Callable[[], STTEngine], requests: list[TranscriptionRequest]
     ) -> Results:
-        """Decodes a batch of requests of the same urgency."""
+        """Decode a batch of requests of the same urgency."""
         loop, began = asyncio.get_running_loop(), time.perf_counter()
         results = await loop.run_in_executor(
             self._threads, decode, engine(), requests, self._speaker_encoder
@@ -87,10 +87,8 @@ class STTDeployment(ModelDeployment[STTEngine]):
 def decode(
     engine: STTEngine, requests: list[TranscriptionRequest], encoder: Callable[[], SpeakerEncoder]
 ) -> Results:
-    """Decodes a batch; on an error decodes the requests one by one.
-
-    So only the request that causes an error gets it.
-    """
+    """Decode a batch; after an error, decode the requests one by one. Only the request that causes
+    the error then gets it."""
     try:
         transcripts = engine.transcribe(requests)
         return [

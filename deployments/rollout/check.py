@@ -28,7 +28,7 @@ BUILDERS: dict[str, tuple[type[StrictModel], tuple[str, ...]]] = {
 
 
 def application_problems(config: Config) -> list[str]:
-    """Wrong applications, arguments and names of deployments. Does not import Ray."""
+    """Find wrong applications, arguments and names of deployments, without importing Ray."""
     applications = config["applications"]
     if not all(isinstance(app, dict) and isinstance(app.get("name"), str) for app in applications):
         return ["each of `applications` has to be a mapping with a name"]
@@ -75,7 +75,7 @@ def _problems(
 
 
 def _exists(path: str) -> bool:
-    """Whether there is the module of `module:name`; to import it could import Ray too early."""
+    """Whether the module of `module:name` exists. Importing it could import Ray too early."""
     try:
         return find_spec(path.replace(":", ".").rpartition(".")[0]) is not None
     except (ImportError, ValueError):
@@ -83,7 +83,7 @@ def _exists(path: str) -> bool:
 
 
 def option_problems(config: Config) -> list[str]:
-    """Options that Ray Serve would refuse, or not know and ignore."""
+    """Find options that Ray Serve would refuse, or does not know and would ignore."""
     from ray.serve.config import AutoscalingConfig
     from ray.serve.schema import ServeDeploySchema
 
@@ -101,7 +101,8 @@ def option_problems(config: Config) -> list[str]:
 
 
 def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """The options of a configuration by their paths; entries of lists are known by their names."""
+    """Return the options of a configuration by their paths; entries of lists are identified by
+    their names."""
     if isinstance(value, list) and all(isinstance(item, dict) and "name" in item for item in value):
         value = {item["name"]: item for item in value}
     if not isinstance(value, dict) or not value:
