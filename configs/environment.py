@@ -172,7 +172,7 @@ def database_url(name: str, default: str) -> str:
 
 
 def redis_url(name: str) -> str | None:
-    """Reads a URL in the form of the package `redis`."""
+    """Reads a URL in the form that the package `redis` accepts."""
     text = os.environ.get(name) or None
     if text is None:
         return None
@@ -250,10 +250,8 @@ def free_bytes() -> int:
 
 
 def listen_problem(host: str, number: int) -> str | None:
-    """Returns why nothing can listen there now; None if it can.
-
-    Unlike gateways it does without SO_REUSEPORT, so that another service is detected.
-    """
+    """Returns why nothing can listen there now; None if it can. Unlike gateways, this tries without
+    SO_REUSEPORT, so that another service is detected."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, number), family=family).close()

@@ -55,8 +55,8 @@ SignUpPolicy = Literal["open", "invite", "closed"]
 """Who can make an account: anyone who reaches the service, those with an invite, or no one."""
 
 PlanChanges = Literal["self", "operator", "webhook"]
-"""Who changes plans: workspaces themselves, the operator's commands, or workspaces after the
-operator's payment system has confirmed."""
+"""Who changes plans: workspaces themselves, the operator's commands, or workspaces with a
+confirmation by the operator's payment system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,8 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
     """Reads the environment; creates the data folder and, on the first start, its secrets.
 
     Unless `new`, the database in the data folder must exist if no other is configured. Secrets are
-    created only for a `new` database, or if `new_secrets` says so; those for a database elsewhere,
-    which may know others, are only stored by `keep_secrets`. Raises SettingsError, which names the
+    created only for a `new` database, or if `new_secrets` says so. A database elsewhere may already
+    have others, so that `keep_secrets` stores new ones later. Raises SettingsError, which names the
     variable.
     """
     data_dir = _data_dir(new=new)
@@ -224,7 +224,8 @@ def _plan_webhook() -> PlanWebhook:
 
 
 def _own_folder() -> Path:
-    """Returns `data/` of a checkout, as an installed package's folder is not for data."""
+    """Returns `data/` of a checkout, or else a folder of the user, since an installed package's
+    folder is not for data."""
     if (PROJECT_DIR / "pyproject.toml").exists():
         return PROJECT_DIR / "data"
     return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "antiphon"
@@ -251,12 +252,13 @@ def _data_dir(*, new: bool) -> Path:
 
 
 def _has_database(data_dir: Path) -> bool:
-    """Whether the settings use a database in the data folder, which exists."""
+    """Whether the settings use a database in the data folder, and it exists."""
     return not os.environ.get("DATABASE_URL") and (data_dir / DATABASE).exists()
 
 
 def _peer_networks(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str, ...]:
-    """Proxies' addresses as the gateway sees them: an IPv6 socket has IPv4 addresses mapped."""
+    """Returns the proxies' networks as the gateway sees them: an IPv6 socket maps IPv4
+    addresses."""
     mapped = [
         f"::ffff:{network.network_address}/{96 + network.prefixlen}"
         for network in networks
@@ -266,15 +268,15 @@ def _peer_networks(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str
 
 
 def keep_secrets(settings: Settings) -> None:
-    """Stores generated secrets, once the database is known to be used with no others. If another
-    process has stored others meanwhile, these are not accepted later."""
+    """Stores generated secrets, once it is certain that the database is used with no others. If
+    another process has stored others meanwhile, these are not accepted later."""
     if settings.secrets.generated is not None:
         _stored_secrets(settings.data_dir / SECRETS, settings.secrets.generated, keep=True)
 
 
 def _load_secrets(path: Path, *, create: bool) -> Secrets:
-    """The secrets, each from its variable, or from a file that only its owner may read, and to
-    which missing ones are added only if `create`."""
+    """Loads each secret from its variable, or from a file that only its owner may read. Missing
+    secrets are added to the file only if `create`."""
     values = {
         name: os.environ[variable]
         for name, variable in VARIABLES_OF_SECRETS.items()
@@ -333,8 +335,10 @@ def _fresh_secrets() -> dict[str, str]:
 
 
 def _stored_secrets(path: Path, fresh: dict[str, str], *, keep: bool) -> dict[str, str]:
-    """The secrets in the file, and of the `fresh` ones those that are missing, which are stored if
-    `keep`. By a file lock, processes that start at once read the same ones."""
+    """Returns the secrets in the file, completed with `fresh` ones, which are stored if `keep`.
+
+    A file lock makes processes that start at once read the same secrets.
+    """
     with open(path.with_suffix(".lock"), "w", opener=partial(os.open, mode=0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stored: dict[str, str] = {}

@@ -48,7 +48,7 @@ class UpstreamService:
     """Base class of engines that forward their requests."""
 
     def __init__(self, about: UpstreamModelConfig) -> None:
-        """Raises UnsupportedFeature when the environment lacks its key."""
+        """Create the service. Raises UnsupportedFeature if the environment lacks its key."""
         self._about = about
         self._key = environment.token(about.key_env) if about.key_env else ""
         if self._key is None:

@@ -44,11 +44,9 @@ class TranscriptStyle:
 
 @dataclass(frozen=True, slots=True)
 class RecognitionOptions:
-    """What a caller asks of a recognition, of a recording or live.
-
-    A new field needs a default, and a field keeps its name: waiting jobs were stored with the
-    earlier fields. An option that cannot be honoured has no effect.
-    """
+    """What a caller asks of a recognition, live or of a recording. A new field needs a default, and
+    a field keeps its name, because waiting jobs were stored with the earlier fields. An option that
+    cannot be honoured has no effect."""
 
     language: str | None = None  # code; None detects it
     languages: tuple[str, ...] = ()  # codes that detection chooses among; empty: any
@@ -70,7 +68,7 @@ class RecognitionOptions:
 
     @property
     def needs_words(self) -> bool:
-        """Whether the engine has to give the times of words: speakers are told by them."""
+        """Whether the engine has to return the times of words, by which speakers are identified."""
         return self.words or self.labels_speakers or self.multichannel
 
 

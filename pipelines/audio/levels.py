@@ -42,7 +42,7 @@ class Mixdown:
         self._products: NDArray[np.float64] | None = None  # [channels, channels]
 
     def mix(self, samples: NDArray[np.float32]) -> Pcm:
-        """float32 [channels, n] to float32 [n]."""
+        """Mix float32 [channels, n] to float32 [n]."""
         channels, length = samples.shape
         if channels == 1 or not length:
             first: Pcm = samples[0]
@@ -78,7 +78,8 @@ class Leveller:
         return max(self._level, self._noise) < QUIET
 
     def process(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
-        """float32 [n, samples] to the same shape; the same array where nothing is to change."""
+        """Level float32 [n, samples]; return the same shape, or the same array if nothing
+        changes."""
         return _changed(frames, self.offsets(frames), self._gains(frames))
 
     def offsets(self, frames: NDArray[np.float32]) -> Column:
@@ -103,9 +104,11 @@ class Leveller:
 
 
 def levelled(pcm: Pcm) -> tuple[Pcm, bool]:
-    """A whole signal, float32 [n] at 16 kHz, without offset and with one gain, and whether it is
-    below QUIET. The same array where nothing is to change: files are mapped, and a copy of an hour
-    would be 230 MB."""
+    """Remove the offset of a whole signal, float32 [n] at 16 kHz, and amplify it by a single gain.
+
+    Also returns whether the signal is below QUIET. If nothing changes, it is the same array: files
+    are mapped, and a copy of an hour would be 230 MB.
+    """
     levels = np.concatenate([np.zeros(1), *(frames.std(axis=1) for _, frames in _blocks(pcm))])
     audible = levels[levels > NOISE]
     sounds = audible[audible > OVER_NOISE * np.percentile(audible, 10)] if len(audible) else audible

@@ -69,7 +69,7 @@ def spans_of(probabilities: Probabilities, frame_samples: int, segment: SpeechSe
 def find_spans(
     probabilities: Probabilities, threshold: float, min_silence: int
 ) -> list[tuple[int, int]]:
-    """Runs of speech as frame numbers, [start, end)."""
+    """Find runs of speech, as frame numbers [start, end)."""
     spans: list[tuple[int, int]] = []
     start: int | None = None
     silent_since: int | None = None
@@ -89,7 +89,7 @@ def find_spans(
 
 
 def _cut(probabilities: Probabilities, span: tuple[int, int], limit: int) -> list[tuple[int, int]]:
-    """Pieces of at most `limit` frames, cut where speech is least likely."""
+    """Cut a span into pieces of at most `limit` frames, where speech is least likely."""
     start, end = span
     pieces = []
     while end - start > limit:

@@ -72,9 +72,8 @@ def spoken_lengths(text: str, language: str) -> Generator[int, None, None]:
 
 
 def _line_pauses(text: str) -> int:
-    """Letters that could be spoken in the pauses between lines, and in the extra time of short
-    ones.
-    """
+    """Return the letters that could be spoken in the pauses between lines, and in the extra time of
+    short lines."""
     return sum(
         LINE_PAUSE + max(0, SHORTEST_LINE - len(line))
         for line in text.splitlines()[:-1]

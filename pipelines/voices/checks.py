@@ -80,9 +80,8 @@ class SampleChecker:
     rules: SampleRules
 
     async def check(self, files: Sequence[SampleFile], owner: Owner = "") -> CheckedSamples:
-        """Owners take turns (`AudioDecoder.decode`).
-
-        Raises InvalidRequest, InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
+        """Check the files of a voice; owners take turns (`AudioDecoder.decode`). Raises
+        InvalidRequest, InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
         formats = await asyncio.to_thread(_formats, files)
         checked = []
         for file, media_type in zip(files, formats, strict=True):
@@ -132,7 +131,7 @@ class SampleChecker:
         )
 
     def _measure(self, file: SampleFile, media_type: str, duration_s: float, pcm: Pcm) -> _Analysed:
-        """Blocking: about 0.3 s for a minute of audio."""
+        """Measure a file; blocking, about 0.3 s for a minute of audio."""
         rules, name = self.rules, file.name
         probabilities = self.vad.probabilities(pcm)
         is_speech = probabilities >= rules.speech_threshold
@@ -202,7 +201,7 @@ def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: Sa
 
 
 def _formats(files: Sequence[SampleFile]) -> list[str]:
-    """Media types by content. Blocking. Raises InvalidAudio or InvalidRequest."""
+    """Return media types by content; blocking. Raises InvalidAudio or InvalidRequest."""
     seen: dict[bytes, str] = {}
     formats = []
     for file in files:

@@ -70,7 +70,7 @@ def custom_voice(voice: Voice, owner: str | None = None) -> CustomVoice:
 
 
 def voice_event(kind: EventKind, voice: Voice) -> NewEvent:
-    """The event with the current voice; that of a failure also has the reason."""
+    """Make the event with the current voice; the event of a failure also has the reason."""
     cause = {"error": voice.error, "message": voice.reason} if kind == "voice.failed" else {}
     return NewEvent(kind, custom_voice(voice).model_dump() | cause)
 

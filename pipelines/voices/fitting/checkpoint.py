@@ -25,7 +25,8 @@ class CheckpointError(ValueError):
 
 
 def write_checkpoint(searched: SearchState, progress: object) -> bytes:
-    """`progress` is a dataclass of plain values. Measured numbers lose some precision."""
+    """Write a checkpoint; `progress` is a dataclass of plain values. Measured numbers lose some
+    precision."""
     plain = {name: value for name, value in vars(searched).items() if name != "evolution"}
     parts: dict[str, Any] = {
         name: np.array(value, SHORTER.get(name)) for name, value in plain.items()
@@ -39,7 +40,7 @@ def write_checkpoint(searched: SearchState, progress: object) -> bytes:
 
 
 def read_checkpoint(data: bytes, kind: type[T], size: int) -> tuple[SearchState, T]:
-    """`size` is that of the space. Raises CheckpointError."""
+    """Read a checkpoint; `size` is that of the space. Raises CheckpointError."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as stored:
             parts: dict[str, Any] = dict(stored)

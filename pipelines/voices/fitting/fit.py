@@ -76,7 +76,8 @@ class FitProgress:
 
 
 class Fit:
-    """Deterministic for a seed; the order of the outcomes of one step does not matter."""
+    """A fit, which is deterministic for a seed; the order of the outcomes of one step does not
+    matter."""
 
     def __init__(
         self,
@@ -89,10 +90,8 @@ class Fit:
         searched: SearchState | None = None,
         progress: FitProgress | None = None,
     ) -> None:
-        """Continues from `searched`; blocking, a second. For callers: `begin`.
-
-        `british` is the accent of English, and changes no other language.
-        """
+        """Continue from `searched`; blocking, a second. Callers use `begin`. `british` is the
+        accent of English, and changes no other language."""
         self.preview: Preview | None = None
         self.replaced: bytes | None = None  # the pack of an earlier voice, rated beside the new one
         self._began = time.monotonic()
@@ -127,10 +126,8 @@ class Fit:
         prior: FittingPrior | None = None,
         british: bool = False,
     ) -> "Fit":
-        """Continues from a `checkpoint`, if it is given and readable.
-
-        Decodes and measures; blocking, some seconds. Raises InvalidAudio or EngineError.
-        """
+        """Continue from a `checkpoint`, if it is given and readable. Decodes and measures;
+        blocking, some seconds. Raises InvalidAudio or EngineError."""
         speaker = analyse(decode_all(recordings), encoder, load_second_encoder())
         prior = prior or load_fitting_prior()
         search: SearchState | None = None
@@ -144,7 +141,7 @@ class Fit:
 
     @property
     def progress(self) -> float:
-        """0 to 1."""
+        """Return the progress, 0 to 1."""
         state = self._progress
         if state.judgement:
             return 1.0
@@ -155,7 +152,7 @@ class Fit:
         return SEARCH_SHARE * min(1.0, state.evaluations / self._config.evaluations)
 
     def next_trials(self) -> list[Trial]:
-        """Independent trials; none when the fit is finished."""
+        """Return independent trials; none when the fit is finished."""
         state = self._progress
         self._names = {}
         if state.judgement:
@@ -180,7 +177,7 @@ class Fit:
         ]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Takes an outcome for each of the last trials, in any order; blocking, up to a second."""
+        """Take an outcome for each of the last trials, in any order; blocking, up to a second."""
         state = self._progress
         ordered = sorted(outcomes, key=lambda outcome: outcome.number)
         if state.choice:
@@ -199,14 +196,14 @@ class Fit:
                 state.candidates = candidates_of(self._prior.space, self._search.state)
 
     def checkpoint(self) -> bytes:
-        """The state for `begin`, under a megabyte; to be taken after `observe`."""
+        """Return the state for `begin`, under a megabyte; call it after `observe`."""
         seconds = self._progress.seconds + time.monotonic() - self._began
         # The audio of the final rating is not kept, so its trials are run again.
         progress = replace(self._progress, seconds=seconds, judgement={})
         return write_checkpoint(self._search.state, progress)
 
     def result(self) -> FittedVoice | FailedFit:
-        """Returns the voice or the failure, when there are no more trials."""
+        """Return the voice or the failure, when there are no more trials."""
         chosen = self._chosen()
         rating = self._progress.judgement[chosen.name]
         report = self._report(rating)
@@ -234,7 +231,7 @@ class Fit:
         return float(np.mean(since)) < float(np.mean(before)) + MIN_GAIN
 
     def _selection_trials(self) -> list[Trial]:
-        """Candidates and a stock voice, with sentences of the search."""
+        """Return trials of candidates and a stock voice, with sentences of the search."""
         texts = self._sentences.search[: self._config.choice_sentences]
         trials = [
             self._rated_trial(candidate, text)
@@ -244,7 +241,8 @@ class Fit:
         return trials + [self._stock_trial(self._native, text) for text in texts]
 
     def _final_trials(self) -> list[Trial]:
-        """The voice and two stock voices, with sentences that no trial has used."""
+        """Return trials of the voice and two stock voices, with sentences that no trial has
+        used."""
         chosen, texts = self._chosen(), self._sentences.judge[: self._config.judge_sentences]
         trials = [self._rated_trial(chosen, text, keep=text == texts[0]) for text in texts]
         voices = dict.fromkeys((self._stock[0][0], self._native))
@@ -275,7 +273,8 @@ class Fit:
         return self._trial(text, one.style, [one.bands], name=one.name, keep=keep)
 
     def _stock_trial(self, voice: str, text: str) -> Trial:
-        """Uses the style: the engine may not offer that voice, for lack of phonemes."""
+        """Return a trial of a stock voice by its style: the engine may not offer that voice, for
+        lack of phonemes."""
         space = self._prior.space
         return self._trial(text, space.stock[space.names.index(voice)], name=STOCK + voice)
 

@@ -40,7 +40,8 @@ class SelectionResult:
     second: float | None = None  # with the held-out recordings, by the second encoder
 
     def score(self, stock: "SelectionResult", min_quality: float) -> float:
-        """Similarity, less penalties for quality and word errors worse than a stock voice's."""
+        """Return the similarity, less penalties for quality and word errors worse than a stock
+        voice's."""
         floor = max((stock.quality or 0.0) - QUALITY_SLACK, min_quality)
         below = 0.0 if self.quality is None else floor - self.quality
         wrong = (self.error_rate or 0.0) - (stock.error_rate or 0.0) - ERROR_SLACK

@@ -109,7 +109,7 @@ class Objective:
 
 
 class Search:
-    """Deterministic for a seed."""
+    """A search, which is deterministic for a seed."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Search:
         config: FitConfig,
         state: SearchState | None,
     ) -> None:
-        """Continues from `state`; blocking, a second."""
+        """Continue from `state`; blocking, a second."""
         self._space = space
         self._prior = mixtures.observations(space)
         self._objective = Objective(speaker, space, config.min_quality)
@@ -154,7 +154,7 @@ class Search:
         return SearchState(centre, bands, sounded, evolution=evolution.state())
 
     def next_generation(self, size: int, sentences: range) -> list[SearchTrial]:
-        """`size` styles, the first of which is the best so far."""
+        """Return `size` styles, the first of which is the best so far."""
         now = self.state
         draw = np.random.default_rng((self._seed, now.generation))
         rounds = -(-size // len(sentences))
@@ -221,7 +221,7 @@ class Search:
         self._store(evolution)
 
     def _through_filter(self, bands: Vectors, changes: Vectors) -> Observation:
-        """All measurements, corrected to one filter as far as it is near to theirs."""
+        """Return all measurements, corrected to one filter as far as it is near to theirs."""
         now = self.state
         moved = np.clip(bands - np.stack(now.filters), -2 * FILTER_SPREAD_DB, 2 * FILTER_SPREAD_DB)
         sounds = np.stack(now.sounds)
