@@ -302,14 +302,16 @@ def _load_secrets(path: Path, *, create: bool) -> Secrets:
     token_keys = tuple(values.pop("token_key").split(","))
     if any(len(key.encode()) < 32 for key in token_keys):
         raise SettingsError(
-            "ANTIPHON_TOKEN_KEY needs at least 32 bytes, in each of several joined by commas"
+            "ANTIPHON_TOKEN_KEY needs at least 32 bytes in each key; commas join several keys"
         )
     for name, value in values.items():
         if len(value.encode()) < 32:
             raise SettingsError(f"{VARIABLES_OF_SECRETS[name]} needs at least 32 bytes")
     data_keys = tuple(values.pop("data_keys").split(","))
     if not all(map(_is_data_key, data_keys)):
-        raise SettingsError("ANTIPHON_DATA_KEYS needs base64 of 32 bytes, several joined by commas")
+        raise SettingsError(
+            "ANTIPHON_DATA_KEYS must be 32 bytes in base64; several keys are joined by commas"
+        )
     return Secrets(**values, token_keys=token_keys, data_keys=data_keys, generated=generated)
 
 
@@ -364,4 +366,4 @@ def _parse(path: Path) -> dict[str, str]:
         isinstance(value, str) and value for value in stored.values()
     ):
         return stored
-    raise SettingsError(f"{str(path)!r} is damaged; put its backup in its place")
+    raise SettingsError(f"{str(path)!r} is damaged; restore it from a backup")

@@ -52,7 +52,7 @@ def start_tracing() -> None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise environment.SettingsError(
-            f"OTEL_…: for traces a package is missing: {error}"
+            f"OTEL_…: a package that traces need is missing: {error}"
         ) from None
     # Strangers could fill the log with malformed `tracestate`.
     logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)

@@ -134,7 +134,7 @@ class ConsentWords(StrictModel):
     def _is_usable(self) -> "ConsentWords":
         has_place = "{words}" in self.sentence and "{words}" in self.speaker_sentence
         if not has_place or len(set(self.words)) != len(self.words):
-            raise ValueError("the sentence has a place for words, and these are all different")
+            raise ValueError("each sentence needs {words}, and all words must be different")
         return self
 
 
@@ -153,5 +153,7 @@ class ConsentConfig(StrictModel):
     @model_validator(mode="after")
     def _has_english(self) -> "ConsentConfig":
         if "en" not in self.sentences or self.heard_words > self.drawn_words:
-            raise ValueError("there is an English sentence, and no more words are heard than drawn")
+            raise ValueError(
+                "an English sentence is required, and heard_words must not exceed drawn_words"
+            )
         return self

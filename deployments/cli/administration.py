@@ -236,7 +236,7 @@ async def set_password(email: str | None, workspace: int | None, new_email: str 
         terminal = sys.stdin.isatty()
         password = getpass("New password: ") if terminal else sys.stdin.readline().rstrip("\n")
         if not 8 <= len(password) <= 256:
-            raise ValueError("password: has 8 to 256 characters")
+            raise ValueError("password: must have 8 to 256 characters")
         if new_email is not None:
             checked = validate_email(new_email.strip(), check_deliverability=False)
             new_email = checked.normalized.lower()

@@ -90,7 +90,7 @@ def check_folder(folder: Path) -> None:
     check_private(folder, "RAY_TMPDIR", has_code=True)
     if not RAY_PATH.fullmatch(str(folder)):
         rule = "at most 39 characters, which are letters, digits and @+=,._-"
-        raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} has to be a path of {rule}")
+        raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} must be a path of {rule}")
 
 
 def new_folder(prefix: str) -> Path:

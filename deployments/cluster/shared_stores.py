@@ -72,7 +72,7 @@ def stores_problem(settings: Settings) -> str | None:
     machines = {(node["NodeManagerHostname"], node["NodeManagerAddress"]) for node in alive}
     if len(machines) < 2:
         return None
-    each = f"Ray has {len(machines)} machines, which would have data of their own"
+    each = f"Ray has {len(machines)} machines, each of which would have data of its own"
     return f"{each}; {'; '.join(own)}"
 
 
@@ -99,6 +99,8 @@ async def check_wyoming_key(settings: Settings, authenticator: Authenticator) ->
     except Unauthorized as error:
         raise SettingsError(f"WYOMING_KEY: {error}") from None
     if principal.is_visitor:
-        raise SettingsError("WYOMING_KEY: a browser token opens no such port; make an API key")
+        raise SettingsError(
+            "WYOMING_KEY: a browser token does not open this port; create an API key"
+        )
     if missing := [scope for scope in MODEL_SCOPES if scope not in principal.scopes]:
         raise SettingsError(f"WYOMING_KEY lacks scopes: {', '.join(missing)}")

@@ -77,7 +77,7 @@ def engine_errors(name: str) -> Iterator[None]:
         if not str(error).startswith(UNACCEPTED):
             raise
         logger.warning("call_not_accepted", extra={"deployment": name, "error": str(error)})
-        raise EngineLost(f"{name} did not take the call") from None
+        raise EngineLost(f"{name} did not accept the call") from None
 
 
 class StopSignal:

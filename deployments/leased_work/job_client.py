@@ -115,7 +115,7 @@ class LeasedJobClient:
     async def submit(self, claimed: Voice | Job) -> LeasedJob:
         """Submit a job, whose id contains the lease, since attempt numbers repeat after a
         release."""
-        assert claimed.lease, "what is claimed has one"
+        assert claimed.lease, "a claimed row has a lease"
         name = f"{self._prefix}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
         job = LeasedJob(name, claimed.id, claimed.lease)
         arguments = [str(job.row_id), job.lease, self._cluster]

@@ -79,7 +79,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     ) -> AsyncGenerator[GenerationDelta, None]:
         slots, number = self._slots_of(engine), engine.capabilities.max_concurrency
         if request.is_speculative and slots.free <= number // KEPT_SHARE:
-            raise EngineOverloaded("the model has no slot for an answer that may not be wanted")
+            raise EngineOverloaded("the model has no slot for a speculative answer")
         answer = AnswerInTurns(request)
         while not answer.is_complete:
             async with aclosing(self._turn(engine, slots, answer)) as deltas:

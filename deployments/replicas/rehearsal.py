@@ -111,7 +111,7 @@ def _compare(model: ModelInfo, verb: str, said: str, *transcripts: Transcript) -
     logger.info("rehearsed", extra={"model": model.id, "likeness": like, "before": needed})
     if needed >= LEAST_LIKENESS and like < KEPT * needed:
         raise ModelNotLoaded(
-            f"{model.id} {verb} {new!r} in place of {said!r}, and the model before {old!r}"
+            f"{model.id} {verb} {new!r} instead of {said!r}; the previous model: {old!r}"
         )
 
 

@@ -31,7 +31,7 @@ def application_problems(config: Config) -> list[str]:
     """Find wrong applications, arguments and names of deployments, without importing Ray."""
     applications = config["applications"]
     if not all(isinstance(app, dict) and isinstance(app.get("name"), str) for app in applications):
-        return ["each of `applications` has to be a mapping with a name"]
+        return ["each of `applications` must be a mapping with a name"]
     builders = {app["name"]: str(app.get("import_path")) for app in applications}
     problems = []
     if GATEWAY_BUILDER not in builders.values():
@@ -62,7 +62,9 @@ def _problems(
     counts = Counter(listed) | Counter(named)
     problems = [f"{name!r} is listed {times} times" for name, times in counts.items() if times > 1]
     others = [name for name in listed if name not in named]
-    problems += [f"args name no deployment {name!r}, only {', '.join(named)}" for name in others]
+    problems += [
+        f"{name!r} is not among the deployments of args: {', '.join(named)}" for name in others
+    ]
     problems += [f"{name!r} of args has no entry" for name in models if name not in listed]
     problems += [
         f"{entry['name']} takes no user_config"

@@ -155,7 +155,7 @@ def _origin(reference: str, options: PullOptions) -> WeightsOrigin:
     if (path := Path(reference).expanduser().absolute()).exists():
         return _path(path)
     raise ValueError(
-        f"{reference!r} is no entry of the catalogue, hf:owner/name@REVISION, address or path"
+        f"{reference!r} is neither in the catalogue nor hf:owner/name@REVISION, an address or path"
     )
 
 

@@ -28,7 +28,7 @@ def move_database(source_url: str, target_url: str) -> str:
     left no row, and can be repeated. Raises ValueError, DatabaseError, or the databases' errors.
     """
     if not source_url.startswith("sqlite") or target_url.startswith("sqlite"):
-        raise ValueError("DATABASE_URL has to be of SQLite, and NEW_DATABASE_URL of PostgreSQL")
+        raise ValueError("DATABASE_URL must be of SQLite, and NEW_DATABASE_URL of PostgreSQL")
     upgrade(source_url)
     engine = make_engine(target_url)
     try:

@@ -54,7 +54,7 @@ class Encryption:
         try:
             return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], bound)
         except InvalidTag:
-            raise DecryptionError("the bytes were changed, or are about something else") from None
+            raise DecryptionError("the bytes were changed, or belong elsewhere") from None
 
     def is_newest(self, encrypted: bytes) -> bool:
         """Whether the data is encrypted under the first key; otherwise `rotate` encrypts it

@@ -443,8 +443,8 @@ class SynthesisRun:
             self._spoken_s += chunk.audio.duration_s
             if self._spoken_s > self._most_s:
                 raise InvalidRequest(
-                    f"text: its speech lasts longer than {self._most_s / 60:.1f} min, where it "
-                    "was ended: send it in parts"
+                    f"text: its speech was ended after {self._most_s / 60:.1f} min, since it "
+                    "became too long: send it in parts"
                 )
             self._clock.audio_sent(chunk.audio.duration_s)
         return chunk

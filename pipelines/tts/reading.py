@@ -260,7 +260,7 @@ class PassageReader:
             self._write(token)
         elif self._inside is not None:
             if not token.closes:
-                raise ValueError("the element has only text")
+                raise ValueError("this element may contain only text")
             self._say(self._inside.name, self._inside.attributes)
             self._inside = None
         elif token.closes:
@@ -414,7 +414,7 @@ def _within(limits: tuple[float, float], value: float) -> float:
 
 def _choice(name: str, given: Mapping[str, str], choices: Collection[str], usual: str = "") -> str:
     if (value := given.get(name, usual)) not in choices:
-        raise ValueError(f"{name}: one of {', '.join(choices)}")
+        raise ValueError(f"{name}: must be one of {', '.join(choices)}")
     return value
 
 
@@ -427,7 +427,7 @@ def _quantity(name: str, attributes: Mapping[str, str]) -> float:
     value = _VALUE.fullmatch(given)
     if value is None or value[3] not in _TABLES.units[name]:
         numbers = (f"a number with {unit!r}" for unit in _TABLES.units[name])
-        raise ValueError(f"{name}: {', '.join((*names, *numbers))}")
+        raise ValueError(f"{name}: must be one of {', '.join((*names, *numbers))}")
     number = float(value[1] + value[2])
     if value[3] == "%":
         return number / 100 + bool(value[1])

@@ -150,7 +150,7 @@ class Consent:
                 start, end = self._span_of(sentence, words) or (0.0, self._config.heard_seconds)
                 return place, pcm[int(start * STT_SAMPLE_RATE) : int(end * STT_SAMPLE_RATE)]
         raise InvalidRequest(
-            "files: none begins with the sentence of consent, as far as it can be understood; one "
+            "files: none was recognised as beginning with the consent sentence; one "
             f"of them must begin with: {sentence.text}"
         )
 

@@ -226,7 +226,9 @@ class VoiceLibrary:
         if custom.consent.needed == "spoken":
             field = "passphrase" if passphrase else "file"
             if file.consent_claimed or file.consent_sentence is None:
-                raise InvalidRequest(f"{field}: this service has to have heard the consent itself")
+                raise InvalidRequest(
+                    f"{field}: this service must have recorded the spoken consent itself"
+                )
         voice_id, parts = new_id(operation), [file.pack]
         if file.report is not None:
             parts.append(file.report.model_dump_json().encode())
@@ -269,7 +271,11 @@ class VoiceLibrary:
             if b"\\u0000" in content or not file.name.isprintable():
                 raise ValueError("control characters")
         except DecryptionError:
-            what = "it is wrong" if passphrase else "the file was sealed with one, or elsewhere"
+            what = (
+                "it is wrong"
+                if passphrase
+                else "the file needs a passphrase, or was sealed by another workspace or service"
+            )
             raise InvalidRequest(f"passphrase: {what}, or the file was changed") from None
         except (ValueError, OverflowError):
             raise InvalidRequest(NO_VOICE) from None

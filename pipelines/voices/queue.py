@@ -119,7 +119,7 @@ class VoiceQueue(LeasedQueue[Voice]):
                 voice.report_file = stored.get("report")
                 expire_these_files(session, [stored["voice"]], utc_now())
                 reason = (
-                    f"{similarity:.3f} like the recordings, and the voice {before:.3f}: it stays"
+                    f"similarity {similarity:.3f}; the current voice has {before:.3f} and stays"
                 )
                 return self._fail(session, voice, "not_better", reason)
             expire_these_files(session, [first.pack_file or ""], utc_now() + STILL_SPOKEN)

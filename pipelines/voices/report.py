@@ -161,7 +161,7 @@ class FailedFit:
 
 def too_unlike(similarity: float, floor: float, report: VoiceReport) -> FailedFit:
     reason = (
-        f"the voice became only {similarity:.2f} like its recordings, and {floor:g} is needed; "
+        f"the similarity to the recordings is only {similarity:.2f}, and {floor:g} is needed; "
         "longer and cleaner recordings may help"
     )
     return FailedFit(TOO_UNLIKE, reason, report)

@@ -108,7 +108,9 @@ class Speakers:
         token or client secret, which would identify people, unless its maker `granted` exactly
         these speakers."""
         if wanted and wanted != granted and principal.secret is not None:
-            raise InsufficientScope("known_speakers: an API key alone names the enrolled")
+            raise InsufficientScope(
+                "known_speakers: only an API key may identify enrolled speakers"
+            )
         return await self.known(principal.workspace_id, wanted)
 
     async def options(

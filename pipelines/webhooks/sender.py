@@ -49,7 +49,7 @@ class AddressRefused(OSError):
 
     def __init__(self) -> None:
         # The same text for all addresses: else aiohttp joins them to an error of another class.
-        super().__init__(errno.EACCES, "the address may not be dialled")
+        super().__init__(errno.EACCES, "connections to this address are not allowed")
 
 
 class FetchFailed(InvalidUrl):
@@ -214,7 +214,9 @@ class _Patience:
         except TimeoutError:
             if limit.expired():
                 pace = FETCH_BYTES_PER_S / 1000
-                raise InvalidUrl(f"url: the file comes slower than {pace:g} kB a second") from None
+                raise InvalidUrl(
+                    f"url: the file arrives more slowly than {pace:g} kB a second"
+                ) from None
             raise
         finally:
             self.left_s -= time.monotonic() - began

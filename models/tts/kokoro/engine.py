@@ -159,7 +159,9 @@ class KokoroEngine(TTSEngine):
             request.interruption,
         )
         if durations.sum() * request.speed > MOST_FRAMES * durations.size + MORE_FRAMES:
-            raise InvalidEngineRequest("the voice speaks no text: its pack is that of no speaker")
+            raise InvalidEngineRequest(
+                "the voice pack gives no speech: it does not describe a speaker"
+            )
         yield empty
         values, lead_frames = sounding_part(durations, features, source)
         values["style"] = tensor(row[:, TIMBRE])

@@ -58,7 +58,7 @@ def _read(file: BinaryIO, section: str | None) -> dict[str, Array]:
         storage = storages.pop(key)
         (length,) = np.frombuffer(file.read(8), "<i8")
         if length != len(storage):
-            raise WeightsCorrupt("a storage has another length than it says")
+            raise WeightsCorrupt("a storage has a different length than it states")
         storage[:] = np.frombuffer(file.read(storage.nbytes), storage.dtype, len(storage))
     if storages:
         raise WeightsCorrupt("the file lacks the numbers of a tensor")
@@ -109,7 +109,7 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> Array:
         kind, dtype, key, _, length, *view = pid
         if kind != "storage" or not isinstance(dtype, np.dtype) or any(view):
-            raise pickle.UnpicklingError("a reference to something else than a storage")
+            raise pickle.UnpicklingError("a reference to something other than a storage")
         if not 0 <= length <= MAX_NUMBERS:
             raise WeightsCorrupt(f"a storage of {length} numbers")
         return self._storages.setdefault(key, np.empty(length, dtype))
