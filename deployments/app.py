@@ -25,7 +25,7 @@ def build_models(args: ModelsArgs) -> Application:
     models = [_bind(name, kind) for kind, names in kinds for name in names]
     index = serve.deployment(
         name="ModelIndex",
-        num_replicas=1,  # several would each count a part of the requests
+        num_replicas=1,  # with several, each would count only a part of the requests
         max_ongoing_requests=10_000,
         ray_actor_options={"num_cpus": 0},
         health_check_period_s=2,

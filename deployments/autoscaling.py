@@ -20,10 +20,10 @@ if "ray.serve._private.deployment_state" in sys.modules:  # in Serve's controlle
     route_to_replicas_that_swap()
 
 LOAD = "load"
-SLACK = 0.5  # above the number of replicas: else one that is just busy would get a second one
-LEAST = 0.01  # a replica with any work stays
-GATEWAY_FULL = 0.45  # of its sessions: another is added above 0.45 * (1 + SLACK)
-WAIT_S = 8.0  # of work that waits, which is as much as one replica does meanwhile
+SLACK = 0.5  # tolerated load above the number of replicas: one that is just busy gets no second
+LEAST = 0.01  # load of a replica with any work, so that it stays
+GATEWAY_FULL = 0.45  # share of its sessions; another gateway is added above 0.45 * (1 + SLACK)
+WAIT_S = 8.0  # seconds of waiting work that count as the load of one replica
 VOICE_FULL = 96  # requests: 40 sockets with two sentences each need one replica
 
 

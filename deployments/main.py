@@ -37,7 +37,7 @@ from pipelines.accounts.service import Accounts
 from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
-AGAIN_S = 5  # after a signal, in which `stop` has begun unless its interrupt was dropped
+AGAIN_S = 5  # time after a signal by which `stop` has begun, unless its interrupt was dropped
 GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
 
 
@@ -94,7 +94,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
     try:
         settings = load_settings()
         config = resolved(config)
-        start_tracing()  # or says what is wrong
+        start_tracing()  # or reports what is wrong
         with suppress(DatabaseUnavailable):  # which `prepare_database` explains
             asyncio.run(check_secrets(settings))
         node.prepare_environment(settings)
@@ -295,7 +295,7 @@ def stop(arrival: ChatArrival | None) -> None:
 
     if ray.is_initialized():
         until = time.monotonic() + GATEWAYS_STOP_S
-        with suppress(Exception):  # of Ray: its controller has died, or was not started yet
+        with suppress(Exception):  # Ray raises if its controller has died, or was not started yet
             running, ingress = serve.status().applications, {"Gateway", "Wyoming"}
             gateways = {name for name in running if ingress & running[name].deployments.keys()}
             for name in gateways:
@@ -304,7 +304,7 @@ def stop(arrival: ChatArrival | None) -> None:
                 time.sleep(0.2)
         with suppress(Exception):  # likewise
             serve.shutdown()
-    ray.shutdown()  # also what a start that was cut off has begun
+    ray.shutdown()  # also stops what an interrupted start has begun
 
 
 if __name__ == "__main__":

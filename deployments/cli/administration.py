@@ -70,7 +70,7 @@ class OperatorCommand(click.Command):
     """A command whose function returns the text to print, or a coroutine that does."""
 
     def invoke(self, ctx: click.Context) -> None:
-        os.umask(0o077)  # as of the service: a backup may be copied to where others look
+        os.umask(0o077)  # as in the service: a backup may be copied to where others look
         with _failures():
             result = super().invoke(ctx)
             click.echo(asyncio.run(result) if inspect.iscoroutine(result) else result)
@@ -209,7 +209,7 @@ async def invite(email: str | None, credit: int | None, days: int) -> str:
 @click.option("--dashboard", help="URL of Ray's dashboard. Default: that of the settings.")
 def deploy(file: Path, check: bool, dashboard: str | None) -> str:
     asyncio.run(check_secrets(load_settings(new=False)))
-    # With the registry of engines, and Ray.
+    # Imports the registry of engines, and Ray.
     from deployments.rollout.deploy import deploy as roll_out
 
     return roll_out(file, only_check=check, dashboard=dashboard)
@@ -319,7 +319,7 @@ async def check_storage() -> str:
 @click.argument("folder", type=click.Path(path_type=Path))
 async def backup(folder: Path) -> str:
     settings = load_settings(new=False)
-    await check_secrets(settings)  # and no migration: the database is copied as it is
+    await check_secrets(settings)  # without a migration: the database is copied as it is
     return await asyncio.to_thread(back_up, settings, folder)
 
 
@@ -351,7 +351,7 @@ async def rotate_keys() -> str:
             counts = await Rotation(database, encryption, files).run()
         except DecryptionError as error:
             raise ValueError(f"stopped: {error}") from None
-        # From now on a start with the first key alone is not one with another key.
+        # From now on, a start with only the first key is accepted.
         await check_secret_fingerprints(database, settings.secrets)
     return (
         "{chats} chat(s), {webhooks} webhook(s), {dictionaries} dictionar(ies), {speakers} "

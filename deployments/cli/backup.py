@@ -23,7 +23,7 @@ from db.database import make_engine, postgres_parameters
 from deployments.cluster.shared_stores import open_database
 from pipelines.accounts.secret_fingerprints import check_stored_fingerprints
 
-DATABASE, FILES = "database", "files"  # in the folder of a backup
+DATABASE, FILES = "database", "files"  # names in the folder of a backup
 SESSIONS, KEYS = ("client_secret", "login_session"), "api_key"  # tables
 _SQLITE = b"SQLite format 3"
 # A row of `secret_mark`, as pg_restore lists it.

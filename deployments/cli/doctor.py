@@ -40,8 +40,8 @@ from telemetry.logs import redact
 GB = 1e9
 CORES, MEMORY_GB, DISK_GB, OPEN_FILES = 2, 4.0, 2.0, 4096
 CLOCK_S = 2.0
-LANDLOCK = (5, 13)  # of Linux, since which files that are decoded are confined by it
-FAST = ("avx2", "fp16", "asimd")  # of a processor: with none of them speech is slow
+LANDLOCK = (5, 13)  # first version of Linux with Landlock, which confines the decoder
+FAST = ("avx2", "fp16", "asimd")  # processor flags; without any of them, speech is slow
 
 
 Check = Callable[[], str | Awaitable[str]]
@@ -58,7 +58,7 @@ def check_processor() -> str:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
-        flags = FAST[0]  # not Linux, which is said by `check_kernel`
+        flags = FAST[0]  # not Linux, which `check_kernel` reports
     if not any(flag in flags for flag in FAST):
         raise Problem(f"{count} cores without AVX2: speech is slow; use a newer processor")
     return f"{count} cores"
@@ -170,7 +170,7 @@ async def outcome(check: Check) -> tuple[bool, str]:
         return True, result if isinstance(result, str) else await result
     except (Problem, SettingsError) as problem:
         return False, redact(str(problem))
-    except Exception as error:  # of any library: the others are still checked
+    except Exception as error:  # any library may fail; the other checks still run
         return False, redact(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
@@ -196,7 +196,7 @@ def main() -> None:
             check_storage,
         ]
         checks |= {check.__name__: partial(check, settings) for check in of_settings}
-    logging.disable()  # what went wrong is said in a sentence
+    logging.disable()  # a sentence says what went wrong
     is_well = True
     for name, run in checks.items():
         is_right, result = asyncio.run(outcome(run))

@@ -68,7 +68,7 @@ def node_options(gcs: int | None = None) -> Iterator[None]:
         "dashboard_agent_listen_port": 0,
         "gcs_server_port": gcs,
         "include_log_monitor": False,  # it sends logs to drivers, and `log_to_driver` is off
-        "no_monitor": True,  # it scales machines of clouds
+        "no_monitor": True,  # it scales machines in clouds
     }
     for name in sorted(options.keys() - inspect.signature(shipped).parameters):
         raise Incompatible(f"ray: RayParams has no argument {name}")
@@ -218,7 +218,7 @@ def published_release(address: str, timeout_s: float = 10.0) -> str | None:
     try:
         client = gcs_client(address=address)
         published: bytes | None = client.internal_kv_get(key, namespace, timeout_s)
-    except Exception as error:  # of Ray, of several classes: no cluster, another token
+    except Exception as error:  # Ray has several classes for this: no cluster, another token
         raise ConnectionError(f"no Ray cluster answers at {address}: {error}") from None
     return None if published is None else published.decode()
 

@@ -140,7 +140,7 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
                 namespace="serve",
                 _node_ip_address=host,
             )
-    except Exception as error:  # Ray's own, of no class: a busy machine may need more than its 30 s
+    except Exception as error:  # Ray's, of no class: a busy machine may need more than its 30 s
         if attempts == 1 or not stop_late_node(error):
             raise
         return start(num_cpus, attempts - 1)
@@ -156,7 +156,7 @@ def _wait_for_dashboard(url: str) -> None:
     dashboard of an earlier start until the new one listens."""
     address = urlsplit(url)
     until = time.monotonic() + DASHBOARD_S
-    while time.monotonic() < until:  # then the first request says what is wrong
+    while time.monotonic() < until:  # after that, the first request says what is wrong
         with suppress(OSError):
             socket.create_connection((address.hostname, address.port), timeout=1.0).close()
             return

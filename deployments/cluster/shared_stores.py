@@ -44,7 +44,7 @@ async def open_database(
     database = Database(settings.database_url)
     try:
         files = Files(settings, database, Encryption(settings.secrets.data_keys))
-        # Several processes may be the first: then all write the same.
+        # Several processes may be first; then all write the same.
         mark: str | None = await database.read(service_id)
         if accept:
             mark = f"{mark}-{secrets.token_hex(4)}"

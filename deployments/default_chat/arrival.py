@@ -25,9 +25,9 @@ from pipelines.ports import Arrival
 from pipelines.storage.room import floor_bytes
 from telemetry.logs import redact
 
-LOOK_S = 30.0  # between two looks at what runs
-PAUSE_S, LONGEST_PAUSE_S = 300.0, 3600.0  # after a download or a swap that failed
-TELL_S = 5.0  # for a report of progress
+LOOK_S = 30.0  # interval of checks of what runs
+PAUSE_S, LONGEST_PAUSE_S = 300.0, 3600.0  # pauses after a failed download or swap
+TELL_S = 5.0  # interval of progress reports
 STOP_S = 10.0
 
 
@@ -50,7 +50,7 @@ class ChatArrival:
         self._settings, self._dashboard, self._say = settings, dashboard, say
         self._stop = Event()
         self._coming: Arrival | None = None
-        self._problem = ""  # that was said last, without numbers
+        self._problem = ""  # the last reported problem, without numbers
         self._thread = Thread(target=self._follow, name="chat arrival", daemon=True)
         self._thread.start()
 
@@ -88,7 +88,7 @@ class ChatArrival:
 
     def _expect(self, waiting: Waiting, arrival: Arrival | None) -> None:
         """Tell ModelIndex, and so the gateways, which model is coming; None once it has arrived."""
-        with suppress(Exception):  # of Ray: it is restarted; the next report reaches it
+        with suppress(Exception):  # Ray restarts it, and the next report reaches it
             index = driver_handle("ModelIndex", waiting.application)
             index.expect.remote(waiting.deployment, arrival).result(timeout_s=TELL_S)
 

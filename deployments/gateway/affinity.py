@@ -12,7 +12,7 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 
 from models.llm.base import GenerationRequest
 
-PLACES = 8  # requests at once, for which a replica has places and caches: those of the CPU's model
+PLACES = 8  # requests at once for which a replica has slots and caches, as in the CPU profile
 
 
 def conversation(request: GenerationRequest) -> str:
@@ -51,7 +51,7 @@ class ConversationRouter(RequestRouter):
             return ranks
         pending_request.routing_context.should_backoff = True
         if len(candidate_replicas) > 1 and (key := pending_request.metadata.session_id):
-            await asyncio.sleep(0)  # until the request before is counted: many may come at once
+            await asyncio.sleep(0)  # lets the previous request be counted: many may come at once
             replicas = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
             cached = self.replica_queue_len_cache
             lengths = {

@@ -37,7 +37,7 @@ class ServeControl:
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
         """Implements `ClusterControl.deploy`."""
         async with self._deploying:
-            await self.running()  # else a dashboard that is down would be the configuration's fault
+            await self.running()  # otherwise the configuration would be blamed
             return await asyncio.to_thread(self._deploy, config, only_check)
 
     def _deploy(self, config: str, only_check: bool) -> tuple[bool, str]:
@@ -54,6 +54,6 @@ class ServeControl:
                 raise ApiError("unavailable", f"no result after {error.timeout} s") from None
         texts = (ended.stdout, ended.stderr)
         changes, errors = (text.replace(file.name, "the configuration").strip() for text in texts)
-        if ended.returncode and not changes:  # it prints them before it deploys
+        if ended.returncode and not changes:  # the command prints changes before it deploys
             raise InvalidRequest(errors.rpartition("\n")[2])
         return ended.returncode == 0, f"{changes}\n{errors}".strip()

@@ -39,7 +39,7 @@ HEAD_TOO_LARGE = ("headers_too_large", f"the head has over {HEAD_BYTES} bytes")
 EXTENSIONS_TOO_LONG = ("validation_error", "chunk extensions and trailers are too long")
 HEADERS = 100
 URL_BYTES = 8192
-PIPELINED = 16  # requests that wait for the response to the one before
+PIPELINED = 16  # requests that wait for the response to the previous one
 
 
 def connection_limits() -> tuple[int, int]:
@@ -117,15 +117,15 @@ class HttpConnection(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _reader_timer: asyncio.TimerHandle | None = None
     _hang_up_timer: asyncio.TimerHandle | None = None
-    _running: RequestResponseCycle | None = None  # of the requests in the pipeline
+    _running: RequestResponseCycle | None = None  # the running request of the pipeline
     _has_room = True
-    _answered = False  # by `_answer`: whatever the client still sends is discarded
-    _discards = False  # and waits until it reads more to discard
-    _in_head = True  # from the end of a request to the end of the head of the next one
+    _answered = False  # `_answer` has answered: whatever the client still sends is discarded
+    _discards = False  # discards input, and waits until more can be read
+    _in_head = True  # true from the end of a request to the end of the next head
     _overhead = 0  # bytes since the last byte of a body: heads, chunk extensions, trailers
     _unsent = 0  # bytes, when the reader was last checked
     _watched_since = 0.0  # time of the loop, when the reader was last checked
-    _waited_s = 0.0  # for the reader, in the current request
+    _waited_s = 0.0  # seconds of waiting for the reader, in the current request
     _refusal: ApiError | None = None
     _address: str | None = None
 
@@ -160,7 +160,7 @@ class HttpConnection(HttpToolsProtocol):
         room = len(data)
         if self._in_head:
             room = HEAD_BYTES - self._overhead
-            if self._head_timer is None:  # not the first request of the connection
+            if self._head_timer is None:  # this is not the first request of the connection
                 self._head_timer = self.loop.call_later(HEAD_S, self._abort_slow, "head")
         self._overhead += min(len(data), room)
         super().data_received(data[:room])
@@ -168,7 +168,7 @@ class HttpConnection(HttpToolsProtocol):
             self._refusal = ApiError(*HEAD_TOO_LARGE if self._in_head else EXTENSIONS_TOO_LONG)
             self.send_400_response(self._refusal.message)
         elif data[room:] and not self.transport.is_closing():
-            if self.transport.get_protocol() is self:  # no WebSocket since then
+            if self.transport.get_protocol() is self:  # it has not become a WebSocket since
                 self.data_received(data[room:])
 
     def send_400_response(self, msg: str) -> None:
@@ -243,7 +243,7 @@ class HttpConnection(HttpToolsProtocol):
             self._bad_head(
                 "validation_error", "Transfer-Encoding: only chunked is supported, in HTTP/1.1"
             )
-        # Of a pipelined head, which began behind the bytes of another request.
+        # The bytes of a pipelined head, which began behind those of another request.
         if sum(map(len, chain.from_iterable(self.headers))) > HEAD_BYTES:
             self._bad_head(*HEAD_TOO_LARGE)
         if len(self.pipeline) >= PIPELINED:
@@ -287,7 +287,7 @@ class HttpConnection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop_reader_timer()
-        # Also what is shorter than a period: a reader may stay just above the least pace.
+        # Shorter waits count too: a reader may stay just above the minimum pace.
         self._waited_s += self.loop.time() - self._watched_since
         if self._waited_s > self._limits.config.slow_clients.send_total_s:
             self._abort_slow("response")
@@ -342,7 +342,7 @@ class HttpConnection(HttpToolsProtocol):
         sent = self._unsent - unsent
         self._waited_s += config.send_timeout_s
         is_slow = sent < config.send_bytes_per_s * config.send_timeout_s
-        # A loop that was late itself, such as of a stopped process, could not send either.
+        # If the loop itself was late, as in a stopped process, it could not send either.
         if self.loop.time() < due + config.send_timeout_s / 2 and (
             is_slow or self._waited_s > config.send_total_s
         ):

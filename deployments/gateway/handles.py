@@ -42,10 +42,10 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 5.0
 DESCRIBE_TIMEOUT_S = 2.0
-WAKE_S = 60.0  # in which a model that was scaled to zero has to be loaded
+WAKE_S = 60.0  # time within which a model that was scaled to zero must be loaded
 WAKE_TELL_S = 2.0
-COUNTED_S = 0.05  # by then a call is among those that Serve is told of
-UNACCEPTED = "Unexpected error (StatusCode.OK)"  # the beginning of a message of Ray Serve
+COUNTED_S = 0.05  # after this time, a call is included in the report to Serve
+UNACCEPTED = "Unexpected error (StatusCode.OK)"  # start of a message of Ray Serve
 
 H = TypeVar("H", bound="ModelHandle")
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def engine_errors(name: str) -> Iterator[None]:
         logger.error("serve_error", extra={"deployment": name, "error": str(error)})
         raise EngineLost(f"{name} cannot be reached") from None
     except RuntimeError as error:
-        # Of Ray Serve, whose replica ended a call before it had accepted it: 4 of some 20,000 in
+        # Ray Serve's replica ended a call before it had accepted it: 4 of some 20,000 in
         # half an hour of overload.
         if not str(error).startswith(UNACCEPTED):
             raise
@@ -119,10 +119,10 @@ class ModelHandle:
         self.handle = handle
         self._stop = stop or StopSignal()
         self.info: ModelInfo | None = None
-        self._swapped_at = -math.inf  # of the monotonic clock; when a replica had another model
-        self._waiting = 0  # calls, for a replica
+        self._swapped_at = -math.inf  # time (monotonic) at which a replica had another model
+        self._waiting = 0  # number of calls that wait for a replica
         self._telling: asyncio.Task[None] | None = None
-        self._stuck_until = 0.0  # of the monotonic clock
+        self._stuck_until = 0.0  # time (monotonic) until which the model counts as lost
 
     async def describe(self) -> ModelInfo:
         """Return the loaded model, or the model that the next request loads. Calls no replica,
@@ -284,9 +284,9 @@ class Deployed:
     """The models of the cluster, as far as its processes report them."""
 
     models: ModelsArgs
-    problems: dict[str, str]  # by deployment, why it still serves its previous model
-    differences: dict[str, str]  # by process, what it does not agree on with most others
-    infos: dict[str, ModelInfo]  # by deployment, the model that it had last
+    problems: dict[str, str]  # reasons by deployment why it still serves its previous model
+    differences: dict[str, str]  # differences by process from most other processes
+    infos: dict[str, ModelInfo]  # last model by deployment
     arrivals: dict[str, Arrival] = field(default_factory=dict)  # what will replace its model
 
 
@@ -345,10 +345,10 @@ class ModelDirectory:
         self.speakers: dict[str, TTSModelHandle] = {}
         self.transcribers: dict[str, STTModelHandle] = {}
         self.chat_models: dict[str, ChatModelHandle] = {}
-        self.infos: dict[str, ModelInfo] = {}  # by deployment, also of those that are down
-        self.arrivals: dict[str, Arrival] = {}  # by deployment, what will replace its model
-        self.problems: dict[str, str] = {}  # by deployment, why it serves its previous model
-        self.differences: dict[str, str] = {}  # by process, what the cluster does not agree on
+        self.infos: dict[str, ModelInfo] = {}  # last model by deployment, also if it is down
+        self.arrivals: dict[str, Arrival] = {}  # the coming model by deployment
+        self.problems: dict[str, str] = {}  # reasons by deployment why it serves its previous model
+        self.differences: dict[str, str] = {}  # differences by process from most of the cluster
         self.stop = StopSignal()
         self._stores_problem = stores_problem
         self.transcriber = AnyTranscriber(self.transcribers)
@@ -358,7 +358,7 @@ class ModelDirectory:
         while True:
             try:
                 await self.refresh()
-            except Exception as error:  # also of Ray, and of a process of another release
+            except Exception as error:  # errors of Ray, too, and of a process of another release
                 logger.warning("model_index_unavailable", extra={"error": repr(error)})
             await asyncio.sleep(POLL_S)
 
@@ -387,7 +387,7 @@ class ModelDirectory:
                 port.learn(deployed.infos.get(name))
                 is_up = port.info is not None and port.state() != "lost"
                 metrics.models_ready.labels(name).set(is_up)
-                metrics.calls.labels(name, "ok")  # exists before it is counted
+                metrics.calls.labels(name, "ok")  # makes the series exist before the first call
                 metrics.call_first_seconds.labels(name)
                 if port.info is not None and ports is self.chat_models:
                     metrics.chat_fallbacks.labels(port.info.id)

@@ -37,9 +37,9 @@ _TCP_NOTSENT_LOWAT = 25 if sys.platform == "linux" else None  # in `socket` sinc
 BACKLOG = 2048
 # The phases of a stop, which fit into `graceful_shutdown_timeout_s` of the gateway (60 s), and that
 # into the time that `deployments.main` waits for it.
-DRAIN_S = 30.0  # in which requests and sessions may end by themselves
-LAST_S = 4.0  # then, for the error lines of the requests that still run
-SETTLE_S = 6.0  # then, for saves, settlements and traces
+DRAIN_S = 30.0  # time in which requests and sessions may end by themselves
+LAST_S = 4.0  # time for the error lines of the requests that still run
+SETTLE_S = 6.0  # time for saves, settlements and traces
 WS_MAX_MESSAGE_BYTES = 1 << 20
 
 

@@ -28,11 +28,11 @@ from telemetry.reports import OwnReports, Report
 
 logger = logging.getLogger(__name__)
 
-FORGET_S = 30.0  # the metrics of a process without a report for so long are dropped
+FORGET_S = 30.0  # metrics of a process without a report for this long are dropped
 REPORT_S = 5.0
 TIMEOUT_S = 1.0
 LAG_PROBE_S = 0.5
-UNKNOWN_S = 60.0  # by then the models of `make run` were loaded, and have reported
+UNKNOWN_S = 60.0  # after this time, the models of `make run` are loaded and have reported
 
 
 class ModelIndex(RequestCounter):
@@ -50,7 +50,7 @@ class ModelIndex(RequestCounter):
         self._models: dict[str, ModelInfo] = {}  # by deployment; outlives its replicas
         self._arrivals: dict[str, Arrival] = {}  # by deployment
         self._asking: asyncio.Task[None] | None = None
-        # By deployment and replica, with the time of arrival.
+        # Reports by deployment and replica, with their times of arrival.
         self._reports: dict[tuple[str, str], tuple[float, Report]] = {}
 
     async def deployed(self) -> Deployed:
@@ -106,7 +106,7 @@ class ClusterReports(OwnReports):
     def __init__(self, models_app: str, deployment: str, replica: str) -> None:
         node = ray.util.get_node_ip_address()
         super().__init__(Report(deployment, replica, 0, {}, node=node, missing=missing_switches()))
-        self.model: ModelInfo | None = None  # of a replica of a model
+        self.model: ModelInfo | None = None  # set in the replica of a model
         self._index = ModelIndexHandle(models_app)
         self._taking = asyncio.Lock()  # keeps reports in order
 

@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 SOONER_S = 1.0  # sessions end before their calls do, which some protocols close with 1011
 STATUS_S = 3.0  # timeout of a call of serve.status
-MODELS_S = 3.0  # between looks whether all models are up
-MOVE_ON_S = 1.0  # in which keep-alive clients get a response that closes their connection
+MODELS_S = 3.0  # interval of checks whether all models are up
+MOVE_ON_S = 1.0  # time in which keep-alive clients get a response that closes their connection
 
 # Imports inside functions: the process that builds the application imports this module too, and
 # would spend seconds on the web framework, for which the replica's start would wait.
@@ -180,7 +180,7 @@ async def warm_up(services: "Services", *, corrects: bool = True) -> None:
         await services.chat.correction.warm_up()
     logger.info("gateway_warm")
     await wait_for_models(services)
-    await _warm_up_planning(services)  # with the languages of all voices: 240 MB more, and 2 s
+    await _warm_up_planning(services)  # loads the languages of all voices: 240 MB more, and 2 s
     await asyncio.to_thread(give_back)  # measured: 30 MB that loading has freed
 
 

@@ -27,7 +27,7 @@ PONG_ROOM_BYTES = 1 << 20  # unread data of a client, above which pongs are drop
 # the event loop: 64 KiB of empty fragments take 150 ms. After PARSE_S it waits for a turn, but not
 # for longer than MOST_WAIT_S: speech that is streamed would arrive too late behind a botnet.
 PARSE_S, MOST_WAIT_S = 0.002, 1.0
-PARSED_BYTES = 4096  # between two looks at the clock
+PARSED_BYTES = 4096  # bytes parsed between two looks at the clock
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
@@ -40,12 +40,12 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._window_began = 0.0
         self._pings = 0
         self._unparsed = b""
-        self._parsed_s = 0.0  # since its last turn
-        self._waiting: asyncio.Task[None] | None = None  # for a turn
+        self._parsed_s = 0.0  # time spent on parsing since its last turn
+        self._waiting: asyncio.Task[None] | None = None  # waits for a turn
         self.turns: Turns | None = None  # set after the handshake
         self._look_timer: asyncio.TimerHandle | None = None
         self._lost = asyncio.Event()
-        self.on_lost: Callable[[], None] = lambda: None  # the limit of connections of its address
+        self.on_lost: Callable[[], None] = lambda: None  # set by the limit of connections
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.on_lost()
@@ -75,7 +75,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         spent_s, self._parsed_s = self._parsed_s, 0.0
         with suppress(TimeoutError, Overloaded):
             async with asyncio.timeout(MOST_WAIT_S):
-                # By connection: behind a proxy all have one address.
+                # Counted by connection: behind a proxy, all have the same address.
                 await turns.pay(f"{self.client}", spent_s)
         self._waiting = None
         if not self.transport.is_closing():
@@ -149,7 +149,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and self.close_sent:
-            self.handshake_complete = True  # by a response other than the upgrade
+            self.handshake_complete = True  # a response other than the upgrade has completed it
 
     def _refuse(self, reason: str, code: CloseCode = CloseCode.POLICY_VIOLATION) -> None:
         if self.close_sent or self.transport.is_closing():

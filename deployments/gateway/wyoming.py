@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 SERVICE_TYPE = "_wyoming._tcp.local."
 MULTICAST_DNS = "224.0.0.251"
-MODELS_WAIT_S = 120.0  # for models that load; the port opens without those that cannot
+MODELS_WAIT_S = 120.0  # time for models to load; the port then opens without the others
 
 
 class Wyoming(Gateway):

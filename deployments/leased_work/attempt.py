@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 CHECKPOINT_S = 10.0
 UNDECODABLE_AFTER = 3  # attempts, after which undecodable recordings fail the voice
-PRIOR_WEIGHT = 0.1  # of the estimate from the configuration, as a share of a voice
+PRIOR_WEIGHT = 0.1  # weight of the configured estimate, as a share of a voice
 STALL_S = 3600.0  # timeout of one step of trials; longer than on a busy service
 
 AttemptResult = Literal["ready", "failed", "gone", "gave_way"]
@@ -73,11 +73,11 @@ class FitAttempt:
     begin: Callable[[list[bytes], bytes | None], AnyFit]  # a fit of recordings and a checkpoint
     workers: Callable[[Any], RunTrials]
     engine: str  # name of the voice's engine
-    compute: ThreadPoolExecutor  # of one thread, for blocking work
+    compute: ThreadPoolExecutor  # a single thread, for blocking work
     _progress: float | None = None  # None: not known yet
     _state: tuple[bytes, Preview | None] | None = None  # the newest that is not stored yet
     _stored_at: float = float("-inf")  # so that the first checkpoint is stored at once
-    _began: float = 0.0  # its turn
+    _began: float = 0.0  # start of its turn
 
     def __post_init__(self) -> None:
         self._forecast = Forecast(self.work.seconds_per_voice, 0.0)

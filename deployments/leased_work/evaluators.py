@@ -20,14 +20,14 @@ from telemetry.logs import setup_logs
 
 logger = logging.getLogger(__name__)
 
-RESTARTS = 10  # of one process, before the attempt fails
+RESTARTS = 10  # restarts of one process before the attempt fails
 CPUS = 0.01  # reserved with Ray: little, so that models can still be placed
 NICENESS = 19
 # Of the session of a job, a tenth of the weight of the service's. With the least one, which its
 # workers have, it kept the lock of a database for a second, and beside the workers of a voice a
 # batch took 104 s in place of 15.
 JOB_SHARE = 10
-SHARE_TRIES, SHARE_PAUSE_S = 20, 0.1  # but for root, the kernel lets one be set in 0.1 s
+SHARE_TRIES, SHARE_PAUSE_S = 20, 0.1  # the kernel lets users other than root set only one in 0.1 s
 
 AUTOGROUP = Path("/proc/self/autogroup")
 
@@ -123,7 +123,7 @@ def lower_priority(share: int = NICENESS) -> None:
 def _begin_session(share: int) -> None:
     """Begin a session for this process, with that niceness. Raises OSError."""
     if os.getsid(0) != os.getpid():
-        # What leads a group, as each worker of Ray does, cannot begin a session.
+        # A leader of a process group, as each worker of Ray is, cannot begin a session.
         os.setpgid(0, os.getpgid(os.getppid()))
         os.setsid()
     for _ in range(SHARE_TRIES):

@@ -45,8 +45,8 @@ from telemetry.logs import setup_logs
 
 logger = logging.getLogger(__name__)
 
-MODELS_S = 30.0  # of waiting for the list of models; a lease lasts twice as long
-STOP_S = 2.0  # to store a checkpoint; Ray kills the job 3 s after SIGTERM
+MODELS_S = 30.0  # longest wait for the list of models; a lease lasts twice as long
+STOP_S = 2.0  # time to store a checkpoint; Ray kills the job 3 s after SIGTERM
 
 
 Work = Callable[[UUID, str], Coroutine[Any, Any, int]]

@@ -45,7 +45,7 @@ something that does not answer; or Ray lost it, for example with its machine. On
 died are counted."""
 
 WAITS = 75  # the exit status of a program that waits: EX_TEMPFAIL of sysexits.h
-KILLED = "JOB_SUPERVISOR_ACTOR_DIED"  # such as by Ray, for want of memory; or with its machine
+KILLED = "JOB_SUPERVISOR_ACTOR_DIED"  # killed by Ray, as for lack of memory, or with its machine
 STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # before the program handles the signal
 
 
@@ -106,11 +106,11 @@ class LeasedJobClient:
     """The Ray jobs of one service. Calls block in threads, and every method raises
     JobsUnavailable."""
 
-    _service: str  # its id among services on the cluster
+    _service: str  # id of the service among those on the cluster
     _module: str  # the program of a job
     _cluster: str  # the address of the cluster's GCS
-    _variables: dict[str, str]  # which the dashboard shows
-    _prefix: str = PREFIX  # of the ids of its jobs
+    _variables: dict[str, str]  # environment variables, which the dashboard shows
+    _prefix: str = PREFIX  # prefix of the ids of its jobs
 
     async def submit(self, claimed: Voice | Job) -> LeasedJob:
         """Submit a job, whose id contains the lease, since attempt numbers repeat after a
@@ -159,7 +159,7 @@ class LeasedJobClient:
             return ending
         if info.status == "PENDING":
             return "starting"
-        # Ray's list may say so for ever of a job that died with its machine.
+        # Ray's list may show this state for ever for a job that died with its machine.
         node = info.driver_node_id
         return "running" if node is None or node in await self._nodes() else "lost"
 

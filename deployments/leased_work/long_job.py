@@ -53,7 +53,7 @@ def own_model(info: ModelInfo, base: type[ModelDeployment[Any]]) -> Any:
 
 async def work(job_id: UUID, lease: str) -> int:
     """Run one attempt, if the job still has this lease; return the exit status."""
-    lower_priority(JOB_SHARE)  # of what this thread starts, which is all of the process
+    lower_priority(JOB_SHARE)  # applies to everything that this thread starts: the whole process
     settings = load_settings(new=False)
     (await open_database(settings, in_cluster=True)).close()
     directory = ModelDirectory(os.environ[MODELS_APP])
@@ -74,7 +74,7 @@ async def work(job_id: UUID, lease: str) -> int:
         runner = JobRunner(jobs, config, stt, speech.synthesis, speakers, answer)
         give_back = partial(jobs.give_back, claimed)
         status = await until_stopped(job_id, runner.run(claimed), give_back)
-        await services.platform.billing.wait_for_settlements()  # of lines that were interrupted
+        await services.platform.billing.wait_for_settlements()  # settlements of interrupted lines
         return status
 
 

@@ -24,15 +24,15 @@ LOOK_S = 2.0  # polling interval of the queue
 FOLLOW_S = 1.0
 EXPECT_S = 10.0  # between updates of the estimates of waiting voices
 START_S = 300.0  # timeout of a job's start, on a cluster without free resources
-GRACE_S = 5.0  # for a job to end by itself
-PAUSE_S = 10.0  # after Ray refused a job
+GRACE_S = 5.0  # time for a job to end by itself
+PAUSE_S = 10.0  # pause after Ray refused a job
 QUICK_ATTEMPTS = 2
-COUNTED = ("died", "finished")  # finished: its program ended well, but not its work
+COUNTED = ("died", "finished")  # finished: the program ended well, but its work is not done
 # Of the time without progress, until the next attempt after one that does not count. What was down
 # may be up again: ten minutes on a busy machine delay a job by a quarter of that.
 PAUSE_SHARES = {"waits": 0.25, "lost": 1.0, "hung": 1.0}
-HANGS_S = 2 * 3600.0  # without progress, after which the job is stopped and begun again
-STALLED_S = 240.0  # without progress: the job hangs, or the cluster has no free resources
+HANGS_S = 2 * 3600.0  # time without progress after which the job is stopped and begun again
+STALLED_S = 240.0  # time without progress: the job hangs, or the cluster has no free resources
 
 
 @dataclass(eq=False, repr=False)
@@ -182,7 +182,7 @@ class Watch:
                     await self._end_attempt(job, "hung" if still_s > HANGS_S else "waits")
                     await self._end(job)
                     return
-                # Unless its process has done so lately.
+                # The job's process may have renewed it lately.
                 if claimed.lease_until < utc_now() + timedelta(seconds=self._work.lease_s / 2):
                     await self._queue.renew(claimed)
             except (DatabaseUnavailable, JobsUnavailable) as error:

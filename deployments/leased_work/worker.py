@@ -25,7 +25,7 @@ class Worker:
     """
 
     job = "deployments.leased_work.job"  # the program of a voice's job
-    long_job = "deployments.leased_work.long_job"  # that of a job of a workspace
+    long_job = "deployments.leased_work.long_job"  # the program of a workspace's job
 
     async def __init__(self, args: WorkerArgs) -> None:  # type: ignore[misc]  # Serve awaits it
         """Migrate the database and check its secrets. Raises SettingsError."""
@@ -130,6 +130,6 @@ async def keep_clean(housekeeper: "Housekeeper") -> None:
     while True:
         with metrics.housekeeping_seconds.time():
             await housekeeper.run_once()
-            # Of killed jobs on this machine, so that no recording stays unencrypted on disk.
+            # Files of killed jobs on this machine: no recording may stay unencrypted on disk.
             await asyncio.to_thread(delete_leftover_directories, RECORDINGS)
         await asyncio.sleep(CLEAN_EVERY_S)

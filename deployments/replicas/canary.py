@@ -14,7 +14,7 @@ from telemetry.tracing import CallHeaders
 
 logger = logging.getLogger(__name__)
 
-CANARY_PREFIX = "the canary"  # of the reason why a canary gets no requests
+CANARY_PREFIX = "the canary"  # start of the reason why a canary gets no requests
 LEAST_FAILED = 3
 MOST_FAILED = 0.02  # share of its requests
 
@@ -26,7 +26,7 @@ class Canary(Generic[ModelT]):
     """Counts the failures of a canary: requests that the main model then had to serve, and answers
     that the canary broke off."""
 
-    name: str  # of its configuration
+    name: str  # name of its configuration
     model: Loaded[ModelT]
     share: float  # of requests, 0 to 1
     _served: int = 0

@@ -25,11 +25,11 @@ from telemetry.tracing import Attributes, CallHeaders
 # the cores that compute tokens. About 16 pieces per second still look like typing.
 PIECE_INTERVAL_S = 0.06
 CLAUSE_MARKS = (",", ";", ":", ".", "!", "?", "…", "，", "、", "。", "！", "？", "।")
-FIRST_PHRASE = 40  # characters, by which the first words of a spoken answer have ended
-MAX_WAITING = 64  # requests without a slot
-KEPT_SHARE = 4  # of the slots, which speculative requests leave free
-TOKEN_CHARACTERS = 4  # of a token of a prompt
-ANSWER_TOKENS = 200  # of an answer without max_tokens
+FIRST_PHRASE = 40  # characters within which the first words of a spoken answer may end at any word
+MAX_WAITING = 64  # waiting requests, without a slot
+KEPT_SHARE = 4  # speculative requests leave a quarter of the slots free
+TOKEN_CHARACTERS = 4  # characters per token of a prompt
+ANSWER_TOKENS = 200  # assumed tokens of an answer without max_tokens
 FIRST_PACE_S = 0.05  # per token, of eight answers at once: before a model has answered
 
 
@@ -38,7 +38,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
 
     def __init__(self) -> None:
         super().__init__(CHAT, rehearse_chat)
-        # Of the engine, and of a replaced one while it still has streams.
+        # The slots of the engine, and of a replaced engine while it still has streams.
         self._slots: WeakKeyDictionary[ChatEngine, FairSlots] = WeakKeyDictionary()
         self._waiting_tokens = 0
         # Seconds a token, of the answer that ended last: a slow model that replaced a fast one
@@ -115,7 +115,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         except ContextLengthExceeded:
             if answer.usage is None:
                 raise
-            answer.is_complete = True  # where it would have ended without the pause
+            answer.is_complete = True  # it would have ended here without the pause
             yield GenerationDelta(finish_reason="length", usage=answer.usage)
         finally:
             if used.total_tokens:

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 ItemT = TypeVar("ItemT")
 Rehearsal = Callable[[Loaded[ModelT], Loaded[ModelT]], Awaitable[None]]
 
-TRIALS_S = 2.0  # between two trials of an engine that failed
+TRIALS_S = 2.0  # interval of trials of an engine that failed
 
 
 class ModelDeployment(ABC, Generic[ModelT]):
@@ -57,15 +57,15 @@ class ModelDeployment(ABC, Generic[ModelT]):
         tracing.start_tracing()
         # Measured under overload: with lower priority of model replicas, the gateway on the same
         # cores refuses in 77 instead of 132 ms (p99), and as many requests are served.
-        os.nice(MODEL_NICENESS)  # of this thread and those that it starts
+        os.nice(MODEL_NICENESS)  # applies to this thread and those that it starts
         self._kind, self._rehearse = kind, rehearse
         self._loaded: Loaded[ModelT] | None = None
         self._canary: Canary[ModelT] | None = None
-        self._wanted: ModelUserConfig | None = None  # that was taken last
-        self._used = False  # since the load was last told
-        self._keeps_freed_memory = False  # since the last request
-        self._trial: asyncio.Task[None] | None = None  # of the engine, after a request failed
-        self._failure: Exception | None = None  # of the last trial
+        self._wanted: ModelUserConfig | None = None  # the last accepted configuration
+        self._used = False  # whether it was used since the last report of the load
+        self._keeps_freed_memory = False  # whether freed memory may still be kept
+        self._trial: asyncio.Task[None] | None = None  # trial of the engine, after a request failed
+        self._failure: Exception | None = None  # error of the last trial
         self._swap = asyncio.Lock()  # serialises the loads of two quick edits
         self._reports: ClusterReports | None = None
         self._reporting: asyncio.Task[None] | None = None
@@ -82,7 +82,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             self._reports = reports
             self._reporting = asyncio.create_task(reports.run(), name="report metrics")
         if self._loaded is None and self._reports is not None:
-            with suppress(Exception):  # of what is wrong with it, which loading it says
+            with suppress(Exception):  # loading reports what is wrong with it
                 wanted = ModelUserConfig.model_validate(user_config)
                 named = wanted.wanted if wanted.model == AUTO else wanted.model
                 info = await asyncio.to_thread(names_of, self._kind, str(named))
@@ -106,11 +106,11 @@ class ModelDeployment(ABC, Generic[ModelT]):
                         await self._reports.send()
                     raise
                 problem = str(error)
-                # With the traceback of an error of a library or a bug, where it says more.
+                # The traceback of a library's error or a bug says more.
                 reason = {"reason": problem}
                 logger.error("model_swap_failed", extra=reason, exc_info=error.__cause__)
             if problem:
-                await asyncio.to_thread(give_back)  # what the model took that was not loaded whole
+                await asyncio.to_thread(give_back)  # memory of the model that failed to load
             metrics.model_swap_failed.clear()
             metrics.model_swap_failed.labels(model).set(0)
             metrics.model_swap_failed.labels(tried).set(bool(problem))
@@ -161,7 +161,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 raise ModelNotLoaded(text) from None
             except EngineError as error:
                 raise ModelNotLoaded(f"{name} failed its rehearsal: {error}") from None
-            except Exception as error:  # of any library
+            except Exception as error:  # any library may raise
                 text = f"{name} failed its rehearsal: {explain(error)}"
                 raise ModelNotLoaded(text) from error
         return loaded
@@ -173,10 +173,10 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 loaded = load_model(self._kind, name, WeightStore(weights_dir()))
         except (ValidationError, FileNotFoundError, YAMLError, EngineError) as error:
             raise ModelNotLoaded(f"{name} cannot be loaded: {explain(error)}") from None
-        except Exception as error:  # of any library
+        except Exception as error:  # any library may raise
             raise ModelNotLoaded(f"{name} cannot be loaded: {explain(error)}") from error
         give_back()  # measured: up to 40 MB of freed memory after loading
-        if loaded[0].clears_memory and self._loaded is None:  # no other engine of it computes
+        if loaded[0].clears_memory and self._loaded is None:  # no other engine computes here
             give_back_cleared()
         return loaded
 
@@ -235,7 +235,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 return
             except PackMissing:  # the caller sends it
                 raise
-            except Exception as error:  # of any library
+            except Exception as error:  # any library may raise
                 # Its capacity is its own, and speculative requests give way by design.
                 failure = None if isinstance(error, EngineOverloaded) else error
                 if began:
@@ -310,7 +310,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             try:
                 await asyncio.wait_for(self.try_engine(loaded), REHEARSAL_TIMEOUT_S)
                 break
-            except Exception as error:  # of any library
+            except Exception as error:  # any library may raise
                 self._failure = error
             await asyncio.sleep(TRIALS_S)
         self._failure = None

@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 H = TypeVar("H", bound=ModelHandle)
 
 REHEARSAL_TIMEOUT_S = 120.0
-LEAST_S, MOST_S = 0.3, 60.0  # of audio for a sentence
+LEAST_S, MOST_S = 0.3, 60.0  # seconds of audio for a sentence
 SILENCE = 1e-3  # root mean square
-KEPT = 0.5  # of the similarity to the sentence that the model before reached
-LEAST_LIKENESS = 0.3  # of that model, for a comparison
+KEPT = 0.5  # share of the similarity that the previous model reached
+LEAST_LIKENESS = 0.3  # minimum similarity of the previous model, for a comparison
 FIND_S = 5.0
 WORDS = 4
 

@@ -35,7 +35,7 @@ LATE_S = 0.1  # an interim that waited longer is dropped
 CROWDED_S = 0.3  # while a text waits longer, new interims are refused
 LIVE_S = 10.0  # for this long after a live request, files leave one slot free…
 FILE_PATIENCE_S = 6.0  # …except those that waited this long, so that they do not starve
-BATCH_S = 3.0  # of a batch: nothing interrupts it, and three of 17 s took 15 s of two cores
+BATCH_S = 3.0  # longest batch: nothing interrupts it, and three of 17 s took 15 s of two cores
 
 URGENCY_NAMES = {FINAL: "final", SPECULATIVE: "speculative", INTERIM: "interim", FILE: "file"}
 
@@ -48,7 +48,7 @@ class _WaitingRequest:
     request: TranscriptionRequest
     since: float  # time of arrival, by the clock
     answer: asyncio.Future[Transcript] = field(default_factory=asyncio.Future)
-    # Its turn comes in the task of another request, where nothing of it is to be noted.
+    # Its turn comes in the task of another request, whose context must not be changed.
     context: Context = field(default_factory=copy_context)
 
     def rank(self, now: float) -> tuple[float, float]:
@@ -116,7 +116,7 @@ class PriorityBatcher(Scheduler[_Batch]):
         self._served: dict[str, float] = {}  # when the owner's last batch of files began
         self._tasks = TaskSet()
         self._live_at = float("-inf")
-        self._pace_s = 0.0  # that the last batch took for a sample of it
+        self._pace_s = 0.0  # seconds that the last batch took per sample
 
     async def submit(self, request: TranscriptionRequest) -> Transcript:
         """Return the transcript of a request. Raises EngineError.

@@ -95,7 +95,7 @@ def decode(
             add_voices(request, transcript, encoder()) if request.voice_windows else transcript
             for request, transcript in zip(requests, transcripts, strict=True)
         ]
-    except Exception as error:  # of any library, as for a lack of memory
+    except Exception as error:  # any library may raise, for example for lack of memory
         if len(requests) == 1:
             return [error]
     return [decode(engine, [request], encoder)[0] for request in requests]

@@ -95,7 +95,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         engine, info = loaded
         await asyncio.to_thread(
             engine.check_device
-        )  # of one without voices of its own there is no more
+        )  # an engine without voices of its own has nothing more
         if (request := sentence_of(info)) is not None:
             await asyncio.to_thread(list, engine.synthesize(request))
 

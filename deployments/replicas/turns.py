@@ -20,7 +20,7 @@ class AnswerInTurns:
         self._request = request
         self._texts: list[str] = []
         self._usage: TokenUsage | None = None
-        self._earlier: TokenUsage | None = None  # of the turns that have ended
+        self._earlier: TokenUsage | None = None  # usage of the turns that have ended
         # Neither a grammar nor calls nor thoughts are continued, and speech must not fall silent.
         self._is_divisible = not (request.response_format or request.is_spoken)
 

@@ -18,7 +18,7 @@ from deployments.rollout.serve_config import Config, entries
 MODELS_BUILDER = "deployments.app:build_models"
 GATEWAY_BUILDER = "deployments.app:build_gateway"
 WYOMING_BUILDER = "deployments.app:build_wyoming"
-# By import path: the arguments, and the deployments besides models.
+# The arguments by import path, and the deployments besides models.
 BUILDERS: dict[str, tuple[type[StrictModel], tuple[str, ...]]] = {
     MODELS_BUILDER: (ModelsArgs, ("ModelIndex",)),
     GATEWAY_BUILDER: (GatewayArgs, ("Gateway",)),

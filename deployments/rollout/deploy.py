@@ -29,7 +29,7 @@ POLL_S = 0.5
 GIB = 1 << 30
 ANSWER_S = 15.0
 REPORTED_S = 8.0  # gateways ask every 5 s for failed swaps, which replicas report at once
-OUTLIVES_S = 36.0  # a report its replica: FORGET_S of ModelIndex, and until the gateway asks again
+OUTLIVES_S = 36.0  # a report outlives its replica by FORGET_S and until the gateway asks again
 
 
 def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None) -> str:
@@ -149,7 +149,7 @@ def model_problems(config: Config) -> list[str]:
     models that are named twice (instead of a deployment with more replicas), names that two models
     share, and fallbacks that are no model."""
     problems: list[str] = []
-    deployments: dict[str, str] = {}  # by the name of the model
+    deployments: dict[str, str] = {}  # deployments by the id of their model
     aliases: list[tuple[str, str]] = []  # deployment and alias
     fallbacks: list[tuple[str, str]] = []  # deployment and model
     for name, (kind, entry) in models_of(config).items():
