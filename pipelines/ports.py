@@ -132,7 +132,7 @@ class ModelList:
         self._usual_names = usual_names
         self._infos = {} if infos is None else infos
         self.problems = {} if problems is None else problems
-        self._seen: dict[str, ModelInfo] = {}  # by name of the port; outlives a lost replica
+        self._seen: dict[str, ModelInfo] = {}  # by port name; outlives a lost replica
 
     async def models(self) -> list[ListedModel]:
         """List every model that is or was up, in the order of the ports."""

@@ -28,9 +28,9 @@ V = TypeVar("V")
 T = TypeVar("T")
 Errors = type[Exception] | tuple[type[Exception], ...]
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # between tries of a call
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # pauses between attempts of a call
 LATE_ROUNDS = 4  # repeated timeouts of one call while this event loop was late itself
-LOOP_STEPS = 10  # of the event loop between the bytes of an answer and the task that reads it
+LOOP_STEPS = 10  # steps of the event loop between the bytes of an answer and the task that reads it
 
 
 class TaskSet:

@@ -25,7 +25,7 @@ class TemporaryFile(SpooledTemporaryFile[bytes]):
         """Write bytes. Raises StorageUnavailable if the disk is full."""
         try:
             written = super().write(data)
-            self.flush()  # else a full disk would show while the file is read
+            self.flush()  # otherwise a full disk would show only when the file is read
         except OSError as error:
             raise StorageUnavailable("there is no room for temporary files") from error
         return written
@@ -45,7 +45,7 @@ class TemporaryFile(SpooledTemporaryFile[bytes]):
 
     def close(self) -> None:
         """Delete the file."""
-        with suppress(OSError):  # of a full disk, again
+        with suppress(OSError):  # a full disk may fail it again
             super().close()
 
     def __del__(self) -> None:

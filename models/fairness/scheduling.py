@@ -22,7 +22,7 @@ from models.fairness.turns import TurnOrder
 T = TypeVar("T")
 R = TypeVar("R")  # what a scheduler keeps of work that runs
 
-TIGHT_S = 1.0  # with less time left, a request runs without those that have twice as much
+TIGHT_S = 1.0  # with less time left, a request runs without others that have twice as much
 
 
 class Scheduler(ABC, Generic[R]):
@@ -46,7 +46,7 @@ class Scheduler(ABC, Generic[R]):
 @dataclass(order=True, slots=True)
 class _ScheduledStep:
     deadline: float
-    order: int  # of arrival, for steps with equal deadlines
+    order: int  # order of arrival, for steps with equal deadlines
     owner: str = field(compare=False)
     future: "Future[Any]" = field(compare=False)
     work: Callable[[], Any] = field(compare=False)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 Owner: TypeAlias = int | str  # never None: `TurnOrder.next` returns it when no owner has a turn
 
-CONTENDED_S = 60.0  # after its last request, for which an owner counts as contending
+CONTENDED_S = 60.0  # time after its last request for which an owner counts as contending
 UNBOUNDED = sys.maxsize
 
 

@@ -87,7 +87,7 @@ class FairSlots:
 
         Raises the refusal.
         """
-        if not self._waiting.number and self._free:  # without a queue, as nearly always
+        if not self._waiting.number and self._free:  # usually no request waits
             if self._order.next((owner,), self._free) is not None:
                 self._free -= 1
                 self._order.take(owner)
@@ -176,9 +176,9 @@ class _Queues:
     """The waiting turns by owner, and the owners by the lengths of their queues."""
 
     def __init__(self) -> None:
-        self.number = 0  # of turns
+        self.number = 0  # number of turns
         self._turns: dict[Owner, OrderedDict[asyncio.Future[None], None]] = {}
-        self._owners: dict[int, OrderedDict[Owner, None]] = {}  # by length
+        self._owners: dict[int, OrderedDict[Owner, None]] = {}  # owners by queue length
         self._longest = 0
 
     def __contains__(self, owner: Owner) -> bool:

@@ -32,9 +32,9 @@ class TurnOrder:
         self._contended_s = contended_s
         self._clock = clock
         self._taken: Counter[Owner] = Counter()  # only owners that have slots
-        self._used_s: dict[Owner, float] = {}  # of this busy period
-        self._most_remembered = REMEMBERED  # in it, until those that are like newcomers are dropped
-        self._least_used_s = 0.0  # that of the last turn: a newcomer begins there
+        self._used_s: dict[Owner, float] = {}  # seconds used in this busy period
+        self._most_remembered = REMEMBERED  # owners in it before those like newcomers are dropped
+        self._least_used_s = 0.0  # seconds of the last turn's owner: a newcomer begins there
         self._recent = RecentOwners()
 
     @property

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 PieceT = TypeVar("PieceT")
 
-PAUSES_S = (0.2, 1.0)  # before the second and the third attempt
+PAUSES_S = (0.2, 1.0)  # pauses before the second and the third attempt
 FAILURES = 5  # consecutive failed calls that open the circuit
 OPEN_S = 15.0  # how long the circuit stays open
 MOST_ERROR = 1 << 14  # bytes read of a refusal

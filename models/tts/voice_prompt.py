@@ -27,7 +27,7 @@ class VoicePrompt:
     """Some seconds of a person's speech."""
 
     pcm: Pcm  # float32 [n] at PROMPT_SAMPLE_RATE
-    transcript: str  # of the whole recording; "" if its words are not known
+    transcript: str  # text of the whole recording; "" if its words are not known
     language: str  # ISO 639-1 code
 
 

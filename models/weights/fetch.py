@@ -41,7 +41,7 @@ class FetchProgress:
         )
         self._total_bytes = total_bytes
         self._stored_bytes = 0
-        self._got_bytes: dict[str, int] = {}  # by download, since the last stored file
+        self._got_bytes: dict[str, int] = {}  # bytes by download, since the last stored file
 
     def waiting(self) -> None:
         """Report that another process is filling the same cache."""

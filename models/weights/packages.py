@@ -81,7 +81,7 @@ class PackageArchives:
         archives = list(inbox.iterdir())
         if len(archives) != 1:
             raise SourceFailed(f"{package} gave {len(archives)} files instead of one archive")
-        self._on_download(package, archives[0].stat().st_size)  # also one of an earlier run
+        self._on_download(package, archives[0].stat().st_size)  # also for an earlier run's archive
         return archives[0]
 
     def _download(self, kind: str, package: str, draft: Path) -> Path:

@@ -42,7 +42,7 @@ from models.weights.store import (
 # Files of data. Pickles, which run code when they are loaded, and code itself are not.
 DATA = {".gguf", ".safetensors", ".onnx", ".onnx_data", ".json", ".txt", ".jinja", ".model"}
 WEIGHTS = (".gguf", ".safetensors", ".onnx")
-_PICKLE = re.compile(rb"\x80[\x02-\x05]|PK\x03\x04")  # of Python, of PyTorch
+_PICKLE = re.compile(rb"\x80[\x02-\x05]|PK\x03\x04")  # pickles of Python and of PyTorch
 _GGUF_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
 
@@ -50,13 +50,13 @@ _GGUF_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 class PullOptions:
     """Options of `antiphon models pull`."""
 
-    name: str | None = None  # in the catalogue
+    name: str | None = None  # name in the catalogue
     include: tuple[str, ...] = ()  # patterns of paths
     licence: str | None = None
-    accept_licence: bool = False  # also where none is stated
-    sha256: str | None = None  # of the file at an address
+    accept_licence: bool = False  # also accepts weights whose licence is not stated
+    sha256: str | None = None  # digest of the file at an address
     languages: tuple[str, ...] = ()
-    gender: Gender | None = None  # of a voice
+    gender: Gender | None = None  # gender of a voice
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def _describe(origin: WeightsOrigin, paths: dict[str, str], options: PullOptions
     for name, path in paths.items():
         try:
             files[name] = origin.describe(path)
-        except ValidationError as error:  # of its size or digest
+        except ValidationError as error:  # the size or digest is wrong
             raise ValueError(f"{ascii(path)}: {explain(error)}") from None
     return Artefact(
         description=origin.description or origin.title,

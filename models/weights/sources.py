@@ -233,7 +233,7 @@ def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
 
     source = artefact.listed_source()
     for mirror in mirror_source(name):
-        with suppress(OSError, ValueError, httpx.HTTPError):  # else the hub has it
+        with suppress(OSError, ValueError, httpx.HTTPError):  # otherwise the hub has it
             return LISTING.validate_json(_read(_remote(mirror, name)))
     listed = {file.path: file for file in hub_model(source.repo, source.revision).files}
     if missing := sorted(set(source.files.values()) - set(listed)):

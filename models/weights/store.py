@@ -96,7 +96,7 @@ class WeightStore:
         try:
             files = LISTING.validate_json(self.listing_path(name).read_bytes())
         except (OSError, ValidationError):
-            return artefact  # without files, until a fetch lists them
+            return artefact  # an artefact without files, until a fetch lists them
         return artefact.model_copy(update={"files": files})
 
     def listing_path(self, name: str) -> Path:
@@ -261,7 +261,7 @@ def mismatch(file: WeightFile, path: Path) -> str | None:
             expected = f"the git object {file.git_object}"
             fits = file.git_object in (
                 _git_hash(stream, size_bytes),
-                _git_hash(BytesIO(pointer), len(pointer)),  # of a file in Git LFS
+                _git_hash(BytesIO(pointer), len(pointer)),  # digest of a file in Git LFS
             )
     if fits:
         return None

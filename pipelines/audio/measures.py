@@ -17,7 +17,7 @@ PEAK_SHARE = 0.98  # a clipped sample is that near to the loudest
 PITCH_HZ = (60.0, 400.0)
 PITCH_WINDOW = 1024
 MOST_PITCH_FRAMES = 1000
-MIN_PERIODICITY = 0.6  # of a frame that has a pitch
+MIN_PERIODICITY = 0.6  # minimum for a frame that has a pitch
 NEAR_BEST = 0.85  # how likely a period must be, next to the likeliest
 
 Speech = NDArray[np.bool_]

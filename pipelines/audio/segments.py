@@ -10,7 +10,7 @@ MAX_SEGMENT_S = 28.0  # under the 30 s that engines take
 MIN_SEGMENT_S = 8.0  # a segment that is too long is cut after this, where it is quietest
 JOIN_GAP_S = 1.5  # speech on both sides of a shorter pause goes into one segment
 PADDING_S = 0.25  # kept on both sides of speech
-PAUSE_S = 0.25  # between the spans of a segment; speakers change there
+PAUSE_S = 0.25  # longest pause within a span; speakers change there
 SPEECH_PROBABILITY = 0.5
 HYSTERESIS = 0.15  # speech ends this far below the probability that started it
 

@@ -42,9 +42,9 @@ PIECE_BYTES = 256 * 1024
 
 UNFINISHED = timedelta(hours=1)  # after which an incompletely written file is deleted
 BATCH = 200
-FAILURES_IN_A_ROW = 3  # of deletions: then the store is down
-STORE_THREADS = 8  # of its own, so that a store that hangs does not take those of the event loop
-ANSWER_S = 30.0  # for the largest file
+FAILURES_IN_A_ROW = 3  # failed deletions after which the store counts as down
+STORE_THREADS = 8  # own threads, so that a store that hangs does not take those of the event loop
+ANSWER_S = 30.0  # longest wait for the largest file
 DRAFT = ".new"
 PROBE = ".probe-"
 MARK = ".store"
@@ -125,7 +125,7 @@ class Files:
         try:
             await self._in_thread(self._write, file, data)
         except StorageUnavailable:
-            with suppress(StorageUnavailable, DatabaseError):  # else housekeeping deletes it
+            with suppress(StorageUnavailable, DatabaseError):  # otherwise housekeeping deletes it
                 await self._delete(file)
             raise
         until = None if lasts_s is None else now + timedelta(seconds=lasts_s)
@@ -371,7 +371,7 @@ async def watch_storage(
             logger.info("file_store_works")
         await asyncio.sleep(again_s)
         while not files.degraded:
-            await files.space.low()  # for its metrics
+            await files.space.low()  # updates its metrics
             await asyncio.sleep(again_s)
 
 

@@ -180,7 +180,7 @@ class Paragraph:
         self.taken = 0  # cleaned characters taken before `text`
         self._start = start
         self.is_whole = False  # whether nothing follows `text`
-        self.end = start  # of the part of the source that was read; at last past the line break
+        self.end = start  # end of the part of the source that was read; at last past the line break
         self.units: deque[Unit] = deque()
         self._source = source
         self._words = words

@@ -6,7 +6,7 @@ without an end tag lasts to the end of the text.
 
 import re
 
-MOST_SPACES = 40  # in a tag: a text of spaces must not be held back as a part of one
+MOST_SPACES = 40  # longest run in a tag: a text of spaces must not be held back as part of one
 _NAMES = ("think", "thinking", "thought", "reasoning")
 _NAME = "|".join(_NAMES)
 # An attribute needs its value: "<think about it>" is a text.
@@ -32,7 +32,7 @@ class ReasoningFilter:
     def __init__(self) -> None:
         self._before = ""  # the last character passed on
         self._held = ""  # what may become a tag; of reasoning, its end
-        self._name = ""  # of the tag whose reasoning is not over
+        self._name = ""  # name of the tag whose reasoning is not over
 
     def feed(self, text: str) -> str:
         """Return the next part of the text that is certainly outside of reasoning."""

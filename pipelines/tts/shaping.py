@@ -20,7 +20,7 @@ from pipelines.tts.voices import AvailableVoice
 
 SNIPPET_S = 0.05  # shorter audio, such as the end of a text chunk, is not worth a message
 SNIPPET_LEAD_S = 0.3  # a client with so much left to play does not wait for a snippet
-MOST_VOICES = 10_000  # whose loudness is remembered, those that spoke last
+MOST_VOICES = 10_000  # number of voices whose loudness is remembered: those that spoke last
 _MOST_REMEMBERED_S = 60.0  # speech by which the loudness of a voice is known
 
 

@@ -11,7 +11,7 @@ from pipelines.audio.effects import HighPass, enhance
 from pipelines.temporary_files import TemporaryFile
 
 BLOCK_S = 2.0  # audio a block: the limiter takes 1.5 times as long on audio that no cache holds
-STEP_S = 0.02  # work a turn: then other files have theirs in the same threads
+STEP_S = 0.02  # work in one turn; then other files have their turns in the same threads
 
 
 class SpeechSpool:

@@ -34,7 +34,7 @@ class SampleFile:
     """An uploaded file. `name` is for messages only."""
 
     name: str
-    path: Path  # in a temporary directory
+    path: Path  # file in a temporary directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Sample:
 class CheckedSamples:
     """All files of one voice."""
 
-    samples: tuple[Sample, ...]  # in the order of the form
+    samples: tuple[Sample, ...]  # samples in the order of the form
     pitch_hz: float | None  # the speaker's
     excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
     openings: tuple[Pcm, ...]  # float32 [n] at 16 kHz: the beginning of each file

@@ -69,7 +69,7 @@ class VoiceFile(BaseModel):
     consent_by: Annotated[str, Field(pattern=r"^(user|key):[0-9]{1,20}$")] | None
     consent_address: Annotated[str, Field(max_length=64)] | None
     consent_at: AwareDatetime | None
-    consent_claimed: bool = False  # by an earlier file, which its passphrase could forge
+    consent_claimed: bool = False  # an earlier file claimed it, which its passphrase could forge
     pack: bytes = Field(max_length=MOST_BYTES)
     report: VoiceReport | None
 
@@ -245,7 +245,7 @@ class VoiceLibrary:
         def add(session: Session) -> Voice:
             workspace = lock_workspace(session, workspace_id)
             if (existing := voice_of(session, workspace_id, voice_id)) is not None:
-                return existing  # by the same request
+                return existing  # the same request began it
             custom.check_plan(session, workspace)
             keep_files(session, workspace_id, ids)
             session.add(voice)
@@ -267,7 +267,7 @@ class VoiceLibrary:
             encryption, about = self._sealing(workspace_id, passphrase, salt)
             content = encryption.decrypt(rest, about)
             file = VoiceFile.model_validate_json(content)
-            (file.consent_at or file.created_at).astimezone(UTC)  # of the year 1 it overflows
+            (file.consent_at or file.created_at).astimezone(UTC)  # a time in the year 1 overflows
             if b"\\u0000" in content or not file.name.isprintable():
                 raise ValueError("control characters")
         except DecryptionError:

@@ -20,11 +20,11 @@ from models.speaker.base import SPEAKER_SAMPLE_RATE
 from models.speaker.mel import mel_centres_hz
 from pipelines.voices.fitting.features import at_level
 
-MAX_SAMPLE_BYTES = 256 * 1024  # of one sample of audio
+MAX_SAMPLE_BYTES = 256 * 1024  # limit of one sample of audio
 BINS_HZ = np.geomspace(60, 400, 39)  # 0.07 octaves each
 BIT_RATE = 24_000
-LOUDER_DB = 8.0  # than the level used for embeddings
-SHOWN_S = 5.0  # of the recordings
+LOUDER_DB = 8.0  # difference from the level used for embeddings
+SHOWN_S = 5.0  # seconds of the recordings that are shown
 SILENT = 1e-9
 TOO_UNLIKE = "similarity_too_low"
 
@@ -84,8 +84,8 @@ class Judged(_ReportPart):
 
     similarity: FiniteFloat = Field(description="Cosine similarity; 1 is the same speaker.")
     stock_similarity: FiniteFloat | None = None
-    replaced_similarity: FiniteFloat | None = None  # of the voice that it is to replace
-    recordings_similarity: FiniteFloat | None = None  # of the others with the held-out ones
+    replaced_similarity: FiniteFloat | None = None  # similarity of the voice that it replaces
+    recordings_similarity: FiniteFloat | None = None  # other recordings to held-out ones
     second_similarity: FiniteFloat | None = Field(
         default=None,
         description="Similarity by CAM++, which the search does not use; 0.1 is another person.",
@@ -145,8 +145,8 @@ class VoiceReport(_ReportPart):
 class FittedVoice:
     """A voice that passed the quality checks."""
 
-    pack: bytes  # as models.tts.voice_pack writes it
-    similarity: float  # of unseen sentences with held-out recordings
+    pack: bytes  # packed as by models.tts.voice_pack
+    similarity: float  # similarity of unseen sentences to held-out recordings
     report: VoiceReport | None = None
 
 
@@ -155,7 +155,7 @@ class FailedFit:
     """A voice that failed the quality checks."""
 
     code: str
-    reason: str  # for the caller, with the measured value
+    reason: str  # reason for the caller, with the measured value
     report: VoiceReport | None = None
 
 

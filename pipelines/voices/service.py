@@ -56,11 +56,11 @@ logger = logging.getLogger(__name__)
 
 UNCLAIMED_S = 600.0  # until samples expire that no voice refers to yet
 FALLBACK_LANGUAGE = "en"
-LEAST_SHARE = 0.05  # of the price, for a voice that is deleted once a job has begun it
+LEAST_SHARE = 0.05  # share of the price for a voice that is deleted after a job has begun it
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
 REPORT_URL_TTL_S = 3600.0
-MOST_RECORDINGS = 30  # of a voice with its versions
-FAILED_IN, LEAST_FAILURES = timedelta(days=1), 3  # on plans with fewer voices
+MOST_RECORDINGS = 30  # recordings of a voice with its versions
+FAILED_IN, LEAST_FAILURES = timedelta(days=1), 3  # failures on plans with fewer voices
 NO_REPORT = "there is no report of this voice"
 NOT_FOUND = "the workspace has no voice of that id; GET /voices lists them"
 
@@ -359,7 +359,7 @@ class CustomVoices:
         workspace_id = voice.workspace_id
         workspace = lock_workspace(session, workspace_id)
         if (existing := voices.voice_of(session, workspace_id, voice.id)) is not None:
-            return existing  # by the same request, whose lease had expired
+            return existing  # the same request, whose lease had expired, began it
         if voice.version_of is None:
             self.check_plan(session, workspace)
         elif not (versions := voices.lock_with_versions(session, workspace_id, voice.version_of)):

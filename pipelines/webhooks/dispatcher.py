@@ -36,17 +36,17 @@ AT_ONCE_FOR_WORKSPACE = 16  # and many slow ones of one workspace do not delay t
 _OF_WEBHOOK = Share(ceiling=AT_ONCE_FOR_ONE)
 _OF_WORKSPACE = Share(ceiling=AT_ONCE_FOR_WORKSPACE, spares=8)
 SLOW_S = 4.0  # an attempt that takes longer, whatever its outcome, puts its workspace
-SLOW_FOR = timedelta(minutes=10)  # for this time among those
-AT_ONCE_SLOW = 64  # that share these places
+SLOW_FOR = timedelta(minutes=10)  # time for which such a workspace counts as slow
+AT_ONCE_SLOW = 64  # places that slow workspaces share
 MAX_SLOW = 1000  # workspaces that are remembered
 STORING_S = 0.05  # counts against a workspace for each attempt: refused addresses take no time
 LEASE = timedelta(seconds=30)  # an attempt and storing its outcome take at most half of it
-STOP_S = 16.0  # for attempts that run when the worker stops; each ends within 15 s
+STOP_S = 16.0  # time for running attempts when the worker stops; each ends within 15 s
 BACKLOG_S = 10.0
 _MINUTES = (5, 30, 2 * 60, 5 * 60, 10 * 60, 14 * 60, 20 * 60, 24 * 60)
 WAITS_S = (0.0, 5.0, *(60.0 * minutes for minutes in _MINUTES))
 """Waits before each attempt; about 75 hours in all."""
-JITTER = 0.2  # of a wait, so that deliveries that failed together are not retried together
+JITTER = 0.2  # random share of a wait, so that failed deliveries are not all retried at once
 LONGEST_RETRY_AFTER_S = 3600.0
 GIVE_UP_AFTER = timedelta(days=5)
 
@@ -70,13 +70,13 @@ class WebhookDispatcher:
     """Slow workspaces, and until when they count as slow."""
     _delivered: dict[UUID, tuple[Claimed, AttemptResult]] = field(default_factory=dict)
     """Attempts whose outcome is not stored yet."""
-    _stored: set[UUID] = field(default_factory=set)  # by the last batch
+    _stored: set[UUID] = field(default_factory=set)  # attempts that the last batch has stored
     _storing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _next_backlog: float = 0.0
 
     def __post_init__(self) -> None:
-        self._order = TurnOrder(clock=time.monotonic)  # of workspaces
+        self._order = TurnOrder(clock=time.monotonic)  # turns of workspaces
 
     async def run(self) -> None:
         """Deliver for ever; an outage of the database only delays deliveries."""

@@ -15,7 +15,7 @@ from pipelines.tasks import TtlCache
 logger = logging.getLogger(__name__)
 
 FailureKind = Literal["tts.failed", "stt.failed"]
-TTL_S = 4.0  # as for principals: a webhook created in another process is seen within 5 s
+TTL_S = 4.0  # as for principals: a webhook from another process is seen within 5 s
 MAX_SIZE = 10_000  # workspaces
 
 

@@ -41,7 +41,7 @@ WebhookStatus = Literal["active", "inactive"]
 
 _SAMPLES = load_yaml(TypeAdapter(dict[EventKind, dict[str, Any]]), "webhook_samples")
 MAX_WEBHOOKS = 20
-FETCH_S = 60.0  # for a file that a request waits for
+FETCH_S = 60.0  # time to fetch a file that a request waits for
 OLD_SECRET_LASTS = timedelta(hours=24)  # both sign while a secret rotates
 
 

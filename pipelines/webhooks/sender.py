@@ -31,13 +31,13 @@ T = TypeVar("T")
 TOTAL_S = 15.0
 CONNECT_S = 5.0
 MAX_ANSWER_BYTES = 16 << 10  # read and discarded, so that a receiver can finish its response
-ANSWER_S = 1.0  # for the body, after the status has arrived
+ANSWER_S = 1.0  # wait for the body, after the status has arrived
 RESOLVING_AT_ONCE = 256
 TEMPORARY = (408, 425, 429)  # statuses under 500 after which another try may succeed
 LASTING = ("dns", "tls", "refused_address")  # errors after which none will
-FETCH_S, FETCH_READ_S, FETCH_BYTES = 6 * 3600.0, 60.0, 1 << 18  # of a file that is fetched
-FETCH_GRACE_S = 30.0  # of waiting for it, and one second more for each
-FETCH_BYTES_PER_S = 125_000.0  # that have arrived, as of uploads
+FETCH_S, FETCH_READ_S, FETCH_BYTES = 6 * 3600.0, 60.0, 1 << 18  # limits of a file that is fetched
+FETCH_GRACE_S = 30.0  # tolerated waiting for it, and one second more for each
+FETCH_BYTES_PER_S = 125_000.0  # bytes that have arrived, as for uploads
 KEEP_ALIVE_S = 1.0  # servers close idle connections after 2 s or more
 # A receiver that restarts closes idle connections at any time: a message that finds one closed
 # takes the next.
@@ -48,7 +48,7 @@ class AddressRefused(OSError):
     """The host name of the receiver resolves to an address that is not allowed."""
 
     def __init__(self) -> None:
-        # The same text for all addresses: else aiohttp joins them to an error of another class.
+        # One text for all addresses: aiohttp joins different ones to an error of another class.
         super().__init__(errno.EACCES, "connections to this address are not allowed")
 
 

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 from models.llm.structured_output.ast import SchemaError, SchemaTooLarge, WorkBudget
 from models.llm.structured_output.keywords import REFUSED, SHAPES, Schema, as_schema, canonical
 
-MAX_REFERENCES = 32  # in a chain of references
+MAX_REFERENCES = 32  # length of a chain of references
 MAX_STEPS = 20_000
 MAX_LEAVES = 200
 

@@ -168,7 +168,7 @@ class _Speech:
     def __init__(self, backbone: Any, given: Tensor, context: int) -> None:
         """Create the state. `given` is the prompt and the text, [1, n, hidden]."""
         self._cache = StaticCache(config=backbone.config, max_cache_len=context)
-        self.state = torch.zeros_like(given[:, -1])  # after the last input, [1, hidden]
+        self.state = torch.zeros_like(given[:, -1])  # state after the last input, [1, hidden]
         self.read(backbone, inputs_embeds=given)
         self.tensors = [self.state]
         for layer in self._cache.layers:

@@ -29,7 +29,7 @@ FRAMES_AFTER = 2
 FRAMES_AFTER_FEW = 4
 TOKENS_PER_S = 3.0
 SPARE_S = 2.0
-FADE_S = 0.005  # at the start, where the codec's empty state would click
+FADE_S = 0.005  # fade at the start, where the codec's empty state would click
 
 
 class PocketModel:

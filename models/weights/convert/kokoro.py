@@ -60,7 +60,7 @@ _INTERFACE: dict[str, list[int | str]] = {
 _ENDS = {"features", "source", "style", "share", "audio"}  # inputs and outputs in float32
 _DILATIONS = (1, 3, 5)
 _HALF_FRAME, _LOW, _HIGH = 2, 20, 120  # steps per frame
-_HOP, _WINDOW, _BINS = 5, 20, 11  # of the inverse short-time Fourier transform
+_HOP, _WINDOW, _BINS = 5, 20, 11  # sizes of the inverse short-time Fourier transform
 _HALF = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
 
 
@@ -377,7 +377,7 @@ class _VocoderPart(Graph):
         inner = self._square(inner, 1, -0.5)
         scale, offset, rest = _COSINE
         inner = self._square(inner, scale, offset)
-        inner = self._square(inner, 1, rest)  # of the cosine of half the angle
+        inner = self._square(inner, 1, rest)  # square of the cosine of half the angle
         inner = self._square(inner, 2, -1)
         inner = self.add("Mul", inner, self.channels(1 / alpha))
         inner = self.add("Add", inner, shift)

@@ -54,9 +54,9 @@ class Codec:
     sample_format: str
     media_type: str
     rates: tuple[int, ...]  # Hz that the codec takes; empty: any that audio has here
-    decoded_rate: int | None = None  # Hz of what a decoder gives; None: as encoded
+    decoded_rate: int | None = None  # rate in Hz that a decoder delivers; None: as encoded
     bit_rate: int | None = None
-    container: str | None = None  # PyAV's name; None: as the format's
+    container: str | None = None  # name that PyAV uses; None: the format's name
 
 
 CODECS: Mapping[FileFormat, Codec] = {

@@ -11,8 +11,8 @@ from pipelines.voices.fitting.search.search import MEASUREMENTS, SearchState
 
 VERSION = 3
 EVOLUTION = "evolution "  # prefix of the numbers of CMA-ES
-LISTS = ("points", "sounds", "filters", "centres")  # of arrays of one shape
-SHORTER = {  # than float64, which costs measured numbers some precision
+LISTS = ("points", "sounds", "filters", "centres")  # lists of arrays that have the same shape
+SHORTER = {  # types shorter than float64, which costs measured numbers some precision
     **dict.fromkeys(("points", "sounds", "filters"), np.float16),
     **dict.fromkeys(("centres", "squares", "products"), np.float32),
 }
@@ -56,7 +56,7 @@ def read_checkpoint(data: bytes, kind: type[T], size: int) -> tuple[SearchState,
         searched = SearchState(**parts, evolution=evolution)
     except CheckpointError:
         raise
-    except Exception as error:  # of NumPy, zip, zlib or even the tokenizer, for corrupt bytes
+    except Exception as error:  # NumPy, zip, zlib or even the tokenizer raises for corrupt bytes
         raise CheckpointError("it cannot be read") from error
     shapes = {sound.shape for sound in searched.sounds}
     if searched.centre.shape != (size,) or shapes - {(MEASUREMENTS,)}:

@@ -14,7 +14,7 @@ BANDS = 14
 MOST_DB = 20.0
 SMOOTHING = 0.3  # weight of a step between two bands, relative to an error of the spectrum
 TAPS = 511
-KEPT_BANDS = slice(2, 10)  # whose mean is 0 dB, so that the loudness is unchanged
+KEPT_BANDS = slice(2, 10)  # bands whose mean is 0 dB, so that the loudness is unchanged
 SILENT = 1e-9
 
 _SPREAD = np.stack(

@@ -30,7 +30,7 @@ from pipelines.temporary_directories import (
 )
 
 LEVEL_DBFS = -30.0  # embeddings depend on loudness, which does not depend on the speaker
-DELIVERED_DBFS = -15.0  # of speech at -16 LUFS, as `enhance` makes it; measured -14 to -15.5
+DELIVERED_DBFS = -15.0  # level of speech at -16 LUFS, as `enhance` makes it; measured -14 to -15.5
 SOUND_SIZE = 2 * EMBEDDING_SIZE
 FRAME_SAMPLES = SPEAKER_SAMPLE_RATE // 50
 LOUD_PERCENTILE, SOFT_PERCENTILE = 95, 10

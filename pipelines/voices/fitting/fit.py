@@ -53,25 +53,25 @@ from pipelines.voices.report import (
 
 logger = logging.getLogger(__name__)
 
-SEARCH_SHARE, CHOICE_SHARE = 0.85, 0.93  # of the progress, at the end of search and selection
+SEARCH_SHARE, CHOICE_SHARE = 0.85, 0.93  # progress at the end of the search and of the selection
 WINDOW = 6  # generations whose mean is compared with that of the WINDOW before
-MIN_GAIN = 0.002  # of similarity, else the search is over
+MIN_GAIN = 0.002  # gain in similarity below which the search ends
 OTHER_LANGUAGE = 1000  # added to the numbers of sentences that are not those of the prior
 STOCK = "stock "  # prefix of the names of stock voices among those of candidates
 REPLACED = "replaced"  # the name of the voice that the new one is to replace
 TOO_UNCLEAR = "speech_not_understood"
-MAX_EXTRA_ERRORS = 0.2  # of words, above those of a stock voice
+MAX_EXTRA_ERRORS = 0.2  # word errors above those of a stock voice
 
 
 @dataclass
 class FitProgress:
     """The state of a fit except its search. Checkpoints have these fields as JSON."""
 
-    number: int = 0  # of the next trial
-    seconds: float = 0.0  # of all attempts before this one
+    number: int = 0  # number of the next trial
+    seconds: float = 0.0  # duration of all attempts before this one
     evaluations: int = 0
     candidates: list[Candidate] = field(default_factory=list)
-    choice: dict[str, SelectionResult] = field(default_factory=dict)  # by name
+    choice: dict[str, SelectionResult] = field(default_factory=dict)  # results by name
     judgement: dict[str, SelectionResult] = field(default_factory=dict)
 
 
@@ -106,7 +106,7 @@ class Fit:
         self._search = Search(prior.space, prior.mixtures, speaker, wanted, searched)
         self._progress = progress or FitProgress()
         self._attempts: list[SearchTrial] = []
-        self._names: dict[int, str] = {}  # of the voice that each rated trial speaks with
+        self._names: dict[int, str] = {}  # names of voices by rated trial
         self._rated: list[Outcome] = []  # the final ones
         rows = prior.space.rows
         self.target = Target(

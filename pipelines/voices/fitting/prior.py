@@ -24,7 +24,7 @@ from pipelines.voices.fitting.search.surrogate import Observation
 from pipelines.voices.fitting.trials import FALLBACK_LANGUAGE
 
 PRIOR_FILE = Path(__file__).with_name("prior.npz")
-MODEL = "tts/kokoro"  # that the prior was computed with
+MODEL = "tts/kokoro"  # model that the prior was computed with
 LANGUAGES = {
     "a": "en",
     "b": "en",
@@ -55,7 +55,7 @@ class MixturePrior:
     qualities: Vectors  # [n], mean opinion scores
     sentences: NDArray[np.int64]  # [n], of those that fits speak in English
     stock: Vectors  # [voices of the space, 512], the mean embedding of each stock voice
-    fingerprint: str  # of the space that the points are in
+    fingerprint: str  # fingerprint of the space that the points are in
 
     def observations(self, space: StyleSpace) -> Observation:
         return Observation(

@@ -43,10 +43,10 @@ from pipelines.voices.report import (
 
 THRESHOLD = 0.5  # probability of speech
 PAUSE_S = 0.2  # a shorter one may be within a word
-EDGE_S = 0.15  # of the pause, kept on both sides
+EDGE_S = 0.15  # part of the pause that is kept on both sides
 ENOUGH_SNR_DB = 40.0  # more is inaudible
 WEIGHTS = {"snr": 1.0, "speech": 1.0, "length": 0.5, "clipped": 100.0}
-PEAK = 0.9  # of a prompt
+PEAK = 0.9  # peak of a prompt
 UNCLEAR = "invalid_audio"
 CLARITY = 0.2  # weight of intelligibility, relative to similarity
 READING_BEAM_SIZE = 5  # a wrong word in the prompt spoils every sentence
@@ -75,8 +75,8 @@ class PromptTrial:
     """A trial of one segment of the samples, which is sent between processes."""
 
     number: int
-    recording: NDArray[np.int16]  # at PROMPT_SAMPLE_RATE
-    held_out: Embedding  # of the speaker's other recordings
+    recording: NDArray[np.int16]  # recording at PROMPT_SAMPLE_RATE
+    held_out: Embedding  # embedding of the speaker's other recordings
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,11 @@ class PromptOutcome:
     """The result of the trial of the same number."""
 
     number: int
-    transcript: str  # of the recording; empty when no words are heard
+    transcript: str  # transcript of the recording; empty if no words are heard
     confidence: float  # 0 to 1, of the recogniser
-    similarity: float  # of the engine's speech with it, or of the recording without an engine
+    similarity: float  # similarity of the engine's speech; without an engine, of the recording
     took_s: float
-    error_rate: float | None = None  # of words, in the engine's speech
+    error_rate: float | None = None  # word error rate of the engine's speech
     quality: float | None = None  # DNSMOS of the engine's speech
     sound: NDArray[np.int16] | None = None  # the first sentence, at SPEAKER_SAMPLE_RATE
 

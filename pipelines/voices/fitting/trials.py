@@ -44,7 +44,7 @@ FALLBACK_LANGUAGE = "en"
 MIN_SPEECH_S = 0.5  # less is treated as silence
 WITHOUT_SPACES = frozenset({"ja", "zh"})  # each character counts as a word
 STT_CONFIG, QUALITY_CONFIG = "stt/whisper_base", "quality/dnsmos"
-SECOND_ENCODER_CONFIG = "speaker/campplus"  # for a second opinion that no search has optimised
+SECOND_ENCODER_CONFIG = "speaker/campplus"  # gives a second opinion that no search has optimised
 
 Style = NDArray[np.float32]
 """A style, float32 [256]: the timbre in the first half, the prosody in the second."""
@@ -110,11 +110,11 @@ class Outcome:
     embeddings: Embeddings  # [filters, 512] as `embed_both`; one where there were none
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
     pitches: NDArray[np.float32]  # Hz, of frames that have one
-    duration_s: float  # of the speech; 0 when there was none
+    duration_s: float  # duration of the speech; 0 if there was none
     sample_rate: int  # Hz, of the engine
     rating: SpeechRating = SpeechRating()  # without words, unless the trial requests it
-    sound: NDArray[np.int16] | None = None  # at SPEAKER_SAMPLE_RATE
-    second: Embedding | None = None  # by the second encoder, where the trial was rated
+    sound: NDArray[np.int16] | None = None  # speech at SPEAKER_SAMPLE_RATE
+    second: Embedding | None = None  # embedding by the second encoder, if the trial was rated
 
 
 @dataclass(frozen=True, slots=True)

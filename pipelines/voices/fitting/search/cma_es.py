@@ -17,7 +17,7 @@ from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 EvolutionState = Mapping[str, NDArray[np.float64]]
 """The state of an evolution by name, as checkpoints store it."""
 
-BOUND = 8.0  # of each coordinate; those of stock voices are under 4
+BOUND = 8.0  # limit of each coordinate; those of stock voices are under 4
 KEPT = ("_mean", "_sigma", "_c_1d", "_p_sigma", "_pc", "_g")  # the other values follow from them
 
 

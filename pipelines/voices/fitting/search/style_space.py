@@ -24,7 +24,7 @@ Vectors = NDArray[np.float64]
 class StyleSpace:
     """Separate directions of timbre and prosody."""
 
-    names: tuple[str, ...]  # of the stock voices
+    names: tuple[str, ...]  # names of the stock voices
     stock: Vectors  # [voices, 256]
     rows: NDArray[np.float32]  # [510, 256], added to a style in each row
     mean: Vectors  # [256]

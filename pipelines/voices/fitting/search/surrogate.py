@@ -15,7 +15,7 @@ from pipelines.voices.fitting.search.style_space import HALF, Vectors
 
 # Fitted by cross-validation on random mixtures of the stock voices.
 TIMBRE_LENGTH, PROSODY_LENGTH = 1.8, 3.5  # length scales of the kernel
-NOISE = 0.3  # of a sentence, relative to the variance of styles
+NOISE = 0.3  # noise of a sentence, relative to the variance of styles
 SENTENCE = 0.1  # covariance of all styles that say the same sentence
 OTHER = 0.8  # correlation of measurements with and without the filter of the voice
 OFFSET = 0.3  # variance of the change by the filter that all of them share
