@@ -30,7 +30,7 @@ from configs.settings import BRAND
 from models.base import ModelInfo
 from models.errors import EngineError
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, SamplingOptions
-from pipelines.agents.clauses import ClauseSplitter
+from pipelines.agents.clauses import ClauseSplitter, Urgency
 from pipelines.agents.response import INSTRUCTIONS
 from pipelines.chat.pipeline import ChatRequest
 from pipelines.errors import InsufficientCredit, Overloaded
@@ -165,7 +165,7 @@ async def _clauses(deltas: AsyncIterator[GenerationDelta]) -> AsyncIterator[str]
     reasoning = ReasoningFilter()
     async for delta in deltas:
         splitter.push(reasoning.feed(delta.text))
-        if text := without_markdown(splitter.take(hurries=False)):
+        if text := without_markdown(splitter.take(Urgency.NONE)):
             yield text
     splitter.push(reasoning.finish())
     if text := without_markdown(splitter.finish()):

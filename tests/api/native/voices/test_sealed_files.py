@@ -167,7 +167,7 @@ async def test_a_file_with_a_passphrase_opens_in_another_installation(
     assert elsewhere._open(workspace_id + 1, file, PASSPHRASE).name == "Ann"
     from pipelines.errors import InvalidRequest
 
-    with pytest.raises(InvalidRequest, match="elsewhere"):
+    with pytest.raises(InvalidRequest, match="another workspace or service"):
         elsewhere._open(workspace_id, own, None)
 
 
