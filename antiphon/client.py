@@ -322,7 +322,7 @@ class _Operations:
         """
         self.url = (url or os.environ.get("ANTIPHON_URL") or DEFAULT_URL).rstrip("/")
         self.key = key or os.environ.get("ANTIPHON_KEY")
-        self.retries = retries  # of requests that the service did not accept or did not answer
+        self.retries = retries  # after a request that the service could not take or answer
         headers = {"User-Agent": USER_AGENT}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"

@@ -27,7 +27,7 @@ SECRETS = "secrets.json"
 class Secrets:
     """Keys of signatures, HMACs and encryption; never logged."""
 
-    token_keys: tuple[str, ...]  # of JWTs, at least 32 bytes each; the first signs, all verify
+    token_keys: tuple[str, ...]  # keys of JWTs, at least 32 bytes each; the first signs, all verify
     api_key_pepper: str  # HMAC key of stored API keys
     url_key: str  # signs the URLs of files
     data_keys: tuple[str, ...]  # base64 of 32 bytes each; the first encrypts, all decrypt
@@ -74,7 +74,7 @@ class WyomingSettings:
     host: str
     port: int
     key: str = field(repr=False)
-    announces: bool  # by multicast DNS
+    announces: bool  # announces the service by multicast DNS
 
 
 WatermarkOf = Literal["off", "clones", "all"]
@@ -91,23 +91,23 @@ class Settings:
     database_url: str
     weights_dir: Path  # content-addressed cache of model weights
     secrets: Secrets
-    redis_url: str | None  # of limits and leases; None: they are in the cluster
+    redis_url: str | None  # store of limits and leases; None: they are in the cluster
     storage_url: str  # fsspec URL of the store of files
     public_url: str  # base URL of this service for clients, without a slash at the end
     webhooks: WebhookSettings
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is trusted
-    free_space_mb: int | None = None  # of each volume, below which nothing is stored; None: by size
+    free_space_mb: int | None = None  # least space for storing, by volume; None: by size
     storage_shared: bool = False  # a folder of `storage_url` is the same on every machine
-    require_consent: ConsentNeeded = "off"  # for a custom voice
+    require_consent: ConsentNeeded = "off"  # whether a custom voice needs consent
     watermark: WatermarkOf = "off"
-    metrics_token: str | None = None  # of GET /metrics; None: only from the loopback
-    operator_token: str | None = field(default=None, repr=False)  # of /operator; None: not there
+    metrics_token: str | None = None  # token for GET /metrics; None: only from the loopback
+    operator_token: str | None = field(default=None, repr=False)  # None: /operator does not exist
     sign_up: SignUpPolicy = "open"
     plan_changes: PlanChanges = "self"
     plan_webhook: PlanWebhook | None = None  # where plan_changes is webhook
     wyoming: WyomingSettings | None = None  # None: not served
-    cors_origins: tuple[str, ...] = ()  # of pages elsewhere that may call the API; "*": of all
-    chat_model: str = "auto"  # for `model: auto` in serve_config.yaml; "auto": by free memory
+    cors_origins: tuple[str, ...] = ()  # pages elsewhere that may call the API; "*": all
+    chat_model: str = "auto"  # model of `model: auto` in serve_config.yaml; "auto": by free memory
 
 
 def weights_dir() -> Path:
