@@ -24,8 +24,8 @@ class WritingPace:
         return self._characters / self._seconds
 
     def begin(self) -> None:
-        """Begins an answer. Its first delta is not counted, since it also waited for the prompt, nor
-        are the deltas of a draft, which were written before their turn."""
+        """Begins an answer. Its first delta is not counted, since it also waited for the prompt.
+        The deltas of a draft, which were written before their turn, do not count either."""
         self._has_waited = False
 
     def count(self, characters: int, waited_s: float) -> None:
