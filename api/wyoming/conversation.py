@@ -231,7 +231,7 @@ class WyomingConversation(Conversation):
                 self._command.finish()
             case "transcript":
                 if self._answering is not None and not self._answering.done():
-                    raise ClientFault("transcript: the answer before is not given yet")
+                    raise ClientFault("transcript: the previous answer is not complete yet")
                 work = answer(self._session, self._services, self._memory, event)
                 self._answering = self._session.spawn(work, "answer")
             case _:
@@ -259,7 +259,7 @@ class WyomingConversation(Conversation):
         if self._command is not None and self._command.listening is not None:
             _, late = await asyncio.wait([self._command.listening], timeout=PUSH_BACK_S)
             if late:
-                raise Overloaded("the transcript of the audio before is not ready")
+                raise Overloaded("the transcript of the previous audio is not ready")
         speech = self._services.speech
         if request.name:
             await speech.openai.check_transcriber(request.name)
