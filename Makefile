@@ -147,6 +147,7 @@ sbom: auditors ## Write the pinned packages of PROFILE to sbom.json (CycloneDX)
 	@.venv-audit/bin/$(EXPORT) $(PACKAGES:%=--only-group %) \
 		| .venv-audit/bin/python -W ignore -m cyclonedx_py requirements - --pyproject pyproject.toml \
 			--output-reproducible --output-file sbom.json
+	@.venv-audit/bin/python tools/sbom.py sbom.json $(PACKAGES)
 
 bench: ## Run the benchmarks; bench-NAME runs one, ARGS=FOLDER names the recordings for those that need some
 	@for name in $(BENCHMARKS); do $(MAKE) --no-print-directory bench-$$name || exit; done
