@@ -25,7 +25,7 @@ from tests.pipelines.text.normalisation.score import (
 
 # Per cent of right cases: the tuned and the held-out half, a little below what was measured.
 REACHED = {
-    "ar": (98, 90), "bn": (98, 95), "de": (98, 98), "en": (98, 96), "es": (98, 95), "fr": (98, 98),
+    "ar": (98, 90), "bn": (98, 98), "de": (98, 98), "en": (98, 96), "es": (98, 95), "fr": (98, 98),
     "gu": (98, 98), "it": (98, 95), "mr": (98, 98), "pa": (98, 98),
     "hi": (98, 95), "ja": (98, 98), "pt": (98, 98), "zh": (98, 98),
 }  # fmt: skip
