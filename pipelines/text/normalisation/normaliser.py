@@ -11,6 +11,7 @@ from babel import Locale
 
 from pipelines.text.normalisation.formulas import say_formulas
 from pipelines.text.normalisation.number_words import (
+    INDIC,
     LONGEST_GROUPED_NUMBER,
     LONGEST_NUMBER,
     NumberWords,
@@ -68,11 +69,11 @@ _MONEY_SCALE = re.compile(
     r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
     r"| ([mb]n?)\b(?! [a-z])"
 )
-_CURRENCY_NAME_AFTER = re.compile(r"[ \u00a0\u202f]?([\w\u0900-\u097f]{2,12})(?![\w\u0900-\u097f])")
+_CURRENCY_NAME_AFTER = re.compile(rf"[ \u00a0\u202f]?([\w{INDIC}]{{2,12}})(?![\w{INDIC}])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
 _UNIT_AFTER = re.compile(
-    r"[ \u00a0\u202f]?((?:[^\W\d_\u3040-\u9fff]|[\u0900-\u0dff]){1,12}(?:/[^\W\d_]{1,4})?[²³]?"
-    r"|[%٪°′][CFcf]?)(?![^\W\u3040-\u9fff]|[\u0900-\u0dff])"
+    rf"[ \u00a0\u202f]?((?:[^\W\d_\u3040-\u9fff]|[{INDIC}]){{1,12}}(?:/[^\W\d_]{{1,4}})?[²³]?"
+    rf"|[%٪°′][CFcf]?)(?![^\W\u3040-\u9fff]|[{INDIC}])"
 )
 _ORDINAL_SIGN = re.compile(r"[ºª]")
 _ORDINAL_AFTER = {
@@ -163,13 +164,13 @@ def _say(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
 
 
 def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
-    address = match[0].rstrip(".,;:!?)'\"")
+    address = match[0].rstrip(".,;:!?)'\"।॥")
     end = match.start() + len(address)
     spoken = address
     if address != match.string.strip():  # an address alone is dictated with its protocol
         spoken = re.sub(r"(?i)^https?://", "", address).rstrip("/")
     spoken = re.sub(
-        r"[^\w\s'\u0900-\u0dff]|_",
+        rf"[^\w\s'{INDIC}]|_",
         lambda mark: f" {words.mark(mark[0]) or words_for('en').mark(mark[0])} ",
         spoken,
     )
@@ -293,7 +294,8 @@ def _say_counted(
             return (f"{year[:-1]}ies" if year.endswith("y") else f"{year}s"), decade.end()
     if (after := _UNIT_AFTER.match(text, end)) and (unit := words.unit(after[1])):
         return words.count(number, unit), after.end()
-    if whole and len(number) == 4 and 1500 <= int(number) <= 2099 and number[1:] != "000":
+    is_year = whole and len(number) == 4 and 1500 <= int(number) <= 2099 and number[1:] != "000"
+    if is_year and text.endswith(number, 0, end):  # a number with a mark in it is none
         return words.year(int(number)), end
     decimal = words.decimal(number)
     return words.read(decimal, "counted") if millions and words.spells else decimal, end

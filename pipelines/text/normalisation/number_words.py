@@ -22,6 +22,9 @@ from configs.load import load_yaml
 from configs.schema.languages import language_words
 from configs.schema.readings import Numerals, readings
 
+# Of a class in an expression: Indic letters with their vowel signs, which are no letters for `re`;
+# without the dandas, which end sentences.
+INDIC = r"\u0900-\u0963\u0966-\u0dff"
 LONGEST_NUMBER = 15  # digits; people read longer numbers digit by digit
 LONGEST_GROUPED_NUMBER = 36  # digits with marks between groups, which account numbers lack
 LONGEST_AMOUNT = 24  # digits before the point: the precision of decimals is 28

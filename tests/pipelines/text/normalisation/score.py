@@ -5,6 +5,19 @@ the standard allows alike, and `[a]` or `[a|b]` may be left out. They were writt
 and standards before the normaliser was run on them. In each class the first, third, … case is held
 out: while rules were written only their number of right ones was looked at. Run as a module it
 writes a table, and with the argument `failures` the tuned cases that fail.
+
+Lines of Indic languages name the source of the spoken form. They stand in the order of the SHA-1 of
+the written form, so that the hash tells which are held out.
+
+- CLDR: github.com/unicode-org/cldr, `common/rbnf` for numbers and `common/main` for names, units,
+  eras and parts of the day
+- NeMo: github.com/NVIDIA/NeMo-text-processing, `tests/nemo_text_processing/hi`
+- indic-tn: github.com/Kenpath/indic-text-normalization, the tables of a language
+- Humanizer: github.com/Humanizr/Humanizer, `src/Humanizer/Locales` and its tests
+- numtowords: github.com/AI4Bharat/indic-numtowords
+- dafter: github.com/punk-raven/dafter, `testdata/speech/marathi-normalization.json`
+- pybangla: github.com/saiful9379/pybangla, `docs/Text_Normalizer.md` and
+  `test_data/test_cases.csv`, which people corrected
 """
 
 import re
@@ -47,7 +60,7 @@ def cases(language: str, folder: Path = CASES) -> tuple[Case, ...]:
     counted: dict[str, int] = defaultdict(int)
     found = []
     for line in (folder / f"{language}.tsv").read_text(encoding="utf-8").splitlines():
-        kind, written, spoken = line.split("\t")
+        kind, written, spoken, *_source = line.split("\t")
         found.append(Case(language, kind, written, spoken, counted[kind] % 2 == 0))
         counted[kind] += 1
     return tuple(found)
