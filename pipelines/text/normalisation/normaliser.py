@@ -69,7 +69,7 @@ _MONEY_SCALE = re.compile(
     r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
     r"| ([mb]n?)\b(?! [a-z])"
 )
-_CURRENCY_NAME_AFTER = re.compile(r"[ \u00a0\u202f]?([\w\u0900-\u097f]{2,12})(?![\w\u0900-\u097f])")
+_CURRENCY_NAME_AFTER = re.compile(r"[ \u00a0\u202f]?([\w\u0900-\u0dff]{2,12})(?![\w\u0900-\u0dff])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
 _UNIT_AFTER = re.compile(
     r"[ \u00a0\u202f]?([^\W\d_\u0900-\u0dff\u3040-\u9fff]{1,12}(?:/[^\W\d_]{1,4})?[²³]?"
@@ -84,7 +84,9 @@ _ORDINAL_AFTER = {
 }
 _DECADE_AFTER = re.compile(r"['’]?s\b")
 _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
-_RANGE_AFTER = re.compile(r"[-–—~〜～](?=[$€£¥₩₹]?\d)")
+_RANGE_AFTER = re.compile(  # none of a house number with more parts, such as 8-2-293
+    r"(?<!\d-\d)(?<!\d-\d\d)(?<!\d-\d{3})[-–—~〜～](?=[$€£¥₩₹]?\d)(?!\d{1,4}-\d)"
+)
 # Endings in Indic scripts, which are written after digits: "5-ம்", "2024ರಲ್ಲಿ"
 _ENDING_AFTER = re.compile(r"[ -]?([\u0900-\u0dff\u200c]{1,16})(?![\w\u0900-\u0dff\u200d])")
 _FRACTION_AFTER = re.compile(r"/(\d{1,4})(?![^\W\u3040-\u9fff]|/|[.,]\d)")
