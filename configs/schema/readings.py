@@ -66,6 +66,8 @@ class Readings(StrictModel):
     # they become in turn, such as "ु+" and "". Letters where "+" remains are a word of their own.
     endings: dict[str, str] = {}
     feminine: dict[str, str] = {}  # replacements before the nouns of the set "feminine"
+    # Kinds of this language: expressions in the words of a number, such as the endings of a case.
+    inflections: dict[str, dict[str, str]] = {}
     ordinals: dict[int, str] = {}  # irregular ordinals; with 1000, all parts of the others
     ordinal: str = ""  # form of other ordinals that num2words lacks, with `{n}`
     days: dict[int, str] = {}  # days of a month that differ from `day`
@@ -78,7 +80,8 @@ class Readings(StrictModel):
     def _kinds_exist(self) -> Self:
         for rule in chain.from_iterable(self.rules.values()):
             for slot in SLOT.finditer(rule.say):
-                if unknown := set(slot[2].split(":")[1:]) - KINDS - self.tables.keys():
+                kinds = KINDS | self.tables.keys() | self.inflections.keys()
+                if unknown := set(slot[2].split(":")[1:]) - kinds:
                     raise ValueError(f"{rule.say!r}: no kind or table {', '.join(unknown)}")
         return self
 

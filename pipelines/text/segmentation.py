@@ -51,6 +51,7 @@ _AFTER_MARKS = re.compile(r"(?<![!?…])[!?][!?…]++(?=\s+[^\W\d_a-zà-ÿ])")
 _WIDE_END = re.compile("(?<![。！？])[。！？]++[」』”’）》]*+(?=[^」』”’）》。！？…，、\\s])")
 _WIDE_OPEN = frozenset("「『“（《")
 _WIDE_CLOSE = frozenset("」』”）》")
+_ROMAN = re.compile("[IVX]+")
 _LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])([^\s(\[\"'“‘«„]{1,12})\.$")
 _INITIAL = re.compile(r"^(?:[^\W\d_]\.-?)*[^\W\d_]$")
 _SHORT = re.compile(r"[^\W\d_][\u0900-\u0dff]{0,3}\.")
@@ -377,10 +378,12 @@ def _is_one_sentence(
     words = language_words(language)
     if key in (words.goes_on or language_words("en").goes_on):
         return True
-    if word[-1].isdecimal() and words.before_ordinal:
+    if words.before_ordinal and (word[-1].isdecimal() or _ROMAN.fullmatch(word)):
         preceding = paragraph[max(start, end - 40) : end].lower().split()[-2:][0]
         next_word = re.split(r"\W", paragraph[after[0] : after[0] + 20].lower(), maxsplit=1)[0]
-        return preceding in words.before_ordinal or next_word in words.after_ordinal
+        is_ordinal = preceding in words.before_ordinal or next_word in words.after_ordinal
+        if is_ordinal or word[-1].isdecimal():
+            return is_ordinal
     if following.isdigit():
         return key in words.goes_on_before_number or (
             word[0].isupper() and key in _NO_END_BEFORE_SMALL

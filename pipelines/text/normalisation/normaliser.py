@@ -259,6 +259,8 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
         # A serial number: long parts digit by digit, and no units, as in "k8s" and "f-4s"
         if words.spelled_serial.fullmatch(letter[1:] + number):
             return words.digits(number), end
+        if len(number) == 4 and letter.isalpha() and letter.isupper():  # a flight, and no year
+            return words.integer(number), end
         is_code = len(letter) == 1 or not text[match.start() - 3 : match.start() - 2].isalnum()
         if len(number) < 4 and is_code and text[end : end + 1].isalpha():
             return words.integer(number), end

@@ -105,7 +105,9 @@ class NumberWords:
         return self._spell(int(digits), "cardinal") or digits
 
     def read(self, text: str, kind: str) -> str:
-        """Reads `text` as one of `KINDS`; "roman" becomes digits, the others words."""
+        """Reads `text` as one of `KINDS` or inflects it; "roman" becomes digits, others words."""
+        if endings := self.readings.inflections.get(kind):
+            return _respelt(text, endings)
         number = "".join(str(int(char)) for char in text if char.isdecimal()).lstrip("0") or "0"
         if kind in ("cardinal", "ordinal", "year") and len(number) > LONGEST_NUMBER:
             return self.digits(number)
@@ -315,9 +317,7 @@ class NumberWords:
         return f"{self._before_noun(number, noun)} {noun}"
 
     def _feminine(self, number: str) -> str:
-        for find, become in self.readings.feminine.items():
-            number = re.sub(find, become, number)
-        return number
+        return _respelt(number, self.readings.feminine)
 
     def _before_noun(self, number: str, noun: str = "") -> str:
         """Inflects a number before a noun, such as "veintiún" or "veintiuna" for "veintiuno"."""
@@ -351,15 +351,18 @@ class NumberWords:
             spoken = _in_words(number, self._name, kind) if self.spells else None
         if spoken is None or any(map(str.isdigit, spoken)):
             return None
-        spoken = spoken.replace(",", "")
-        for find, becomes in self.readings.respelt.items():
-            spoken = re.sub(find, becomes, spoken)
-        return spoken
+        return _respelt(spoken.replace(",", ""), self.readings.respelt)
 
     def _word(self, attribute: str, default: str) -> str:
         """Returns a word of num2words' converter."""
         word = getattr(CONVERTER_CLASSES.get(self._name), attribute, None)
         return word.strip() if isinstance(word, str) and word.strip() else default
+
+
+def _respelt(words: str, replacements: dict[str, str]) -> str:
+    for find, becomes in replacements.items():
+        words = re.sub(find, becomes, words)
+    return words
 
 
 def _from_numerals(number: int, numerals: Numerals) -> str:

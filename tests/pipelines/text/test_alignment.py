@@ -48,9 +48,9 @@ def aligned(text: str, language: str) -> list[tuple[str, str]]:
             "fr",
             "au +33 6 12 34 56 78 N° 12",
             [
-                *(("au", "au"), ("+33", "plus trois trois,"), ("6", "six,"), ("12", "un deux,")),
-                *(("34", "trois quatre,"), ("56", "cinq"), ("78", "six, sept"), ("N°", "huit")),
-                ("12", "numéro douze"),
+                *(("au", "au"), ("+33", "plus trente-trois"), ("6", "six,"), ("12", "douze,")),
+                *(("34", "trente-quatre,"), ("56", "cinquante-six,"), ("78", "soixante-dix-huit")),
+                *(("N°", "numéro"), ("12", "douze")),
             ],
         ),
         ("hi", "₹500 दो", [("₹500", "पाँच सौ रुपए"), ("दो", "दो")]),
