@@ -22,7 +22,7 @@ LOCK := $(PIN) --group server --group espeak
 
 # Programs only: the folder also holds what they share. Without those that want recordings, hours
 # (make bench-hostile ARGS=--all) or the GPU profile.
-UNUSUAL := realtime_soak busy_jobs voices-fitting tts-languages chat-gpu stt-gpu tts-gpu \
+UNUSUAL := busy_jobs voices-fitting tts-languages chat-gpu stt-gpu tts-gpu \
 	chat-agents chat-bfcl chat-drafts chat-ifeval chat-maskbench \
 	stt-diarization stt-jobs stt-known_speakers stt-languages-scripts stt-languages-session \
 	stt-levels stt-lost_speech stt-repetitions

@@ -21,6 +21,7 @@ POSTGRES_CONNECTIONS = 100  # by default
 REPLICAS_OF_CLUSTER = 2000  # assumed: Ray Serve's controller
 WORKSPACE_SESSIONS = 500  # of the largest plan, in configs/plans.yaml
 SESSION_S = 180.0  # assumed
+FIRST_CLAUSE_TOKENS = 12
 CORES_OF_REPLICA = {"stt": 2, "llm": 2, "tts": 1}
 DEPLOYMENTS = {"stt": "STT", "llm": "Chat", "tts": "TTSFast"}
 
@@ -54,35 +55,30 @@ class Turns:
     @classmethod
     def measured(cls, figures: Figures) -> "Turns":
         """From one session on the whole service, and the engines alone."""
-        one, engines = figures["sessions"]["sessions"]["1"], figures["models"]["cores_1"]
-        cpu = one["cpu_s_per_turn"]
-        cycle_s = one["span_s"] / one["turns"]
-        words_s = (
-            engines["llm"]["one"]["first_ms"] / 1000
-            + 12
-            / (
-                engines["llm"]["one"]["tokens_per_s"]  # tokens of the first clause
-            )
-        )
-        first = {
+        session = figures["sessions"]["sessions"]["1"]
+        engines = figures["models"]["cores_1"]
+        answer = engines["llm"]["one"]
+        cpu_s = session["cpu_s_per_turn"]
+        cycle_s = session["span_s"] / session["turns"]
+        first_s = {
             "stt": engines["stt"]["decode_ms"] / 1000,
-            "llm": words_s,
+            "llm": answer["first_ms"] / 1000 + FIRST_CLAUSE_TOKENS / answer["tokens_per_s"],
             "tts": engines["tts"]["Fast"]["first_ms"] / 1000,
         }
         stages = {}
         for name, deployment in DEPLOYMENTS.items():
-            core_s = cpu.get(deployment, 0.0)
-            first_s = min(first[name], core_s)
-            stages[name] = Stage(first_s, core_s - first_s)
-        known = {*DEPLOYMENTS.values(), "Gateway"}
+            core_s = cpu_s.get(deployment, 0.0)
+            stage_s = min(first_s[name], core_s)
+            stages[name] = Stage(stage_s, core_s - stage_s)
+        accounted = {*DEPLOYMENTS.values(), "Gateway"}
         return cls(
             cycle_s=cycle_s,
-            delay_s=one["sound_p50_ms"] / 1000,
+            delay_s=session["sound_p50_ms"] / 1000,
             stages=stages,
-            gateway_cores=cpu["Gateway"] / cycle_s,
-            other_cores=sum(s for name, s in cpu.items() if name not in known) / cycle_s,
-            charges=one["charges_per_turn"],
-            answer_s=one["answer_audio_s"],
+            gateway_cores=cpu_s["Gateway"] / cycle_s,
+            other_cores=sum(s for name, s in cpu_s.items() if name not in accounted) / cycle_s,
+            charges=session["charges_per_turn"],
+            answer_s=session["answer_audio_s"],
         )
 
     @property

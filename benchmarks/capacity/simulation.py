@@ -19,13 +19,9 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from benchmarks.capacity.derivation import (
-    WORKSPACE_SESSIONS,
-    Turns,
-    limits,
-    plan,
-)
-from benchmarks.capacity.figures import Figures, quantile, read, rounded
+from benchmarks.capacity.derivation import WORKSPACE_SESSIONS, Turns, limits, plan
+from benchmarks.capacity.figures import Figures, read, rounded
+from benchmarks.harness.report import parser, percentile
 from deployments.autoscaling import GATEWAY_FULL, LOAD, VOICE_FULL, WAIT_S, by_load
 
 UPSCALE_S, DOWNSCALE_S = 10.0, 300.0  # of serve_config.yaml
@@ -296,10 +292,10 @@ def run(sessions: int, turns: Turns, figures: Figures, *, scales: bool = True) -
     return {
         "sessions": sessions,
         "turns": outcome.turns,
-        "delay_p50_s": quantile(outcome.delays_s, 0.5),
-        "delay_p95_s": quantile(outcome.delays_s, 0.95),
+        "delay_p50_s": percentile(outcome.delays_s, 50),
+        "delay_p95_s": percentile(outcome.delays_s, 95),
         "turns_with_gaps": outcome.gaps / max(outcome.answered, 1),
-        "row_wait_p95_s": quantile(outcome.row_waits_s, 0.95),
+        "row_wait_p95_s": percentile(outcome.row_waits_s, 95),
         "refused": outcome.refused,
         "most_replicas": {name: one.most for name, one in cluster.autoscalers.items()},
         "planned": {name: one["replicas"] for name, one in planned["models"].items()}
@@ -323,14 +319,15 @@ def predict(sessions: int, turns: Turns, cores: int, span_s: float) -> Outcome:
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     figures = read()
     turns = Turns.measured(figures)
     print(f"measured on {figures['machine']}; one turn of a session:", turns)
     for sessions, found in figures["sessions"]["sessions"].items():
         outcome = predict(int(sessions), turns, 2, 600.0)
         print(
-            f"{sessions} sessions here: predicted p50 {quantile(outcome.delays_s, 0.5):.2f} s, "
-            f"p95 {quantile(outcome.delays_s, 0.95):.2f} s; measured "
+            f"{sessions} sessions here: predicted p50 {percentile(outcome.delays_s, 50):.2f} s, "
+            f"p95 {percentile(outcome.delays_s, 95):.2f} s; measured "
             f"{found['sound_p50_ms'] / 1000:.2f} and {found['sound_p95_ms'] / 1000:.2f} s"
         )
     for sessions in (100, 10_000, 1_000_000):

@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.hardware import hardware
+from benchmarks.harness.report import hardware
 from deployments.cluster import node, serve_api
 
 node.prepare_environment()  # before anything here imports ray

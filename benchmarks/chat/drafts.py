@@ -13,7 +13,7 @@ from statistics import median
 
 from pydantic import TypeAdapter
 
-from benchmarks.hardware import hardware
+from benchmarks.harness.report import hardware
 from configs.load import load_yaml
 from configs.schema.models.llm import ChatConfig, DraftConfig, LlamaCppConfig
 from configs.settings import weights_dir

@@ -18,7 +18,7 @@ from statistics import mean
 from pydantic import TypeAdapter
 
 from benchmarks.chat.speed import Chat, long_chat
-from benchmarks.hardware import hardware
+from benchmarks.harness.report import hardware
 from configs.load import load_yaml
 from configs.schema.models.llm import ChatConfig, LlamaCppConfig
 from configs.settings import weights_dir

@@ -22,7 +22,7 @@ from unittest.mock import patch
 import torch
 from transformers import AutoModelForCausalLM, SmolLM3Config
 
-from benchmarks.hardware import hardware, versions
+from benchmarks.harness.report import hardware, versions
 from configs.schema.models.llm import TransformersChatConfig
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
 from models.llm.transformers.batch import Step, TokenStream

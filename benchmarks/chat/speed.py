@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 
-from benchmarks.hardware import hardware, versions
+from benchmarks.harness.report import hardware, versions
 from configs.load import load_yaml
 from configs.schema.models.llm import ChatConfig, LlamaCppConfig
 from configs.settings import weights_dir

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.compare.measure import obeys
-from benchmarks.hardware import hardware, versions
+from benchmarks.harness.report import hardware, versions
 from configs.settings import weights_dir
 from models.llm.base import (
     ChatEngine,

@@ -28,7 +28,7 @@ import yaml
 from benchmarks.correction import jfleg
 from benchmarks.correction.clean import CleanSentence, clean_sentences
 from benchmarks.correction.gleu import gleu
-from benchmarks.hardware import hardware, versions
+from benchmarks.harness.report import hardware, versions
 from configs.settings import weights_dir
 from models.registry import CHAT, load_model
 from models.weights.store import WeightStore

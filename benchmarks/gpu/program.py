@@ -30,8 +30,8 @@ import yaml
 from benchmarks.chat import gpu as chat
 from benchmarks.gpu.load import Figures, Load, Timed, together
 from benchmarks.gpu.profile import write_configs, write_weights
-from benchmarks.hardware import hardware, versions
-from benchmarks.service import Service, add_credit, running_service, upgrade_plan
+from benchmarks.harness.report import hardware, versions
+from benchmarks.harness.service import Service, add_credit, running_service, upgrade_plan
 from benchmarks.stt import gpu as stt
 from benchmarks.tts import gpu as tts
 from configs.settings import PROJECT_DIR

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar
 from urllib.parse import quote, urlsplit
@@ -51,6 +52,11 @@ class Target:
         return urlsplit(self.url).port or 80
 
 
+Work = Callable[["Attacker", int], Awaitable[object]]
+"""What one of an attack's loops does again and again; it gets the loop's number."""
+Run = Callable[["Attacker"], Awaitable[None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Attack:
     """One way to attack; `finding` is its number in the review that found it, or empty."""
@@ -58,7 +64,7 @@ class Attack:
     name: str
     finding: str
     text: str
-    run: Callable[["Attacker"], Awaitable[None]]
+    run: Run
     cheap: bool
 
 
@@ -66,23 +72,47 @@ ATTACKS: dict[str, Attack] = {}
 """By name, in the order of their definition; the modules of `attacks` fill it."""
 
 
-def attack(
-    finding: str = "", *, cheap: bool = False
-) -> Callable[[Callable[["Attacker"], Awaitable[None]]], Callable[["Attacker"], Awaitable[None]]]:
-    """Registers an attack under the name of its function; its docstring describes it.
+def attack(finding: str = "", *, cheap: bool = False) -> Callable[[Run], Run]:
+    """Register an attack under the name of its function; its docstring describes it.
 
     `cheap` ones are in the short run of `make test`.
     """
 
-    def register(
-        run: Callable[["Attacker"], Awaitable[None]],
-    ) -> Callable[["Attacker"], Awaitable[None]]:
-        name = getattr(run, "__name__", "").replace("_", "-")
-        text = (run.__doc__ or "").strip().partition("\n")[0].rstrip(".")
-        ATTACKS[name] = Attack(name, finding, text, run, cheap)
+    def register(run: Run) -> Run:
+        _register(run, run, finding, cheap=cheap)
         return run
 
     return register
+
+
+def looped_attack(
+    finding: str = "",
+    *,
+    loops: int,
+    accounts: int = 0,
+    plan: str | None = None,
+    cheap: bool = False,
+) -> Callable[[Work], Work]:
+    """Register an attack that is the body of a loop: as many loops run at once.
+
+    The attacker has as many accounts on the plan, whose keys it uses in turn (`Attacker.key`).
+    """
+
+    def register(work: Work) -> Work:
+        async def run(attacker: "Attacker") -> None:
+            attacker.keys = [await attacker.account(plan) for _ in range(accounts)]
+            await attacker.many(loops, partial(work, attacker))
+
+        _register(work, run, finding, cheap=cheap)
+        return work
+
+    return register
+
+
+def _register(function: Callable[..., Any], run: Run, finding: str, *, cheap: bool) -> None:
+    name = function.__name__.replace("_", "-")
+    text = (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+    ATTACKS[name] = Attack(name, finding, text, run, cheap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +170,7 @@ class Attacker:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.emails: list[str] = []  # of its accounts
+        self.keys: list[str] = []  # of the accounts that its loops use
         self.outcomes: Counter[str] = Counter()
         self._addresses = itertools.count(1)
         self._network = (os.getpid() * 31 + next(self._numbers)) % 200 + 20
@@ -214,6 +245,10 @@ class Attacker:
     async def post(self, path: str, key: str = "", **options: Any) -> Reply:
         return await self.request("POST", path, key, **options)
 
+    def key(self, number: int) -> str:
+        """The key that a loop uses."""
+        return self.keys[number % len(self.keys)]
+
     @asynccontextmanager
     async def raw(self, address: str = "", *, slow: bool = False) -> AsyncIterator[RawConnection]:
         """A TCP connection, aborted at the end; `slow` gives it a short buffer to receive."""
@@ -270,6 +305,12 @@ class Attacker:
             lines.append(f"Authorization: Bearer {key}")
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         return "\r\n".join([*lines, "", ""]).encode()
+
+    def json_request(self, path: str, key: str, body: dict[str, Any]) -> bytes:
+        """A whole request with a JSON body, by hand."""
+        data = json.dumps(body).encode()
+        kind = "application/json"
+        return self.head("POST", path, key, Content_Type=kind, Content_Length=len(data)) + data
 
     def _session(self, address: str) -> aiohttp.ClientSession:
         if address not in self._sessions:

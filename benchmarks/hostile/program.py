@@ -29,7 +29,8 @@ from typing import Any
 
 import httpx
 
-from benchmarks.hardware import hardware
+from benchmarks.harness.report import hardware
+from benchmarks.harness.service import Service, operate, running_service
 from benchmarks.hostile import attacks
 from benchmarks.hostile.attacker import (
     ATTACKS,
@@ -41,7 +42,6 @@ from benchmarks.hostile.attacker import (
 )
 from benchmarks.hostile.bystander import Bystander, Latencies
 from benchmarks.hostile.watch import REPORT_S, Watch
-from benchmarks.service import Service, operate, running_service
 from benchmarks.tts.socket import wait_until_idle
 from configs.settings import PROJECT_DIR
 from tests.pipelines.webhooks.receivers import Authority, receiver

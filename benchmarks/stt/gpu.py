@@ -22,7 +22,7 @@ import torch
 from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 from benchmarks.chat.gpu import made_up_words
-from benchmarks.hardware import hardware, versions
+from benchmarks.harness.report import hardware, versions
 from configs.load import load_yaml
 from configs.schema.models.stt import TransformersWhisperConfig
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from transformers import CsmConfig, CsmForConditionalGeneration
 
-from benchmarks.hardware import hardware, versions
+from benchmarks.harness.report import hardware, versions
 from configs.load import load_yaml
 from configs.schema.models.tts import CsmConfig as EngineConfig
 from models.tts.base import PackRef, SynthesisRequest

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 import httpx
 import numpy as np
 
-from benchmarks.hardware import hardware, versions
-from benchmarks.service import add_service_options, chosen_service
+from benchmarks.harness.report import hardware, versions
+from benchmarks.harness.service import add_service_options, chosen_service
 from configs.settings import weights_dir
 from models.audio import AudioChunk
 from models.registry import TTS, load_model

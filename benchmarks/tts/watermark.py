@@ -21,7 +21,7 @@ import numpy as np
 import yaml
 from faster_whisper.audio import decode_audio
 
-from benchmarks.hardware import hardware
+from benchmarks.harness.report import hardware
 from benchmarks.stt.file import plain_words
 from configs.settings import weights_dir
 from models.audio import Pcm, encode_g711, resample

@@ -27,7 +27,7 @@ import av
 import numpy as np
 import yaml
 
-from benchmarks.hardware import hardware
+from benchmarks.harness.report import hardware
 from configs.load import load_yaml
 from configs.schema.models.tts import KokoroConfig
 from configs.schema.voices import CustomVoicesConfig

@@ -22,7 +22,7 @@ import jiwer
 import numpy as np
 from faster_whisper.audio import decode_audio
 
-from benchmarks.hardware import hardware
+from benchmarks.harness.report import hardware
 from benchmarks.tts.languages import (
     ESPEAK_NAMES,
     LISTENING_HZ,
