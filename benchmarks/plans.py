@@ -25,7 +25,8 @@ from benchmarks.harness.processes import Worker
 from benchmarks.harness.report import begin, parser, verdict
 from benchmarks.harness.service import new_workspaces
 from benchmarks.harness.wrk import Load, load_of, wrk
-from tests.api.local_server import local_services, local_settings, serve_services
+from tests.api.local_server import local_settings, serve_services
+from tests.api.local_services import local_services
 from tests.plans import raise_plans
 from tests.servers import free_port
 

@@ -44,7 +44,7 @@ def speaking(config: str) -> Figures:
     """Real-time factor of sentences of 50 characters, one after the other, and the first chunk."""
     engine, _ = voices(config)
     voice = english_voice(config)
-    firsts_ms = []
+    firsts_ms: list[float] = []
     took_s = cpu_s = audio_s = 0.0
     characters = 0
     for number in range(WARM + ROUNDS):

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.harness.speech import store
 from configs.load import load_yaml
-from configs.schema.transcription import ListeningConfig, load_profiles
+from configs.schema.transcription import ListeningConfig, ProfileName, load_profiles
 from models.audio import Pcm
 from models.registry import STT, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
@@ -67,7 +67,7 @@ async def transcribe(
     pipeline: TranscriptionPipeline,
     pcm: Pcm,
     options: RecognitionOptions = ENGLISH,
-    profile: str = "general",
+    profile: ProfileName = "general",
 ) -> FileTranscript:
     """Transcribe a decoded recording as the service does."""
     duration_s = len(pcm) / STT_SAMPLE_RATE

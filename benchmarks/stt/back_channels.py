@@ -157,14 +157,11 @@ def main() -> None:
         if arguments.keep is not None:
             file = arguments.keep / f"{half}.json"
             file.write_text(json.dumps(rows, indent=1, ensure_ascii=False))
-        for kind, languages in stopped.items():
-            each = ", ".join(
-                f"{name} {sum(some)} of {len(some)}" for name, some in languages.items()
-            )
-            total = [stops for some in languages.values() for stops in some]
-            print(
-                f"{half} {kind}: {sum(total)} of {len(total)} stop the agent ({each})", flush=True
-            )
+        for kind, counts in stopped.items():
+            each = [f"{language} {sum(some)} of {len(some)}" for language, some in counts.items()]
+            total = [stops for some in counts.values() for stops in some]
+            line = f"{half} {kind}: {sum(total)} of {len(total)} stop the agent"
+            print(f"{line} ({', '.join(each)})", flush=True)
 
 
 if __name__ == "__main__":

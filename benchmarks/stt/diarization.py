@@ -49,7 +49,7 @@ from benchmarks.harness.speech import (
     store,
     trimmed,
 )
-from configs.schema.transcription import load_profiles
+from configs.schema.transcription import ProfileName, load_profiles
 from models.audio import Pcm
 from models.registry import SPEAKER, load
 from models.speaker.base import SpeakerEncoder
@@ -132,7 +132,7 @@ class Recogniser:
         self._files = file_pipeline(self.model)
         self._sessions: LiveTranscriptionPipeline = live_pipeline(self.model)
 
-    def transcribe(self, pcm: Pcm, profile: str = "general") -> tuple[Turn, ...]:
+    def transcribe(self, pcm: Pcm, profile: ProfileName = "general") -> tuple[Turn, ...]:
         """The turns of a recording."""
         transcript = asyncio.run(transcribe(self._files, pcm, WITH_SPEAKERS, profile))
         return turns_of(transcript)
@@ -212,8 +212,8 @@ def measure(recogniser: Recogniser, recordings: Recordings, arguments: argparse.
                 f"confused {live_score.confused:.1f} s"
             )
     for title, scores in (("file", file_scores), ("live", live_scores)):
-        for speakers, some in sorted(scores.items()):
-            report(f"{title}, {speakers} speakers", some)
+        for count, some in sorted(scores.items()):
+            report(f"{title}, {count} speakers", some)
         several = [score for number, some in scores.items() if number > 1 for score in some]
         report(f"{title}, two and more", several)
     for has_labels, seconds in late_s.items() if arguments.finals else ():

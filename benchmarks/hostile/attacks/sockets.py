@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
+from typing import Any
 
 from benchmarks.hostile.attacker import Attacker, RawConnection, looped_attack
 from benchmarks.hostile.attacks.bodies import ODD_TEXTS
@@ -129,11 +130,12 @@ async def message_floods(attacker: Attacker, number: int) -> None:
 async def listening(attacker: Attacker, number: int) -> AsyncIterator[RawConnection]:
     """A slow connection to /ws/tts on which a long text is being spoken."""
     async with upgraded(attacker, "/ws/tts", attacker.key(number), slow=True) as connection:
-        for message in (
+        messages: tuple[dict[str, Any], ...] = (
             {"create_context": {"voice_id": attacker.target.voice_id}},
             {"send_text": {"text": SENTENCE * 800}},
             {"flush_context": {}},
-        ):
+        )
+        for message in messages:
             await connection.send(frame(TEXT, json.dumps(message).encode()))
         yield connection
 
