@@ -1,20 +1,19 @@
 """A hostile caller: its accounts, connections and requests. It knows only the public interface.
 
 An attack is an async function that goes on until it is cancelled. Each runs in a process of its own
-(`run_attacks`), so that its work is not measured as latency of the well-behaved client.
+(`attack_process`), so that its work is not measured as latency of the well-behaved client.
 """
 
 import asyncio
 import itertools
 import json
 import os
-import resource
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, ClassVar
 from urllib.parse import quote, urlsplit
@@ -25,7 +24,6 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 PASSWORD = "a long password"
-NICENESS = 19  # below the service: the attackers of a real one compute on other machines
 PAUSE_S = 0.05  # after a failed connection
 CONNECT_S = 20.0
 CONNECTIONS_PER_S = 1000  # of one attacker; more would only load the cores that the service needs
@@ -322,8 +320,10 @@ class Attacker:
         return self._sessions[address]
 
 
-async def run_attacks(names: Sequence[str], target: Target, round_s: float) -> dict[str, Any]:
-    """Runs attacks at once until standard input ends; begins each again after `round_s`.
+async def run_attacks(
+    pipe: Connection, names: Sequence[str], target: Target, round_s: float
+) -> dict[str, Any]:
+    """Run attacks at once until a message comes; begin each again after `round_s`.
 
     Returns the addresses of all accounts, and the outcomes by attack.
     """
@@ -346,25 +346,8 @@ async def run_attacks(names: Sequence[str], target: Target, round_s: float) -> d
                     outcomes[name].update(attacker.outcomes)
 
     running = [asyncio.create_task(repeat(name)) for name in names]
-    await asyncio.to_thread(sys.stdin.read)
+    await asyncio.to_thread(pipe.recv)
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
-    return {"emails": emails, "outcomes": {name: dict(seen) for name, seen in outcomes.items()}}
-
-
-def attack_process(names: Sequence[str], target: Target, round_s: float) -> None:
-    """The program of an attacking process; prints its result as JSON."""
-    os.nice(NICENESS)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    result = asyncio.run(run_attacks(names, target, round_s))
-    print(json.dumps(result))
-
-
-def encoded(target: Target) -> str:
-    return json.dumps(asdict(target))
-
-
-def decoded(text: str) -> Target:
-    return Target(**json.loads(text))
+    return {"emails": emails, "outcomes": outcomes}

@@ -127,7 +127,7 @@ def score(pcm: Pcm, sentences: Sequence[str], language: str) -> dict[str, Any]:
 def espeak_voices(language: str, names: dict[str, str]) -> EspeakEngine:
     """espeak-ng with voices of a language, by their names; each with its gender."""
     listed = tuple(
-        EspeakVoiceConfig(key=name, name=name, language=language, gender=gender, espeak=name)  # type: ignore[arg-type]
+        EspeakVoiceConfig(key=name, name=name, language=language, gender=gender, espeak=name)
         for name, gender in names.items()
     )
     config = load_yaml(EspeakConfig, "tts/espeak").model_copy(update={"voices": listed})
