@@ -138,8 +138,8 @@ def plan(sessions: int, turns: Turns, figures: Figures) -> Figures:
     postgres = pairs * pair_s / POSTGRES_BUSY
     events = sessions / turns.session_s
     workers = math.ceil(events * figures["outbox"]["one_worker"]["worker_cpu_ms"] / 1000 / 0.8)
-    replicas = sum(one["replicas"] for one in models.values()) + gateways + workers + 1
-    cores = sum(one["cores"] for one in models.values()) + gateways + workers
+    replicas = sum(model["replicas"] for model in models.values()) + gateways + workers + 1
+    cores = sum(model["cores"] for model in models.values()) + gateways + workers
     cores += math.ceil(postgres) + math.ceil(sessions * turns.other_cores)
     rate = turns.charges / turns.cycle_s
     return {
@@ -162,18 +162,19 @@ def plan(sessions: int, turns: Turns, figures: Figures) -> Figures:
 
 def limits(turns: Turns, figures: Figures) -> dict[str, float]:
     """Sessions at which each part ends without its change, the first one first."""
-    one = plan(10_000, turns, figures)
-    per_session = {name: one[name] / 10_000 for name in ("replicas", "events_per_s", "gateways")}
-    row = figures["ledger"]["one_workspace"]["pairs_per_s"]
-    found = {
-        "connections of PostgreSQL": POSTGRES_CONNECTIONS
-        / (CONNECTIONS * (per_session["gateways"] + one["workers"] / 10_000)),
-        "controller's replicas": REPLICAS_OF_CLUSTER / per_session["replicas"],
-        "one worker's outbox": figures["outbox"]["one_worker"]["deliveries_per_s"]
-        / per_session["events_per_s"],
+    sessions = 10_000
+    planned = plan(sessions, turns, figures)
+    pairs_per_s = figures["ledger"]["one_workspace"]["pairs_per_s"]
+    deliveries_per_s = figures["outbox"]["one_worker"]["deliveries_per_s"]
+    sessions_at_end = {
+        "connections of PostgreSQL": sessions
+        * POSTGRES_CONNECTIONS
+        / planned["postgres_connections"],
+        "controller's replicas": sessions * REPLICAS_OF_CLUSTER / planned["replicas"],
+        "one worker's outbox": sessions * deliveries_per_s / planned["events_per_s"],
         "one gateway": float(turns.sessions_of_gateway),
-        "16 cores of PostgreSQL": 16 / (one["postgres_cores"] / 10_000),
-        "one Redis, of one core": REDIS_BUSY / (one["redis_cores"] / 10_000),
-        "account of one workspace": row / (turns.charges / turns.cycle_s),
+        "16 cores of PostgreSQL": sessions * 16 / planned["postgres_cores"],
+        "one Redis, of one core": sessions * REDIS_BUSY / planned["redis_cores"],
+        "account of one workspace": pairs_per_s / (turns.charges / turns.cycle_s),
     }
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+    return dict(sorted(sessions_at_end.items(), key=lambda item: item[1]))

@@ -151,10 +151,10 @@ def measure() -> Figures:
             load(service, 3)  # warm
             figures[name] = load(service, SECONDS)
             print(name, figures[name], flush=True)
-    one = figures["one"]
+    alone = figures["one"]
     two = figures["two"]
     per_core = "requests_per_gateway_core_second"
-    figures["ratio"] = two["requests_per_s"] / one["requests_per_s"]
-    figures["ratio_by_cpu"] = 2 * two[per_core] / one[per_core]
+    figures["ratio"] = two["requests_per_s"] / alone["requests_per_s"]
+    figures["ratio_by_cpu"] = 2 * two[per_core] / alone[per_core]
     figures["others_cores_with_two"] = sum(two[f"{n}_cores"] for n in ("postgres", "redis", "wrk"))
     return figures

@@ -111,8 +111,8 @@ def measure_speech(
 
 def _voice_of(info: ModelInfo, language: str) -> str:
     chosen = load_yaml(VoicesConfig, "voices").defaults.get(language)
-    speaking = [one for one in info.voices if language in (one.language, *info.languages)]
-    speaking.sort(key=lambda one: (one.language != language, one.key != (chosen and chosen.key)))
+    speaking = [v for v in info.voices if language in (v.language, *info.languages)]
+    speaking.sort(key=lambda v: (v.language != language, v.key != (chosen and chosen.key)))
     if not speaking:
         raise UnknownVoice(f"no voice of {info.id} speaks {language!r}")
     return speaking[0].key
@@ -163,14 +163,15 @@ async def _recognise(
         transcriber = LocalSTTModel(engine, info)
         pipeline = TranscriptionPipeline(transcriber, decoder, vad, load_profiles())
         engine.transcribe([TranscriptionRequest(np.zeros(STT_SAMPLE_RATE, np.float32), language)])
-        for path, said in clips:
+        for path, text in clips:
             recording = await pipeline.open(path, RecognitionOptions(language=language))
             began = time.perf_counter()
-            heard = await pipeline.transcribe(recording)
+            transcript = await pipeline.transcribe(recording)
             spent += time.perf_counter() - began
             seconds += recording.duration_s
-            counted = word_errors(said, heard.text, language)
-            words, errors = words + counted[0], errors + counted[1]
+            counts = word_errors(text, transcript.text, language)
+            words += counts[0]
+            errors += counts[1]
     return {"wer": 100 * errors / words if words else None, "speed": seconds / spent}
 
 
@@ -224,5 +225,5 @@ def _memory_mib() -> float | None:
     `getrusage` would count the process that started this one.
     """
     status = Path("/proc/self/status")
-    found = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
-    return int(found[1]) / 1024 if found else None
+    line = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
+    return int(line[1]) / 1024 if line else None

@@ -198,14 +198,14 @@ class Attacker:
         email, address = f"{uuid4().hex}@example.com", self.new_address()
         body = {"email": email, "password": PASSWORD}
         while True:
-            made = await self.request("POST", "/auth/signup", json=body, address=address)
-            if made.status == 201:
+            answer = await self.request("POST", "/auth/signup", json=body, address=address)
+            if answer.status == 201:
                 break
-            if made.status in (400, 403):
-                raise RuntimeError(f"the service refuses sign-ups: {made.body[:200]!r}")
+            if answer.status in (400, 403):
+                raise RuntimeError(f"the service refuses sign-ups: {answer.body[:200]!r}")
             await asyncio.sleep(1)
         self.emails.append(email)
-        token: str = made.json["token"]
+        token: str = answer.json["token"]
         if plan is not None:
             await self.request("POST", "/billing/subscribe", token, json={"plan_id": plan})
         return token

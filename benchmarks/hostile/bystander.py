@@ -113,7 +113,7 @@ class Bystander:
         await _answer(session.post("/tts-synthesize", json={"text": text}))
         took = time.monotonic() - began
         if self._hook is not None:
-            while not any(text.encode() in one.body for one in self._hook.received):
+            while not any(text.encode() in message.body for message in self._hook.received):
                 await asyncio.sleep(0.01)
             self._hook.received.clear()
             self._latencies.took["webhook"].append(time.monotonic() - began)

@@ -265,7 +265,7 @@ def report(half: str, clips: Sequence[Clip], listener: Listener) -> None:
         outcomes = [listener.outcome(clip, policy) for clip in clips]
         delays_ms = [outcome.delay_ms for outcome in outcomes if outcome.kind == "finished"]
         shares = {
-            title: float(np.mean([one.cut_off for one in outcomes if one.kind in some]))
+            title: float(np.mean([outcome.cut_off for outcome in outcomes if outcome.kind in some]))
             for title, some in (
                 ("cut off", ("clause", "odd", "search")),
                 ("after whole sentences", ("whole",)),
