@@ -36,7 +36,6 @@ from tests.api.chat_server import serve_chat
 MODEL = "llm/smollm2"
 FOLDER = Path(__file__).parent
 CLEAN = 500
-STREAMED = 8  # sentences of one text
 
 
 def main() -> None:
@@ -63,7 +62,6 @@ def main() -> None:
         corrector.correct("This is to warm up, and it dont count.")
         corrector.correct("Das ist zum Aufwärmen, und es zähle nicht.")
         outputs = measure_faulty(corrector, faulty, verbose=arguments.dev or arguments.verbose)
-        measure_stream(corrector, [sentence["faulty"] for sentence in faulty[:STREAMED]])
         if not arguments.dev and not arguments.german:
             clean = list(clean_sentences(arguments.clean))
             measure_clean(corrector, clean, verbose=arguments.verbose)
@@ -111,17 +109,6 @@ class Corrector:
         assert apply_edits(text, edits) == content, text
         return content
 
-    def stream(self, text: str) -> list[float]:
-        """The seconds until each piece of a streamed correction."""
-        body = {"text": text, "save_chat": False, **self._style}
-        began = time.perf_counter()
-        with self._client.stream("POST", "/v1/chat/completions", json=body) as response:
-            return [
-                time.perf_counter() - began
-                for line in response.iter_lines()
-                if '"content": "' in line and '"content": ""' not in line
-            ]
-
     def latency(self) -> str:
         return (
             f"p50 {percentile(self.times_ms, 50):.0f}, p90 {percentile(self.times_ms, 90):.0f} ms"
@@ -166,14 +153,6 @@ def measure_faulty(
     for message, count in corrector.warnings.most_common(12):
         print(f"  {count} times: {message}")
     return outputs
-
-
-def measure_stream(corrector: Corrector, sentences: Sequence[str]) -> None:
-    times_s = corrector.stream(" ".join(sentences))
-    print(
-        f"{len(sentences)} sentences in one stream: the first after {times_s[0]:.2f} s, the last"
-        f" after {times_s[-1]:.2f} s, {times_s[-1] / len(sentences):.2f} s a sentence"
-    )
 
 
 def measure_clean(

@@ -11,6 +11,7 @@ from benchmarks.harness.speech import store
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig, ProfileName, load_profiles
 from models.audio import Pcm
+from models.base import ModelInfo
 from models.registry import STT, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
 from models.stt.options import RecognitionOptions
@@ -29,16 +30,23 @@ LIVE_ENGLISH = RecognitionOptions(languages=("en",), words=True)
 
 
 @cache
-def local_model(kind: type[LocalSTTModel] = LocalSTTModel) -> LocalSTTModel:
-    """The port over the recogniser of this process."""
-    engine, info = load_model(STT, MODEL, store())
-    return kind(engine, info)
+def _recogniser() -> tuple[STTEngine, ModelInfo]:
+    return load_model(STT, MODEL, store())
+
+
+def bare_engine() -> STTEngine:
+    """The recogniser alone."""
+    return _recogniser()[0]
+
+
+def model_info() -> ModelInfo:
+    return _recogniser()[1]
 
 
 @cache
-def bare_engine() -> STTEngine:
-    """The recogniser alone."""
-    return load_model(STT, MODEL, store())[0]
+def local_model() -> LocalSTTModel:
+    """The port over the recogniser of this process."""
+    return LocalSTTModel(bare_engine(), model_info())
 
 
 @cache

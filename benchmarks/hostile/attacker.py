@@ -57,10 +57,9 @@ Run = Callable[["Attacker"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One way to attack; `finding` is its number in the review that found it, or empty."""
+    """One way to attack."""
 
     name: str
-    finding: str
     text: str
     run: Run
     cheap: bool
@@ -70,21 +69,20 @@ ATTACKS: dict[str, Attack] = {}
 """By name, in the order of their definition; the modules of `attacks` fill it."""
 
 
-def attack(finding: str = "", *, cheap: bool = False) -> Callable[[Run], Run]:
+def attack(*, cheap: bool = False) -> Callable[[Run], Run]:
     """Register an attack under the name of its function; its docstring describes it.
 
     `cheap` ones are in the short run of `make test`.
     """
 
     def register(run: Run) -> Run:
-        _register(run, run, finding, cheap=cheap)
+        _register(run, run, cheap=cheap)
         return run
 
     return register
 
 
 def looped_attack(
-    finding: str = "",
     *,
     loops: int,
     accounts: int = 0,
@@ -101,16 +99,16 @@ def looped_attack(
             attacker.keys = [await attacker.account(plan) for _ in range(accounts)]
             await attacker.many(loops, partial(work, attacker))
 
-        _register(work, run, finding, cheap=cheap)
+        _register(work, run, cheap=cheap)
         return work
 
     return register
 
 
-def _register(function: Callable[..., Any], run: Run, finding: str, *, cheap: bool) -> None:
+def _register(function: Callable[..., Any], run: Run, *, cheap: bool) -> None:
     name = function.__name__.replace("_", "-")
     text = (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
-    ATTACKS[name] = Attack(name, finding, text, run, cheap)
+    ATTACKS[name] = Attack(name, text, run, cheap)
 
 
 @dataclass(frozen=True, slots=True)

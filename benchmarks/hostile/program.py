@@ -101,10 +101,9 @@ class Result:
         """Its line of the Markdown table."""
         ratio, kind = self.beside.worst_beside(self.alone)
         before, after = self.alone.p95_s(kind) * 1000, self.beside.p95_s(kind) * 1000
-        attack = ATTACKS[self.name]
         cells = [
-            f"`{self.name}`" + (f" ({attack.finding})" if attack.finding else ""),
-            attack.text,
+            f"`{self.name}`",
+            ATTACKS[self.name].text,
             f"{kind} {before:.0f} → {after:.0f} ms, {ratio:.2f}",
             str(self.beside.refused.total()),
             f"{self.peak_bytes / 1e6:.0f}",
@@ -325,4 +324,4 @@ def main() -> None:
         print(hardware())
         sys.exit(not asyncio.run(run(arguments)))
     for attack in ATTACKS.values():
-        print(f"{attack.name:28} {attack.finding:7} {attack.text}")
+        print(f"{attack.name:28} {attack.text}")

@@ -20,7 +20,7 @@ import numpy as np
 import yaml
 
 from api.openai.realtime.turns import JUDGING_MS
-from benchmarks.harness.recognition import live_pipeline, live_session, local_model
+from benchmarks.harness.recognition import bare_engine, live_pipeline, live_session, model_info
 from benchmarks.harness.report import begin, parser
 from benchmarks.harness.speech import HALVES, noise, silence, speak, store
 from benchmarks.stt.turn_detection import MARKS, load_sentences
@@ -137,7 +137,9 @@ def main() -> None:
     options.add_argument("--keep", type=Path, help="folder for what was heard")
     arguments = begin(options)
     detector = load(TURN_DETECTION, "turn_detection/smart_turn", store())
-    pipeline = live_pipeline(local_model(CountingModel), turn_detector=lambda: detector)
+    pipeline = live_pipeline(
+        CountingModel(bare_engine(), model_info()), turn_detector=lambda: detector
+    )
     halves = yaml.safe_load(WORDS.read_text("utf-8"))
     for half in arguments.half:
         stopped: dict[str, dict[str, list[bool]]] = {kind: defaultdict(list) for kind in KINDS}

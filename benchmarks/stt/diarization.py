@@ -18,7 +18,6 @@ speakers that are mixed, so that those and the others are measured apart.
 import argparse
 import asyncio
 import random
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,10 +30,11 @@ from scipy.optimize import linear_sum_assignment
 
 from benchmarks.harness.recognition import (
     LIVE_ENGLISH,
+    bare_engine,
     file_pipeline,
     live_pipeline,
     live_session,
-    local_model,
+    model_info,
     play,
     transcribe,
 )
@@ -52,14 +52,12 @@ from benchmarks.harness.speech import (
 from configs.schema.transcription import ProfileName, load_profiles
 from models.audio import Pcm
 from models.registry import SPEAKER, load
-from models.speaker.base import SpeakerEncoder
-from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest, add_voices
+from models.stt.base import STT_SAMPLE_RATE
 from models.stt.options import RecognitionOptions
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import LiveEvent, LiveTranscript
 from pipelines.stt.file import FileTranscript
 from pipelines.stt.live_speakers import SpeakerOptions
-from pipelines.stt.session import LiveTranscriptionPipeline
 from tests.local_ports import LocalSTTModel
 
 TURN_S = (1.5, 8.0)
@@ -105,32 +103,15 @@ class Score:
         return (self.missed + self.invented + self.confused) / self.speech
 
 
-class TimedTranscriber(LocalSTTModel):
-    """A LocalSTTModel that also measures the time of speaker embeddings."""
-
-    voices_s = 0.0
-    encoder: SpeakerEncoder
-
-    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
-        transcript = await super().transcribe(replace(request, voice_windows=()))
-        if not request.voice_windows:
-            return transcript
-        began = time.perf_counter()
-        transcript = await asyncio.to_thread(add_voices, request, transcript, self.encoder)
-        self.voices_s += time.perf_counter() - began
-        return transcript
-
-
 class Recogniser:
     """The recogniser with labels of speakers, for files and for live sessions."""
 
     def __init__(self) -> None:
-        self.model = local_model(TimedTranscriber)
-        assert isinstance(self.model, TimedTranscriber)
-        self.model.encoder = load(SPEAKER, "speaker/resemblyzer", store())
-        self.speakers = SpeakerOptions(self.model.encoder)
-        self._files = file_pipeline(self.model)
-        self._sessions: LiveTranscriptionPipeline = live_pipeline(self.model)
+        encoder = load(SPEAKER, "speaker/resemblyzer", store())
+        model = LocalSTTModel(bare_engine(), model_info(), encoder)
+        self.speakers = SpeakerOptions(encoder)
+        self._files = file_pipeline(model)
+        self._sessions = live_pipeline(model)
 
     def transcribe(self, pcm: Pcm, profile: ProfileName = "general") -> tuple[Turn, ...]:
         """The turns of a recording."""
@@ -184,18 +165,13 @@ def _parse() -> argparse.Namespace:
 
 
 def measure(recogniser: Recogniser, recordings: Recordings, arguments: argparse.Namespace) -> None:
-    audio_s = elapsed_s = 0.0
     file_scores: dict[int, list[Score]] = defaultdict(list)
     live_scores: dict[int, list[Score]] = defaultdict(list)
     late_s: dict[bool, list[float]] = {True: [], False: []}
     for names in groups(sorted(recordings), arguments):
         draw = random.Random(f"{arguments.seed} {' '.join(names)}")
         mix = mix_turns({name: recordings[name] for name in names}, arguments.seconds, draw)
-        began = time.perf_counter()
-        turns = recogniser.transcribe(mix.pcm, arguments.profile)
-        elapsed_s += time.perf_counter() - began
-        audio_s += len(mix.pcm) / STT_SAMPLE_RATE
-        file_score = score_of(mix.turns, turns)
+        file_score = score_of(mix.turns, recogniser.transcribe(mix.pcm, arguments.profile))
         file_scores[file_score.speakers].append(file_score)
         finals = recogniser.listen(mix.pcm, recogniser.speakers)
         live_score = score_of(mix.turns, live_turns(finals))
@@ -219,8 +195,6 @@ def measure(recogniser: Recogniser, recordings: Recordings, arguments: argparse.
     for has_labels, seconds in late_s.items() if arguments.finals else ():
         name = "with" if has_labels else "without"
         print(f"finals {name} labels: {len(seconds)}, {p50_p95(seconds)} late")
-    voices_s = recogniser.model.voices_s  # type: ignore[attr-defined]
-    print(f"real_time_factor {elapsed_s / audio_s:.4f}, voices {voices_s / audio_s:.4f}")
 
 
 def groups(names: Sequence[str], arguments: argparse.Namespace) -> Iterator[tuple[str, ...]]:

@@ -6,7 +6,7 @@ the fit has never seen, next to the nearest stock voice and to the recordings of
 judged as `POST /tts-synthesize` delivers it by default: enhanced, as MP3, and decoded again.
 
 `--recorded 40` fits to so many seconds, repeated to the two minutes that `POST /voices` asks for.
-`--keep FOLDER --seconds 200` does a part of the work; the next call continues from FOLDER.
+`--keep FOLDER` keeps the work, so that an interrupted run goes on where it stopped.
 """
 
 import argparse
@@ -119,12 +119,7 @@ def _measure(arguments: argparse.Namespace, prior: FittingPrior, encoder: Speake
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.workers, spawn, _load) as pool:
         folders = speaker_folders(arguments.folder, arguments.speakers)
-        done = [_speaker(folder, arguments, prior, encoder, pool) for folder in folders]
-    rows = [row for row in done if row is not None]
-    if len(rows) < len(done):
-        print("time is spent; call again to continue")
-        return
-    _print(rows)
+        _print([_speaker(folder, arguments, prior, encoder, pool) for folder in folders])
 
 
 def _parse() -> argparse.Namespace:
@@ -135,10 +130,7 @@ def _parse() -> argparse.Namespace:
     options.add_argument("--kept-out", type=int, default=3, help="recordings of each speaker")
     options.add_argument("--recorded", type=float, help="seconds for the fit; all by default")
     options.add_argument("--keep", type=Path, help="folder of results to continue from")
-    options.add_argument("--seconds", type=float, default=1e9, help="stop after so many")
-    arguments = begin(options)
-    arguments.until = time.monotonic() + arguments.seconds
-    return arguments
+    return begin(options)
 
 
 def _load() -> None:
@@ -187,14 +179,12 @@ def _speaker(
     prior: FittingPrior,
     encoder: SpeakerEncoder,
     pool: Executor,
-) -> Row | None:
-    """Fits one speaker, or loads the kept result; None when the time is spent."""
+) -> Row:
+    """Fit one speaker, or load the kept result."""
     kept = arguments.keep / f"{folder.name}.row"
     state = arguments.keep / f"{folder.name}.state"
     if kept.exists():
         return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
-    if time.monotonic() > arguments.until:
-        return None
     signals = decode_all([path.read_bytes() for path in audio_files(folder)])
     used = signals[: -arguments.kept_out]
     others = signals[-arguments.kept_out :]
@@ -213,8 +203,6 @@ def _speaker(
         cpu_s += sum(trial_s for _, trial_s in outcomes) + time.process_time() - began
         began = time.process_time()
         state.write_bytes(pickle.dumps((fit.checkpoint(), cpu_s)))
-        if time.monotonic() > arguments.until and fit.progress < 1:
-            return None
     fitted = fit.result()
     held_out = np.stack([_views(pcm, encoder) for pcm in others])
     values = prior.mixtures.stock @ fit.target.held_out

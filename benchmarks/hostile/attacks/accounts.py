@@ -23,7 +23,7 @@ ROUTES_WITH_IDS = (
 )
 
 
-@attack("M8")
+@attack()
 async def failed_logins(attacker: Attacker) -> None:
     """Wrong passwords for one account and for unknown ones, from 50 addresses, 20 at once."""
     await attacker.account()
@@ -38,7 +38,7 @@ async def failed_logins(attacker: Attacker) -> None:
     await attacker.many(20, log_in)
 
 
-@attack("H6")
+@attack()
 async def sign_up_storm(attacker: Attacker) -> None:
     """Sign-ups from 50 addresses, 20 at once, each with its free credit and the largest plan."""
     addresses = [attacker.new_address() for _ in range(50)]
@@ -54,14 +54,14 @@ async def sign_up_storm(attacker: Attacker) -> None:
     await attacker.many(20, sign_up)
 
 
-@looped_attack("L7", loops=50)
+@looped_attack(loops=50)
 async def unknown_keys(attacker: Attacker, number: int) -> None:
     """Keys with a right checksum that were never issued, and forged tokens, 50 at once"""
     key = new_api_key() if number % 5 else f"e30.{secrets.token_urlsafe(60)}.e30"
     await attacker.request("GET", "/plans", key)
 
 
-@attack("M10")
+@attack()
 async def hanging_receivers(attacker: Attacker) -> None:
     """16 workspaces whose webhook receivers never answer, each with test events all the time."""
     folder = Path(attacker.target.authority)

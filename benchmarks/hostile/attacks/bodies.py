@@ -75,7 +75,7 @@ async def deep_and_wide_json(attacker: Attacker, number: int) -> None:
     await attacker.post(path, attacker.key(number), data=next(trees()), headers=JSON)
 
 
-@looped_attack("L1", loops=4, accounts=2, plan="enterprise")
+@looped_attack(loops=4, accounts=2, plan="enterprise")
 async def odd_texts(attacker: Attacker, number: int) -> None:
     """NUL, combining marks, bidirectional controls, ligatures and figures in every field."""
     key = attacker.key(number)
@@ -114,7 +114,7 @@ async def multipart_tricks(attacker: Attacker, number: int) -> None:
     await attacker.post(path, attacker.key(number), data=next(forms()), headers=headers)
 
 
-@looped_attack("M7", loops=2, accounts=1)
+@looped_attack(loops=2, accounts=1)
 async def one_letter_boundaries(attacker: Attacker, number: int) -> None:
     """Forms of 25 MB of the letter `a` with the boundary `a` and an Idempotency-Key."""
     headers = {"Content-Type": "multipart/form-data; boundary=a", "Idempotency-Key": uuid4().hex}
@@ -146,7 +146,7 @@ async def compression_bombs(attacker: Attacker, number: int) -> None:
     await attacker.post(path, attacker.key(number), data=body, headers=headers)
 
 
-@looped_attack("H1", loops=4, accounts=1, plan="enterprise")
+@looped_attack(loops=4, accounts=1, plan="enterprise")
 async def large_uploads(attacker: Attacker, number: int) -> None:
     """Uploads of 25 MB that are no audio, and of ten files of 25 MB for a voice."""
     path, field, files = (("/stt", "audio", 1), ("/voices", "files", 10))[number % 2]
@@ -195,7 +195,7 @@ UNIONS = (
 )
 
 
-@looped_attack("H3", loops=4, accounts=1, plan="enterprise")
+@looped_attack(loops=4, accounts=1, plan="enterprise")
 async def schema_unions(attacker: Attacker, number: int) -> None:
     """JSON schemas of 3,000 alternatives, and five tools of 2,000 each, 4 at once."""
     await attacker.post("/v1/chat/completions", attacker.key(number), json=UNIONS[number % 2])
@@ -224,7 +224,7 @@ def mazes() -> list[dict[str, Any]]:
     ]
 
 
-@looped_attack("H3", loops=8, accounts=1, plan="enterprise")
+@looped_attack(loops=8, accounts=1, plan="enterprise")
 async def schema_mazes(attacker: Attacker, number: int) -> None:
     """Schemas that refer to themselves, nest deeply or need large automata, none twice."""
     body = json_answer(mazes()[number])

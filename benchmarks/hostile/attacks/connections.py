@@ -71,27 +71,27 @@ async def slow_heads(attacker: Attacker, number: int) -> None:
             await asyncio.sleep(1)
 
 
-@looped_attack("H2", loops=4)
+@looped_attack(loops=4)
 async def many_headers(attacker: Attacker, number: int) -> None:
     """80 MB of headers: 400,000 of them in one request, on 4 connections, without a key."""
     await send_until_closed(attacker, attacker.head("GET", "/plans")[:-2], *[HEADERS] * 1000)
 
 
-@looped_attack("H2", loops=2, cheap=True)
+@looped_attack(loops=2, cheap=True)
 async def huge_header(attacker: Attacker, number: int) -> None:
     """One header of 100 MB in pieces of 64 KiB, on 2 connections, without a key."""
     pieces = [PIECE] * (100 * MIB // len(PIECE))
     await send_until_closed(attacker, attacker.head("GET", "/plans")[:-2] + b"X-Huge: ", *pieces)
 
 
-@looped_attack("H2", loops=4)
+@looped_attack(loops=4)
 async def long_addresses(attacker: Attacker, number: int) -> None:
     """URLs and query strings of 20 MB, on 4 connections."""
     begin = (b"GET /", b"GET /plans?")[number % 2]
     await send_until_closed(attacker, begin, *[PIECE] * (20 * MIB // len(PIECE)))
 
 
-@looped_attack("H1", loops=8 * len(BODY_ROUTES), accounts=1, cheap=True)
+@looped_attack(loops=8 * len(BODY_ROUTES), accounts=1, cheap=True)
 async def stalled_bodies(attacker: Attacker, number: int) -> None:
     """Half a body to each route that works, 8 connections a route, all of one free account."""
     path, kind = BODY_ROUTES[number % len(BODY_ROUTES)]
@@ -100,7 +100,7 @@ async def stalled_bodies(attacker: Attacker, number: int) -> None:
     await send_until_closed(attacker, head + b'{"text": "')
 
 
-@attack("H1")
+@attack()
 async def stalled_sign_ups(attacker: Attacker) -> None:
     """Half a body to /auth/signup and /auth/login from 2,500 connections without a key."""
     addresses = [attacker.new_address() for _ in range(20)]
@@ -114,7 +114,7 @@ async def stalled_sign_ups(attacker: Attacker) -> None:
     await attacker.many(2500, stall)
 
 
-@looped_attack("H1", loops=60, accounts=1)
+@looped_attack(loops=60, accounts=1)
 async def dripped_bodies(attacker: Attacker, number: int) -> None:
     """Bodies of which a byte comes every 2 seconds, so that no idle timeout passes."""
     path = TEXTS[number % len(TEXTS)]
@@ -127,7 +127,7 @@ async def dripped_bodies(attacker: Attacker, number: int) -> None:
             await asyncio.sleep(2)
 
 
-@looped_attack("H1", loops=24, accounts=4)
+@looped_attack(loops=24, accounts=4)
 async def slow_uploads(attacker: Attacker, number: int) -> None:
     """24 uploads of 25 MB at 1 Mbit/s to /stt, as phones send them."""
     key = attacker.key(number)
@@ -208,14 +208,14 @@ async def read_slowly(attacker: Attacker, request: bytes, pause_s: float, size: 
         await connection.read_slowly(pause_s, size)
 
 
-@looped_attack("M4", loops=70, accounts=4, plan="enterprise")
+@looped_attack(loops=70, accounts=4, plan="enterprise")
 async def slow_stream_readers(attacker: Attacker, number: int) -> None:
     """70 readers of WAV streams that take 4 KiB a second, each of 5 minutes of speech."""
     request = attacker.json_request("/tts-stream", attacker.key(number), WAV)
     await read_slowly(attacker, request, 1.0, 4096)
 
 
-@looped_attack("M4", loops=40, accounts=4, plan="enterprise")
+@looped_attack(loops=40, accounts=4, plan="enterprise")
 async def readers_above_the_pace(attacker: Attacker, number: int) -> None:
     """Readers just above the least pace: of WAV streams 6 KB a second, of whole answers 25 KB."""
     path, pace = (("/tts-stream", 6000), ("/tts-synthesize", 25_000))[number % 2]
@@ -223,14 +223,14 @@ async def readers_above_the_pace(attacker: Attacker, number: int) -> None:
     await read_slowly(attacker, request, 0.2, pace // 5)
 
 
-@looped_attack("M4", loops=40, accounts=4, plan="enterprise")
+@looped_attack(loops=40, accounts=4, plan="enterprise")
 async def slow_chat_readers(attacker: Attacker, number: int) -> None:
     """40 readers of chat streams that take a byte a second."""
     request = attacker.json_request("/v1/chat/completions", attacker.key(number), STORY)
     await read_slowly(attacker, request, 1.0)
 
 
-@looped_attack("M4", loops=200, accounts=1, plan="enterprise")
+@looped_attack(loops=200, accounts=1, plan="enterprise")
 async def slow_page_readers(attacker: Attacker, number: int) -> None:
     """200 readers of /openapi.json, /console and speech files that take 64 bytes a second."""
     speech = {"text": LONG_TEXT[:600], "output_format": "wav"}

@@ -65,14 +65,14 @@ async def equal_neighbours(attacker: Attacker) -> None:
     await attacker.many(2, live)
 
 
-@looped_attack("C2", loops=4, accounts=4)
+@looped_attack(loops=4, accounts=4)
 async def spoken_digits(attacker: Attacker, number: int) -> None:
     """5,000 characters of digits at speed 0.5, two hours of speech, from 4 accounts."""
     body = {"text": DIGITS, "speed": 0.5}
     await attacker.post("/tts-synthesize", attacker.key(number), json=body)
 
 
-@looped_attack("C2", loops=4, accounts=4)
+@looped_attack(loops=4, accounts=4)
 async def short_lines(attacker: Attacker, number: int) -> None:
     """2,500 lines of one letter at speed 0.5, an hour of pauses, on every route of speech."""
     path = SPEECH[attacker.outcomes.total() % len(SPEECH)]
@@ -81,7 +81,7 @@ async def short_lines(attacker: Attacker, number: int) -> None:
     await attacker.post(path, attacker.key(number), json=body)
 
 
-@looped_attack("C2", loops=32, accounts=1, plan="enterprise")
+@looped_attack(loops=32, accounts=1, plan="enterprise")
 async def long_uncompressed_answers(attacker: Attacker, number: int) -> None:
     """5,000 characters as WAV and LINEAR16 at 48 kHz, half with Idempotency-Keys, 32 at once."""
     path = ("/tts-synthesize", "/tts/v1/voice")[number % 2]
@@ -93,7 +93,7 @@ async def long_uncompressed_answers(attacker: Attacker, number: int) -> None:
     await attacker.post(path, attacker.key(number), json=body, headers=headers)
 
 
-@looped_attack("M4", loops=16, accounts=1, plan="enterprise")
+@looped_attack(loops=16, accounts=1, plan="enterprise")
 async def hang_ups(attacker: Attacker, number: int) -> None:
     """Speech, transcripts and chats that are left shortly before their whole answer, 16 at once."""
     key = attacker.key(number)
@@ -106,14 +106,14 @@ async def hang_ups(attacker: Attacker, number: int) -> None:
     await leave_after(attacker, 2, requests[number % 3]())
 
 
-@looped_attack("C2", loops=32, accounts=1, plan="enterprise")
+@looped_attack(loops=32, accounts=1, plan="enterprise")
 async def long_texts(attacker: Attacker, number: int) -> None:
     """5,000 characters at speed 0.5, ten minutes of speech, 32 at once of one account."""
     body = {"text": LONG_TEXT, "speed": 0.5}
     await attacker.post("/tts-synthesize", attacker.key(number), json=body)
 
 
-@looped_attack("M5", loops=64, accounts=1, plan="enterprise")
+@looped_attack(loops=64, accounts=1, plan="enterprise")
 async def inworld_flood(attacker: Attacker, number: int) -> None:
     """64 texts at once on Inworld's routes, whole and streamed, of one account."""
     path = ("/tts/v1/voice", "/tts/v1/voice:stream")[number % 2]
@@ -129,21 +129,21 @@ async def upload_anywhere(attacker: Attacker, number: int, audio: bytes) -> None
     await upload(attacker, path, attacker.key(number), audio, model=model)
 
 
-@looped_attack("H4", loops=3, accounts=1, plan="enterprise")
+@looped_attack(loops=3, accounts=1, plan="enterprise")
 async def flacs_of_tiny_blocks(attacker: Attacker, number: int) -> None:
     """FLAC files of 16-sample blocks, which cost seconds of CPU a MiB to decode, 3 at once."""
     audio = await asyncio.to_thread(tiny_blocks, 2 << 20)
     await upload_anywhere(attacker, number, audio)
 
 
-@looped_attack("H4", loops=3, accounts=1, plan="enterprise")
+@looped_attack(loops=3, accounts=1, plan="enterprise")
 async def opus_of_short_frames(attacker: Attacker, number: int) -> None:
     """Ten minutes of Opus in packets of 2.5 ms, 3 at once."""
     audio = await asyncio.to_thread(short_packets, 590.0)
     await upload_anywhere(attacker, number, audio)
 
 
-@looped_attack("H4", loops=12, accounts=1, plan="enterprise")
+@looped_attack(loops=12, accounts=1, plan="enterprise")
 async def long_recordings(attacker: Attacker, number: int) -> None:
     """Eight minutes of speech to /stt with words and speakers, 12 at once of one account."""
     audio = await clip(attacker, 500.0)  # under 25 MB
@@ -151,7 +151,7 @@ async def long_recordings(attacker: Attacker, number: int) -> None:
     await upload(attacker, "/stt", key, audio, timestamps="true", speaker_labels="true")
 
 
-@attack("M1")
+@attack()
 async def correction_flood(attacker: Attacker) -> None:
     """Corrections of 20,000 characters inside a code block, all saved in one chat."""
     key = await attacker.account("enterprise")
@@ -168,13 +168,13 @@ async def correction_flood(attacker: Attacker) -> None:
     await attacker.many(8, correct)
 
 
-@looped_attack("M1", loops=8, accounts=1, plan="enterprise")
+@looped_attack(loops=8, accounts=1, plan="enterprise")
 async def correction_of_lines(attacker: Attacker, number: int) -> None:
     """Corrections by rules, which are free, of as many short lines as cost the rules most."""
     await attacker.post("/v1/chat/completions", attacker.key(number), json=FREE_CORRECTION)
 
 
-@looped_attack("M1", loops=16, accounts=1, plan="enterprise")
+@looped_attack(loops=16, accounts=1, plan="enterprise")
 async def long_chats(attacker: Attacker, number: int) -> None:
     """Chats whose messages fill the context window, 16 at once, each cancelled late."""
     body = {**LONG_CHAT, "max_tokens": 400}
@@ -182,7 +182,7 @@ async def long_chats(attacker: Attacker, number: int) -> None:
     await leave_after(attacker, 8, asking)
 
 
-@looped_attack("M6", loops=2, accounts=2, plan="enterprise")
+@looped_attack(loops=2, accounts=2, plan="enterprise")
 async def voices_deleted_in_use(attacker: Attacker, number: int) -> None:
     """Voices that are created and deleted again and again, while texts are spoken with them."""
     key = attacker.key(number)

@@ -140,7 +140,7 @@ async def listening(attacker: Attacker, number: int) -> AsyncIterator[RawConnect
         yield connection
 
 
-@looped_attack("M2, M3", loops=20, accounts=2, plan="enterprise")
+@looped_attack(loops=20, accounts=2, plan="enterprise")
 async def stalled_listeners(attacker: Attacker, number: int) -> None:
     """20 listeners of long texts on /ws/tts that stop reading after the first audio."""
     async with listening(attacker, number) as connection:
@@ -148,14 +148,14 @@ async def stalled_listeners(attacker: Attacker, number: int) -> None:
         await asyncio.sleep(40)
 
 
-@looped_attack("M2", loops=20, accounts=2, plan="enterprise")
+@looped_attack(loops=20, accounts=2, plan="enterprise")
 async def dripping_listeners(attacker: Attacker, number: int) -> None:
     """20 listeners of long texts on /ws/tts that read a little now and then, for hours."""
     async with listening(attacker, number) as connection:
         await connection.read_slowly(1.0, 2048)
 
 
-@looped_attack("M6", loops=6, accounts=1, plan="enterprise")
+@looped_attack(loops=6, accounts=1, plan="enterprise")
 async def contexts_without_end(attacker: Attacker, number: int) -> None:
     """Five contexts with long texts a socket, whose connection is lost before the last audio."""
     async with attacker.socket("/ws/tts", attacker.key(number)) as connection:
@@ -179,7 +179,7 @@ async def socket_storm(attacker: Attacker, number: int) -> None:
         pass
 
 
-@looped_attack("L2", loops=6, accounts=1, plan="enterprise")
+@looped_attack(loops=6, accounts=1, plan="enterprise")
 async def audio_floods(attacker: Attacker, number: int) -> None:
     """Audio to /ws/stt faster than real time, in rates that change with each message, then gone."""
     async with attacker.socket("/ws/stt", attacker.key(0)) as connection:
