@@ -9,17 +9,16 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
 from statistics import median
 from typing import Any
 
 from benchmarks.capacity.figures import Figures, on_cores
-from benchmarks.compare.measure import apart
-from benchmarks.harness.recognition import bare_engine
 from benchmarks.harness.service import resident_bytes
 from benchmarks.harness.speech import concatenated, english_voice, speak, store, voices
 from benchmarks.tts.socket import SENTENCES
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
-from models.registry import CHAT, load_model
+from models.registry import CHAT, STT, load_model
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.tts.base import SynthesisRequest
 
@@ -30,6 +29,7 @@ SPEECH = {
     "Vits": "tts/vits",
 }
 CHAT_MODEL = "llm/smollm2"
+RECOGNISER = "stt/whisper_base"
 TURN_S = 3.0  # of a user's utterance
 WARM, ROUNDS = 6, 12
 FILLER = "There are many streets and old houses. " * 21  # about 200 tokens: instructions, turns
@@ -78,7 +78,7 @@ def listening() -> Figures:
     fast = SPEECH["Fast"]
     spoken = [speak(text, english_voice(fast), config=fast) for text in SENTENCES[:2]]
     pcm = concatenated(spoken)[: round(TURN_S * STT_SAMPLE_RATE)]
-    engine = bare_engine()
+    engine, _ = load_model(STT, RECOGNISER, store())
     request = TranscriptionRequest(pcm, language="en")
 
     def decode(_: int = 0) -> float:
@@ -161,7 +161,8 @@ def measure() -> Figures:
     for cores in (1, 2):
 
         def run(work: Callable[..., Figures], *arguments: str, cores: int = cores) -> Figures:
-            result = apart(held_to, cores, work, arguments)
+            with get_context("spawn").Pool(1) as pool:
+                result = pool.apply(held_to, (cores, work, arguments))
             print(work.__name__, *arguments, cores, result, flush=True)
             return result
 

@@ -17,8 +17,9 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.harness.recognition import LIVE_ENGLISH, live_pipeline, live_session, play
+from benchmarks.harness.recordings import recorded_sentences, word_error_rate
 from benchmarks.harness.report import begin, p50_p95, parser
-from benchmarks.harness.speech import Sentence, recorded_sentences, silence, word_error_rate
+from benchmarks.harness.speech import Sentence, silence
 from benchmarks.stt.lost_speech import passages
 from pipelines.stt.committed import CommittedText
 from pipelines.stt.decoding import SessionOptions

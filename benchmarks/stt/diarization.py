@@ -38,17 +38,9 @@ from benchmarks.harness.recognition import (
     play,
     transcribe,
 )
+from benchmarks.harness.recordings import recordings_by_speaker
 from benchmarks.harness.report import begin, p50_p95, parser
-from benchmarks.harness.speech import (
-    HALVES,
-    half_of,
-    levels,
-    noise,
-    recordings_by_speaker,
-    silence,
-    store,
-    trimmed,
-)
+from benchmarks.harness.speech import HALVES, half_of, levels, noise, silence, store, trimmed
 from configs.schema.transcription import ProfileName, load_profiles
 from models.audio import Pcm
 from models.registry import SPEAKER, load

@@ -19,15 +19,9 @@ import jiwer
 from faster_whisper import WhisperModel
 
 from benchmarks.harness.recognition import transcribe_alone
+from benchmarks.harness.recordings import audio_files, read_pcm, transcribe_plainly
 from benchmarks.harness.report import begin, parser
-from benchmarks.harness.speech import (
-    KEPT,
-    audio_files,
-    plain_words,
-    read_pcm,
-    store,
-    transcribe_plainly,
-)
+from benchmarks.harness.speech import KEPT, plain_words, store
 from configs.load import load_yaml
 from configs.schema.models.stt import WhisperConfig
 from models.audio import Pcm

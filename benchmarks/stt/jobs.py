@@ -20,8 +20,9 @@ import numpy as np
 from api.app import create_app
 from api.openai.batches.lines import answer_line
 from benchmarks.harness.recognition import MODEL, bare_engine, speech_segments, voice_activity
+from benchmarks.harness.recordings import audio_files, read_pcm
 from benchmarks.harness.report import begin, parser
-from benchmarks.harness.speech import audio_files, read_pcm, silence
+from benchmarks.harness.speech import silence
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
 from configs.settings import weights_dir

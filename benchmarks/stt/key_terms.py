@@ -14,14 +14,9 @@ from typing import Any
 import yaml
 
 from benchmarks.harness.recognition import bare_engine, transcribe_alone
+from benchmarks.harness.recordings import word_error_rate
 from benchmarks.harness.report import begin, parser
-from benchmarks.harness.speech import (
-    HALVES,
-    PASSAGE_VOICES,
-    Sentence,
-    speak,
-    word_error_rate,
-)
+from benchmarks.harness.speech import HALVES, PASSAGE_VOICES, Sentence, speak
 from benchmarks.stt.lost_speech import passages
 from models.stt.options import RecognitionOptions
 

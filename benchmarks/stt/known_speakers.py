@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness.recognition import voice_activity
+from benchmarks.harness.recordings import recordings_by_speaker
 from benchmarks.harness.report import begin, parser
-from benchmarks.harness.speech import recordings_by_speaker, store
+from benchmarks.harness.speech import store
 from models.audio import Pcm
 from models.registry import SPEAKER, load
 from models.speaker.base import SpeakerEncoder

@@ -26,15 +26,9 @@ from benchmarks.harness.recognition import (
     live_session,
     transcribe,
 )
+from benchmarks.harness.recordings import recorded_sentences, word_error_rate
 from benchmarks.harness.report import begin, parser
-from benchmarks.harness.speech import (
-    HALVES,
-    KEPT,
-    KeptResults,
-    plain_words,
-    recorded_sentences,
-    word_error_rate,
-)
+from benchmarks.harness.speech import HALVES, KEPT, KeptResults, plain_words
 from benchmarks.stt.lost_speech import passages
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE

@@ -23,17 +23,9 @@ import yaml
 from numpy.typing import NDArray
 
 from benchmarks.harness.recognition import file_pipeline, transcribe
+from benchmarks.harness.recordings import faster_whisper, recorded_sentences, transcribe_plainly
 from benchmarks.harness.report import begin, parser
-from benchmarks.harness.speech import (
-    HALVES,
-    Sentence,
-    faster_whisper,
-    noise,
-    plain_words,
-    recorded_sentences,
-    spoken_passages,
-    transcribe_plainly,
-)
+from benchmarks.harness.speech import HALVES, Sentence, noise, plain_words, spoken_passages
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.stt.file import TranscriptionPipeline

@@ -19,15 +19,15 @@ import jiwer
 import yaml
 
 from benchmarks.harness.recognition import file_pipeline, transcribe
-from benchmarks.harness.report import begin, parser, percentile
-from benchmarks.harness.speech import (
+from benchmarks.harness.recordings import (
     audio_files,
     faster_whisper,
-    plain_words,
     read_pcm,
     transcribe_plainly,
     word_error_rate,
 )
+from benchmarks.harness.report import begin, parser, percentile
+from benchmarks.harness.speech import plain_words
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
 from models.stt.options import RecognitionOptions

@@ -20,8 +20,9 @@ from faster_whisper.audio import pad_or_trim
 from faster_whisper.tokenizer import Tokenizer
 from pypinyin import lazy_pinyin
 
+from benchmarks.harness.recordings import faster_whisper
 from benchmarks.harness.report import begin, parser
-from benchmarks.harness.speech import SENTENCES_FILE, faster_whisper, store, voices
+from benchmarks.harness.speech import SENTENCES_FILE, store, voices
 from configs.load import load_yaml
 from configs.schema.models.tts import EspeakConfig, EspeakVoiceConfig
 from models.audio import Pcm, resample

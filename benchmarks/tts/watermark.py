@@ -19,16 +19,9 @@ import numpy as np
 import yaml
 
 from benchmarks.harness.recognition import bare_engine, transcribe_alone
+from benchmarks.harness.recordings import audio_files, read_pcm, word_error_rate
 from benchmarks.harness.report import begin, parser
-from benchmarks.harness.speech import (
-    SENTENCES_FILE,
-    audio_files,
-    read_pcm,
-    store,
-    voices,
-    whole_speech,
-    word_error_rate,
-)
+from benchmarks.harness.speech import SENTENCES_FILE, store, voices, whole_speech
 from models.audio import Pcm, encode_g711, resample
 from models.registry import QUALITY, WATERMARK, load
 from models.stt.base import STT_SAMPLE_RATE

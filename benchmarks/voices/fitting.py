@@ -26,14 +26,9 @@ import av
 import numpy as np
 import yaml
 
+from benchmarks.harness.recordings import audio_files, speaker_folders
 from benchmarks.harness.report import begin, parser
-from benchmarks.harness.speech import (
-    SENTENCES_FILE,
-    audio_files,
-    speaker_folders,
-    store,
-    whole_speech,
-)
+from benchmarks.harness.speech import SENTENCES_FILE, store, whole_speech
 from configs.load import load_yaml
 from configs.schema.models.tts import KokoroConfig
 from configs.schema.voices import CustomVoicesConfig

@@ -20,8 +20,9 @@ from typing import Any
 import jiwer
 
 from benchmarks.harness.recognition import bare_engine
+from benchmarks.harness.recordings import read_pcm
 from benchmarks.harness.report import begin, parser
-from benchmarks.harness.speech import SENTENCES_FILE, KeptResults, read_pcm, voices
+from benchmarks.harness.speech import SENTENCES_FILE, KeptResults, voices
 from benchmarks.tts.languages import (
     ESPEAK_NAMES,
     LISTENING_HZ,
