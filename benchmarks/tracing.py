@@ -8,6 +8,7 @@ nothing: with a voice the share is smaller.
 """
 
 import asyncio
+import logging
 import os
 import tempfile
 import time
@@ -94,6 +95,7 @@ async def measure(folder: Path, model: str, rounds: int, *, collector_url: str) 
         os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = url
         tracing.start_tracing()
         tracers[name] = tracing._tracer
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request costs time
     took_s: dict[str, list[float]] = {name: [] for name in tracers}
     transport = httpx.ASGITransport(app=create_app(services))
     headers = {"Authorization": f"Bearer {key}"}
