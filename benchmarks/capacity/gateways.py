@@ -24,12 +24,12 @@ from benchmarks.capacity.figures import Figures
 from benchmarks.harness.processes import CpuTimes, workers
 from benchmarks.harness.wrk import load_of, wrk
 from configs.settings import weights_dir
+from db.migrate import upgrade
 from deployments.gateway.listener import HttpListener
 from pipelines.limits.limits import SharedLimits
 from pipelines.limits.redis import RedisStore
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
-from tests.migrated import migrate
 from tests.plans import raise_plans
 from tests.servers import Server, free_port, postgres, redis
 
@@ -112,7 +112,7 @@ class Running:
 @contextmanager
 def running(gateways: int, sockets: int = 2000) -> Iterator[Running]:
     with postgres() as database, redis() as store, tempfile.TemporaryDirectory() as folder:
-        migrate(database.url)
+        upgrade(database.url)
         place = Place(folder, database.url, store.url, free_port(), sockets)
         keys = asyncio.run(new_keys(place, WORKSPACES))
         with workers(gateways, serve, place) as started:

@@ -31,9 +31,9 @@ from configs.schema.platform import PlansConfig
 from db.billing import ledger
 from db.billing.tables import LedgerEntry
 from db.database import Database, postgres_parameters
+from db.migrate import upgrade
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
-from tests.migrated import migrate
 from tests.servers import Server, postgres
 
 PROCESSES, WRITERS_EACH = 8, 8
@@ -165,7 +165,7 @@ def measure() -> Figures:
     figures: Figures = {"fsync_ms": fsync_ms()}
     for name, workspaces in (("one_workspace", 1), ("thousand_workspaces", 1000)):
         with postgres(fsync=True) as server:
-            migrate(server.url)
+            upgrade(server.url)
             asyncio.run(open_accounts(server.url, workspaces))
             figures[name] = pairs_a_second(server, workspaces, SECONDS)
             print(name, figures[name], flush=True)

@@ -20,6 +20,7 @@ from benchmarks.capacity.figures import Figures, count_rows
 from benchmarks.harness.processes import CpuTimes, workers
 from configs.settings import Settings, WebhookSettings
 from db.database import Database
+from db.migrate import upgrade
 from db.webhooks import EVENT_KINDS, Delivery, NewEvent, add_event
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.storage.encryption import Encryption
@@ -28,7 +29,6 @@ from pipelines.webhooks.registration import Webhooks
 from pipelines.webhooks.sender import Sender
 from tests.api.local_server import local_settings
 from tests.db.test_chats import add_workspace
-from tests.migrated import migrate
 from tests.pipelines.webhooks.receivers import HERE, Authority, receiver
 from tests.servers import Server, postgres
 
@@ -141,7 +141,7 @@ def measure() -> Figures:
         ("one_webhook", 1, 1, ONE_WEBHOOK_EVENTS),
     ):
         with postgres(fsync=True) as server, tempfile.TemporaryDirectory() as folder:
-            migrate(server.url)
+            upgrade(server.url)
             figures[name] = drain(server, folder, dispatchers, workspaces, events)
             print(name, figures[name], flush=True)
     worker_s = figures["one_worker"]["worker_cpu_ms"] / 1000
