@@ -18,12 +18,13 @@ BIN := $(VENV)/bin
 GUIDE := api/guide/site/index.html
 EXPORT := uv export --quiet --frozen --no-header --no-annotate
 
-# Programs only: the folder also holds what they share. Without those that want recordings, hours
-# (make bench-hostile ARGS=--all) or the GPU profile.
-UNUSUAL := realtime_soak busy_jobs voices-fitting tts-languages chat-gpu stt-gpu tts-gpu \
-	chat-agents chat-bfcl chat-drafts chat-ifeval chat-maskbench \
-	stt-diarization stt-jobs stt-known_speakers stt-languages-scripts stt-languages-session \
-	stt-levels stt-lost_speech stt-repetitions
+# Programs only: the folder also holds what they share. Without those that want recordings, weights
+# of larger models, hours (make bench-hostile ARGS=--all) or the GPU profile, or that write files of
+# the source.
+UNUSUAL := busy_jobs chat-agents chat-bfcl chat-drafts chat-going_on chat-gpu chat-ifeval \
+	chat-maskbench stt-diarization stt-gpu stt-jobs stt-known_speakers stt-languages-scripts \
+	stt-languages-session stt-levels stt-lost_speech stt-prompts stt-repetitions tts-gpu \
+	tts-languages tts-normalisation voices-fitting voices-make_prior
 BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 	benchmarks/%.py,%,$(shell grep -rl --include=*.py '__name__ == "__main__"' benchmarks))))
 

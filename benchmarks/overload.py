@@ -8,18 +8,15 @@ constant rate (open loop). Measured is the time after the burst that admission c
 full. The clients run on the same cores.
 """
 
-import argparse
 import asyncio
-import statistics
 import time
-from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from collections import defaultdict
 from itertools import cycle
 
 import aiohttp
 
-from benchmarks.hardware import hardware, versions
-from benchmarks.service import new_workspaces, running_service, upgrade_plan
+from benchmarks.harness.report import begin, parser, percentile, verdict
+from benchmarks.harness.service import new_workspaces, running_service, upgrade_plan
 from configs.load import load_yaml
 from configs.schema.platform import AdmissionConfig
 
@@ -28,19 +25,8 @@ TEXT = "The train to the coast leaves at nine, so be there early."
 WORKSPACES = 12  # each may ask 6,000 times a minute
 CLIENTS = 8
 TIMES_RATED = 3.0
-
-
-@dataclass
-class Answers:
-    """Latencies in seconds, by HTTP status."""
-
-    took: dict[int, list[float]] = field(default_factory=dict)
-
-    def note(self, status: int, elapsed_s: float) -> None:
-        self.took.setdefault(status, []).append(elapsed_s)
-
-    def p95_ms(self, status: int = 200) -> float:
-        return statistics.quantiles(self.took[status], n=20)[18] * 1000
+Answers = dict[int, list[float]]
+"""Latencies in milliseconds, by HTTP status."""
 
 
 class Clients:
@@ -57,70 +43,68 @@ class Clients:
             self._url + PATH, json={"text": TEXT}, headers=next(self._headers)
         ) as answer:
             await answer.read()
-            answers.note(answer.status, time.perf_counter() - began)
+            answers[answer.status].append((time.perf_counter() - began) * 1000)
 
-    async def closed(self, clients: int, seconds: float) -> Answers:
-        """Closed loop: each client sends its next request when the last one was answered."""
-        answers, until = Answers(), time.perf_counter() + seconds
+    async def closed_loop(self, clients: int, seconds: float) -> Answers:
+        """Each client sends its next request when the last one was answered."""
+        answers: Answers = defaultdict(list)
+        until = time.perf_counter() + seconds
 
-        async def one() -> None:
+        async def client() -> None:
             while time.perf_counter() < until:
                 await self.ask(answers)
 
-        await asyncio.gather(*(one() for _ in range(clients)))
+        await asyncio.gather(*(client() for _ in range(clients)))
         return answers
 
-    async def open(self, rate: float, seconds: float) -> Answers:
-        """Open loop: `rate` requests a second, without waiting for answers."""
-        answers, began = Answers(), time.perf_counter()
-        running: list[Awaitable[None]] = []
-        for number in range(int(rate * seconds)):
-            await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
-            running.append(asyncio.create_task(self.ask(answers)))
-        await asyncio.gather(*running)
+    async def open_loop(self, per_s: float, seconds: float) -> Answers:
+        """Send requests at a constant rate, without waiting for answers."""
+        answers: Answers = defaultdict(list)
+        began = time.perf_counter()
+        async with asyncio.TaskGroup() as running:
+            for number in range(int(per_s * seconds)):
+                await asyncio.sleep(max(0.0, began + number / per_s - time.perf_counter()))
+                running.create_task(self.ask(answers))
         return answers
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=15.0, help="duration of each load")
-    options = parser.parse_args()
-    print(hardware())
-    print(versions("ray", "uvicorn", "hibari-tts"))
-    config = load_yaml(AdmissionConfig, "admission")
+    options = parser(__doc__)
+    options.add_argument("--seconds", type=float, default=15.0, help="duration of each load")
+    arguments = begin(options, "ray", "uvicorn", "hibari-tts")
+    burst_s = load_yaml(AdmissionConfig, "admission").burst_s
     with running_service() as service:
         keys = new_workspaces(service.url, WORKSPACES, lambda: upgrade_plan(service))
-        asyncio.run(measure(service.url, keys, config.burst_s, options.seconds))
+        asyncio.run(measure(service.url, keys, burst_s=burst_s, seconds=arguments.seconds))
 
 
-async def measure(url: str, keys: list[str], burst_s: float, seconds: float) -> None:
+async def measure(url: str, keys: list[str], *, burst_s: float, seconds: float) -> None:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
         clients = Clients(url, keys, session)
-        await clients.closed(2, 3)  # warm-up
-        alone = await clients.closed(1, seconds)
-        together = await clients.closed(CLIENTS, burst_s / 2)
-        rate = len(together.took[200]) / (burst_s / 2)
-        burst = await clients.open(TIMES_RATED * rate, burst_s)
-        over = await clients.open(TIMES_RATED * rate, seconds)
-    print(f"one client:  p95 {alone.p95_ms():7.1f} ms")
-    print(f"{CLIENTS} clients:   p95 {together.p95_ms():7.1f} ms, {rate:.1f} requests/s")
-    for name, answers in (("the burst", burst), ("after it", over)):
-        counts = {status: len(took) for status, took in sorted(answers.took.items())}
-        ratio = answers.p95_ms() / alone.p95_ms()
-        print(f"{TIMES_RATED * rate:.0f} requests/s, {name}: {counts},", end=" ")
-        print(f"admitted p95 {answers.p95_ms():.1f} ms, {ratio:.2f} of one client's")
-    print(f"  target after the burst <= 2: {verdict(over.p95_ms() <= 2 * alone.p95_ms())}")
-    refusals = over.took.get(503, [])
-    p99_ms = statistics.quantiles(refusals, n=100)[98] * 1000
+        await clients.closed_loop(2, 3)  # warm-up
+        alone = await clients.closed_loop(1, seconds)
+        together = await clients.closed_loop(CLIENTS, burst_s / 2)
+        per_s = len(together[200]) / (burst_s / 2)
+        burst = await clients.open_loop(TIMES_RATED * per_s, burst_s)
+        after = await clients.open_loop(TIMES_RATED * per_s, seconds)
+    alone_ms = percentile(alone[200], 95)
+    print(f"one client:  p95 {alone_ms:7.1f} ms")
+    print(f"{CLIENTS} clients:   p95 {percentile(together[200], 95):7.1f} ms, {per_s:.1f} a second")
+    for name, answers in (("the burst", burst), ("after it", after)):
+        counts = {status: len(took_ms) for status, took_ms in sorted(answers.items())}
+        p95_ms = percentile(answers[200], 95)
+        print(
+            f"{TIMES_RATED * per_s:.0f} requests/s, {name}: {counts}, "
+            f"admitted p95 {p95_ms:.1f} ms, {p95_ms / alone_ms:.2f} of one client's"
+        )
+    met = percentile(after[200], 95) <= 2 * alone_ms
+    print(f"  target after the burst <= 2: {verdict(met)}")
+    p99_ms = percentile(after[503], 99)
     print(
-        f"  refused in {statistics.median(refusals) * 1000:.1f} ms, p99 {p99_ms:.1f} ms;", end=" "
+        f"  refused in {percentile(after[503], 50):.1f} ms, p99 {p99_ms:.1f} ms; "
+        f"target < 100 ms: {verdict(p99_ms < 100)}"
     )
-    print(f"target < 100 ms: {verdict(p99_ms < 100)}")
-
-
-def verdict(met: bool) -> str:
-    return "met" if met else "MISSED"
 
 
 if __name__ == "__main__":

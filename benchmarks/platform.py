@@ -6,7 +6,6 @@
 CPU time is printed beside wall-clock time, for machines with other load.
 """
 
-import argparse
 import asyncio
 import tempfile
 import time
@@ -16,8 +15,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks.hardware import hardware, versions
-from benchmarks.plans import verdict
+from benchmarks.harness.report import begin, parser, percentile, verdict
 from db.billing import ledger
 from db.database import random_id
 from pipelines.billing.operation import Operation
@@ -27,16 +25,14 @@ from tests.api.local_services import local_services
 TARGET_MS = 1.5
 ROUNDS = 2000
 WARM_UP = 200
-AT_ONCE = 50
-MANY = 10**9  # requests a window: none is refused
+CONCURRENT = 50
+UNLIMITED = 10**9  # requests a window: none is refused
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--database", help="URL of an empty database")
-    arguments = parser.parse_args()
-    print(hardware())
-    print(versions("sqlalchemy", "sqlmodel", "psycopg"))
+    options = parser(__doc__)
+    options.add_argument("--database", help="URL of an empty database")
+    arguments = begin(options, "sqlalchemy", "sqlmodel", "psycopg")
     with tempfile.TemporaryDirectory() as folder:
         uvloop.run(measure(Path(folder), arguments.database))
 
@@ -50,7 +46,7 @@ async def measure(folder: Path, database_url: str | None) -> None:
     await services.infrastructure.database.run(ledger.open_account, workspace, 10**12)
 
     async def count() -> None:
-        await services.infrastructure.limits.hit(f"workspace:{workspace}", MANY)
+        await services.infrastructure.limits.hit(f"workspace:{workspace}", UNLIMITED)
 
     async def pay() -> None:
         hold = await services.platform.billing.hold(workspace, "tts", 100, Operation())
@@ -67,24 +63,24 @@ async def measure(folder: Path, database_url: str | None) -> None:
 
 
 async def report(name: str, work: Callable[[], Awaitable[None]]) -> float:
-    """Prints latencies, CPU time and throughput of `work`; returns the sequential p50 in ms."""
+    """Print latencies, CPU time and throughput of `work`; return the sequential p50 in ms."""
     for _ in range(WARM_UP):
         await work()
-    took, processor = [], time.process_time()
+    took_ms = []
+    cpu_s = time.process_time()
     for _ in range(ROUNDS):
         began = time.perf_counter()
         await work()
-        took.append((time.perf_counter() - began) * 1000)
-    processor_ms = (time.process_time() - processor) * 1000 / ROUNDS
+        took_ms.append((time.perf_counter() - began) * 1000)
+    cpu_ms = (time.process_time() - cpu_s) * 1000 / ROUNDS
     began = time.perf_counter()
-    for _ in range(ROUNDS // AT_ONCE):
-        await asyncio.gather(*[work() for _ in range(AT_ONCE)])
-    rate = ROUNDS / (time.perf_counter() - began)
-    took.sort()
-    p50_ms, p99_ms = took[ROUNDS // 2], took[ROUNDS * 99 // 100]
+    for _ in range(ROUNDS // CONCURRENT):
+        await asyncio.gather(*[work() for _ in range(CONCURRENT)])
+    per_s = ROUNDS / (time.perf_counter() - began)
+    p50_ms = percentile(took_ms, 50)
     print(
-        f"{name:17} p50 {p50_ms:.3f} ms, p99 {p99_ms:.3f} ms, CPU {processor_ms:.3f} ms, "
-        f"{rate:.0f} a second with {AT_ONCE} concurrent"
+        f"{name:17} p50 {p50_ms:.3f} ms, p99 {percentile(took_ms, 99):.3f} ms, "
+        f"CPU {cpu_ms:.3f} ms, {per_s:.0f} a second with {CONCURRENT} concurrent"
     )
     return p50_ms
 

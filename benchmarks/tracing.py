@@ -2,94 +2,117 @@
 
     python -m benchmarks.tracing [--rounds 20] [--model tts/hibari]
 
-The application, the port over a handle and a replica run in this process, as in
-`benchmarks.tts.request_path`; only Ray between them is missing. The modes take turns, so that all
-see the same machine. The tone engine computes almost nothing: with a voice the share is smaller.
+The application, the port over a handle and a replica run in this process; only Ray between them is
+missing. The modes take turns, so that all see the same machine. The tone engine computes almost
+nothing: with a voice the share is smaller.
 """
 
-import argparse
 import asyncio
+import logging
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median, quantiles
-from typing import Any
+from statistics import median
+from typing import Any, cast
+
+import httpx
+from ray.serve.handle import DeploymentHandle
 
 from api.app import create_app
-from benchmarks.plans import verdict
-from benchmarks.tts.request_path import call, local_speaker
+from benchmarks.harness.processes import Worker
+from benchmarks.harness.report import begin, p50_p95, parser, verdict
+from deployments.gateway import handles
+from deployments.gateway.handles import TTSModelHandle
 from deployments.replicas.tts import TTSDeployment
 from pipelines.ports import TTSModel
 from telemetry import tracing
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
+from tests.collector import collecting
 from tests.engines import TONE
 from tests.plans import raise_plans
 
 REQUESTS = 25  # of a mode in a round
-MOST = 1.1  # times the latency without traces
-COLLECTOR = """
-import time
-from tests.collector import collecting
-with collecting() as collector:
-    print(collector.url, flush=True)
-    time.sleep(3600)
-"""
+MAX_RATIO = 1.1  # to the latency without traces
+
+
+class LocalHandle:
+    """A fake Ray handle with what speech needs, over a replica of this process."""
+
+    def __init__(self, replica: TTSDeployment, method: str = "describe") -> None:
+        self._replica = replica
+        self._method = method
+
+    @property
+    def describe(self) -> "LocalHandle":
+        return self
+
+    def options(self, *, method_name: str, **_: object) -> "LocalHandle":
+        return LocalHandle(self._replica, method_name)
+
+    def remote(self, *arguments: Any) -> Any:
+        return getattr(self._replica, self._method)(*arguments)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--model", default=TONE)
-    arguments = parser.parse_args()
-    collector = subprocess.Popen(
-        [sys.executable, "-c", COLLECTOR], stdout=subprocess.PIPE, text=True
-    )
-    assert collector.stdout is not None
+    options = parser(__doc__)
+    options.add_argument("--rounds", type=int, default=20)
+    options.add_argument("--model", default=TONE)
+    arguments = begin(options)
+    collector = Worker(collect)
     try:
-        url = collector.stdout.readline().strip()
         with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(measure(Path(folder), arguments.model, arguments.rounds, url))
+            work = measure(
+                Path(folder), arguments.model, arguments.rounds, collector_url=collector.greeting
+            )
+            asyncio.run(work)
     finally:
-        collector.kill()
+        collector.stop()
 
 
-async def measure(folder: Path, model: str, rounds: int, url: str) -> None:
-    """Prints p50 and p95 of each mode, and their ratio to the first."""
-    speakers: dict[str, TTSModel] = {}
-    settings = local_settings(folder)
-    services = local_services(settings, speakers=speakers)
+def collect(pipe: Any) -> None:
+    """A collector of traces in its own process, which sends its address."""
+    with collecting() as collector:
+        pipe.send(collector.url)
+        pipe.recv()
+
+
+async def measure(folder: Path, model: str, rounds: int, *, collector_url: str) -> None:
+    """Print the latency of each mode, and its ratio to that without traces."""
+    setattr(handles, "availability", lambda _: "ready")  # noqa: B010  # the handle is not Ray's
     replica = TTSDeployment()
     await replica.reconfigure({"model": model})
-    speakers["one"] = local_speaker(replica)
-    app = create_app(services)
-    key = str(await services.platform.accounts.ensure_first_workspace())
+    handle = cast(DeploymentHandle[Any], LocalHandle(replica))
+    speakers: dict[str, TTSModel] = {"one": TTSModelHandle("one", handle)}
+    settings = local_settings(folder)
+    services = local_services(settings, speakers=speakers)
+    key = await services.platform.accounts.ensure_first_workspace()
     raise_plans(settings.database_url)
-    modes: dict[str, Any] = {"off": None}
-    for name, endpoint in (("collector", url), ("collector down", "http://127.0.0.1:9")):
+    tracers: dict[str, Any] = {"off": None}
+    for name, url in (("collector", collector_url), ("collector down", "http://127.0.0.1:9")):
         tracing._tracer = None
-        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
+        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = url
         tracing.start_tracing()
-        modes[name] = tracing._tracer
-    took: dict[str, list[float]] = {name: [] for name in modes}
-    for number in range(rounds + 1):
-        for name, tracer in modes.items():
-            tracing._tracer = tracer
-            for _ in range(REQUESTS):
-                began = time.perf_counter()
-                await call(app, "/tts-stream", key, {"text": "Hello.", "output_format": "pcm"})
-                if number:  # the first fills caches
-                    took[name].append(time.perf_counter() - began)
-    for name, seconds in took.items():
-        ratio = median(seconds) / median(took["off"])
-        print(
-            f"{name}: p50 {1000 * median(seconds):.2f} ms, "
-            f"p95 {1000 * quantiles(seconds, n=20)[-1]:.2f} ms, {ratio:.3f} of off "
-            f"(target: <= {MOST}) {verdict(ratio <= MOST)}"
-        )
+        tracers[name] = tracing._tracer
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request costs time
+    took_s: dict[str, list[float]] = {name: [] for name in tracers}
+    transport = httpx.ASGITransport(app=create_app(services))
+    headers = {"Authorization": f"Bearer {key}"}
+    body = {"text": "Hello.", "output_format": "pcm"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://t", headers=headers) as user:
+        for number in range(rounds + 1):
+            for name, tracer in tracers.items():
+                tracing._tracer = tracer
+                for _ in range(REQUESTS):
+                    began = time.perf_counter()
+                    (await user.post("/tts-stream", json=body)).raise_for_status()
+                    if number:  # the first round fills caches
+                        took_s[name].append(time.perf_counter() - began)
+    for name, times_s in took_s.items():
+        ratio = median(times_s) / median(took_s["off"])
+        target = f"target: <= {MAX_RATIO}: {verdict(ratio <= MAX_RATIO)}"
+        print(f"{name}: {p50_p95(times_s)}, {ratio:.3f} of off ({target})")
     await services.speech.decoder.close()
     services.infrastructure.database.close()
 

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from benchmarks.compare.measure import InProcessSTTModel
 from models.audio import AudioChunk
 from models.base import ModelInfo
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
@@ -37,17 +36,21 @@ class LocalTTSModel:
         self._engine.forget_voice(digest)
 
 
-class LocalSTTModel(InProcessSTTModel):
+class LocalSTTModel:
     """The STTModel port over an engine of this process; `encoder` embeds speakers."""
 
     def __init__(
         self, engine: STTEngine, info: ModelInfo, encoder: SpeakerEncoder | None = None
     ) -> None:
-        super().__init__(engine, info)
+        self._engine = engine
+        self._info = info
         self._encoder = encoder
 
+    async def describe(self) -> ModelInfo:
+        return self._info
+
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:
-        transcript = await super().transcribe(request)
+        (transcript,) = await asyncio.to_thread(self._engine.transcribe, [request])
         if request.voice_windows and self._encoder is not None:
             transcript = await asyncio.to_thread(add_voices, request, transcript, self._encoder)
         return transcript

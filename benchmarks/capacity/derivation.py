@@ -21,6 +21,7 @@ POSTGRES_CONNECTIONS = 100  # by default
 REPLICAS_OF_CLUSTER = 2000  # assumed: Ray Serve's controller
 WORKSPACE_SESSIONS = 500  # of the largest plan, in configs/plans.yaml
 SESSION_S = 180.0  # assumed
+FIRST_CLAUSE_TOKENS = 12
 CORES_OF_REPLICA = {"stt": 2, "llm": 2, "tts": 1}
 DEPLOYMENTS = {"stt": "STT", "llm": "Chat", "tts": "TTSFast"}
 
@@ -54,35 +55,30 @@ class Turns:
     @classmethod
     def measured(cls, figures: Figures) -> "Turns":
         """From one session on the whole service, and the engines alone."""
-        one, engines = figures["sessions"]["sessions"]["1"], figures["models"]["cores_1"]
-        cpu = one["cpu_s_per_turn"]
-        cycle_s = one["span_s"] / one["turns"]
-        words_s = (
-            engines["llm"]["one"]["first_ms"] / 1000
-            + 12
-            / (
-                engines["llm"]["one"]["tokens_per_s"]  # tokens of the first clause
-            )
-        )
-        first = {
+        session = figures["sessions"]["sessions"]["1"]
+        engines = figures["models"]["cores_1"]
+        answer = engines["llm"]["one"]
+        cpu_s = session["cpu_s_per_turn"]
+        cycle_s = session["span_s"] / session["turns"]
+        first_s = {
             "stt": engines["stt"]["decode_ms"] / 1000,
-            "llm": words_s,
+            "llm": answer["first_ms"] / 1000 + FIRST_CLAUSE_TOKENS / answer["tokens_per_s"],
             "tts": engines["tts"]["Fast"]["first_ms"] / 1000,
         }
         stages = {}
         for name, deployment in DEPLOYMENTS.items():
-            core_s = cpu.get(deployment, 0.0)
-            first_s = min(first[name], core_s)
-            stages[name] = Stage(first_s, core_s - first_s)
-        known = {*DEPLOYMENTS.values(), "Gateway"}
+            core_s = cpu_s.get(deployment, 0.0)
+            stage_s = min(first_s[name], core_s)
+            stages[name] = Stage(stage_s, core_s - stage_s)
+        accounted = {*DEPLOYMENTS.values(), "Gateway"}
         return cls(
             cycle_s=cycle_s,
-            delay_s=one["sound_p50_ms"] / 1000,
+            delay_s=session["sound_p50_ms"] / 1000,
             stages=stages,
-            gateway_cores=cpu["Gateway"] / cycle_s,
-            other_cores=sum(s for name, s in cpu.items() if name not in known) / cycle_s,
-            charges=one["charges_per_turn"],
-            answer_s=one["answer_audio_s"],
+            gateway_cores=cpu_s["Gateway"] / cycle_s,
+            other_cores=sum(s for name, s in cpu_s.items() if name not in accounted) / cycle_s,
+            charges=session["charges_per_turn"],
+            answer_s=session["answer_audio_s"],
         )
 
     @property
@@ -142,8 +138,8 @@ def plan(sessions: int, turns: Turns, figures: Figures) -> Figures:
     postgres = pairs * pair_s / POSTGRES_BUSY
     events = sessions / turns.session_s
     workers = math.ceil(events * figures["outbox"]["one_worker"]["worker_cpu_ms"] / 1000 / 0.8)
-    replicas = sum(one["replicas"] for one in models.values()) + gateways + workers + 1
-    cores = sum(one["cores"] for one in models.values()) + gateways + workers
+    replicas = sum(model["replicas"] for model in models.values()) + gateways + workers + 1
+    cores = sum(model["cores"] for model in models.values()) + gateways + workers
     cores += math.ceil(postgres) + math.ceil(sessions * turns.other_cores)
     rate = turns.charges / turns.cycle_s
     return {
@@ -166,18 +162,19 @@ def plan(sessions: int, turns: Turns, figures: Figures) -> Figures:
 
 def limits(turns: Turns, figures: Figures) -> dict[str, float]:
     """Sessions at which each part ends without its change, the first one first."""
-    one = plan(10_000, turns, figures)
-    per_session = {name: one[name] / 10_000 for name in ("replicas", "events_per_s", "gateways")}
-    row = figures["ledger"]["one_workspace"]["pairs_per_s"]
-    found = {
-        "connections of PostgreSQL": POSTGRES_CONNECTIONS
-        / (CONNECTIONS * (per_session["gateways"] + one["workers"] / 10_000)),
-        "controller's replicas": REPLICAS_OF_CLUSTER / per_session["replicas"],
-        "one worker's outbox": figures["outbox"]["one_worker"]["deliveries_per_s"]
-        / per_session["events_per_s"],
+    sessions = 10_000
+    planned = plan(sessions, turns, figures)
+    pairs_per_s = figures["ledger"]["one_workspace"]["pairs_per_s"]
+    deliveries_per_s = figures["outbox"]["one_worker"]["deliveries_per_s"]
+    sessions_at_end = {
+        "connections of PostgreSQL": sessions
+        * POSTGRES_CONNECTIONS
+        / planned["postgres_connections"],
+        "controller's replicas": sessions * REPLICAS_OF_CLUSTER / planned["replicas"],
+        "one worker's outbox": sessions * deliveries_per_s / planned["events_per_s"],
         "one gateway": float(turns.sessions_of_gateway),
-        "16 cores of PostgreSQL": 16 / (one["postgres_cores"] / 10_000),
-        "one Redis, of one core": REDIS_BUSY / (one["redis_cores"] / 10_000),
-        "account of one workspace": row / (turns.charges / turns.cycle_s),
+        "16 cores of PostgreSQL": sessions * 16 / planned["postgres_cores"],
+        "one Redis, of one core": sessions * REDIS_BUSY / planned["redis_cores"],
+        "account of one workspace": pairs_per_s / (turns.charges / turns.cycle_s),
     }
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+    return dict(sorted(sessions_at_end.items(), key=lambda item: item[1]))

@@ -5,25 +5,22 @@ model has the threads of its configuration.
 """
 
 import asyncio
-import multiprocessing
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from benchmarks.capacity.figures import Figures, on_cores
-from benchmarks.service import resident_bytes
+from benchmarks.harness.service import resident_bytes
+from benchmarks.harness.speech import concatenated, english_voice, speak, store, voices
 from benchmarks.tts.socket import SENTENCES
-from configs.settings import weights_dir
-from models.audio import Pcm
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
-from models.registry import CHAT, STT, TTS, load_model
+from models.registry import CHAT, STT, load_model
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.tts.base import SynthesisRequest
-from models.weights.store import WeightStore
 
 SPEECH = {
     "Fast": "tts/hibari",
@@ -31,158 +28,147 @@ SPEECH = {
     "Formant": "tts/espeak",
     "Vits": "tts/vits",
 }
-MODEL = "llm/smollm2"
+CHAT_MODEL = "llm/smollm2"
+RECOGNISER = "stt/whisper_base"
 TURN_S = 3.0  # of a user's utterance
 WARM, ROUNDS = 6, 12
-PROMPT_WORDS = 150  # about 200 tokens: an agent's instructions and a few turns
+FILLER = "There are many streets and old houses. " * 21  # about 200 tokens: instructions, turns
 ANSWER_TOKENS = 60
-
-
-def speak(config: str, cores: int) -> Figures:
-    """Real-time factor of sentences of 50 characters, one after the other, and the first chunk."""
-    with on_cores(cores):
-        engine, info = load_model(TTS, config, WeightStore(weights_dir()))
-        voice = next(voice for voice in info.voices if voice.language == "en")
-        firsts, took_s, cpu_s, audio_s, characters = [], 0.0, 0.0, 0.0, 0
-        for number in range(WARM + ROUNDS):
-            text = SENTENCES[number % len(SENTENCES)]
-            began, cpu, first = time.perf_counter(), time.process_time(), 0.0
-            seconds = 0.0
-            for chunk in engine.synthesize(SynthesisRequest(text, voice.key, "en")):
-                if len(chunk.pcm):
-                    first = first or time.perf_counter() - began
-                    seconds += len(chunk.pcm) / chunk.sample_rate
-            if number >= WARM:
-                firsts.append(first)
-                took_s += time.perf_counter() - began
-                cpu_s += time.process_time() - cpu
-                audio_s += seconds
-                characters += len(text)
-        return {
-            "real_time_factor": took_s / audio_s,
-            "cpu_s_per_audio_s": cpu_s / audio_s,
-            "first_ms": median(firsts) * 1000,
-            "characters_per_audio_s": characters / audio_s,
-            "mb": own_mb(),
-        }
 
 
 def own_mb() -> float:
     return sum(resident_bytes(os.getpid()).values()) / 1e6
 
 
-def spoken_turn() -> Pcm:
-    """A user's utterance, at the rate of the recogniser."""
-    engine, info = load_model(TTS, SPEECH["Fast"], WeightStore(weights_dir()))
-    voice = next(voice for voice in info.voices if voice.language == "en")
-    pcm: list[Any] = []
-    for text in SENTENCES[:2]:
-        for chunk in engine.synthesize(SynthesisRequest(text, voice.key, "en")):
-            at = np.arange(0, len(chunk.pcm), chunk.sample_rate / STT_SAMPLE_RATE)
-            pcm.append(np.interp(at, np.arange(len(chunk.pcm)), chunk.pcm))
-    found: Pcm = np.concatenate(pcm)[: round(TURN_S * STT_SAMPLE_RATE)].astype(np.float32)
-    return found
+def speaking(config: str) -> Figures:
+    """Real-time factor of sentences of 50 characters, one after the other, and the first chunk."""
+    engine, _ = voices(config)
+    voice = english_voice(config)
+    firsts_ms: list[float] = []
+    took_s = cpu_s = audio_s = 0.0
+    characters = 0
+    for number in range(WARM + ROUNDS):
+        if number == WARM:
+            firsts_ms.clear()
+            took_s = cpu_s = audio_s = 0.0
+            characters = 0
+        text = SENTENCES[number % len(SENTENCES)]
+        began = time.perf_counter()
+        cpu = time.process_time()
+        first_s = 0.0
+        for chunk in engine.synthesize(SynthesisRequest(text, voice, "en")):
+            if len(chunk.pcm):
+                first_s = first_s or time.perf_counter() - began
+                audio_s += len(chunk.pcm) / chunk.sample_rate
+        firsts_ms.append(first_s * 1000)
+        took_s += time.perf_counter() - began
+        cpu_s += time.process_time() - cpu
+        characters += len(text)
+    return {
+        "real_time_factor": took_s / audio_s,
+        "cpu_s_per_audio_s": cpu_s / audio_s,
+        "first_ms": median(firsts_ms),
+        "characters_per_audio_s": characters / audio_s,
+    }
 
 
-def listen(cores: int) -> Figures:
+def listening() -> Figures:
     """Seconds of audio transcribed in a second: one utterance after the other, and a call each of
     as many threads as the engine takes calls at once."""
-    from concurrent.futures import ThreadPoolExecutor
+    fast = SPEECH["Fast"]
+    spoken = [speak(text, english_voice(fast), config=fast) for text in SENTENCES[:2]]
+    pcm = concatenated(spoken)[: round(TURN_S * STT_SAMPLE_RATE)]
+    engine, _ = load_model(STT, RECOGNISER, store())
+    request = TranscriptionRequest(pcm, language="en")
 
-    pcm = spoken_turn()
-    with on_cores(cores):
-        engine, _ = load_model(STT, "stt/whisper_base", WeightStore(weights_dir()))
-        request = TranscriptionRequest(pcm, language="en")
+    def decode(_: int = 0) -> float:
+        began = time.perf_counter()
+        engine.transcribe([request])
+        return time.perf_counter() - began
 
-        def one(_: int = 0) -> float:
-            began = time.perf_counter()
-            engine.transcribe([request])
-            return time.perf_counter() - began
-
-        for _ in range(3):
-            one()
-        cpu = time.process_time()
-        alone = [one() for _ in range(ROUNDS)]
-        cpu_s = (time.process_time() - cpu) / ROUNDS
-        at_once = engine.capabilities.max_concurrency
-        with ThreadPoolExecutor(at_once) as threads:
-            began = time.perf_counter()
-            list(threads.map(one, range(2 * ROUNDS)))
-            together_s = time.perf_counter() - began
-        audio_s = len(pcm) / STT_SAMPLE_RATE
-        return {
-            "utterance_s": audio_s,
-            "decode_ms": median(alone) * 1000,
-            "cpu_s_per_audio_s": cpu_s / audio_s,
-            "audio_s_per_s": 2 * ROUNDS * audio_s / together_s,
-            "mb": own_mb(),
-        }
+    for _ in range(3):
+        decode()
+    cpu = time.process_time()
+    alone_s = [decode() for _ in range(ROUNDS)]
+    cpu_s = (time.process_time() - cpu) / ROUNDS
+    with ThreadPoolExecutor(engine.capabilities.max_concurrency) as threads:
+        began = time.perf_counter()
+        list(threads.map(decode, range(2 * ROUNDS)))
+        together_s = time.perf_counter() - began
+    audio_s = len(pcm) / STT_SAMPLE_RATE
+    return {
+        "utterance_s": audio_s,
+        "decode_ms": median(alone_s) * 1000,
+        "cpu_s_per_audio_s": cpu_s / audio_s,
+        "audio_s_per_s": 2 * ROUNDS * audio_s / together_s,
+    }
 
 
-def write(cores: int) -> Figures:
+def writing() -> Figures:
     """Tokens a second of one answer and of a full batch, and the first token of a new prompt."""
-    with on_cores(cores):
-        engine, _ = load_model(CHAT, MODEL, WeightStore(weights_dir()))
-        slots = engine.capabilities.max_concurrency
+    engine, _ = load_model(CHAT, CHAT_MODEL, store())
+    slots = engine.capabilities.max_concurrency
 
-        async def answer(chat: int, turn: int) -> tuple[int, float]:
-            """The next turn of a chat whose beginning is in the prefix cache, as an agent's is."""
-            text = f"{chat}. " + "There are many streets and old houses. " * (PROMPT_WORDS // 7)
-            messages = (
-                ChatMessage("user", text),
-                ChatMessage("assistant", "I see."),
-                ChatMessage("user", f"Tell me a story of house number {turn}."),
-            )
-            sampling = SamplingOptions(temperature=0, max_tokens=ANSWER_TOKENS)
-            began, first, tokens = time.perf_counter(), 0.0, 0
-            request = GenerationRequest(messages, sampling, cache_key=f"chat {chat}")
-            async for delta in engine.generate(request):
-                if delta.has_content and not first:
-                    first = time.perf_counter() - began
-                if delta.usage is not None:
-                    tokens = delta.usage.completion_tokens
-            return tokens, first
-
-        async def run() -> Figures:
-            figures: Figures = {"slots": slots, "answer_tokens": ANSWER_TOKENS}
-            await asyncio.gather(*(answer(chat, 0) for chat in range(slots)))
-            for name, chats in (("one", 1), ("full", slots)):
-                began, cpu, made, firsts = time.perf_counter(), time.process_time(), 0, []
-                for turn in range(1, 4):
-                    work = (answer(chat, turn + 10 * chats) for chat in range(chats))
-                    for tokens, first in await asyncio.gather(*work):
-                        made += tokens
-                        firsts.append(first)
-                took_s = time.perf_counter() - began
-                figures[name] = {
-                    "tokens_per_s": made / took_s,
-                    "cpu_s_per_answer": (time.process_time() - cpu) / len(firsts),
-                    "first_ms": median(firsts) * 1000,
-                    "answer_ms": took_s / 3 * 1000,
-                }
-            return figures
-
-        figures = asyncio.run(run())
-        figures["mb"] = (
-            sum(resident_bytes(multiprocessing.current_process().pid or 0).values()) / 1e6
+    async def answer(chat: int, turn: int) -> tuple[int, float]:
+        """The next turn of a chat whose beginning is in the prefix cache, as an agent's is."""
+        messages = (
+            ChatMessage("user", f"{chat}. {FILLER}"),
+            ChatMessage("assistant", "I see."),
+            ChatMessage("user", f"Tell me a story of house number {turn}."),
         )
+        sampling = SamplingOptions(temperature=0, max_tokens=ANSWER_TOKENS)
+        request = GenerationRequest(messages, sampling, cache_key=f"chat {chat}")
+        began = time.perf_counter()
+        first_s = 0.0
+        tokens = 0
+        async for delta in engine.generate(request):
+            if delta.has_content and not first_s:
+                first_s = time.perf_counter() - began
+            if delta.usage is not None:
+                tokens = delta.usage.completion_tokens
+        return tokens, first_s
+
+    async def run() -> Figures:
+        figures: Figures = {"slots": slots, "answer_tokens": ANSWER_TOKENS}
+        await asyncio.gather(*(answer(chat, 0) for chat in range(slots)))
+        for name, chats in (("one", 1), ("full", slots)):
+            began = time.perf_counter()
+            cpu = time.process_time()
+            answers = []
+            for turn in range(1, 4):
+                work = (answer(chat, turn + 10 * chats) for chat in range(chats))
+                answers += await asyncio.gather(*work)
+            took_s = time.perf_counter() - began
+            figures[name] = {
+                "tokens_per_s": sum(tokens for tokens, _ in answers) / took_s,
+                "cpu_s_per_answer": (time.process_time() - cpu) / len(answers),
+                "first_ms": median(first_s for _, first_s in answers) * 1000,
+                "answer_ms": took_s / 3 * 1000,
+            }
         return figures
 
+    return asyncio.run(run())
 
-def in_process(work: Callable[..., Figures], *arguments: Any) -> Figures:
-    """In a new process, so that its libraries see its cores when they are loaded."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        figures = pool.apply(work, arguments)
-        print(work.__name__, arguments, figures, flush=True)
-        return figures
+
+def held_to(cores: int, work: Callable[..., Figures], arguments: tuple[Any, ...]) -> Figures:
+    """Runs in a process of its own, so that its libraries see its cores when they are loaded."""
+    with on_cores(cores):
+        return {**work(*arguments), "mb": own_mb()}
 
 
 def measure() -> Figures:
     figures: Figures = {}
     for cores in (1, 2):
+
+        def run(work: Callable[..., Figures], *arguments: str, cores: int = cores) -> Figures:
+            with get_context("spawn").Pool(1) as pool:
+                result = pool.apply(held_to, (cores, work, arguments))
+            print(work.__name__, *arguments, cores, result, flush=True)
+            return result
+
         figures[f"cores_{cores}"] = {
-            "tts": {tier: in_process(speak, config, cores) for tier, config in SPEECH.items()},
-            "stt": in_process(listen, cores),
-            "llm": in_process(write, cores),
+            "tts": {tier: run(speaking, config) for tier, config in SPEECH.items()},
+            "stt": run(listening),
+            "llm": run(writing),
         }
     return figures

@@ -7,28 +7,24 @@
 Each part replaces its figures in benchmarks/capacity/measured.json.
 """
 
-import argparse
 import json
 import time
 from importlib import import_module
 
 from benchmarks.capacity.figures import rounded, write
-from benchmarks.hardware import hardware
+from benchmarks.harness.report import begin, parser
 
 PARTS = ("models", "sessions", "sockets", "gateways", "ledger", "outbox")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=str(PARTS))
-    parser.add_argument("--dry", action="store_true", help="print, and write nothing")
-    options = parser.parse_args()
-    print(hardware())
-    for part in options.parts or PARTS:
+    options = parser(__doc__)
+    options.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=str(PARTS))
+    options.add_argument("--dry", action="store_true", help="print, and write nothing")
+    arguments = begin(options)
+    for part in arguments.parts or PARTS:
         began = time.monotonic()
         figures = rounded(import_module(f"benchmarks.capacity.{part}").measure())
         print(f"{part}, {time.monotonic() - began:.0f} s:", json.dumps(figures, indent=1))
-        if not options.dry:
+        if not arguments.dry:
             write(part, figures)

@@ -7,24 +7,17 @@ predict (`python -m benchmarks.capacity.simulation`).
 """
 
 import asyncio
-import random
 import time
-from contextlib import AsyncExitStack
+from collections.abc import Mapping, Sequence
 
 from sqlmodel import col, select
 
-from benchmarks.capacity.figures import CpuTimes, Figures, quantile, rows
-from benchmarks.realtime import DETECTION, SENTENCES, Turn, converse, recorded
-from benchmarks.service import Service, running_service, wait_until_idle
-from benchmarks.tts.client import Heard, tts_socket, until
-from benchmarks.tts.socket import (
-    FASTEST_CHARACTERS_PER_S,
-    TIERS,
-    Target,
-    Tier,
-    listened,
-    long_text,
-)
+from benchmarks.capacity.figures import Figures, count_rows
+from benchmarks.harness.processes import CpuTimes
+from benchmarks.harness.report import percentile
+from benchmarks.harness.service import Service, running_service, wait_until_idle
+from benchmarks.realtime import DETECTION, SENTENCES, Frames, Turn, converse, recorded, stages
+from benchmarks.tts.socket import TIERS, Tier, listen_at_once
 from db.accounts import Workspace
 from db.billing import ledger
 from db.billing.tables import LedgerEntry
@@ -32,17 +25,18 @@ from db.database import Database
 from tests.plans import raise_plans
 from tests.servers import postgres
 
-AT_ONCE = (1, 2, 4)  # sessions
+SESSIONS = (1, 2, 4)
 TURNS = 6
 REST_S = 20.0
 SPEAKING_S = 10.0
-STARTS_S = 3.0  # within which the voices begin
 LATE_S = 0.05  # a shorter underrun is the jitter of a busy client
 VOICES = {"Fast": (20, 40, 60, 80), "Quality": (2, 4, 6)}
 CREDIT = 10**9  # micro-USD
+SEMANTIC = DETECTION["semantic_vad"]
+STAGES = {"end_of_turn": "end of turn", "text": "text", "response": "response", "sound": "in all"}
 
 
-async def prepare(url: str) -> None:
+async def add_credit(url: str) -> None:
     database = Database(url)
     workspace = await database.read(lambda session: session.exec(select(Workspace.id)).one())
     await database.run(ledger.change_credit, workspace, "benchmark", CREDIT, "operator")
@@ -50,117 +44,102 @@ async def prepare(url: str) -> None:
 
 
 async def charges(url: str) -> int:
-    return await rows(url, col(LedgerEntry.kind) == "capture")
+    return await count_rows(url, col(LedgerEntry.kind) == "capture")
 
 
-def stages(turns: list[Turn]) -> Figures:
+def figures_of(turns: Sequence[Turn]) -> Figures:
     """Milliseconds from the last voiced sound of the user, of the turns that were answered."""
-    heard = [turn for turn in turns if turn.spoken and turn.created]
-    of = {
-        "end_of_turn": [turn.stopped - turn.last_voiced for turn in heard],
-        "text": [turn.text - turn.last_voiced for turn in heard if turn.text],
-        "response": [turn.created - turn.last_voiced for turn in heard],
-        "sound": [turn.spoken - turn.last_voiced for turn in heard],
-    }
-    figures: Figures = {"turns": len(turns), "answered": len(heard)}
-    for name, values in of.items():
-        figures[f"{name}_p50_ms"] = quantile(values, 0.5) * 1000
-        figures[f"{name}_p95_ms"] = quantile(values, 0.95) * 1000
-    figures["answer_audio_s"] = sum(turn.audio_s for turn in heard) / max(len(heard), 1)
-    figures["turns_with_gaps"] = sum(turn.gaps_s > LATE_S for turn in heard)
+    answered = [turn for turn in turns if turn.spoken and turn.created]
+    figures: Figures = {"turns": len(turns), "answered": len(answered)}
+    times_s = stages(turns)
+    for name, stage in STAGES.items():
+        figures[f"{name}_p50_ms"] = percentile(times_s[stage], 50) * 1000
+        figures[f"{name}_p95_ms"] = percentile(times_s[stage], 95) * 1000
+    figures["answer_audio_s"] = sum(turn.audio_s for turn in answered) / max(len(answered), 1)
+    figures["turns_with_gaps"] = sum(turn.gaps_s > LATE_S for turn in answered)
     return figures
 
 
 async def converse_at_once(
-    service: Service, sessions: int, said: list[list[bytes]], rest: dict[str, float], url: str
+    service: Service,
+    sessions: int,
+    spoken: Sequence[Frames],
+    rest_cores: Mapping[str, float],
+    database_url: str,
 ) -> Figures:
-    """So many sessions, which begin apart; their turns, core seconds and charges."""
-    address = f"ws{service.url.removeprefix('http')}"
-    before = await charges(url)
-    cpu, began = CpuTimes(service=service.pid), time.monotonic()
+    """Sessions that begin apart: their turns, core seconds and charges."""
+    before = await charges(database_url)
+    cpu = CpuTimes(service=service.pid)
+    began = time.monotonic()
 
-    async def one(number: int) -> tuple[list[Turn], list[str]]:
+    async def session(number: int) -> tuple[list[Turn], list[str]]:
         await asyncio.sleep(1.7 * number)
-        sentences = [said[(number + turn) % len(said)] for turn in range(TURNS)]
-        detection = DETECTION["semantic_vad"]
-        return await converse(address, service.key, "Fast", detection, sentences)
+        sentences = [spoken[(number + turn) % len(spoken)] for turn in range(TURNS)]
+        return await converse(service.url, service.key, "Fast", SEMANTIC, sentences)
 
-    done = await asyncio.gather(*(one(number) for number in range(sessions)))
-    span_s, used = time.monotonic() - began, cpu.used_by_deployment("service")
-    turns = [turn for some, _ in done for turn in some]
-    figures = {"sessions": sessions, "span_s": span_s, **stages(turns)}
-    figures["errors"] = [error for _, some in done for error in some][:3]
-    busy = {name: used[name] - rest.get(name, 0.0) * span_s for name in used}
-    figures["cpu_s_per_turn"] = {name: max(s, 0.0) / len(turns) for name, s in busy.items()}
+    results = await asyncio.gather(*(session(number) for number in range(sessions)))
+    span_s = time.monotonic() - began
+    used_s = cpu.used_by_deployment("service")
+    turns = [turn for turns, _ in results for turn in turns]
     await asyncio.sleep(3)  # charges of ended sessions are settled in the background
-    figures["charges_per_turn"] = (await charges(url) - before) / len(turns)
-    return figures
+    return {
+        "sessions": sessions,
+        "span_s": span_s,
+        **figures_of(turns),
+        "errors": [error for _, errors in results for error in errors][:3],
+        "cpu_s_per_turn": {
+            name: max(s - rest_cores.get(name, 0.0) * span_s, 0.0) / len(turns)
+            for name, s in used_s.items()
+        },
+        "charges_per_turn": (await charges(database_url) - before) / len(turns),
+    }
 
 
 async def voices_at_once(service: Service, tier: Tier, count: int) -> Figures:
-    """So many sockets of `/ws/tts` that speak and are played in real time."""
-    target = Target(service.url, service.key)
-    voice_id = target.voice_id(tier)
-    text = long_text(round(SPEAKING_S * FASTEST_CHARACTERS_PER_S))
-    chance = random.Random(1)
-    async with AsyncExitStack() as stack:
-        sockets = [
-            await stack.enter_async_context(tts_socket(service.url, service.key, voice_id))
-            for _ in range(count)
-        ]
-        begin = time.monotonic() + 1.0
-        cpu = CpuTimes(service=service.pid)
-
-        async def one(number: int) -> Heard:
-            moment = begin + chance.random() * STARTS_S
-            await sockets[number].send("send_text", text=text)
-            await until(moment)
-            return await listened(sockets[number], moment, SPEAKING_S)
-
-        heard = await asyncio.gather(*(one(number) for number in range(count)))
-        used = cpu.used_by_deployment("service")
-        for socket in sockets:
-            socket.vanish()
-    gaps = [gap for one in heard for gap in one.gaps_s if gap > LATE_S]
-    audio_s = sum(one.audio_s for one in heard)
+    """Sockets of `/ws/tts` that speak at once and are played in real time."""
+    cpu = CpuTimes(service=service.pid)
+    flushes = await listen_at_once(service.url, service.key, tier, count, SPEAKING_S)
+    used_s = cpu.used_by_deployment("service")
+    gaps_s = [gap_s for flush in flushes for gap_s in flush.gaps_s if gap_s > LATE_S]
+    firsts_ms = [flush.first_ms for flush in flushes]
+    audio_s = sum(flush.audio_s for flush in flushes)
     return {
         "voices": count,
-        "gaps": len(gaps),
-        "longest_gap_s": max(gaps, default=0.0),
-        "first_p50_ms": quantile([one.first_ms for one in heard], 0.5),
-        "first_p95_ms": quantile([one.first_ms for one in heard], 0.95),
-        "replica_cpu_s_per_audio_s": used.get(tier.deployment, 0.0) / audio_s,
-        "gateway_cpu_s_per_audio_s": used.get("Gateway", 0.0) / audio_s,
+        "gaps": len(gaps_s),
+        "longest_gap_s": max(gaps_s, default=0.0),
+        "first_p50_ms": percentile(firsts_ms, 50),
+        "first_p95_ms": percentile(firsts_ms, 95),
+        "replica_cpu_s_per_audio_s": used_s.get(tier.deployment, 0.0) / audio_s,
+        "gateway_cpu_s_per_audio_s": used_s.get("Gateway", 0.0) / audio_s,
     }
 
 
 def measure() -> Figures:
     figures: Figures = {"sessions": {}, "voices": {}}
-    with postgres(fsync=True) as database:
-        with running_service(variables={"DATABASE_URL": database.url}) as service:
-            raise_plans(database.url)
-            asyncio.run(prepare(database.url))
-            wait_until_idle()
-            cpu = CpuTimes(service=service.pid)
-            time.sleep(REST_S)
-            rest = {n: s / REST_S for n, s in cpu.used_by_deployment("service").items()}
-            figures["rest_cores"] = rest
-            said = [recorded(service.url, service.key, text) for text in SENTENCES[:4]]
-            address = f"ws{service.url.removeprefix('http')}"
-            warm = converse(address, service.key, "Fast", DETECTION["semantic_vad"], said[:1])
-            asyncio.run(warm)
-            for count in AT_ONCE:
-                work = converse_at_once(service, count, said, rest, database.url)
-                figures["sessions"][str(count)] = asyncio.run(work)
-                print(figures["sessions"][str(count)], flush=True)
-            for tier in TIERS:
-                most = 0
-                for count in VOICES[tier.name]:
-                    step = asyncio.run(voices_at_once(service, tier, count))
-                    print(tier.name, step, flush=True)
-                    figures["voices"][f"{tier.name}_{count}"] = step
-                    if step["gaps"]:
-                        break
-                    most = count
-                figures["voices"][f"{tier.name}_without_gaps"] = most
+    with (
+        postgres(fsync=True) as database,
+        running_service(variables={"DATABASE_URL": database.url}) as service,
+    ):
+        raise_plans(database.url)
+        asyncio.run(add_credit(database.url))
+        wait_until_idle()
+        cpu = CpuTimes(service=service.pid)
+        time.sleep(REST_S)
+        rest = {name: s / REST_S for name, s in cpu.used_by_deployment("service").items()}
+        figures["rest_cores"] = rest
+        spoken = [recorded(service.url, service.key, text) for text in SENTENCES[:4]]
+        asyncio.run(converse(service.url, service.key, "Fast", SEMANTIC, spoken[:1]))  # warm
+        for count in SESSIONS:
+            work = converse_at_once(service, count, spoken, rest, database.url)
+            figures["sessions"][str(count)] = asyncio.run(work)
+            print(figures["sessions"][str(count)], flush=True)
+        for tier in TIERS:
+            figures["voices"][f"{tier.name}_without_gaps"] = 0
+            for count in VOICES[tier.name]:
+                step = asyncio.run(voices_at_once(service, tier, count))
+                print(tier.name, step, flush=True)
+                figures["voices"][f"{tier.name}_{count}"] = step
+                if step["gaps"]:
+                    break
+                figures["voices"][f"{tier.name}_without_gaps"] = count
     return figures

@@ -19,13 +19,9 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from benchmarks.capacity.derivation import (
-    WORKSPACE_SESSIONS,
-    Turns,
-    limits,
-    plan,
-)
-from benchmarks.capacity.figures import Figures, quantile, read, rounded
+from benchmarks.capacity.derivation import WORKSPACE_SESSIONS, Turns, limits, plan
+from benchmarks.capacity.figures import Figures, read, rounded
+from benchmarks.harness.report import parser, percentile
 from deployments.autoscaling import GATEWAY_FULL, LOAD, VOICE_FULL, WAIT_S, by_load
 
 UPSCALE_S, DOWNSCALE_S = 10.0, 300.0  # of serve_config.yaml
@@ -150,7 +146,8 @@ class Cluster:
         self._base_s = turns.delay_s - sum(stage.first_s for stage in turns.stages.values())
 
     def _autoscalers(self) -> dict[str, Autoscaler]:
-        found, turns = {}, self._turns
+        scalers = {}
+        turns = self._turns
         for name, station in self.stations.items():
             cores, stage = turns.cores[name], turns.stages[name]
             full = {"stt": cores, "llm": SLOTS, "tts": VOICE_FULL}[name]
@@ -175,7 +172,7 @@ class Cluster:
                 station.resize(replicas * cores, at)
 
             assert stage.core_s > 0
-            found[name] = Autoscaler(load, resize, max(1, station.servers // cores))
+            scalers[name] = Autoscaler(load, resize, max(1, station.servers // cores))
 
         def grow(gateways: int, at: float) -> None:
             self._at(at, self._set_gateways, gateways)
@@ -183,8 +180,8 @@ class Cluster:
         def fullness(_: float) -> float:
             return self.outcome.open / turns.sessions_of_gateway
 
-        found["gateways"] = Autoscaler(fullness, grow, self.gateways)
-        return found
+        scalers["gateways"] = Autoscaler(fullness, grow, self.gateways)
+        return scalers
 
     def _set_gateways(self, _: float, gateways: int) -> None:
         self.gateways = gateways
@@ -204,8 +201,8 @@ class Cluster:
         return self.outcome
 
     def _tick(self, now: float) -> None:
-        for one in self.autoscalers.values():
-            one.tick(now)
+        for scaler in self.autoscalers.values():
+            scaler.tick(now)
         self._at(now + TICK_S, self._tick)
 
     def _next_arrival(self, now: float) -> None:
@@ -287,7 +284,7 @@ def run(sessions: int, turns: Turns, figures: Figures, *, scales: bool = True) -
     """A cluster with the closed form's cores; with `scales` it begins with half of them."""
     planned = plan(sessions, turns, figures)
     start = plan(round(sessions * LOW), turns, figures) if scales else planned
-    cores = {name: one["replicas"] * turns.cores[name] for name, one in start["models"].items()}
+    cores = {name: model["replicas"] * turns.cores[name] for name, model in start["models"].items()}
     row_s = 1 / figures["ledger"]["one_workspace"]["pairs_per_s"] / 2
     steady: Figures = {} if scales else {"rise_s": 0.0, "low": 1.0}
     cluster = Cluster(sessions, turns, cores, row_s=row_s, scales=scales, **steady)
@@ -296,13 +293,13 @@ def run(sessions: int, turns: Turns, figures: Figures, *, scales: bool = True) -
     return {
         "sessions": sessions,
         "turns": outcome.turns,
-        "delay_p50_s": quantile(outcome.delays_s, 0.5),
-        "delay_p95_s": quantile(outcome.delays_s, 0.95),
+        "delay_p50_s": percentile(outcome.delays_s, 50),
+        "delay_p95_s": percentile(outcome.delays_s, 95),
         "turns_with_gaps": outcome.gaps / max(outcome.answered, 1),
-        "row_wait_p95_s": quantile(outcome.row_waits_s, 0.95),
+        "row_wait_p95_s": percentile(outcome.row_waits_s, 95),
         "refused": outcome.refused,
-        "most_replicas": {name: one.most for name, one in cluster.autoscalers.items()},
-        "planned": {name: one["replicas"] for name, one in planned["models"].items()}
+        "most_replicas": {name: scaler.most for name, scaler in cluster.autoscalers.items()},
+        "planned": {name: model["replicas"] for name, model in planned["models"].items()}
         | {"gateways": planned["gateways"]},
     }
 
@@ -323,15 +320,16 @@ def predict(sessions: int, turns: Turns, cores: int, span_s: float) -> Outcome:
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     figures = read()
     turns = Turns.measured(figures)
     print(f"measured on {figures['machine']}; one turn of a session:", turns)
-    for sessions, found in figures["sessions"]["sessions"].items():
+    for sessions, session in figures["sessions"]["sessions"].items():
         outcome = predict(int(sessions), turns, 2, 600.0)
         print(
-            f"{sessions} sessions here: predicted p50 {quantile(outcome.delays_s, 0.5):.2f} s, "
-            f"p95 {quantile(outcome.delays_s, 0.95):.2f} s; measured "
-            f"{found['sound_p50_ms'] / 1000:.2f} and {found['sound_p95_ms'] / 1000:.2f} s"
+            f"{sessions} sessions here: predicted p50 {percentile(outcome.delays_s, 50):.2f} s, "
+            f"p95 {percentile(outcome.delays_s, 95):.2f} s; measured "
+            f"{session['sound_p50_ms'] / 1000:.2f} and {session['sound_p95_ms'] / 1000:.2f} s"
         )
     for sessions in (100, 10_000, 1_000_000):
         print(json.dumps(rounded(plan(sessions, turns, figures), 3)))

@@ -14,17 +14,16 @@ the cores of this machine.
 import argparse
 import asyncio
 import random
-import statistics
 import time
-from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.hardware import hardware
+from benchmarks.harness.chat import TimedAnswer, question, timed
+from benchmarks.harness.report import begin, parser, percentile
 from deployments.cluster import node, serve_api
 
 node.prepare_environment()  # before anything here imports ray
 
-from deployments.gateway.handles import ChatModelHandle, ModelDirectory  # noqa: E402
+from deployments.gateway.handles import ModelDirectory  # noqa: E402
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions  # noqa: E402
 
 ROUTERS = {
@@ -36,37 +35,28 @@ SAMPLING = SamplingOptions(temperature=0, max_tokens=32)
 WORDS = "river stone market window garden winter engine letter bridge forest candle music".split()
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    first_s: float
-    prompt: int
-    cached: int
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("router", nargs="?", choices=tuple(ROUTERS), default="bounded")
-    parser.add_argument("--chats", type=int, default=8)
-    parser.add_argument("--turns", type=int, default=4)
-    parser.add_argument("--at-once", type=int, default=3)
-    parser.add_argument("--same-start", action="store_true")
-    options = parser.parse_args()
-    print(hardware())
+    options = parser(__doc__)
+    options.add_argument("router", nargs="?", choices=tuple(ROUTERS), default="bounded")
+    options.add_argument("--chats", type=int, default=8)
+    options.add_argument("--turns", type=int, default=4)
+    options.add_argument("--at-once", type=int, default=3)
+    options.add_argument("--same-start", action="store_true")
+    arguments = begin(options)
     import ray
     from ray import serve
 
-    serve_api.deploy(node.start(), {"applications": [models(ROUTERS[options.router])]})
-    while not (found := serve.status().applications) or found["models"].status != "RUNNING":
+    serve_api.deploy(node.start(), {"applications": [models(ROUTERS[arguments.router])]})
+    while not (apps := serve.status().applications) or apps["models"].status != "RUNNING":
         time.sleep(0.5)
-    turns = asyncio.run(
-        measure(options.chats, options.turns, options.at_once, same_start=options.same_start)
-    )
+    turns = asyncio.run(measure(arguments))
     ray.shutdown()
-    first = statistics.quantiles([turn.first_s for turn in turns], n=10)
-    cached = sum(turn.cached for turn in turns) / sum(turn.prompt for turn in turns)
+    firsts_s = [turn.first_s for turn in turns]
+    cached = sum(turn.cached_tokens for turn in turns) / sum(turn.prompt_tokens for turn in turns)
     print(
-        f"{options.router}, {options.at_once} of {options.chats} chats at once: first token "
-        f"{first[4]:.2f} s (p50), {first[8]:.2f} s (p90), {100 * cached:.0f} % of prompts cached"
+        f"{arguments.router}, {arguments.at_once} of {arguments.chats} chats at once: first token "
+        f"{percentile(firsts_s, 50):.2f} s (p50), {percentile(firsts_s, 90):.2f} s (p90), "
+        f"{100 * cached:.0f} % of prompts cached"
     )
 
 
@@ -88,43 +78,36 @@ def models(router: str) -> dict[str, Any]:
     }
 
 
-async def measure(chats: int, turns: int, at_once: int, *, same_start: bool) -> list[Turn]:
+async def measure(arguments: argparse.Namespace) -> list[TimedAnswer]:
+    """All turns of the chats but the first ones."""
     from ray import serve
 
     directory = ModelDirectory("models")
     await directory.refresh()
     model = directory.chat_models["Chat"]
-    places, made = asyncio.Semaphore(at_once), list[Turn]()
+    places = asyncio.Semaphore(arguments.at_once)
+    turns: list[TimedAnswer] = []
 
     async def talk(number: int) -> None:
-        chance = random.Random(0 if same_start else number)
-        said = [ChatMessage("system", " ".join(chance.choices(WORDS, k=60)))]
-        for turn in range(turns):
+        chance = random.Random(0 if arguments.same_start else number)
+        owner = "" if arguments.same_start else f"tenant {number % 4}"
+        messages = [ChatMessage("system", " ".join(chance.choices(WORDS, k=60)))]
+        for turn in range(arguments.turns):
             if turn == 1:
                 chance.seed(number)
-            said.append(ChatMessage("user", " ".join(chance.choices(WORDS, k=60))))
+            messages.append(ChatMessage("user", " ".join(chance.choices(WORDS, k=60))))
+            request = GenerationRequest(tuple(messages), SAMPLING, owner=owner)
             async with places:
-                text, measured = await ask(
-                    model, said, "" if same_start else f"tenant {number % 4}"
-                )
-            said.append(ChatMessage("assistant", text))
+                result = await timed(model.generate, request)
+            messages.append(ChatMessage("assistant", result.answer.text))
             if turn:
-                made.append(measured)
+                turns.append(result)
 
-    await asyncio.gather(*(ask(model, [ChatMessage("user", str(one))], "") for one in range(8)))
-    await asyncio.gather(*map(talk, range(chats)))
+    warm = (timed(model.generate, question(str(number), 32)) for number in range(8))
+    await asyncio.gather(*warm)
+    await asyncio.gather(*map(talk, range(arguments.chats)))
     await asyncio.to_thread(serve.shutdown)  # while the handles' loop runs
-    return made
-
-
-async def ask(model: ChatModelHandle, said: list[ChatMessage], owner: str) -> tuple[str, Turn]:
-    began, first_s, text, usage = time.perf_counter(), 0.0, "", None
-    async for delta in model.generate(GenerationRequest(tuple(said), SAMPLING, owner=owner)):
-        first_s = first_s or time.perf_counter() - began
-        text += delta.text
-        usage = delta.usage or usage
-    assert usage is not None
-    return text, Turn(first_s, usage.prompt_tokens, usage.cached_tokens)
+    return turns
 
 
 if __name__ == "__main__":

@@ -8,18 +8,12 @@ the speed of a machine drifts.
 
 import argparse
 import asyncio
-import time
 from statistics import median
 
-from pydantic import TypeAdapter
-
-from benchmarks.hardware import hardware
-from configs.load import load_yaml
-from configs.schema.models.llm import ChatConfig, DraftConfig, LlamaCppConfig
-from configs.settings import weights_dir
-from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
+from benchmarks.harness.chat import llama_config, llama_engine, question, timed
+from benchmarks.harness.report import begin, parser
+from configs.schema.models.llm import DraftConfig
 from models.llm.llama_cpp import LlamaCppEngine
-from models.weights.store import WeightStore
 
 PROMPTS = {
     "chat": (
@@ -42,51 +36,44 @@ TOKENS = 120
 TEMPERATURES = (0.0, 0.7)
 
 
-async def tokens_per_s(engine: LlamaCppEngine, prompt: str, kind: str, heat: float) -> float:
-    """Of the answer, from its first text on."""
-    request = GenerationRequest(
-        (ChatMessage("user", prompt),),
-        SamplingOptions(temperature=heat, max_tokens=TOKENS, seed=1),
-        response_format={"type": "json_object"} if kind == "JSON" else None,
-    )
-    first_at = first_tokens = 0.0
-    async for delta in engine.generate(request):
-        if delta.usage is not None and not first_at:
-            first_at = time.perf_counter()
-            first_tokens = delta.usage.completion_tokens
-    assert delta.usage is not None
-    return (delta.usage.completion_tokens - first_tokens) / (time.perf_counter() - first_at)
+async def tokens_per_s(engine: LlamaCppEngine, prompt: str, kind: str, temperature: float) -> float:
+    """Tokens a second of the answer, from its first text on."""
+    form = {"type": "json_object"} if kind == "JSON" else None
+    request = question(prompt, TOKENS, temperature, response_format=form)
+    return (await timed(engine.generate, request)).tokens_per_s
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="llm/qwen2_5_coder_1_5b")
-    parser.add_argument("--draft", default="qwen2-5-coder-0-5b-q4", help="weights of the draft")
-    parser.add_argument("--most-tokens", type=int, default=3, help="drafted at once")
-    given = parser.parse_args()
-    config = load_yaml(TypeAdapter(ChatConfig), given.model)
-    assert isinstance(config, LlamaCppConfig)
-    config = config.model_copy(update={"parallel": 1})
-    draft = DraftConfig(weights=given.draft, most_tokens=given.most_tokens)
-    store = WeightStore(weights_dir())
-    alone = LlamaCppEngine(config, store)
-    drafting = LlamaCppEngine(config.model_copy(update={"draft": draft}), store)
-    print(hardware())
-    for heat in TEMPERATURES:
+async def measure(arguments: argparse.Namespace) -> None:
+    config = llama_config(arguments.model)
+    draft = DraftConfig(weights=arguments.draft, most_tokens=arguments.most_tokens)
+    alone = llama_engine(config, parallel=1)
+    drafting = llama_engine(config, parallel=1, draft=draft)
+    for temperature in TEMPERATURES:
         for kind, prompts in PROMPTS.items():
-            alone_speeds, drafting_speeds, ratios = [], [], []
-            for prompt in prompts:
-                alone_speed = await tokens_per_s(alone, prompt, kind, heat)
-                drafting_speed = await tokens_per_s(drafting, prompt, kind, heat)
-                alone_speeds.append(alone_speed)
-                drafting_speeds.append(drafting_speed)
-                ratios.append(drafting_speed / alone_speed)
+            pairs = [
+                (
+                    await tokens_per_s(alone, prompt, kind, temperature),
+                    await tokens_per_s(drafting, prompt, kind, temperature),
+                )
+                for prompt in prompts
+            ]
+            alone_per_s = median(speed for speed, _ in pairs)
+            drafting_per_s = median(speed for _, speed in pairs)
+            ratio = median(speed / alone_speed for alone_speed, speed in pairs)
             print(
-                f"temperature {heat}, {kind}: {median(alone_speeds):.1f} tokens/s alone,"
-                f" {median(drafting_speeds):.1f} with the draft, ratio {median(ratios):.2f}",
+                f"temperature {temperature}, {kind}: {alone_per_s:.1f} tokens/s alone,"
+                f" {drafting_per_s:.1f} with the draft, ratio {ratio:.2f}",
                 flush=True,
             )
 
 
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--model", default="llm/qwen2_5_coder_1_5b")
+    options.add_argument("--draft", default="qwen2-5-coder-0-5b-q4", help="weights of the draft")
+    options.add_argument("--most-tokens", type=int, default=3, help="drafted at once")
+    asyncio.run(measure(begin(options)))
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

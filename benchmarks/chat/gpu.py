@@ -8,7 +8,6 @@ The weights are random, so nothing is downloaded; the time does not depend on th
 as one static batch, which no service could use: requests would have to begin and end together.
 """
 
-import argparse
 import asyncio
 import statistics
 import tempfile
@@ -22,8 +21,8 @@ from unittest.mock import patch
 import torch
 from transformers import AutoModelForCausalLM, SmolLM3Config
 
-from benchmarks.hardware import hardware, versions
-from configs.schema.models.llm import TransformersChatConfig
+from benchmarks.harness.gpu import begin_on_gpu, made_up_words
+from benchmarks.harness.report import parser
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
 from models.llm.transformers.batch import Step, TokenStream
 from models.llm.transformers.engine import TransformersEngine
@@ -81,14 +80,8 @@ TINY = Shape(
 )
 
 
-def made_up_words(count: int) -> list[str]:
-    """As many different tokens, each a space and four letters, in no order."""
-    spots = ((number * 7919) % 26**4 for number in range(count))
-    return ["Ġ" + "".join(chr(97 + spot // 26**at % 26) for at in range(4)) for spot in spots]
-
-
 def write_model(folder: Path, shape: Shape, device: str) -> None:
-    """Writes random weights of the shape, in the hub's layout; almost every token is a word."""
+    """Write random weights of the shape, in the hub's layout; almost every token is a word."""
     torch.manual_seed(0)
     config = SmolLM3Config(
         bos_token_id=0, eos_token_id=1, pad_token_id=2, use_sliding_window=False, **shape.network
@@ -101,39 +94,34 @@ def write_model(folder: Path, shape: Shape, device: str) -> None:
 
 def requests_of(shape: Shape, streams: int, round_: int) -> list[GenerationRequest]:
     sampling = SamplingOptions(max_tokens=shape.tokens, seed=round_)
-    return [
-        GenerationRequest(
-            (ChatMessage("user", shape.prompt.format(number=1000 * round_ + stream)),), sampling
-        )
-        for stream in range(streams)
-    ]
+    prompts = [shape.prompt.format(number=1000 * round_ + stream) for stream in range(streams)]
+    return [GenerationRequest((ChatMessage("user", prompt),), sampling) for prompt in prompts]
 
 
 async def serve(
     engine: TransformersEngine, requests: Sequence[GenerationRequest]
 ) -> tuple[float, float]:
     """Tokens a second of all streams together, and the median time to a first token in seconds."""
-
-    firsts: dict[str, float] = {}
+    firsts_s: dict[str, float] = {}
     take = TokenStream.take
 
     async def timed(stream: TokenStream) -> Step:
         """A token that begins no letter, as most of random weights, is no delta yet."""
         step = await take(stream)
-        firsts.setdefault(stream.id, time.perf_counter() - began)
+        firsts_s.setdefault(stream.id, time.perf_counter() - began)
         return step
 
     async def answer(request: GenerationRequest) -> int:
-        made = 0
+        tokens = 0
         async for delta in engine.generate(request):
-            made = delta.usage.completion_tokens if delta.usage else made
-        return made
+            tokens = delta.usage.completion_tokens if delta.usage else tokens
+        return tokens
 
     with patch.object(TokenStream, "take", timed):
         began = time.perf_counter()
-        made = sum(await asyncio.gather(*map(answer, requests)))
-        took = time.perf_counter() - began
-    return made / took, statistics.median(firsts.values())
+        tokens = sum(await asyncio.gather(*map(answer, requests)))
+        took_s = time.perf_counter() - began
+    return tokens / took_s, statistics.median(firsts_s.values())
 
 
 def loop(
@@ -144,12 +132,12 @@ def loop(
     together: bool,
 ) -> float:
     """Tokens a second of the library's `generate`, one prompt at a time or all in one batch."""
-    network, tokenizer = engine._batch._model, engine._writer.tokenizer
+    network = engine._batch._model
+    tokenizer = engine._writer.tokenizer
     texts = [tokenizer.decode(engine._writer.write(request).tokens) for request in requests]
-    groups = [texts] if together else [[text] for text in texts]
     tokenizer.padding_side = "left"
     began = time.perf_counter()
-    for group in groups:
+    for group in [texts] if together else [[text] for text in texts]:
         given = tokenizer(group, return_tensors="pt", padding=True, add_special_tokens=False)
         network.generate(
             **given.to(network.device),
@@ -164,44 +152,39 @@ def loop(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tiny", action="store_true", help="a shape that a CPU can run")
-    parser.add_argument("--rounds", type=int, default=2, help="the best of these rounds counts")
-    options = parser.parse_args()
-    shape = TINY if options.tiny else LARGE
-    if not options.tiny and not torch.cuda.is_available():
-        parser.error("no GPU found; --tiny checks the program on a CPU")
-    place = torch.cuda.get_device_name() if torch.cuda.is_available() else hardware()
-    print(place)
-    print(versions(*LIBRARIES))
+    options = parser(__doc__)
+    options.add_argument("--rounds", type=int, default=2, help="the best of these rounds counts")
+    arguments = begin_on_gpu(options, *LIBRARIES)
+    shape = TINY if arguments.tiny else LARGE
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = tiny_chat_config(quantization="nf4", **shape.config)
-        write_model(folder, shape, "cpu" if options.tiny else "cuda")
-        asyncio.run(compare(folder, config, shape, options.rounds))
+        write_model(folder, shape, "cpu" if arguments.tiny else "cuda")
+        engine = TransformersEngine(config, OneFolder(folder))
+        asyncio.run(compare(engine, shape, arguments.rounds))
+        engine.close()
 
 
-async def compare(folder: Path, config: TransformersChatConfig, shape: Shape, rounds: int) -> None:
-    """Prints a line for each number of streams."""
-    engine = TransformersEngine(config, OneFolder(folder))
+async def compare(engine: TransformersEngine, shape: Shape, rounds: int) -> None:
+    """Print a line for each number of streams."""
     await serve(engine, requests_of(shape, 2, 999))  # warm-up: the first steps allocate memory
     loop(engine, requests_of(shape, 1, 999), shape, together=False)
     print("streams  tokens/s  first token  bare, one by one  bare, one batch")
     for streams in STREAMS:
-        served, alone, batched = [], [], []
+        results = []
+        alone = batched = 0.0
         for round_ in range(rounds):
             requests = requests_of(shape, streams, round_)
-            served.append(await serve(engine, requests))
-            alone.append(loop(engine, requests[:4], shape, together=False))
-            batched.append(loop(engine, requests, shape, together=True))
-        speed = max(speed for speed, _ in served)
-        first = min(first for _, first in served)
+            results.append(await serve(engine, requests))
+            alone = max(alone, loop(engine, requests[:4], shape, together=False))
+            batched = max(batched, loop(engine, requests, shape, together=True))
+        speed = max(speed for speed, _ in results)
+        first_s = min(first_s for _, first_s in results)
         print(
-            f"{streams:7} {speed:9.0f} {first * 1000:9.0f} ms"
-            f" {max(alone):9.0f} ({speed / max(alone):5.2f} x)"
-            f" {max(batched):8.0f} ({speed / max(batched):5.2f} x)"
+            f"{streams:7} {speed:9.0f} {first_s * 1000:9.0f} ms"
+            f" {alone:9.0f} ({speed / alone:5.2f} x)"
+            f" {batched:8.0f} ({speed / batched:5.2f} x)"
         )
-    engine.close()
 
 
 if __name__ == "__main__":

@@ -6,15 +6,14 @@
 Every answer counts; those that were cut by the token limit are also counted separately.
 """
 
-import argparse
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.compare.measure import obeys
-from benchmarks.hardware import hardware, versions
-from configs.settings import weights_dir
+from benchmarks.harness.report import begin, parser
+from benchmarks.harness.speech import store
 from models.llm.base import (
     ChatEngine,
     ChatMessage,
@@ -23,7 +22,6 @@ from models.llm.base import (
     SamplingOptions,
 )
 from models.registry import CHAT, load_model
-from models.weights.store import WeightStore
 from tests.models.llm.structured_output.schemas import GOOD
 
 MODEL = "llm/smollm2"
@@ -31,28 +29,36 @@ MAX_TOKENS = 400
 SHOWN_EVERY = 20
 
 CITIES = ["Paris", "Rome", "Berlin", "Oslo", "Cairo", "Lima", "Tokyo", "Quito", "Delhi", "Perth"]
-WEATHER = {
-    "name": "get_weather",
-    "description": "Get the weather of a city",
-    "parameters": {
+SMALL_TALK = [
+    "Tell me a joke.",
+    "Who wrote Hamlet?",
+    "What is love?",
+    "Say hello.",
+    "Name a colour.",
+]
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "get_weather": {
         "type": "object",
         "properties": {"city": {"type": "string"}, "unit": {"enum": ["celsius", "fahrenheit"]}},
         "required": ["city"],
         "additionalProperties": False,
     },
-}
-TIMER = {
-    "name": "set_timer",
-    "description": "Start a timer",
-    "parameters": {
+    "set_timer": {
         "type": "object",
         "properties": {"minutes": {"type": "integer", "minimum": 1, "maximum": 600}},
         "required": ["minutes"],
     },
 }
-TOOLS = tuple({"type": "function", "function": tool} for tool in (WEATHER, TIMER))
-SCHEMAS: dict[str, Any] = {tool["name"]: tool["parameters"] for tool in (WEATHER, TIMER)}  # type: ignore[misc]
-CHATTER = ["Tell me a joke.", "Who wrote Hamlet?", "What is love?", "Say hello.", "Name a colour."]
+DESCRIPTIONS = {"get_weather": "Get the weather of a city", "set_timer": "Start a timer"}
+TOOLS = tuple(
+    {
+        "type": "function",
+        "function": {"name": name, "description": DESCRIPTIONS[name], "parameters": schema},
+    }
+    for name, schema in SCHEMAS.items()
+)
+Judge = Callable[[GenerationDelta], bool]
+Case = tuple[GenerationRequest, Judge]
 
 
 @dataclass
@@ -69,19 +75,13 @@ class Tally:
         return f"{text}; {self.broken} with a call that does not obey its schema"
 
 
-Judge = Callable[[GenerationDelta], bool]
-
-
-async def tally(engine: ChatEngine, asked: list[tuple[GenerationRequest, Judge]]) -> Tally:
-    """Generates all answers concurrently, as far as the engine has slots, and counts them."""
+async def tally(engine: ChatEngine, cases: Sequence[Case]) -> Tally:
+    """Generate all answers concurrently, as far as the engine has slots, and count them."""
     result = Tally()
 
-    async def one(request: GenerationRequest, judge: Judge) -> None:
-        answer, usage = GenerationDelta(), None
-        async for delta in engine.generate(request):
-            answer += delta
-            usage = delta.usage or usage
-        if usage is not None and usage.completion_tokens >= MAX_TOKENS:
+    async def count(request: GenerationRequest, judge: Judge) -> None:
+        answer = GenerationDelta.joined([delta async for delta in engine.generate(request)])
+        if answer.usage is not None and answer.usage.completion_tokens >= MAX_TOKENS:
             result.spent += 1
         if judge(answer):
             result.good += 1
@@ -89,16 +89,21 @@ async def tally(engine: ChatEngine, asked: list[tuple[GenerationRequest, Judge]]
             result.bad += 1
             result.broken += bool(answer.calls()) and not calls_obey(answer)
         done = result.good + result.bad
-        if done % SHOWN_EVERY == 0 and done < len(asked):
+        if done % SHOWN_EVERY == 0 and done < len(cases):
             print(f"  so far {result}", flush=True)
 
-    await asyncio.gather(*(one(request, judge) for request, judge in asked))
+    await asyncio.gather(*(count(request, judge) for request, judge in cases))
     return result
 
 
 def ask(text: str, seed: int, **more: Any) -> GenerationRequest:
     sampling = SamplingOptions(max_tokens=MAX_TOKENS, seed=seed)
     return GenerationRequest((ChatMessage("user", text),), sampling, **more)
+
+
+def weather(number: int, **more: Any) -> GenerationRequest:
+    question = f"What is the weather in {CITIES[number % len(CITIES)]}?"
+    return ask(question, number, tools=TOOLS, **more)
 
 
 def in_json(schema: Any) -> dict[str, Any]:
@@ -110,84 +115,71 @@ def calls_obey(answer: GenerationDelta) -> bool:
     return bool(calls) and all(obeys(c["arguments"], SCHEMAS[c["name"]]) for c in calls)
 
 
-def weather(number: int) -> str:
-    return f"What is the weather in {CITIES[number % len(CITIES)]}?"
+def by_schema(number: int) -> Case:
+    schema = list(GOOD.values())[number % len(GOOD)]
+    request = ask("Write a record about a city.", number, response_format=in_json(schema))
+    return request, lambda answer: obeys(answer.text, schema)
 
 
-def kinds(number: int) -> dict[str, list[tuple[GenerationRequest, Judge]]]:
-    """The requests and their judges, by the name of their kind in the report."""
-    schemas = list(GOOD.values())
-
-    def by_schema(index: int) -> tuple[GenerationRequest, Judge]:
-        schema = schemas[index % len(schemas)]
-        request = ask("Write a record about a city.", index, response_format=in_json(schema))
-        return request, lambda answer: obeys(answer.text, schema)
-
-    def named(index: int) -> tuple[GenerationRequest, Judge]:
-        name = ("get_weather", "set_timer")[index % 2]
-        more: dict[str, Any] = {"tools": TOOLS, "tool_choice": "required", "called_tool": name}
-        return (
-            ask(weather(index), index, **more),
-            lambda answer: (
-                calls_obey(answer)
-                and {call["function"]["name"] for call in answer.calls()} == {name}
-            ),
-        )
-
-    plain = {"type": "json_object"}
-    return {
-        "json_schema": [by_schema(i) for i in range(number)],
-        "json_object": [
-            (
-                ask(f"Describe {CITIES[i % len(CITIES)]} as JSON.", i, response_format=plain),
-                lambda answer: obeys(answer.text, {"type": "object"}),
-            )
-            for i in range(number)
-        ],
-        "tool_choice required": [
-            (ask(weather(i), i, tools=TOOLS, tool_choice="required"), calls_obey)
-            for i in range(number)
-        ],
-        "tool_choice named": [named(i) for i in range(number)],
-        "auto with a schema: calls or JSON": [
-            (
-                ask(weather(i), i, tools=TOOLS, response_format=in_json(WEATHER["parameters"])),
-                lambda answer: (
-                    calls_obey(answer)
-                    if answer.calls()
-                    else obeys(answer.text, WEATHER["parameters"])
-                ),
-            )
-            for i in range(number)
-        ],
-        "auto calls the tool that is asked for": [
-            (ask(weather(i), i, tools=TOOLS), calls_obey) for i in range(number // 4)
-        ],
-        "auto answers small talk in text": [
-            (
-                ask(CHATTER[i % len(CHATTER)], i, tools=TOOLS),
-                lambda answer: bool(answer.text.strip()) and not answer.calls(),
-            )
-            for i in range(number // 4)
-        ],
-    }
+def as_object(number: int) -> Case:
+    text = f"Describe {CITIES[number % len(CITIES)]} as JSON."
+    request = ask(text, number, response_format={"type": "json_object"})
+    return request, lambda answer: obeys(answer.text, {"type": "object"})
 
 
-async def measure(number: int, only: list[str]) -> None:
-    engine, _ = load_model(CHAT, MODEL, WeightStore(weights_dir()))
-    for name, asked in kinds(number).items():
+def named(number: int) -> Case:
+    name = ("get_weather", "set_timer")[number % 2]
+
+    def judge(answer: GenerationDelta) -> bool:
+        names = {call["function"]["name"] for call in answer.calls()}
+        return calls_obey(answer) and names == {name}
+
+    return weather(number, tool_choice="required", called_tool=name), judge
+
+
+def with_schema(number: int) -> Case:
+    schema = SCHEMAS["get_weather"]
+
+    def judge(answer: GenerationDelta) -> bool:
+        return calls_obey(answer) if answer.calls() else obeys(answer.text, schema)
+
+    return weather(number, response_format=in_json(schema)), judge
+
+
+def small_talk(number: int) -> Case:
+    request = ask(SMALL_TALK[number % len(SMALL_TALK)], number, tools=TOOLS)
+    return request, lambda answer: bool(answer.text.strip()) and not answer.calls()
+
+
+KINDS: dict[str, tuple[Callable[[int], Case], int]] = {
+    # A function that makes the case of a number, and which part of the answers it gets.
+    "json_schema": (by_schema, 1),
+    "json_object": (as_object, 1),
+    "tool_choice required": (
+        lambda number: (weather(number, tool_choice="required"), calls_obey),
+        1,
+    ),
+    "tool_choice named": (named, 1),
+    "auto with a schema: calls or JSON": (with_schema, 1),
+    "auto calls the tool that is asked for": (lambda number: (weather(number), calls_obey), 4),
+    "auto answers small talk in text": (small_talk, 4),
+}
+
+
+async def measure(number: int, only: Sequence[str]) -> None:
+    engine, _ = load_model(CHAT, MODEL, store())
+    for name, (case, part) in KINDS.items():
         if not only or name in only:
-            print(f"{name}: {await tally(engine, asked)}", flush=True)
+            cases = [case(index) for index in range(number // part)]
+            print(f"{name}: {await tally(engine, cases)}", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--answers", type=int, default=200)
-    parser.add_argument("--only", nargs="+", default=[], help="names of the kinds to run")
-    options = parser.parse_args()
-    print(hardware())
-    print(versions("xllamacpp"), f"· {MODEL}")
-    asyncio.run(measure(options.answers, options.only))
+    options = parser(__doc__)
+    options.add_argument("--answers", type=int, default=200)
+    options.add_argument("--only", nargs="+", default=[], help="names of the kinds to run")
+    arguments = begin(options, "xllamacpp")
+    asyncio.run(measure(arguments.answers, arguments.only))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import numpy as np
 from jsonschema import Draft202012Validator, ValidationError  # type: ignore[import-untyped]
 from pydantic import Field
 
+from benchmarks.harness.chat import question, timed
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from configs.schema.transcription import load_profiles
@@ -26,16 +27,10 @@ from configs.settings import weights_dir
 from models.audio import AudioChunk, Pcm, resample
 from models.base import ModelInfo
 from models.errors import UnknownVoice
-from models.llm.base import (
-    ChatEngine,
-    ChatMessage,
-    GenerationDelta,
-    GenerationRequest,
-    SamplingOptions,
-)
+from models.llm.base import ChatEngine
 from models.quality.base import QUALITY_SAMPLE_RATE
 from models.registry import CHAT, STT, TTS, VAD, load, load_model
-from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
 from models.stt.options import RecognitionOptions
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
@@ -48,6 +43,7 @@ from pipelines.voices.fitting.trials import (
     mean_rating,
     word_errors,
 )
+from tests.local_ports import LocalSTTModel
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -115,8 +111,8 @@ def measure_speech(
 
 def _voice_of(info: ModelInfo, language: str) -> str:
     chosen = load_yaml(VoicesConfig, "voices").defaults.get(language)
-    speaking = [one for one in info.voices if language in (one.language, *info.languages)]
-    speaking.sort(key=lambda one: (one.language != language, one.key != (chosen and chosen.key)))
+    speaking = [v for v in info.voices if language in (v.language, *info.languages)]
+    speaking.sort(key=lambda v: (v.language != language, v.key != (chosen and chosen.key)))
     if not speaking:
         raise UnknownVoice(f"no voice of {info.id} speaks {language!r}")
     return speaking[0].key
@@ -145,20 +141,6 @@ def write_clips(
     return [*zip(paths, texts, strict=True)]
 
 
-class InProcessSTTModel:
-    """The STTModel port over an engine of this process."""
-
-    def __init__(self, engine: STTEngine, info: ModelInfo) -> None:
-        self._engine = engine
-        self._info = info
-
-    async def describe(self) -> ModelInfo:
-        return self._info
-
-    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
-        return (await asyncio.to_thread(self._engine.transcribe, [request]))[0]
-
-
 def measure_recognition(name: str, language: str, clips: Sequence[tuple[Path, str]]) -> Figures:
     """Of recordings with their transcripts, through the pipeline of files.
 
@@ -178,17 +160,18 @@ async def _recognise(
     words = errors = 0
     seconds = spent = 0.0
     async with AudioDecoder() as decoder:
-        transcriber = InProcessSTTModel(engine, info)
+        transcriber = LocalSTTModel(engine, info)
         pipeline = TranscriptionPipeline(transcriber, decoder, vad, load_profiles())
         engine.transcribe([TranscriptionRequest(np.zeros(STT_SAMPLE_RATE, np.float32), language)])
-        for path, said in clips:
+        for path, text in clips:
             recording = await pipeline.open(path, RecognitionOptions(language=language))
             began = time.perf_counter()
-            heard = await pipeline.transcribe(recording)
+            transcript = await pipeline.transcribe(recording)
             spent += time.perf_counter() - began
             seconds += recording.duration_s
-            counted = word_errors(said, heard.text, language)
-            words, errors = words + counted[0], errors + counted[1]
+            counts = word_errors(text, transcript.text, language)
+            words += counts[0]
+            errors += counts[1]
     return {"wer": 100 * errors / words if words else None, "speed": seconds / spent}
 
 
@@ -202,44 +185,29 @@ def measure_chat(name: str, examination: Examination) -> Figures:
 
 
 async def _examine(engine: ChatEngine, examination: Examination) -> Figures:
-    await _ask(engine, "Hello.", 4)  # warms up
-    firsts, rates = [], []
+    await timed(engine.generate, question("Hello.", 4))  # warms up
+    firsts_ms = []
+    rates = []
     for hero in HEROES:  # different ones, as prompts are cached
-        answer, first_s, rest_s = await _ask(engine, STORY.format(hero), STORY_TOKENS)
-        tokens = answer.usage.completion_tokens if answer.usage else 0
-        firsts.append(1000 * first_s)
-        rates += [(tokens - 1) / rest_s] if tokens > 1 and rest_s else []
+        story = await timed(engine.generate, question(STORY.format(hero), STORY_TOKENS))
+        firsts_ms.append(1000 * story.first_s)
+        rates += [story.tokens_per_s] if story.tokens > 1 and story.tokens_per_s else []
     valid = 0
     for form in examination.forms:
         shape = {"name": "form", "schema": form.json_schema}
         wanted = {"type": "json_schema", "json_schema": shape}
-        answer, _, _ = await _ask(engine, form.ask, FORM_TOKENS, response_format=wanted)
-        valid += obeys(answer.text, form.json_schema)
+        request = question(form.ask, FORM_TOKENS, response_format=wanted)
+        valid += obeys((await timed(engine.generate, request)).answer.text, form.json_schema)
     right = 0
-    for question in examination.questions:
-        answer, _, _ = await _ask(engine, question.ask, ANSWER_TOKENS)
-        right += re.search(question.answer, answer.text, re.IGNORECASE) is not None
+    for item in examination.questions:
+        result = await timed(engine.generate, question(item.ask, ANSWER_TOKENS))
+        right += re.search(item.answer, result.answer.text, re.IGNORECASE) is not None
     return {
         "right": 100 * right / len(examination.questions),
         "valid": 100 * valid / len(examination.forms),
-        "first": median(firsts),
+        "first": median(firsts_ms),
         "rate": median(rates) if rates else None,
     }
-
-
-async def _ask(
-    engine: ChatEngine, text: str, most_tokens: int, **more: Any
-) -> tuple[GenerationDelta, float, float]:
-    """The likeliest answer, the seconds to its first piece, and those from there to its end."""
-    sampling = SamplingOptions(temperature=0.0, max_tokens=most_tokens, seed=1)
-    request = GenerationRequest((ChatMessage("user", text),), sampling, **more)
-    began, first, pieces = time.perf_counter(), None, []
-    async for delta in engine.generate(request):
-        first = first or time.perf_counter()
-        pieces.append(delta)
-    ended = time.perf_counter()
-    first = first or ended
-    return GenerationDelta.joined(pieces), first - began, ended - first
 
 
 def obeys(text: str, schema: Any) -> bool:
@@ -257,5 +225,5 @@ def _memory_mib() -> float | None:
     `getrusage` would count the process that started this one.
     """
     status = Path("/proc/self/status")
-    found = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
-    return int(found[1]) / 1024 if found else None
+    line = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
+    return int(line[1]) / 1024 if line else None

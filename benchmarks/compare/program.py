@@ -50,25 +50,26 @@ def compare(names: tuple[str, ...], picture: Path, as_json: bool, **options: Any
     kind, *others = {kind_of(name) for name in names}
     if others:
         raise click.UsageError("compare models of one kind: TTS, STT or chat")
-    found, failures = dict[str, Figures](), dict[str, str]()
+    figures: dict[str, Figures] = {}
+    failures: dict[str, str] = {}
     with TemporaryDirectory() as folder:
         measured, note = _prepare(kind, Path(folder), options)
         for name in dict.fromkeys(names):
             click.echo(f"measuring {name} …", err=True)
             try:
-                found[name] = measured(name)
+                figures[name] = measured(name)
             except Exception as error:  # of any library
                 failures[name] = explain(error)
                 click.echo(f"{name}: {failures[name]}", err=True)
-    if not found:
+    if not figures:
         raise click.ClickException("no model could be measured")
     note += f"; {os.cpu_count()} cores of {platform.machine()}, {platform.system()}"
-    picture.write_text(as_svg(found, note), encoding="utf-8")
+    picture.write_text(as_svg(figures, note), encoding="utf-8")
     if as_json:
-        answer = {"kind": kind, "note": note, "figures": found, "failures": failures}
+        answer = {"kind": kind, "note": note, "figures": figures, "failures": failures}
         click.echo(json.dumps(answer, ensure_ascii=False))
     else:
-        click.echo(f"{as_table(found)}\n{note}\nThe picture is {picture}")
+        click.echo(f"{as_table(figures)}\n{note}\nThe picture is {picture}")
     sys.exit(int(bool(failures)))
 
 
@@ -108,7 +109,9 @@ def _prepare(
             raise click.UsageError(f"--questions: {explain(error)}") from None
         note = f"{len(asked.questions)} questions and {len(asked.forms)} schemas, one at a time"
         return (lambda name: apart(measure.measure_chat, name, asked)), note
-    language, recordings, speaker = (options[one] for one in ("language", "recordings", "speaker"))
+    language = options["language"]
+    recordings = options["recordings"]
+    speaker = options["speaker"]
     if kind == "stt" and recordings is not None:
         clips = _clips(recordings)
         note = f"{len(clips)} recordings of {recordings} ({language})"
@@ -134,21 +137,21 @@ def _prepare(
 def _texts(language: str, file: Path | None) -> list[str]:
     if file is not None:
         try:
-            own = [one.strip() for one in file.read_text("utf-8").splitlines() if one.strip()]
+            lines = [line.strip() for line in file.read_text("utf-8").splitlines()]
         except ValueError:
             raise click.UsageError(f"--texts: {file} is not text in UTF-8") from None
-        if not own:
+        if not any(lines):
             raise click.UsageError(f"--texts: {file} has no sentence")
-        return own
-    found, ours = sentences_of(language)
-    if found != language:
+        return [line for line in lines if line]
+    spoken_language, ours = sentences_of(language)
+    if spoken_language != language:
         raise click.UsageError(f"--texts: there are no sentences of ours in {language!r}")
     return [*ours.search]
 
 
 def _clips(folder: Path) -> list[tuple[Path, str]]:
     """The recordings that have transcripts. Raises click.UsageError if none has."""
-    paths = sorted(one for one in folder.rglob("*") if one.suffix.lower() in SUFFIXES)
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     texts = {path: path.with_suffix(".txt") for path in paths if path.with_suffix(".txt").is_file()}
     if not texts:
         raise click.UsageError(f"{folder} has no recording with a .txt of the same name")

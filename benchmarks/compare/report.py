@@ -30,31 +30,37 @@ COLUMNS = {
 }
 
 
-def as_table(found: Mapping[str, Figures]) -> str:
+def as_table(results: Mapping[str, Figures]) -> str:
     """A line for each model."""
-    columns = _columns(found)
-    rows = [("MODEL", *(one.head for one in columns.values()))]
-    for name, figures in found.items():
-        rows.append((name, *(_shown(figures.get(key), one) for key, one in columns.items())))
+    columns = _columns(results)
+    rows = [("MODEL", *(column.head for column in columns.values()))]
+    for name, figures in results.items():
+        rows.append((name, *(_text(figures.get(key), column) for key, column in columns.items())))
     return table(rows)
 
 
-def as_svg(found: Mapping[str, Figures], title: str) -> str:
+def as_svg(results: Mapping[str, Figures], title: str) -> str:
     """Groups of bars, one for each figure, in two columns."""
-    columns, drawn = _columns(found), []
-    group, width = HEAD_HEIGHT + BAR_HEIGHT * len(found), NAME_WIDTH + BAR_WIDTH + 90
+    columns = _columns(results)
+    drawn = []
+    group = HEAD_HEIGHT + BAR_HEIGHT * len(results)
+    width = NAME_WIDTH + BAR_WIDTH + 90
     for place, (key, column) in enumerate(columns.items()):
-        left, top = width * (place % 2) + 12, group * (place // 2) + 36
-        most = max(figures.get(key) or 0.0 for figures in found.values()) or 1.0
+        left = width * (place % 2) + 12
+        top = group * (place // 2) + 36
+        most = max(figures.get(key) or 0.0 for figures in results.values()) or 1.0
         head = f"{column.head} ({column.better} is better)"
         drawn.append(f'<text x="{left}" y="{top + 20}" font-weight="bold">{escape(head)}</text>')
-        for row, (name, figures) in enumerate(found.items()):
-            y, x, value = top + 30 + BAR_HEIGHT * row, left + NAME_WIDTH, figures.get(key)
-            length, colour = round(BAR_WIDTH * (value or 0.0) / most), COLOURS[row % len(COLOURS)]
+        for row, (name, figures) in enumerate(results.items()):
+            x = left + NAME_WIDTH
+            y = top + 30 + BAR_HEIGHT * row
+            value = figures.get(key)
+            length = round(BAR_WIDTH * (value or 0.0) / most)
+            colour = COLOURS[row % len(COLOURS)]
             drawn += [
                 f'<text x="{left}" y="{y + 14}">{escape(name[-26:])}</text>',
                 f'<rect x="{x}" y="{y}" width="{length}" height="16" fill="{colour}"/>',
-                f'<text x="{x + length + 6}" y="{y + 14}">{_shown(value, column)}</text>',
+                f'<text x="{x + length + 6}" y="{y + 14}">{_text(value, column)}</text>',
             ]
     height = group * -(-len(columns) // 2) + 48
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{2 * width}" height="{height}" '
@@ -64,11 +70,11 @@ def as_svg(found: Mapping[str, Figures], title: str) -> str:
     return "\n".join((head, white, about, *drawn, "</svg>\n"))
 
 
-def _columns(found: Mapping[str, Figures]) -> dict[str, Column]:
+def _columns(results: Mapping[str, Figures]) -> dict[str, Column]:
     """Those of the figures that a model has."""
-    known = {key for figures in found.values() for key in figures}
-    return {key: column for key, column in COLUMNS.items() if key in known}
+    present = {key for figures in results.values() for key in figures}
+    return {key: column for key, column in COLUMNS.items() if key in present}
 
 
-def _shown(value: float | None, column: Column) -> str:
+def _text(value: float | None, column: Column) -> str:
     return "-" if value is None else f"{value:.{column.digits}f}"

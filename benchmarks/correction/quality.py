@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median, quantiles
 from typing import Any
 
 import httpx
@@ -28,49 +27,49 @@ import yaml
 from benchmarks.correction import jfleg
 from benchmarks.correction.clean import CleanSentence, clean_sentences
 from benchmarks.correction.gleu import gleu
-from benchmarks.hardware import hardware, versions
-from configs.settings import weights_dir
+from benchmarks.harness.report import begin, parser, percentile
+from benchmarks.harness.speech import store
 from models.registry import CHAT, load_model
-from models.weights.store import WeightStore
 from pipelines.correction.edits import Edit, apply_edits
-from tests.api.chat_server import ChatServer, serve_chat
+from tests.api.chat_server import serve_chat
 
 MODEL = "llm/smollm2"
 FOLDER = Path(__file__).parent
 CLEAN = 500
-STREAMED = 8  # sentences of one text
 
 
 def main() -> None:
-    arguments = _parse()
-    if arguments.texts is not None:
-        _measure_texts(arguments)
-        return
-    faulty = _faulty_sentences(arguments)[: arguments.first]
-    with _served(arguments.model, arguments.ask) as server, httpx.Client(timeout=120) as client:
-        corrector = _Corrector(client, server, arguments.tone)
+    options = parser(__doc__)
+    options.add_argument("--dev", action="store_true", help="the sentences to tune on")
+    options.add_argument("--ask", action="store_true", help="ask the language model as well")
+    options.add_argument("--model", default=MODEL, help="the chat model; default %(default)s")
+    options.add_argument("--jfleg", type=Path, help="a copy of JFLEG's repository to measure with")
+    options.add_argument("--german", action="store_true", help="German sentences")
+    options.add_argument("--write", type=Path, help="a file for the answers, in tokens")
+    options.add_argument("--clean", type=int, default=CLEAN, help="number of clean sentences")
+    options.add_argument("--texts", type=Path, help="a file of clean sentences to measure alone")
+    options.add_argument("--first", type=int, help="number of faulty sentences; all by default")
+    options.add_argument("--tone", help="tone of the corrections")
+    options.add_argument("--verbose", action="store_true", help="print unexpected results")
+    arguments = begin(options, "harper-py", "symspellpy", "xllamacpp")
+    with corrector_of(arguments) as corrector:
+        if arguments.texts is not None:
+            texts = arguments.texts.read_text("utf-8").splitlines()[: arguments.clean]
+            clean = [CleanSentence(text, ()) for text in texts]
+            measure_clean(corrector, clean, verbose=arguments.verbose)
+            return
+        faulty = faulty_sentences(arguments)[: arguments.first]
         corrector.correct("This is to warm up, and it dont count.")
         corrector.correct("Das ist zum Aufwärmen, und es zähle nicht.")
-        outputs = _tell_faulty(corrector, faulty, arguments.dev or arguments.verbose)
-        _tell_streamed(corrector, [sentence["faulty"] for sentence in faulty[:STREAMED]])
+        outputs = measure_faulty(corrector, faulty, verbose=arguments.dev or arguments.verbose)
         if not arguments.dev and not arguments.german:
-            corrector.seconds.clear()
-            _tell_clean(corrector, list(clean_sentences(arguments.clean)), arguments.verbose)
+            clean = list(clean_sentences(arguments.clean))
+            measure_clean(corrector, clean, verbose=arguments.verbose)
     if arguments.write is not None:
         arguments.write.write_text("".join(f"{jfleg.separated(text)}\n" for text in outputs))
-    print(hardware(), versions("harper-py", "symspellpy", "xllamacpp"))
 
 
-def _measure_texts(arguments: argparse.Namespace) -> None:
-    texts = arguments.texts.read_text("utf-8").splitlines()[: arguments.clean]
-    sentences = [CleanSentence(text, ()) for text in texts]
-    with _served(arguments.model, arguments.ask) as server, httpx.Client(timeout=120) as client:
-        corrector = _Corrector(client, server, arguments.tone)
-        _tell_clean(corrector, sentences, arguments.verbose)
-    print(hardware(), versions("harper-py", "symspellpy", "xllamacpp"))
-
-
-def _faulty_sentences(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def faulty_sentences(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     part = "dev" if arguments.dev else "test"
     if arguments.jfleg is not None:
         return jfleg.faulty_sentences(arguments.jfleg, part)
@@ -79,26 +78,29 @@ def _faulty_sentences(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return sentences
 
 
-class _Corrector:
+class Corrector:
     """Sends corrections, measures their latency, and checks that the edits yield the content."""
 
-    def __init__(self, client: httpx.Client, server: ChatServer, tone: str | None) -> None:
-        self.seconds: list[float] = []
+    def __init__(self, client: httpx.Client, tone: str | None) -> None:
         self.models: set[str] = set()
         self.warnings: Counter[str] = Counter()
+        self.times_ms: list[float] = []
         self._client = client
-        self._server = server
-        self._url = f"{server.url}/v1/chat/completions"
         self._style = {"style": {"tone": tone}} if tone else {}
+
+    def begin(self) -> None:
+        """Forget what was measured before."""
+        self.warnings.clear()
+        self.times_ms.clear()
 
     def correct(self, text: str) -> str:
         body = {"text": text, "stream": False, "save_chat": False, **self._style}
         began = time.perf_counter()
-        response = self._client.post(self._url, json=body, headers=self._server.headers)
-        self.seconds.append(time.perf_counter() - began)
+        response = self._client.post("/v1/chat/completions", json=body)
+        self.times_ms.append((time.perf_counter() - began) * 1000)
         answer: dict[str, Any] = response.raise_for_status().json()
         self.models.add(answer["model"])
-        self.warnings.update(of["message"] for of in answer["correction"]["warnings"])
+        self.warnings.update(warning["message"] for warning in answer["correction"]["warnings"])
         content: str = answer["choices"][0]["message"]["content"]
         edits = [
             Edit(edit["start"], edit["end"], edit["replacement"], edit["kind"])
@@ -107,57 +109,56 @@ class _Corrector:
         assert apply_edits(text, edits) == content, text
         return content
 
-    def stream(self, text: str) -> list[float]:
-        """The seconds until each piece of a streamed correction."""
-        body = {"text": text, "save_chat": False, **self._style}
-        began = time.perf_counter()
-        with self._client.stream(
-            "POST", self._url, json=body, headers=self._server.headers
-        ) as response:
-            return [
-                time.perf_counter() - began
-                for line in response.iter_lines()
-                if '"content": "' in line and '"content": ""' not in line
-            ]
-
-    def times(self) -> str:
-        ninety = quantiles(self.seconds, n=10)[-1]
-        return f"p50 {median(self.seconds) * 1000:.0f} ms, p90 {ninety * 1000:.0f} ms"
+    def latency(self) -> str:
+        return (
+            f"p50 {percentile(self.times_ms, 50):.0f}, p90 {percentile(self.times_ms, 90):.0f} ms"
+        )
 
 
-def _tell_faulty(
-    corrector: _Corrector, faulty: Sequence[dict[str, Any]], verbose: bool
+@contextmanager
+def corrector_of(arguments: argparse.Namespace) -> Iterator[Corrector]:
+    """A client of the application over the chat model."""
+    engine, info = load_model(CHAT, arguments.model, store())
+    if arguments.ask:  # a model that the configuration does not name corrects every text
+        info = dataclasses.replace(info, id="svc/asked")
+    with (
+        tempfile.TemporaryDirectory(prefix="antiphon-bench-") as folder,
+        serve_chat(Path(folder), engine, info) as server,
+        httpx.Client(base_url=server.url, headers=server.headers, timeout=120) as client,
+    ):
+        yield Corrector(client, arguments.tone)
+
+
+def measure_faulty(
+    corrector: Corrector, faulty: Sequence[dict[str, Any]], *, verbose: bool
 ) -> list[str]:
-    corrector.seconds.clear()
-    corrector.warnings.clear()
+    corrector.begin()
     sources = [sentence["faulty"] for sentence in faulty]
     references = [sentence["references"] for sentence in faulty]
     outputs = [corrector.correct(source) for source in sources]
-    if verbose:
-        for source, output, good in zip(sources, outputs, references, strict=True):
-            if output not in good:
-                print(f"  {source}\n  -> {output}\n  != {good[0]}\n")
-    right = sum(output in good for output, good in zip(outputs, references, strict=True))
-    before, after = gleu(sources, sources, references), gleu(sources, outputs, references)
+    wrong = [
+        (source, output, good[0])
+        for source, output, good in zip(sources, outputs, references, strict=True)
+        if output not in good
+    ]
+    for source, output, good in wrong if verbose else ():
+        print(f"  {source}\n  -> {output}\n  != {good}\n")
+    before = gleu(sources, sources, references)
+    after = gleu(sources, outputs, references)
     print(
         f"{len(sources)} faulty sentences: GLEU {before:.3f} -> {after:.3f} "
-        f"({after - before:+.3f}), {right} exactly as a reference; "
-        f"{corrector.times()}; answered by {corrector.models}"
+        f"({after - before:+.3f}), {len(sources) - len(wrong)} exactly as a reference; "
+        f"{corrector.latency()}; answered by {corrector.models}"
     )
     for message, count in corrector.warnings.most_common(12):
         print(f"  {count} times: {message}")
     return outputs
 
 
-def _tell_streamed(corrector: _Corrector, sentences: list[str]) -> None:
-    times = corrector.stream(" ".join(sentences))
-    print(
-        f"{len(sentences)} sentences in one stream: the first after {times[0]:.2f} s, the last"
-        f" after {times[-1]:.2f} s, {times[-1] / len(sentences):.2f} s a sentence"
-    )
-
-
-def _tell_clean(corrector: _Corrector, sentences: Sequence[CleanSentence], verbose: bool) -> None:
+def measure_clean(
+    corrector: Corrector, sentences: Sequence[CleanSentence], *, verbose: bool
+) -> None:
+    corrector.begin()
     changed = damaged = 0
     for sentence in sentences:
         output = corrector.correct(sentence.text)
@@ -169,34 +170,8 @@ def _tell_clean(corrector: _Corrector, sentences: Sequence[CleanSentence], verbo
     spans = sum(len(sentence.protected) for sentence in sentences)
     print(
         f"{len(sentences)} clean sentences with {spans} protected spans: {damaged} with a damaged "
-        f"span, {changed} changed at all; {corrector.times()}"
+        f"span, {changed} changed at all; {corrector.latency()}"
     )
-
-
-@contextmanager
-def _served(model: str, ask: bool) -> Iterator[ChatServer]:
-    engine, info = load_model(CHAT, model, WeightStore(weights_dir()))
-    with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as folder:
-        # A model that the configuration does not name corrects every text.
-        shown = dataclasses.replace(info, id="svc/asked") if ask else info
-        with serve_chat(Path(folder), engine, shown) as server:
-            yield server
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dev", action="store_true", help="the sentences to tune on")
-    parser.add_argument("--ask", action="store_true", help="ask the language model as well")
-    parser.add_argument("--model", default=MODEL, help="the chat model; default %(default)s")
-    parser.add_argument("--jfleg", type=Path, help="a copy of JFLEG's repository to measure with")
-    parser.add_argument("--german", action="store_true", help="German sentences")
-    parser.add_argument("--write", type=Path, help="a file for the answers, in tokens")
-    parser.add_argument("--clean", type=int, default=CLEAN, help="number of clean sentences")
-    parser.add_argument("--texts", type=Path, help="a file of clean sentences to measure alone")
-    parser.add_argument("--first", type=int, help="number of faulty sentences; all by default")
-    parser.add_argument("--tone", help="tone of the corrections")
-    parser.add_argument("--verbose", action="store_true", help="print unexpected results")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

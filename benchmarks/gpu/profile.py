@@ -18,15 +18,22 @@ from tests.models.stt.whisper_transformers.published_whisper import convert
 from tests.models.tts.csm.tiny_csm import make_tiny_csm
 
 USED = ("TTSFast", "TTSFormant", "TTSClone", "STT", "Chat", "ModelIndex")
-WIDTH = 256  # of the tiny recogniser
-TINY_STT: dict[str, Any] = {"d_model": WIDTH, "encoder_layers": 1, "encoder_attention_heads": 4}
-TINY_STT |= {"encoder_ffn_dim": WIDTH, "decoder_layers": 2, "decoder_attention_heads": 4}
-TINY_STT |= {"decoder_ffn_dim": WIDTH, "vocab_size": 2000, "init_std": 0.02}
+TINY_STT: dict[str, Any] = {
+    "d_model": 256,
+    "encoder_layers": 1,
+    "encoder_attention_heads": 4,
+    "encoder_ffn_dim": 256,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 256,
+    "vocab_size": 2000,
+    "init_std": 0.02,
+}
 COPIED = "antiphon api configs db deployments models pipelines telemetry tests docs".split()
 
 
 def write_weights(root: Path, tiny: bool) -> None:
-    """Writes the random models, and those of whisper-base for transformers if it was fetched."""
+    """Write the random models, and those of whisper-base for transformers if it was fetched."""
     device = "cpu" if tiny else "cuda"
     folders = {name: root / "own" / name for name in ("chat", "stt", "csm", "heard")}
     for folder in folders.values():
@@ -60,7 +67,7 @@ def write_weights(root: Path, tiny: bool) -> None:
 
 
 def write_configs(root: Path, tiny: bool) -> tuple[Path, Path]:
-    """Copies the source with its custom voices by prompt; returns two configurations of Serve, of
+    """Copy the source with its custom voices by prompt; return two configurations of Serve, of
     which the second has other models for chat and recognition."""
     tree = root / "tree"
     for name in COPIED:
@@ -92,9 +99,9 @@ def write_configs(root: Path, tiny: bool) -> tuple[Path, Path]:
     models = {"TTSClone": "csm", "STT": "stt", "Chat": "chat"}
     for written in ("serve", "again"):
         config = yaml.safe_load((CONFIGS_DIR / "serve_gpu.yaml").read_text())
-        served = next(one for one in config["applications"] if one["name"] == "models")
+        served = next(app for app in config["applications"] if app["name"] == "models")
         served["args"] |= {"tts": [name for name in USED if name.startswith("TTS")]}
-        served["deployments"] = [one for one in served["deployments"] if one["name"] in USED]
+        served["deployments"] = [d for d in served["deployments"] if d["name"] in USED]
         for entry in served["deployments"]:
             if entry["name"] in models:
                 entry["user_config"] = {"model": f"{root}/{models[entry['name']]}.yaml"}

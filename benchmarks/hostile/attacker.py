@@ -1,19 +1,19 @@
 """A hostile caller: its accounts, connections and requests. It knows only the public interface.
 
 An attack is an async function that goes on until it is cancelled. Each runs in a process of its own
-(`run_attacks`), so that its work is not measured as latency of the well-behaved client.
+(`attack_process`), so that its work is not measured as latency of the well-behaved client.
 """
 
 import asyncio
 import itertools
 import json
 import os
-import resource
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, ClassVar
 from urllib.parse import quote, urlsplit
@@ -24,7 +24,6 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 PASSWORD = "a long password"
-NICENESS = 19  # below the service: the attackers of a real one compute on other machines
 PAUSE_S = 0.05  # after a failed connection
 CONNECT_S = 20.0
 CONNECTIONS_PER_S = 1000  # of one attacker; more would only load the cores that the service needs
@@ -51,14 +50,18 @@ class Target:
         return urlsplit(self.url).port or 80
 
 
+Work = Callable[["Attacker", int], Awaitable[object]]
+"""What one of an attack's loops does again and again; it gets the loop's number."""
+Run = Callable[["Attacker"], Awaitable[None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One way to attack; `finding` is its number in the review that found it, or empty."""
+    """One way to attack."""
 
     name: str
-    finding: str
     text: str
-    run: Callable[["Attacker"], Awaitable[None]]
+    run: Run
     cheap: bool
 
 
@@ -66,23 +69,46 @@ ATTACKS: dict[str, Attack] = {}
 """By name, in the order of their definition; the modules of `attacks` fill it."""
 
 
-def attack(
-    finding: str = "", *, cheap: bool = False
-) -> Callable[[Callable[["Attacker"], Awaitable[None]]], Callable[["Attacker"], Awaitable[None]]]:
-    """Registers an attack under the name of its function; its docstring describes it.
+def attack(*, cheap: bool = False) -> Callable[[Run], Run]:
+    """Register an attack under the name of its function; its docstring describes it.
 
     `cheap` ones are in the short run of `make test`.
     """
 
-    def register(
-        run: Callable[["Attacker"], Awaitable[None]],
-    ) -> Callable[["Attacker"], Awaitable[None]]:
-        name = getattr(run, "__name__", "").replace("_", "-")
-        text = (run.__doc__ or "").strip().partition("\n")[0].rstrip(".")
-        ATTACKS[name] = Attack(name, finding, text, run, cheap)
+    def register(run: Run) -> Run:
+        _register(run, run, cheap=cheap)
         return run
 
     return register
+
+
+def looped_attack(
+    *,
+    loops: int,
+    accounts: int = 0,
+    plan: str | None = None,
+    cheap: bool = False,
+) -> Callable[[Work], Work]:
+    """Register an attack that is the body of a loop: as many loops run at once.
+
+    The attacker has as many accounts on the plan, whose keys it uses in turn (`Attacker.key`).
+    """
+
+    def register(work: Work) -> Work:
+        async def run(attacker: "Attacker") -> None:
+            attacker.keys = [await attacker.account(plan) for _ in range(accounts)]
+            await attacker.many(loops, partial(work, attacker))
+
+        _register(work, run, cheap=cheap)
+        return work
+
+    return register
+
+
+def _register(function: Callable[..., Any], run: Run, *, cheap: bool) -> None:
+    name = function.__name__.replace("_", "-")
+    text = (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+    ATTACKS[name] = Attack(name, text, run, cheap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +166,7 @@ class Attacker:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.emails: list[str] = []  # of its accounts
+        self.keys: list[str] = []  # of the accounts that its loops use
         self.outcomes: Counter[str] = Counter()
         self._addresses = itertools.count(1)
         self._network = (os.getpid() * 31 + next(self._numbers)) % 200 + 20
@@ -169,14 +196,14 @@ class Attacker:
         email, address = f"{uuid4().hex}@example.com", self.new_address()
         body = {"email": email, "password": PASSWORD}
         while True:
-            made = await self.request("POST", "/auth/signup", json=body, address=address)
-            if made.status == 201:
+            answer = await self.request("POST", "/auth/signup", json=body, address=address)
+            if answer.status == 201:
                 break
-            if made.status in (400, 403):
-                raise RuntimeError(f"the service refuses sign-ups: {made.body[:200]!r}")
+            if answer.status in (400, 403):
+                raise RuntimeError(f"the service refuses sign-ups: {answer.body[:200]!r}")
             await asyncio.sleep(1)
         self.emails.append(email)
-        token: str = made.json["token"]
+        token: str = answer.json["token"]
         if plan is not None:
             await self.request("POST", "/billing/subscribe", token, json={"plan_id": plan})
         return token
@@ -213,6 +240,10 @@ class Attacker:
 
     async def post(self, path: str, key: str = "", **options: Any) -> Reply:
         return await self.request("POST", path, key, **options)
+
+    def key(self, number: int) -> str:
+        """The key that a loop uses."""
+        return self.keys[number % len(self.keys)]
 
     @asynccontextmanager
     async def raw(self, address: str = "", *, slow: bool = False) -> AsyncIterator[RawConnection]:
@@ -271,6 +302,12 @@ class Attacker:
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         return "\r\n".join([*lines, "", ""]).encode()
 
+    def json_request(self, path: str, key: str, body: dict[str, Any]) -> bytes:
+        """A whole request with a JSON body, by hand."""
+        data = json.dumps(body).encode()
+        kind = "application/json"
+        return self.head("POST", path, key, Content_Type=kind, Content_Length=len(data)) + data
+
     def _session(self, address: str) -> aiohttp.ClientSession:
         if address not in self._sessions:
             self._sessions[address] = aiohttp.ClientSession(
@@ -281,8 +318,10 @@ class Attacker:
         return self._sessions[address]
 
 
-async def run_attacks(names: Sequence[str], target: Target, round_s: float) -> dict[str, Any]:
-    """Runs attacks at once until standard input ends; begins each again after `round_s`.
+async def run_attacks(
+    pipe: Connection, names: Sequence[str], target: Target, round_s: float
+) -> dict[str, Any]:
+    """Run attacks at once until a message comes; begin each again after `round_s`.
 
     Returns the addresses of all accounts, and the outcomes by attack.
     """
@@ -305,25 +344,8 @@ async def run_attacks(names: Sequence[str], target: Target, round_s: float) -> d
                     outcomes[name].update(attacker.outcomes)
 
     running = [asyncio.create_task(repeat(name)) for name in names]
-    await asyncio.to_thread(sys.stdin.read)
+    await asyncio.to_thread(pipe.recv)
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
-    return {"emails": emails, "outcomes": {name: dict(seen) for name, seen in outcomes.items()}}
-
-
-def attack_process(names: Sequence[str], target: Target, round_s: float) -> None:
-    """The program of an attacking process; prints its result as JSON."""
-    os.nice(NICENESS)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    result = asyncio.run(run_attacks(names, target, round_s))
-    print(json.dumps(result))
-
-
-def encoded(target: Target) -> str:
-    return json.dumps(asdict(target))
-
-
-def decoded(text: str) -> Target:
-    return Target(**json.loads(text))
+    return {"emails": emails, "outcomes": outcomes}

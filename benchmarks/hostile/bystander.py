@@ -12,8 +12,8 @@ from itertools import count
 import aiohttp
 from websockets.exceptions import WebSocketException
 
+from benchmarks.harness.tts_socket import SocketError, tts_socket
 from benchmarks.hostile.attacker import Target
-from benchmarks.tts.client import SocketError, tts_socket
 from tests.pipelines.webhooks.receivers import Receiver
 
 PATIENCE_S = 60.0  # for one answer
@@ -113,7 +113,7 @@ class Bystander:
         await _answer(session.post("/tts-synthesize", json={"text": text}))
         took = time.monotonic() - began
         if self._hook is not None:
-            while not any(text.encode() in one.body for one in self._hook.received):
+            while not any(text.encode() in message.body for message in self._hook.received):
                 await asyncio.sleep(0.01)
             self._hook.received.clear()
             self._latencies.took["webhook"].append(time.monotonic() - began)
@@ -135,8 +135,8 @@ class Bystander:
         """The first audio of a text on a new socket."""
         began = time.monotonic()
         async with tts_socket(self._target.url, self._key, self._target.voice_id) as socket:
-            heard = await socket.speak(f"Spoken live, number {next(self._numbers)}.")
-        return heard.first - began
+            flush = await socket.speak(f"Spoken live, number {next(self._numbers)}.")
+        return flush.first - began
 
     async def _transcript(self, session: aiohttp.ClientSession) -> float:
         form = aiohttp.FormData()

@@ -16,34 +16,28 @@ Service, client and attackers share the cores of this machine.
 import argparse
 import asyncio
 import base64
-import json
-import subprocess
+import os
+import resource
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from benchmarks.hardware import hardware
+from benchmarks.harness.processes import Worker
+from benchmarks.harness.report import hardware, parser
+from benchmarks.harness.service import Service, operate, running_service
 from benchmarks.hostile import attacks
-from benchmarks.hostile.attacker import (
-    ATTACKS,
-    PASSWORD,
-    Target,
-    attack_process,
-    decoded,
-    encoded,
-)
+from benchmarks.hostile.attacker import ATTACKS, PASSWORD, Target, run_attacks
 from benchmarks.hostile.bystander import Bystander, Latencies
 from benchmarks.hostile.watch import REPORT_S, Watch
-from benchmarks.service import Service, operate, running_service
 from benchmarks.tts.socket import wait_until_idle
-from configs.settings import PROJECT_DIR
 from tests.pipelines.webhooks.receivers import Authority, receiver
 
 assert attacks.__all__  # imported for what it registers
@@ -52,6 +46,7 @@ MOST_TIMES, MOST_BYTES = 2.0, 1.2e9
 ROUND_S = 60.0  # after which an attack begins again with new accounts, in a soak
 WARM_UP_S = 3.0  # of an attacker, before the client is measured beside it
 STOP_S = 60.0
+NICENESS = 19  # below the service: the attackers of a real one compute on other machines
 ATTACKERS = 8  # of one process
 ATTACKERS_PER_BASELINE = 4  # after so many, the client is measured alone again
 EMAIL = "well-behaved@example.com"
@@ -106,10 +101,9 @@ class Result:
         """Its line of the Markdown table."""
         ratio, kind = self.beside.worst_beside(self.alone)
         before, after = self.alone.p95_s(kind) * 1000, self.beside.p95_s(kind) * 1000
-        attack = ATTACKS[self.name]
         cells = [
-            f"`{self.name}`" + (f" ({attack.finding})" if attack.finding else ""),
-            attack.text,
+            f"`{self.name}`",
+            ATTACKS[self.name].text,
             f"{kind} {before:.0f} → {after:.0f} ms, {ratio:.2f}",
             str(self.beside.refused.total()),
             f"{self.peak_bytes / 1e6:.0f}",
@@ -175,31 +169,31 @@ async def attacking(
     names: Sequence[str], target: Target, round_s: float
 ) -> AsyncIterator[dict[str, Any]]:
     """Runs attackers in processes until the block ends; then the result is in what it yields."""
-    processes = [
-        await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "benchmarks.hostile", *names[at : at + ATTACKERS]),
-            *("--target", encoded(target), "--round", str(round_s)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=PROJECT_DIR,
-        )
-        for at in range(0, len(names), ATTACKERS)
-    ]
+    groups = [names[start : start + ATTACKERS] for start in range(0, len(names), ATTACKERS)]
+    starting = (asyncio.to_thread(Worker, attack_process, each, target, round_s) for each in groups)
+    processes = await asyncio.gather(*starting)
     result: dict[str, Any] = {"emails": [], "outcomes": {}}
     try:
         yield result
         async with asyncio.timeout(STOP_S):
-            # With an input, even an empty one, standard input is closed, which ends an attack.
-            ended = await asyncio.gather(*(process.communicate(b"") for process in processes))
-        for said, _ in ended:
-            one = json.loads(said)
-            result["emails"] += one["emails"]
-            result["outcomes"] |= one["outcomes"]
+            ended = await asyncio.gather(
+                *(asyncio.to_thread(process.ask, None) for process in processes)
+            )
+        for part in ended:
+            result["emails"] += part["emails"]
+            result["outcomes"] |= part["outcomes"]
     finally:
         for process in processes:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            process.kill()
+
+
+def attack_process(pipe: Connection, names: Sequence[str], target: Target, round_s: float) -> None:
+    """Attackers in a process of their own, which sends what they met when it gets a message."""
+    os.nice(NICENESS)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    pipe.send("ready")
+    pipe.send(asyncio.run(run_attacks(pipe, names, target, round_s)))
 
 
 @contextmanager
@@ -225,8 +219,8 @@ async def attacked(service: Service, authority: Authority, folder: Path) -> Asyn
 
         async def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
             answer = (await client.post(path, json=body)).raise_for_status()
-            made: dict[str, Any] = answer.json()
-            return made
+            content: dict[str, Any] = answer.json()
+            return content
 
         key: str = (await post("/auth/signup", {"email": EMAIL, "password": PASSWORD}))["token"]
         for command in (("plan", "enterprise"), ("credit", str(CREDIT_USD))):
@@ -238,9 +232,10 @@ async def attacked(service: Service, authority: Authority, folder: Path) -> Asyn
         clip = base64.b64decode(spoken["audio_base64"])
         (folder / "clip.wav").write_bytes(clip)
         voices = (await client.get("/default-voices")).raise_for_status().json()["data"]
-        fast = (one for one in voices if one["model"].endswith("Fast"))
-        voice = next((one for one in fast if one["labels"]["language"] == "en"), voices[0])
-        target = Target(service.url, voice["voice_id"], str(folder / "clip.wav"), str(folder))
+        fast = [voice for voice in voices if voice["model"].endswith("Fast")]
+        english = [voice for voice in fast if voice["labels"]["language"] == "en"]
+        voice = [*english, *voices][0]["voice_id"]
+        target = Target(service.url, voice, str(folder / "clip.wav"), str(folder))
         bystander = Bystander(target, key, clip, hook)
         await bystander.run(0, least=3)  # what is loaded by the first request of a kind
         hook.received.clear()
@@ -302,9 +297,9 @@ async def run(options: argparse.Namespace) -> bool:
                     print(HEAD)
                     names = list(ATTACKS) if options.all else options.attackers
                     results = await one_after_another(place, names, options.seconds)
-                    misses += [f"{one.name}: {miss}" for one in results for miss in one.misses]
+                    misses += [f"{r.name}: {miss}" for r in results for miss in r.misses]
                     if options.output:
-                        table = "\n".join([HEAD, *(one.row for one in results), ""])
+                        table = "\n".join([HEAD, *(result.row for result in results), ""])
                         Path(options.output).write_text(f"{hardware()}\n\n{table}")
                 await asyncio.sleep(REPORT_S)
                 if fault := await asyncio.to_thread(place.watch.ledger_fault):
@@ -316,26 +311,17 @@ async def run(options: argparse.Namespace) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.hostile",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("attackers", nargs="*", metavar="ATTACKER")
-    parser.add_argument("--all", action="store_true", help="every attacker")
-    parser.add_argument("--seconds", type=float, default=30.0, help="alone, and beside each")
-    parser.add_argument("--soak", type=float, metavar="MINUTES", help="all attackers at once")
-    parser.add_argument("--output", help="file for the table")
-    parser.add_argument("--target", help=argparse.SUPPRESS)  # in an attacking process
-    parser.add_argument("--round", type=float, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if unknown := set(options.attackers) - set(ATTACKS):
-        parser.error(f"no attacker is called {', '.join(sorted(unknown))}")
-    if options.target:
-        attack_process(options.attackers, decoded(options.target), options.round)
-    elif options.attackers or options.all or options.soak:
+    options = parser(__doc__)
+    options.add_argument("attackers", nargs="*", metavar="ATTACKER")
+    options.add_argument("--all", action="store_true", help="every attacker")
+    options.add_argument("--seconds", type=float, default=30.0, help="alone, and beside each")
+    options.add_argument("--soak", type=float, metavar="MINUTES", help="all attackers at once")
+    options.add_argument("--output", help="file for the table")
+    arguments = options.parse_args()
+    if unknown := set(arguments.attackers) - set(ATTACKS):
+        options.error(f"no attacker is called {', '.join(sorted(unknown))}")
+    if arguments.attackers or arguments.all or arguments.soak:
         print(hardware())
-        sys.exit(0 if asyncio.run(run(options)) else 1)
-    else:
-        for one in ATTACKS.values():
-            print(f"{one.name:28} {one.finding:7} {one.text}")
+        sys.exit(not asyncio.run(run(arguments)))
+    for attack in ATTACKS.values():
+        print(f"{attack.name:28} {attack.text}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.service import Service
+from benchmarks.harness.service import Service
 from configs.settings import PROJECT_DIR
 from tests.processes import children, command_of, find
 

@@ -7,32 +7,23 @@ end to the message that commits it. Beside the word errors of the finals it prin
 commitments, of the same transcripts.
 """
 
-import argparse
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
-import jiwer
 import numpy as np
-from faster_whisper import WhisperModel
 
-from benchmarks.hardware import hardware
-from benchmarks.stt.file import plain_words
-from benchmarks.stt.lost_speech import Sentence, recorded, spoken
-from configs.load import load_yaml
-from configs.schema.transcription import ListeningConfig
-from configs.settings import weights_dir
-from models.registry import STT, VAD, load, load_model
-from models.stt.base import STT_SAMPLE_RATE
-from models.stt.options import RecognitionOptions
-from models.weights.store import WeightStore
+from benchmarks.harness.recognition import LIVE_ENGLISH, live_pipeline, live_session, play
+from benchmarks.harness.recordings import recorded_sentences, word_error_rate
+from benchmarks.harness.report import begin, p50_p95, parser
+from benchmarks.harness.speech import Sentence, silence
+from benchmarks.stt.lost_speech import passages
 from pipelines.stt.committed import CommittedText
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import LiveEvent, LiveTranscript
-from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
-from tests.local_ports import LocalSTTModel
 
 INTERIM_MS = 500
 STEP_S = 0.06
@@ -57,69 +48,54 @@ class Listener:
             return
         self.finals.append(event.text)
         for number, word in enumerate(event.words, 1):
-            at = next((at for count, at in self._commits if count >= number), now_s)
-            self.lags_s.append(at - word.end)
+            at_s = next((at_s for count, at_s in self._commits if count >= number), now_s)
+            self.lags_s.append(at_s - word.end)
         self._commits.clear()
 
 
-async def listen(pipeline: LiveTranscriptionPipeline, sentences: list[Sentence]) -> Listener:
+async def listen(sentences: Sequence[Sentence]) -> Listener:
+    options = SessionOptions(LIVE_ENGLISH, interim_ms=INTERIM_MS)
+    pause = silence(PAUSE_S)
+    pcm = np.concatenate([part for sentence in sentences for part in (sentence.pcm, pause)])
     listener = Listener()
-    options = SessionOptions(
-        RecognitionOptions(languages=("en",), words=True), interim_ms=INTERIM_MS
-    )
-    session = LiveSession(pipeline, options, listener.emit)
-    running = asyncio.create_task(session.run())
-    pause = np.zeros(round(PAUSE_S * STT_SAMPLE_RATE), np.float32)
-    pcm = np.concatenate([part for one in sentences for part in (one.pcm, pause)])
-    step = round(STEP_S * STT_SAMPLE_RATE)
-    for at in range(0, len(pcm), step):
-        ahead_s = (at + step) / STT_SAMPLE_RATE - (time.monotonic() - listener.began)
-        await asyncio.sleep(max(0.0, ahead_s))
-        await session.accept_pcm(pcm[at : at + step])
-    await session.finish()
-    running.cancel()
-    await session.close()
+    async with live_session(live_pipeline(), options, listener.emit) as session:
+        listener.began = time.monotonic()
+        await play(session, pcm, step_s=STEP_S, in_real_time=True)
     return listener
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--sentences", type=int, default=20, help="of each source")
-    arguments = parser.parse_args()
-    store = WeightStore(weights_dir())
-    model = LocalSTTModel(*load_model(STT, "stt/whisper_base", store))
-    config = load_yaml(ListeningConfig, "listening")
-    pipeline = LiveTranscriptionPipeline(model, load(VAD, config.vad, store), config)
-    sources = {"voices of the service": spoken(store, "held_out")}
+    options = parser(__doc__)
+    options.add_argument("folder", nargs="?", type=Path)
+    options.add_argument("--sentences", type=int, default=20, help="of each source")
+    arguments = begin(options)
+    sources = {"voices of the service": passages("held_out")}
     if arguments.folder:
-        beam = WhisperModel(str(store.folder("whisper-base")), compute_type="int8")
-        sources["recordings"] = recorded(arguments.folder, "held_out", beam)
-    print(hardware())
-    revise, plain = CommittedText.revise, list[str]()
+        sources["recordings"] = recorded_sentences(arguments.folder, "held_out")
+    revise = CommittedText.revise
+    uncommitted: list[str] = []  # the finals as they would be without commitments
 
-    def noting(self: CommittedText, heard: LiveTranscript) -> LiveTranscript:
-        if heard.final:
-            plain.append(heard.text)
-        return revise(self, replace(heard))
+    def revise_and_note(self: CommittedText, transcript: LiveTranscript) -> LiveTranscript:
+        if transcript.final:
+            uncommitted.append(transcript.text)
+        return revise(self, replace(transcript))
 
     for name, sentences in sources.items():
-        plain.clear()
+        uncommitted.clear()
         sentences = sentences[: arguments.sentences]
-        with patch.object(CommittedText, "revise", noting):
-            listener = asyncio.run(listen(pipeline, sentences))
-        said = plain_words(" ".join(one.text for one in sentences), "en")
-        errors = [
-            jiwer.wer(said, plain_words(" ".join(texts), "en"))
-            for texts in (listener.finals, plain)
-        ]
-        p50, p95 = np.percentile(listener.lags_s, (50, 95)) * 1000
-        early = np.mean([lag < 0 for lag in listener.lags_s])
-        changed = sum(one != other for one, other in zip(listener.finals, plain, strict=True))
+        with patch.object(CommittedText, "revise", revise_and_note):
+            listener = asyncio.run(listen(sentences))
+        text = " ".join(sentence.text for sentence in sentences)
+        errors, errors_without = (
+            word_error_rate([text], [" ".join(finals)]) for finals in (listener.finals, uncommitted)
+        )
+        pairs = zip(listener.finals, uncommitted, strict=True)
+        changed = sum(final != other for final, other in pairs)
+        early = np.mean([lag_s < 0 for lag_s in listener.lags_s])
         print(
-            f"{name}: {len(listener.lags_s)} words committed p50 {p50:.0f} ms, p95 {p95:.0f} ms"
-            f" after their end ({early:.1%} before it), word errors {errors[0]:.1%}"
-            f" ({errors[1]:.1%} without), {changed} of {len(plain)} finals differ"
+            f"{name}: {len(listener.lags_s)} words committed {p50_p95(listener.lags_s)} after "
+            f"their end ({early:.1%} before it), word errors {errors:.1%} "
+            f"({errors_without:.1%} without), {changed} of {len(uncommitted)} finals differ"
         )
 
 

@@ -5,40 +5,37 @@ its transcript. Files without one are judged against faster-whisper with a beam 
 folder it fetches the samples of the package pytest-audioeval.
 """
 
-import argparse
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import jiwer
-import numpy as np
 from faster_whisper import WhisperModel
-from faster_whisper.audio import decode_audio
 
-from benchmarks.hardware import hardware
+from benchmarks.harness.recognition import transcribe_alone
+from benchmarks.harness.recordings import audio_files, read_pcm, transcribe_plainly
+from benchmarks.harness.report import begin, parser
+from benchmarks.harness.speech import KEPT, plain_words, store
 from configs.load import load_yaml
 from configs.schema.models.stt import WhisperConfig
-from configs.settings import weights_dir
 from models.audio import Pcm
-from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE
 from models.stt.whisper.engine import WhisperEngine
-from models.weights.store import WeightStore
 
 SAMPLES_PACKAGE = "pytest-audioeval==0.1.3"
 SAMPLES_SHA256 = "8b97369347232d43180dd9860189c547ccc8dedb42b7c21d511ddc5a05ef7ecc"
-SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".m4a")
 
 
 @dataclass(slots=True)
 class Clip:
-    """One recording. `reference` is empty until a transcript or a beam search gives it."""
+    """A recording. `reference` is empty until a transcript or a beam search gives it."""
 
-    path: Path
     pcm: Pcm
     language: str
     reference: str
@@ -49,12 +46,18 @@ class Clip:
 
 
 def main() -> None:
-    arguments = _parse()
+    options = parser(__doc__)
+    options.add_argument("folders", nargs="*", type=Path)
+    options.add_argument("--config", default="stt/whisper_base")
+    options.add_argument("--min-seconds", type=float, default=3.0)
+    options.add_argument("--max-seconds", type=float, default=10.0)
+    options.add_argument("--limit", type=int, default=200, help="at most so many clips")
+    options.add_argument("--language", default="en", help="of clips whose folder names none")
+    arguments = begin(options)
     config = load_yaml(WhisperConfig, arguments.config)
-    store = WeightStore(weights_dir())
-    engine = WhisperEngine(config, store)
-    plain = WhisperModel(
-        str(store.folder(config.artefact)),
+    engine = WhisperEngine(config, store())
+    library = WhisperModel(
+        str(store().folder(config.artefact)),
         device=config.device,
         compute_type=config.compute_type,
         cpu_threads=config.threads * config.workers,  # all for one call, its fastest on this load
@@ -67,56 +70,45 @@ def main() -> None:
         raise SystemExit("no clips of that length; name a folder of audio files")
     judged_by_beam = sum(not clip.reference for clip in clips)
     for clip in clips:
-        clip.reference = clip.reference or _plain(plain, clip, beam_size=5)
-    plain_s, engine_s = 0.0, 0.0
-    plain_texts, engine_texts = [], []
+        clip.reference = clip.reference or transcribe_plainly(
+            library, clip.pcm, clip.language, best_of=1
+        )
+    library_s = engine_s = 0.0
+    library_texts = []
+    engine_texts = []
     for clip in clips:  # in turn, so that other load on the machine affects both
         began = time.perf_counter()
-        plain_texts.append(_plain(plain, clip, beam_size=1))
+        text = transcribe_plainly(library, clip.pcm, clip.language, beam_size=1, best_of=1)
+        library_texts.append(text)
         middle = time.perf_counter()
-        engine_texts.append(_ours(engine, clip))
-        plain_s += middle - began
+        engine_texts.append(transcribe_alone(engine, clip.pcm, clip.language))
+        library_s += middle - began
         engine_s += time.perf_counter() - middle
     total_s = sum(clip.seconds for clip in clips)
-    plain_wer = _word_error_rate(clips, plain_texts)
+    library_wer = _word_error_rate(clips, library_texts)
     engine_wer = _word_error_rate(clips, engine_texts)
-    print(hardware())
     print(f"{len(clips)} clips, mean {total_s / len(clips):.1f} s, one after the other")
     print(f"references: {len(clips) - judged_by_beam} transcripts, {judged_by_beam} by beam 5")
-    print(f"faster-whisper  real_time_factor {plain_s / total_s:.4f}  word errors {plain_wer:.2%}")
-    print(
-        f"antiphon        real_time_factor {engine_s / total_s:.4f}  word errors {engine_wer:.2%}"
-    )
-    print(f"{plain_s / engine_s:.2f} times as fast, {100 * (engine_wer - plain_wer):+.2f} points")
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folders", nargs="*", type=Path)
-    parser.add_argument("--config", default="stt/whisper_base")
-    parser.add_argument("--min-seconds", type=float, default=3.0)
-    parser.add_argument("--max-seconds", type=float, default=10.0)
-    parser.add_argument("--limit", type=int, default=200, help="at most so many clips")
-    parser.add_argument("--language", default="en", help="of clips whose folder names none")
-    return parser.parse_args()
+    for name, spent_s, wer in (
+        ("faster-whisper", library_s, library_wer),
+        ("antiphon", engine_s, engine_wer),
+    ):
+        print(f"{name:15} real_time_factor {spent_s / total_s:.4f}  word errors {wer:.2%}")
+    points = 100 * (engine_wer - library_wer)
+    print(f"{library_s / engine_s:.2f} times as fast, {points:+.2f} points")
 
 
 def find_clips(
     folders: list[Path], language: str, min_seconds: float, max_seconds: float
 ) -> list[Clip]:
     """The recordings of `folders` of that length, in the order of their paths."""
-    folders = folders or _samples()
-    paths = sorted(
-        path for folder in folders for path in folder.rglob("*") if path.suffix in SUFFIXES
-    )
     clips = []
-    for path in paths:
-        pcm = np.asarray(decode_audio(str(path), sampling_rate=STT_SAMPLE_RATE), np.float32)
+    for path in sorted(path for folder in folders or _samples() for path in audio_files(folder)):
         folder = path.parent.name
         named = folder if re.fullmatch(r"[a-z]{2}", folder) else language
         transcript = path.with_suffix(".txt")
         reference = transcript.read_text("utf-8").strip() if transcript.is_file() else ""
-        clip = Clip(path, pcm, named, reference)
+        clip = Clip(read_pcm(path), named, reference)
         if min_seconds <= clip.seconds <= max_seconds:
             clips.append(clip)
     return clips
@@ -124,7 +116,7 @@ def find_clips(
 
 def _samples() -> list[Path]:
     """Clips of nine languages with their transcripts, kept beside the weights."""
-    folder = weights_dir() / "benchmarks" / SAMPLES_PACKAGE
+    folder = KEPT / SAMPLES_PACKAGE
     if not folder.is_dir():
         with tempfile.TemporaryDirectory() as temporary:
             lock = Path(temporary) / "lock.txt"
@@ -140,38 +132,15 @@ def _samples() -> list[Path]:
     return [folder / "pytest_audioeval" / "samples" / "audio"]
 
 
-def _plain(model: WhisperModel, clip: Clip, beam_size: int) -> str:
-    segments, _ = model.transcribe(
-        clip.pcm,
-        beam_size=beam_size,
-        best_of=1,
-        language=clip.language,
-        condition_on_previous_text=False,
-    )
-    return " ".join(segment.text.strip() for segment in segments)
-
-
-def _ours(engine: WhisperEngine, clip: Clip) -> str:
-    request = TranscriptionRequest(clip.pcm, language=clip.language)
-    return " ".join(segment.text for segment in engine.transcribe([request])[0].segments)
-
-
-def _word_error_rate(clips: list[Clip], texts: list[str]) -> float:
-    references = [plain_words(clip.reference, clip.language) for clip in clips]
-    hypotheses = [plain_words(text, clip.language) for clip, text in zip(clips, texts, strict=True)]
+def _word_error_rate(clips: Sequence[Clip], texts: Sequence[str]) -> float:
+    """The share of wrong words, each clip in the words of its language."""
     pairs = [
-        (reference, hypothesis)
-        for reference, hypothesis in zip(references, hypotheses, strict=True)
-        if reference
+        (plain_words(clip.reference, clip.language), plain_words(text, clip.language))
+        for clip, text in zip(clips, texts, strict=True)
     ]
-    rate: float = jiwer.wer([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+    references, hypotheses = zip(*(pair for pair in pairs if pair[0]), strict=True)
+    rate: float = jiwer.wer(list(references), list(hypotheses))
     return rate
-
-
-def plain_words(text: str, language: str) -> str:
-    """Lower case without marks; characters count as words where there are no spaces."""
-    words = re.sub(r"[^\w' ]+", " ", text.lower()).split()
-    return " ".join("".join(words)) if language in ("zh", "ja", "th") else " ".join(words)
 
 
 if __name__ == "__main__":

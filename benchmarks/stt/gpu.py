@@ -8,10 +8,7 @@ length is set: TOKENS for a window of 30 s, about what fluent speech has. "bare"
 `generate` over the same weights, and its own features, for the same windows as one batch.
 """
 
-import argparse
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,8 +18,8 @@ import numpy as np
 import torch
 from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
 
-from benchmarks.chat.gpu import made_up_words
-from benchmarks.hardware import hardware, versions
+from benchmarks.harness.gpu import begin_on_gpu, best_s, made_up_words, print_most_memory
+from benchmarks.harness.report import parser
 from configs.load import load_yaml
 from configs.schema.models.stt import TransformersWhisperConfig
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
@@ -37,13 +34,21 @@ BYTES_AND_MARKS = 256 + len(MARKS)
 SHARPNESS = 6.0  # of the attention of `speak_steadily`
 BATCHES = (1, 4, 16)
 OPTIONS = RecognitionOptions()
-TURBO: dict[str, Any] = {"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20}
-TURBO |= {"encoder_ffn_dim": 5120, "decoder_layers": 4, "decoder_attention_heads": 20}
-TURBO |= {"decoder_ffn_dim": 5120, "vocab_size": 51866, "init_std": 0.02}
+TURBO: dict[str, Any] = {
+    "d_model": 1280,
+    "encoder_layers": 32,
+    "encoder_attention_heads": 20,
+    "encoder_ffn_dim": 5120,
+    "decoder_layers": 4,
+    "decoder_attention_heads": 20,
+    "decoder_ffn_dim": 5120,
+    "vocab_size": 51866,
+    "init_std": 0.02,
+}
 
 
 def write_model(folder: Path, device: str, shape: dict[str, Any] = TURBO) -> None:
-    """Writes random weights of the shape, of large-v3-turbo, beside the tokenizer of the tests."""
+    """Write random weights of the shape, of large-v3-turbo, beside the tokenizer of the tests."""
     words = made_up_words(shape["vocab_size"] - BYTES_AND_MARKS)
     tiny = make_tiny_whisper(folder, words).config.to_dict()
     with torch.device(device):
@@ -56,7 +61,7 @@ def write_model(folder: Path, device: str, shape: dict[str, Any] = TURBO) -> Non
 
 
 def speak_steadily(network: Any) -> None:
-    """Changes random weights so that a window has TOKENS words of one token at steady times, then
+    """Change random weights so that a window has TOKENS words of one token at steady times, then
     ends, whatever is heard: only such a text is served like one of speech. Others are decoded again
     as hallucinations, or for speech that no word covers. All kernels run as before.
     """
@@ -81,39 +86,22 @@ def speak_steadily(network: Any) -> None:
             layer.encoder_attn.k_proj.weight.copy_(SHARPNESS * layer.encoder_attn.q_proj.weight)
 
 
-def best_s(work: Callable[[], object], rounds: int) -> float:
-    """The shortest of some rounds, in seconds, after one that is not counted."""
-    times = []
-    for _ in range(rounds + 1):
-        began = time.perf_counter()
-        work()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - began)
-    return min(times[1:])
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tiny", action="store_true", help="a shape that a CPU can run")
-    parser.add_argument("--rounds", type=int, default=3, help="the best of these rounds counts")
-    options = parser.parse_args()
-    if not options.tiny and not torch.cuda.is_available():
-        parser.error("no GPU found; --tiny checks the program on a CPU")
-    print(torch.cuda.get_device_name() if torch.cuda.is_available() else hardware())
-    print(versions("torch", "torchaudio", "transformers", "accelerate"))
+    options = parser(__doc__)
+    options.add_argument("--rounds", type=int, default=3, help="the best of these rounds counts")
+    arguments = begin_on_gpu(options, "torch", "torchaudio", "transformers", "accelerate")
     shipped = load_yaml(TransformersWhisperConfig, "stt/whisper_turbo")
     changed: dict[str, Any] = {"retry_logprob": -99.0, "compression_ratio_threshold": 99.0}
-    if options.tiny:
+    if arguments.tiny:
         changed |= {"device": "cpu", "dtype": "float32"}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make_tiny_whisper(folder) if options.tiny else write_model(folder, "cuda")
-        compare(shipped.model_copy(update=changed), folder, options.rounds)
+        make_tiny_whisper(folder) if arguments.tiny else write_model(folder, "cuda")
+        compare(shipped.model_copy(update=changed), folder, arguments.rounds)
 
 
 def compare(config: TransformersWhisperConfig, folder: Path, rounds: int) -> None:
-    """Prints a line for each size of a batch."""
+    """Print a line for each size of a batch."""
     engine = TransformersWhisperEngine(config, OneFolder(folder))
     network, generate = engine._model._network, engine._model.generate
 
@@ -164,8 +152,7 @@ def compare(config: TransformersWhisperConfig, folder: Path, rounds: int) -> Non
             f"{batch:7} {seconds / plain:10.0f} {seconds / timed:11.0f}"
             f" {encoded / batch * 1000:5.1f} ms {seconds / alone:5.0f} ({alone / plain:4.2f} x)"
         )
-    if torch.cuda.is_available():
-        print(f"most memory: {torch.cuda.max_memory_reserved() / 1e9:.1f} GB")
+    print_most_memory()
     engine.close()
 
 

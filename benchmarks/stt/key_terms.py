@@ -6,99 +6,82 @@ names. The names of both halves are the key terms of every request, most of whic
 On half of the names thresholds may be tuned (`--half tuned`), the other half is held out.
 """
 
-import argparse
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import jiwer
-import numpy as np
 import yaml
 
-from benchmarks.hardware import hardware
-from benchmarks.stt.file import plain_words
-from benchmarks.stt.lost_speech import VOICES, spoken
-from configs.settings import weights_dir
-from models.audio import Pcm, resample
-from models.registry import STT, TTS, load_model
-from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
+from benchmarks.harness.recognition import bare_engine, transcribe_alone
+from benchmarks.harness.recordings import word_error_rate
+from benchmarks.harness.report import begin, parser
+from benchmarks.harness.speech import HALVES, PASSAGE_VOICES, Sentence, speak
+from benchmarks.stt.lost_speech import passages
 from models.stt.options import RecognitionOptions
-from models.tts.base import SynthesisRequest
-from models.weights.store import WeightStore
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    name: str  # empty: none is said
-    text: str
-    pcm: Pcm
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--half", choices=list(VOICES), default="held_out")
-    parser.add_argument("--verbose", action="store_true", help="print the names that are missed")
-    arguments = parser.parse_args()
-    store = WeightStore(weights_dir())
+    options = parser(__doc__)
+    options.add_argument("--half", choices=HALVES, default="held_out")
+    options.add_argument("--verbose", action="store_true", help="print the names that are missed")
+    arguments = begin(options)
     halves = yaml.safe_load(Path(__file__).with_name("key_terms.yaml").read_text("utf-8"))
-    terms = dict.fromkeys(
-        name for half in halves.values() for kind in ("names", "fillers") for name in half[kind]
+    terms = tuple(
+        dict.fromkeys(
+            name for half in halves.values() for kind in ("names", "fillers") for name in half[kind]
+        )
     )
-    named = _speak(store, arguments.half, **halves[arguments.half])
-    others = [Said("", one.text, one.pcm) for one in spoken(store, arguments.half)]
-    engine, _ = load_model(STT, "stt/whisper_base", store)
-    print(hardware())
+    named = named_sentences(halves[arguments.half], PASSAGE_VOICES[arguments.half])
+    sentences = [*named, *((None, sentence) for sentence in passages(arguments.half))]
     ways = {
         "without": RecognitionOptions(),
-        f"{len(terms)} key terms": RecognitionOptions(keyterms=tuple(terms)),
+        f"{len(terms)} key terms": RecognitionOptions(keyterms=terms),
         "the same as a prompt": RecognitionOptions(prompt=", ".join(terms)),
     }
-    for way, options in ways.items():
+    engine = bare_engine()
+    for way, recognition in ways.items():
         began = time.perf_counter()
-        heard = [_hear(engine, one, options) for one in [*named, *others]]
-        elapsed_s = time.perf_counter() - began
-        pairs = list(zip([*named, *others], heard, strict=True))
-        missed = [pair for pair in pairs if pair[0].name.casefold() not in pair[1].casefold()]
-        invented = sum(
-            term.casefold() in text.casefold() and term.casefold() not in one.text.casefold()
-            for term in terms
-            for one, text in pairs
-        )
-        errors = [
-            jiwer.wer(
-                [plain_words(one.text, "en") for one, _ in some],
-                [plain_words(text, "en") for _, text in some],
-            )
-            for some in (pairs[: len(named)], pairs[len(named) :])
+        results = [
+            (name, sentence.text, transcribe_alone(engine, sentence.pcm, options=recognition))
+            for name, sentence in sentences
         ]
+        elapsed_s = time.perf_counter() - began
+        missed = [
+            (name, transcript)
+            for name, _, transcript in results
+            if name is not None and name.casefold() not in transcript.casefold()
+        ]
+        invented = sum(
+            term.casefold() in transcript.casefold() and term.casefold() not in text.casefold()
+            for term in terms
+            for _, text, transcript in results
+        )
+        with_names, without_names = (
+            word_error_rate([text for _, text, _ in part], [heard for _, _, heard in part])
+            for part in (results[: len(named)], results[len(named) :])
+        )
         print(
             f"{way}: {len(named) - len(missed)} of {len(named)} names, {invented} invented, word"
-            f" errors {errors[0]:.1%}, without names {errors[1]:.1%}, {elapsed_s:.1f} s"
+            f" errors {with_names:.1%}, without names {without_names:.1%}, {elapsed_s:.1f} s"
         )
-        for one, text in missed if arguments.verbose else ():
-            print(f"    {one.name}: {text}")
+        for name, transcript in missed if arguments.verbose else ():
+            print(f"    {name}: {transcript}")
 
 
-def _speak(
-    store: WeightStore, half: str, names: list[str], sentences: list[str], fillers: list[str]
-) -> list[Said]:
+def named_sentences(
+    half: Mapping[str, Any], voices: tuple[str, str]
+) -> list[tuple[str | None, Sentence]]:
     """Each name in two sentences, by two voices."""
-    engine, _ = load_model(TTS, "tts/kokoro", store)
-    said = []
-    for number, name in enumerate(names):
-        for time_ in (0, 1):
-            text = sentences[(number + 2 * time_) % len(sentences)].replace("{}", name)
-            voice = VOICES[half][(number + time_) % 2]
-            request = SynthesisRequest(text=text, voice=voice, language="en")
-            pcm = np.concatenate([chunk.pcm for chunk in engine.synthesize(request)])
-            pcm = resample(pcm, engine.capabilities.sample_rate, STT_SAMPLE_RATE)
-            said.append(Said(name, text, pcm))
-    return said
-
-
-def _hear(engine: STTEngine, one: Said, options: RecognitionOptions) -> str:
-    (transcript,) = engine.transcribe([TranscriptionRequest(one.pcm, "en", options=options)])
-    return " ".join(segment.text for segment in transcript.segments)
+    named: list[tuple[str | None, Sentence]] = []
+    templates = half["sentences"]
+    for number, name in enumerate(half["names"]):
+        for repetition in (0, 1):
+            template = templates[(number + 2 * repetition) % len(templates)]
+            text = template.replace("{}", name)
+            voice = voices[(number + repetition) % 2]
+            named.append((name, Sentence(voice, speak(text, voice), text)))
+    return named
 
 
 if __name__ == "__main__":

@@ -7,75 +7,69 @@ told by name (false rejection), and that of other speakers' that are (false acce
 enrolled speaker). `--only` names the speakers that are compared.
 """
 
-import argparse
 import math
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.hardware import hardware
-from benchmarks.stt.diarization import SUFFIXES, read_pcm, trimmed
-from configs.settings import weights_dir
+from benchmarks.harness.recognition import voice_activity
+from benchmarks.harness.recordings import recordings_by_speaker
+from benchmarks.harness.report import begin, parser
+from benchmarks.harness.speech import store
 from models.audio import Pcm
-from models.registry import SPEAKER, VAD, load
+from models.registry import SPEAKER, load
+from models.speaker.base import SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE
-from models.weights.store import WeightStore
 from pipelines.audio.segments import SpeechSegment, spans_of
 from pipelines.stt.diarization import SpeakerVoice, voice_windows
 
 ENROLLED_S = (10.0, 30.0)
-HEARD_S = (1.5, 2.0, 3.0, 4.0, 8.0)
+STRETCHES_S = (1.5, 2.0, 3.0, 4.0, 8.0)
+
+
+def voices_of(encoder: SpeakerEncoder, pcm: Pcm, seconds: float, name: str) -> list[SpeakerVoice]:
+    """The voice of a stretch, or nothing if no speech is in it."""
+    vad = voice_activity()
+    segment = SpeechSegment(0, len(pcm))
+    spans = spans_of(vad.probabilities(pcm), vad.capabilities.frame_samples, segment)
+    windows = voice_windows(spans)
+    if not windows:
+        return []
+    total = encoder.embed_pieces(pcm, windows).sum(axis=0, dtype=np.float64)
+    return [SpeakerVoice(total, seconds, name)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", nargs="+", help="names of speakers")
-    arguments = parser.parse_args()
-    weights = WeightStore(weights_dir())
-    encoder, vad = load(SPEAKER, "speaker/resemblyzer", weights), load(VAD, "vad/silero", weights)
-
-    def voice_of(pcm: Pcm, seconds: float, label: str = "") -> SpeakerVoice | None:
-        segment, frame = SpeechSegment(0, len(pcm)), vad.capabilities.frame_samples
-        windows = voice_windows(spans_of(vad.probabilities(pcm), frame, segment))
-        if not windows:
-            return None
-        total = encoder.embed_pieces(pcm, windows).sum(axis=0, dtype=np.float64)
-        return SpeakerVoice(total, seconds, label)
-
-    print(hardware())
-    known: dict[float, list[SpeakerVoice]] = {seconds: [] for seconds in ENROLLED_S}
-    heard: dict[float, list[SpeakerVoice]] = {seconds: [] for seconds in HEARD_S}
-    for folder in sorted(arguments.folder.iterdir()):
-        if not folder.is_dir() or folder.name not in (arguments.only or folder.name):
-            continue
-        recordings = [
-            trimmed(read_pcm(p)) for p in sorted(folder.iterdir()) if p.suffix in SUFFIXES
-        ]
+    options = parser(__doc__)
+    options.add_argument("folder", type=Path)
+    options.add_argument("--only", nargs="+", help="names of speakers")
+    arguments = begin(options)
+    encoder = load(SPEAKER, "speaker/resemblyzer", store())
+    enrolled: dict[float, list[SpeakerVoice]] = defaultdict(list)
+    stretches: dict[float, list[SpeakerVoice]] = defaultdict(list)
+    for name, recordings in recordings_by_speaker(arguments.folder, arguments.only).items():
         first = np.concatenate(recordings[:4])
         rest = np.concatenate(recordings[4:])
         for seconds in ENROLLED_S:
-            enrolled = first[: round(seconds * STT_SAMPLE_RATE)]
-            known[seconds] += filter(None, [voice_of(enrolled, math.inf, folder.name)])
-        for seconds in HEARD_S:
+            pcm = first[: round(seconds * STT_SAMPLE_RATE)]
+            enrolled[seconds] += voices_of(encoder, pcm, math.inf, name)
+        for seconds in STRETCHES_S:
             size = round(seconds * STT_SAMPLE_RATE)
-            for at in range(0, len(rest) - size, size):
-                heard[seconds] += filter(
-                    None, [voice_of(rest[at : at + size], seconds, folder.name)]
-                )
-    for enrolled_s, voices in known.items():
-        for seconds, stretches in heard.items():
-            named = [
-                (one.label == voice.label, one.name_of([voice]) is not None)
-                for one in stretches
-                for voice in voices
-            ]
-            own = [is_named for is_own, is_named in named if is_own]
-            others = [is_named for is_own, is_named in named if not is_own]
+            for start in range(0, len(rest) - size, size):
+                pcm = rest[start : start + size]
+                stretches[seconds] += voices_of(encoder, pcm, seconds, name)
+    for enrolled_s, voices in enrolled.items():
+        for seconds, some in stretches.items():
+            named: dict[bool, list[bool]] = {True: [], False: []}
+            for stretch in some:
+                for voice in voices:
+                    is_own = stretch.label == voice.label
+                    named[is_own].append(stretch.name_of([voice]) is not None)
             print(
                 f"enrolled with {enrolled_s:g} s, heard {seconds:g} s: "
-                f"rejected {1 - np.mean(own):.1%} of {len(own)}, "
-                f"accepted {np.mean(others):.1%} of {len(others)} others"
+                f"rejected {1 - np.mean(named[True]):.1%} of {len(named[True])}, "
+                f"accepted {np.mean(named[False]):.1%} of {len(named[False])} others"
             )
 
 

@@ -12,34 +12,31 @@ import argparse
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
-import jiwer
 import numpy as np
-from faster_whisper import WhisperModel
 from numpy.typing import NDArray
 
-from benchmarks.hardware import hardware
-from benchmarks.stt.file import plain_words
-from benchmarks.stt.lost_speech import recorded, spoken
-from configs.load import load_yaml
-from configs.schema.transcription import ListeningConfig, load_profiles
-from configs.settings import weights_dir
+from benchmarks.harness.recognition import (
+    LIVE_ENGLISH,
+    file_pipeline,
+    live_pipeline,
+    live_session,
+    transcribe,
+)
+from benchmarks.harness.recordings import recorded_sentences, word_error_rate
+from benchmarks.harness.report import begin, parser
+from benchmarks.harness.speech import HALVES, KEPT, KeptResults, plain_words
+from benchmarks.stt.lost_speech import passages
 from models.audio import Pcm
-from models.registry import STT, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE
-from models.stt.options import RecognitionOptions
-from models.weights.store import WeightStore
 from pipelines.audio.decode.stream import LiveAudio
 from pipelines.audio.decode.worker import decode
 from pipelines.audio.encode.encoder import wav_header
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import LiveEvent, LiveTranscript
-from pipelines.stt.file import DecodedRecording, TranscriptionPipeline
-from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
-from tests.local_ports import LocalSTTModel
 
 Channels = NDArray[np.floating]  # [n], or [2, n]
 PIECE = 3200  # bytes of a stream
@@ -70,121 +67,93 @@ CHANGES: dict[str, Callable[[Pcm], Channels]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--half", choices=("tuned", "held_out"), default="held_out")
-    parser.add_argument("--kept", type=Path, default=weights_dir() / "benchmarks/levels")
-    parser.add_argument("--label", default="now", help="of the results, which are kept under it")
-    parser.add_argument("--limit", type=int, default=24, help="sentences of each source")
-    parser.add_argument("--changes", nargs="+", choices=list(CHANGES), default=list(CHANGES))
-    parser.add_argument("--live", action="store_true", help="also as streams")
-    arguments = parser.parse_args()
-    store = WeightStore(weights_dir())
-    sentences = _sentences(store, arguments)
-    listener = Listener(store, arguments.kept / f"{arguments.half}-{arguments.label}.jsonl")
-    print(hardware())
+    options = parser(__doc__)
+    options.add_argument("folder", nargs="?", type=Path)
+    options.add_argument("--half", choices=HALVES, default="held_out")
+    options.add_argument("--kept", type=Path, default=KEPT / "levels")
+    options.add_argument("--label", default="now", help="of the results, which are kept under it")
+    options.add_argument("--limit", type=int, default=24, help="sentences of each source")
+    options.add_argument("--changes", nargs="+", choices=list(CHANGES), default=list(CHANGES))
+    options.add_argument("--live", action="store_true", help="also as streams")
+    arguments = begin(options)
+    sentences = _sentences(arguments)
+    texts = [text for text, _ in sentences]
+    results = KeptResults(arguments.kept / f"{arguments.half}-{arguments.label}.jsonl")
+    recognisers = {"file": _transcribe_file, "live": _transcribe_stream}
     for kind in ("file", "live") if arguments.live else ("file",):
-        errors: dict[str, float] = {}
+        clean: float | None = None
         for change in arguments.changes:
-            texts = [
-                listener.hear(kind, change, name, CHANGES[change](pcm))
-                for name, (_, pcm) in sentences.items()
-            ]
-            said = [plain_words(text, "en") for text, _ in sentences.values()]
-            heard = [plain_words(text, "en") for text in texts]
-            errors[change] = 100 * jiwer.wer(said, heard)
-            more = errors[change] - errors.get("clean", errors[change])
-            empty = sum(not text for text in heard)
+            transcripts = []
+            for number, (_, pcm) in enumerate(sentences):
+                channels = np.atleast_2d(CHANGES[change](pcm))
+                work = partial(recognisers[kind], channels)
+                transcripts.append(results.get(f"{kind} {change} {number}", work))
+            errors = 100 * word_error_rate(texts, transcripts)
+            clean = errors if change == "clean" else clean
+            more = errors - (errors if clean is None else clean)
+            empty = sum(not plain_words(transcript) for transcript in transcripts)
             print(
-                f"{kind} {change:22} word errors {errors[change]:6.2f} % ({more:+.2f} points), "
-                f"{empty} of {len(heard)} empty",
+                f"{kind} {change:22} word errors {errors:6.2f} % ({more:+.2f} points), "
+                f"{empty} of {len(transcripts)} empty",
                 flush=True,
             )
 
 
-def _sentences(store: WeightStore, arguments: Any) -> dict[str, tuple[str, Pcm]]:
-    """The text and the speech of each sentence, by name; kept."""
-    folder = arguments.kept / arguments.half
-    if not (folder / "texts.json").exists():
-        found = spoken(store, arguments.half)[: arguments.limit]
+def _sentences(arguments: argparse.Namespace) -> list[tuple[str, Pcm]]:
+    """The text and the speech of each sentence; kept."""
+    folder: Path = arguments.kept / arguments.half
+    file = folder / "texts.json"
+    if not file.exists():
+        sentences = passages(arguments.half)[: arguments.limit]
         if arguments.folder:
-            beam = WhisperModel(
-                str(store.folder("whisper-base")),
-                compute_type="int8",
-                cpu_threads=2,
-                local_files_only=True,
-            )
-            found += recorded(arguments.folder, arguments.half, beam)[: arguments.limit]
+            recorded = recorded_sentences(arguments.folder, arguments.half)
+            sentences += recorded[: arguments.limit]
         folder.mkdir(parents=True, exist_ok=True)
-        for number, sentence in enumerate(found):
+        for number, sentence in enumerate(sentences):
             np.save(folder / f"{number}.npy", sentence.pcm)
-        texts = [sentence.text for sentence in found]
-        (folder / "texts.json").write_text(json.dumps(texts), "utf-8")
-    texts = json.loads((folder / "texts.json").read_text("utf-8"))
-    sentences = {}
-    for number, text in enumerate(texts):
+        file.write_text(json.dumps([sentence.text for sentence in sentences]), "utf-8")
+    pairs = []
+    for number, text in enumerate(json.loads(file.read_text("utf-8"))):
         pcm = np.pad(np.load(folder / f"{number}.npy"), STT_SAMPLE_RATE // 2)
-        sentences[str(number)] = text, pcm * (0.5 / np.abs(pcm).max())
-    return sentences
+        pairs.append((text, pcm * (0.5 / np.abs(pcm).max())))
+    return pairs
 
 
-class Listener:
-    """Transcribes 16-bit audio as the service does, each once."""
+def _pcm16(channels: Channels) -> bytes:
+    """Interleaved 16-bit samples."""
+    return (np.clip(channels, -1, 1) * 32767).round().astype("<i2").T.tobytes()
 
-    def __init__(self, store: WeightStore, results: Path) -> None:
-        engine, info = load_model(STT, "stt/whisper_base", store)
-        model, vad = LocalSTTModel(engine, info), load(VAD, "vad/silero", store)
-        self._files = TranscriptionPipeline(model, None, vad, load_profiles())  # type: ignore[arg-type]
-        config = load_yaml(ListeningConfig, "listening")
-        self._live = LiveTranscriptionPipeline(model, vad, config)
-        self._results = results
-        self._known: dict[str, str] = {}
-        if results.exists():
-            for line in results.read_text("utf-8").splitlines():
-                self._known |= json.loads(line)
 
-    def hear(self, kind: str, change: str, name: str, audio: Channels) -> str:
-        key = f"{kind} {change} {name}"
-        if key not in self._known:
-            channels = np.atleast_2d(audio)
-            data = (np.clip(channels, -1, 1) * 32767).round().astype("<i2").T.tobytes()
-            hear = self._file if kind == "file" else self._stream
-            self._known[key] = asyncio.run(hear(data, len(channels)))
-            with self._results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({key: self._known[key]}, ensure_ascii=False) + "\n")
-        return self._known[key]
+def _transcribe_file(channels: Channels) -> str:
+    data = _pcm16(channels)
+    header = bytearray(wav_header(STT_SAMPLE_RATE, len(data)))
+    header[22:24] = len(channels).to_bytes(2, "little")
+    header[32:34] = (2 * len(channels)).to_bytes(2, "little")  # bytes of a frame
+    target = BytesIO()
+    job = {"format": "wav", "sample_rate": STT_SAMPLE_RATE, "max_seconds": 60}
+    decode(job, BytesIO(bytes(header) + data), target)
+    pcm = np.frombuffer(target.getvalue(), np.float32)
+    return asyncio.run(transcribe(file_pipeline(), pcm)).text
 
-    async def _file(self, data: bytes, channels: int) -> str:
-        header = bytearray(wav_header(STT_SAMPLE_RATE, len(data)))
-        header[22:24], header[32:34] = channels.to_bytes(2, "little"), bytes([2 * channels, 0])
-        target = BytesIO()
-        job = {"format": "wav", "sample_rate": STT_SAMPLE_RATE, "max_seconds": 60}
-        decode(job, BytesIO(bytes(header) + data), target)
-        pcm = np.frombuffer(target.getvalue(), np.float32)
-        recording = DecodedRecording(
-            pcm, len(pcm) / STT_SAMPLE_RATE, RecognitionOptions("en"), load_profiles()["general"]
-        )
-        return (await self._files.transcribe(recording)).text
 
-    async def _stream(self, data: bytes, channels: int) -> str:
-        audio, texts = LiveAudio(), list[str]()
+def _transcribe_stream(channels: Channels) -> str:
+    return asyncio.run(_stream(_pcm16(channels), len(channels)))
 
-        async def emit(event: LiveEvent) -> None:
-            if isinstance(event, LiveTranscript) and event.final:
-                texts.append(event.text)
 
-        session = LiveSession(
-            self._live, SessionOptions(RecognitionOptions(languages=("en",), words=True)), emit
-        )
-        running = asyncio.create_task(session.run())
-        for at in range(0, len(data), PIECE):
-            piece = data[at : at + PIECE]
+async def _stream(data: bytes, channels: int) -> str:
+    audio = LiveAudio()
+    texts: list[str] = []
+
+    async def emit(event: LiveEvent) -> None:
+        if isinstance(event, LiveTranscript) and event.final:
+            texts.append(event.text)
+
+    async with live_session(live_pipeline(), SessionOptions(LIVE_ENGLISH), emit) as session:
+        for start in range(0, len(data), PIECE):
+            piece = data[start : start + PIECE]
             await session.accept_pcm(audio.accept_bytes(piece, "linear", 16_000, 2, channels))
         await session.accept_pcm(audio.flush())
-        await session.finish()
-        running.cancel()
-        await session.close()
-        return " ".join(filter(None, texts))
+    return " ".join(filter(None, texts))
 
 
 if __name__ == "__main__":

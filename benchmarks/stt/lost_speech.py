@@ -9,11 +9,10 @@ what faster-whisper hears in each alone. Half of the sentences and of the speake
 have no counterpart in the transcript.
 """
 
-import argparse
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,37 +20,21 @@ from pathlib import Path
 import jiwer
 import numpy as np
 import yaml
-from faster_whisper import WhisperModel
 from numpy.typing import NDArray
 
-from benchmarks.hardware import hardware
-from benchmarks.stt.diarization import SUFFIXES, read_pcm, trimmed
-from benchmarks.stt.file import plain_words
-from configs.schema.transcription import load_profiles
-from configs.settings import weights_dir
-from models.audio import Pcm, resample
-from models.registry import STT, TTS, VAD, load, load_model
+from benchmarks.harness.recognition import file_pipeline, transcribe
+from benchmarks.harness.recordings import faster_whisper, recorded_sentences, transcribe_plainly
+from benchmarks.harness.report import begin, parser
+from benchmarks.harness.speech import HALVES, Sentence, noise, plain_words, spoken_passages
+from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
-from models.stt.options import RecognitionOptions
-from models.tts.base import SynthesisRequest
-from models.weights.store import WeightStore
-from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.stt.file import DecodedRecording, TranscriptionPipeline
-from tests.local_ports import LocalSTTModel
+from pipelines.stt.file import TranscriptionPipeline
 
 LOST = 0.75  # of the words of a sentence
 SCENE_S = 60.0
 ROOM_NOISE = 1e-4
 MUSIC = 0.2  # of the level of the speech
 OVERLAP_S = (0.2, 0.8)
-VOICES = {"tuned": ("af_bella", "am_michael"), "held_out": ("bf_emma", "am_puck")}
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    speaker: str
-    pcm: Pcm
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +43,7 @@ class Scene:
 
     kind: str
     pcm: Pcm
-    said: tuple[Sentence, ...]
+    sentences: tuple[Sentence, ...]
 
 
 @dataclass(slots=True)
@@ -74,67 +57,63 @@ class Tally:
     replaced: int = 0
     lost: list[tuple[str, int, str]] = field(default_factory=list)  # scene, place, sentence
 
+    def count(self, scene: Scene, text: str, elapsed_s: float) -> None:
+        self.seconds += elapsed_s
+        spoken = [plain_words(sentence.text).split() for sentence in scene.sentences]
+        words = [word for sentence in spoken for word in sentence]
+        result = jiwer.process_words(" ".join(words), plain_words(text))
+        deleted = np.zeros(len(words), bool)
+        for chunk in result.alignments[0]:
+            if chunk.type == "delete":
+                deleted[chunk.ref_start_idx : chunk.ref_end_idx] = True
+        self.words += len(words)
+        self.deleted += result.deletions
+        self.inserted += result.insertions
+        self.replaced += result.substitutions
+        start = 0
+        for place, sentence in enumerate(spoken):
+            end = start + len(sentence)
+            if sentence and deleted[start:end].mean() >= LOST:
+                self.lost.append((scene.kind, place, " ".join(sentence)))
+            start = end
+
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--half", choices=list(VOICES), default="held_out")
-    parser.add_argument("--scenes", type=int, default=2, help="of each kind and source")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--verbose", action="store_true", help="print the lost sentences")
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    arguments = parser.parse_args()
-    store = WeightStore(weights_dir())
-    engine, info = load_model(STT, "stt/whisper_base", store)
-    ours = TranscriptionPipeline(
-        LocalSTTModel(engine, info), AudioDecoder(), load(VAD, "vad/silero", store), load_profiles()
-    )
-    beam = WhisperModel(
-        str(store.folder("whisper-base")), compute_type="int8", cpu_threads=2, local_files_only=True
-    )
-    sources = [spoken(store, arguments.half)]
+    options = parser(__doc__)
+    options.add_argument("folder", nargs="?", type=Path)
+    options.add_argument("--half", choices=HALVES, default="held_out")
+    options.add_argument("--scenes", type=int, default=2, help="of each kind and source")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--verbose", action="store_true", help="print the lost sentences")
+    options.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    arguments = begin(options)
+    sources = [passages(arguments.half)]
     if arguments.folder:
-        sources.append(recorded(arguments.folder, arguments.half, beam))
-    recognisers = {"antiphon": partial(_ours, ours), "beam": partial(_plain, beam)}
+        sources.append(recorded_sentences(arguments.folder, arguments.half))
+    recognisers: dict[str, Callable[[Pcm], str]] = {
+        "antiphon": partial(_transcribe, file_pipeline()),
+        "beam": partial(transcribe_plainly, faster_whisper()),
+    }
     totals = {kind: {name: Tally() for name in recognisers} for kind in [*arguments.kinds, "all"]}
     for scene in make_scenes(sources, arguments.scenes, arguments.seed, arguments.kinds):
-        for name, hear in recognisers.items():
+        for name, recognise in recognisers.items():
             began = time.perf_counter()
-            text = hear(scene.pcm)
+            text = recognise(scene.pcm)
             elapsed_s = time.perf_counter() - began
             for kind in (scene.kind, "all"):
-                _count(totals[kind][name], scene, text, elapsed_s)
-    print(hardware())
-    for kind, both in totals.items():
-        _print(kind, both, verbose=arguments.verbose and kind != "all")
+                totals[kind][name].count(scene, text, elapsed_s)
+    for kind, tallies in totals.items():
+        _print(kind, tallies, verbose=arguments.verbose and kind != "all")
 
 
-def spoken(store: WeightStore, half: str) -> list[Sentence]:
-    """The sentences of a half, each by one voice of that half."""
-    texts = yaml.safe_load(Path(__file__).with_name("passages.yaml").read_text("utf-8"))[half]
-    engine, _ = load_model(TTS, "tts/kokoro", store)
-    sentences = []
-    for number, text in enumerate(texts):
-        voice = VOICES[half][number % 2]
-        request = SynthesisRequest(text=text, voice=voice, language="en")
-        pcm = np.concatenate([chunk.pcm for chunk in engine.synthesize(request)])
-        pcm = resample(pcm, engine.capabilities.sample_rate, STT_SAMPLE_RATE)
-        sentences.append(Sentence(voice, trimmed(pcm), text))
-    return sentences
+def passages(half: str) -> list[Sentence]:
+    """The sentences of `passages.yaml` of a half, by voices of the service."""
+    texts = yaml.safe_load(Path(__file__).with_name("passages.yaml").read_text("utf-8"))
+    return spoken_passages(texts[half], half)
 
 
-def recorded(folder: Path, half: str, beam: WhisperModel) -> list[Sentence]:
-    """The recordings of the speakers of a half."""
-    speakers = sorted(path for path in folder.iterdir() if path.is_dir())
-    middle = (len(speakers) + 1) // 2
-    chosen = speakers[:middle] if half == "tuned" else speakers[middle:]
-    sentences = []
-    for speaker in chosen:
-        for path in sorted(one for one in speaker.iterdir() if one.suffix in SUFFIXES):
-            pcm = trimmed(read_pcm(path))
-            if len(pcm) < 12 * STT_SAMPLE_RATE:
-                sentences.append(Sentence(speaker.name, pcm, _plain(beam, pcm)))
-    return sentences
+def _transcribe(pipeline: TranscriptionPipeline, pcm: Pcm) -> str:
+    return asyncio.run(transcribe(pipeline, pcm)).text
 
 
 def make_scenes(
@@ -149,12 +128,12 @@ def make_scenes(
 
 def _repeats(sentences: Sequence[Sentence], draw: random.Random) -> Scene:
     """One in three sentences comes again, at once or after another."""
-    said: list[Sentence] = []
-    for one in draw.sample(sentences, len(sentences)):
+    order: list[Sentence] = []
+    for sentence in draw.sample(sentences, len(sentences)):
         other = draw.choice(sentences)
-        again = draw.choice(([], [], [], [], [one], [one, one], [other, one]))
-        said += [one, *again]
-    return _joined("repeats", said, lambda: draw.uniform(0.3, 1.2), draw)
+        again = draw.choice(([], [], [], [], [sentence], [sentence, sentence], [other, sentence]))
+        order += [sentence, *again]
+    return _joined("repeats", order, lambda: draw.uniform(0.3, 1.2), draw)
 
 
 def _turns(sentences: Sequence[Sentence], draw: random.Random) -> Scene:
@@ -162,21 +141,21 @@ def _turns(sentences: Sequence[Sentence], draw: random.Random) -> Scene:
 
 
 def _overlaps(sentences: Sequence[Sentence], draw: random.Random) -> Scene:
-    return _joined(
-        "overlaps", _alternating(sentences, draw), lambda: -draw.uniform(*OVERLAP_S), draw
-    )
+    order = _alternating(sentences, draw)
+    return _joined("overlaps", order, lambda: -draw.uniform(*OVERLAP_S), draw)
 
 
 def _music(sentences: Sequence[Sentence], draw: random.Random) -> Scene:
-    said = draw.sample(sentences, len(sentences))
-    scene = _joined("music", said, lambda: draw.choice((0.4, 0.8, 3.0, 6.0)), draw)
+    order = draw.sample(sentences, len(sentences))
+    scene = _joined("music", order, lambda: draw.choice((0.4, 0.8, 3.0, 6.0)), draw)
     level = float(np.sqrt(np.mean(np.square(scene.pcm))))
-    return Scene(scene.kind, scene.pcm + MUSIC * level * _melody(len(scene.pcm), draw), scene.said)
+    pcm = scene.pcm + MUSIC * level * _melody(len(scene.pcm), draw)
+    return Scene(scene.kind, pcm, scene.sentences)
 
 
 def _pauses(sentences: Sequence[Sentence], draw: random.Random) -> Scene:
-    said = draw.sample(sentences, len(sentences))
-    return _joined("pauses", said, lambda: 20 ** draw.random(), draw)
+    order = draw.sample(sentences, len(sentences))
+    return _joined("pauses", order, lambda: 20 ** draw.random(), draw)
 
 
 KINDS: dict[str, Callable[[Sequence[Sentence], random.Random], Scene]] = {
@@ -190,29 +169,31 @@ KINDS: dict[str, Callable[[Sequence[Sentence], random.Random], Scene]] = {
 
 def _alternating(sentences: Sequence[Sentence], draw: random.Random) -> list[Sentence]:
     """The sentences of two speakers in turn."""
-    two = draw.sample(sorted({one.speaker for one in sentences}), 2)
-    turns = [
-        draw.sample(mine := [s for s in sentences if s.speaker == who], len(mine)) for who in two
-    ]
-    return [one for pair in zip(*turns, strict=False) for one in pair]
+    speakers = draw.sample(sorted({sentence.speaker for sentence in sentences}), 2)
+    turns = []
+    for speaker in speakers:
+        own = [sentence for sentence in sentences if sentence.speaker == speaker]
+        turns.append(draw.sample(own, len(own)))
+    return [sentence for pair in zip(*turns, strict=False) for sentence in pair]
 
 
 def _joined(
-    kind: str, said: Sequence[Sentence], pause_s: Callable[[], float], draw: random.Random
+    kind: str, order: Sequence[Sentence], pause_s: Callable[[], float], draw: random.Random
 ) -> Scene:
     """The first sentences, up to SCENE_S, each after a pause; a negative one overlaps."""
-    whole = np.zeros(round(3 * SCENE_S * STT_SAMPLE_RATE), np.float32)
-    at, used = STT_SAMPLE_RATE // 2, list[Sentence]()
-    for one in said:
-        pcm = one.pcm * (0.1 / np.sqrt(np.mean(np.square(one.pcm))))
-        whole[at : at + len(pcm)] += pcm
-        at += len(pcm) + round(pause_s() * STT_SAMPLE_RATE)
-        used.append(one)
-        if at > SCENE_S * STT_SAMPLE_RATE:
+    pcm = np.zeros(round(3 * SCENE_S * STT_SAMPLE_RATE), np.float32)
+    start = STT_SAMPLE_RATE // 2
+    used: list[Sentence] = []
+    for sentence in order:
+        speech = sentence.pcm * (0.1 / np.sqrt(np.mean(np.square(sentence.pcm))))
+        pcm[start : start + len(speech)] += speech
+        start += len(speech) + round(pause_s() * STT_SAMPLE_RATE)
+        used.append(sentence)
+        if start > SCENE_S * STT_SAMPLE_RATE:
             break
-    length = at + STT_SAMPLE_RATE
-    noise = np.random.default_rng(draw.randrange(2**32)).standard_normal(length, np.float32)
-    return Scene(kind, whole[:length] + ROOM_NOISE * noise, tuple(used))
+    length = start + STT_SAMPLE_RATE
+    room = noise(length, draw.randrange(2**32), ROOM_NOISE)
+    return Scene(kind, pcm[:length] + room, tuple(used))
 
 
 def _melody(samples: int, draw: random.Random) -> Pcm:
@@ -231,51 +212,16 @@ def _melody(samples: int, draw: random.Random) -> Pcm:
     return np.asarray(melody / np.sqrt(np.mean(np.square(melody))), np.float32)
 
 
-def _ours(pipeline: TranscriptionPipeline, pcm: Pcm) -> str:
-    duration_s = len(pcm) / STT_SAMPLE_RATE
-    recording = DecodedRecording(
-        pcm, duration_s, RecognitionOptions("en"), load_profiles()["general"]
-    )
-    return asyncio.run(pipeline.transcribe(recording)).text
-
-
-def _plain(model: WhisperModel, pcm: Pcm) -> str:
-    segments, _ = model.transcribe(
-        pcm, beam_size=5, language="en", condition_on_previous_text=False
-    )
-    return " ".join(segment.text.strip() for segment in segments)
-
-
-def _count(tally: Tally, scene: Scene, text: str, elapsed_s: float) -> None:
-    tally.seconds += elapsed_s
-    said = [plain_words(one.text, "en").split() for one in scene.said]
-    heard = plain_words(text, "en")
-    result = jiwer.process_words(" ".join(word for words in said for word in words), heard)
-    deleted = np.zeros(sum(map(len, said)), bool)
-    for chunk in result.alignments[0]:
-        if chunk.type == "delete":
-            deleted[chunk.ref_start_idx : chunk.ref_end_idx] = True
-    tally.words += len(deleted)
-    tally.deleted += result.deletions
-    tally.inserted += result.insertions
-    tally.replaced += result.substitutions
-    at = 0
-    for place, words in enumerate(said):
-        if words and deleted[at : at + len(words)].mean() >= LOST:
-            tally.lost.append((scene.kind, place, " ".join(words)))
-        at += len(words)
-
-
-def _print(kind: str, both: dict[str, Tally], *, verbose: bool) -> None:
-    for name, one in both.items():
-        shares = [count / one.words for count in (one.deleted, one.inserted, one.replaced)]
+def _print(kind: str, tallies: Mapping[str, Tally], *, verbose: bool) -> None:
+    for name, tally in tallies.items():
         print(
-            f"{kind:9} {name:9} {len(one.lost):3} sentences lost, words: {shares[0]:.1%} deleted,"
-            f" {shares[1]:.1%} inserted, {shares[2]:.1%} replaced, {one.seconds:.1f} s"
+            f"{kind:9} {name:9} {len(tally.lost):3} sentences lost, words: "
+            f"{tally.deleted / tally.words:.1%} deleted, {tally.inserted / tally.words:.1%} "
+            f"inserted, {tally.replaced / tally.words:.1%} replaced, {tally.seconds:.1f} s"
         )
-        for _, place, sentence in one.lost if verbose else ():
+        for _, place, sentence in tally.lost if verbose else ():
             print(f"    {place}: {sentence}")
-    print(f"{kind:9} {both['beam'].seconds / both['antiphon'].seconds:.2f} times as fast")
+    print(f"{kind:9} {tallies['beam'].seconds / tallies['antiphon'].seconds:.2f} times as fast")
 
 
 if __name__ == "__main__":

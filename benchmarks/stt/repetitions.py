@@ -7,17 +7,15 @@ without speech: noise, hum, music, drums, silence and babble. Cases are split by
 where it stopped; results are those of a `--label`.
 """
 
-import argparse
 import asyncio
 import hashlib
-import json
 import random
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,18 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from benchmarks.hardware import hardware
-from configs.schema.transcription import load_profiles
-from configs.settings import weights_dir
-from models.audio import Pcm, resample
-from models.registry import STT, TTS, VAD, load, load_model
+from benchmarks.harness.recognition import file_pipeline, transcribe
+from benchmarks.harness.report import begin, parser
+from benchmarks.harness.speech import HALVES, KEPT, KeptResults, noise, speak
+from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
-from models.stt.options import RecognitionOptions
-from models.tts.base import SynthesisRequest, TTSEngine
-from models.weights.store import WeightStore
-from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.stt.file import DecodedRecording, TranscriptionPipeline
-from tests.local_ports import LocalSTTModel
 
 WORDS = (
     "no yes stop help go wait please hello okay right never now more water apple again sorry"
@@ -103,9 +94,19 @@ class Case:
         ends = "and" not in self.form or " he " in text.lower()
         return abs(self.count_in(text, spelled=spelled) - self.count) <= WITHIN and ends
 
+    def clip(self, folder: Path) -> Pcm:
+        """The speech between half a second of room noise, kept in `folder`."""
+        path = folder / "clips" / f"{self.name}.npy"
+        if not path.exists():
+            pcm = speak(self.text, self.voice, config=self.config)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, (np.clip(pcm, -1, 1) * 32767).astype(np.int16))
+        pcm = np.pad(np.load(path).astype(np.float32) / 32768, STT_SAMPLE_RATE // 2)
+        return np.asarray(pcm + noise(len(pcm), self.count, ROOM_NOISE), np.float32)
+
 
 def half_of(name: str) -> str:
-    return "tuned" if hashlib.sha256(name.encode()).digest()[0] % 2 else "held_out"
+    return HALVES[0] if hashlib.sha256(name.encode()).digest()[0] % 2 else HALVES[1]
 
 
 def cases(half: str) -> list[Case]:
@@ -113,119 +114,68 @@ def cases(half: str) -> list[Case]:
     chosen = []
     for word, count, (config, voice) in product(WORDS, COUNTS, VOICES):
         draw = random.Random(f"{word} {count} {voice}")
-        chosen.append(Case(word, count, config, voice, draw.choice(FORMS)))
-    chosen = [case for case in chosen if half_of(case.name) == half]
+        case = Case(word, count, config, voice, draw.choice(FORMS))
+        if half_of(case.name) == half:
+            chosen.append(case)
     return sorted(chosen, key=lambda case: hashlib.sha256(case.name.encode()).hexdigest())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "folder", nargs="?", type=Path, default=weights_dir() / "benchmarks/repeats"
-    )
-    parser.add_argument("--half", choices=("tuned", "held_out"), default="held_out")
-    parser.add_argument("--label", default="now", help="of the results, which are kept under it")
-    parser.add_argument("--limit", type=int, default=120, help="at most so many repetitions")
-    parser.add_argument("--verbose", action="store_true", help="print what is wrong")
-    arguments = parser.parse_args()
-    store = WeightStore(weights_dir())
-    listener = Listener(store, arguments.folder / f"{arguments.label}.jsonl")
-    print(hardware())
-    repeated = cases(arguments.half)[: arguments.limit]
-    results = []
-    for case in repeated:
-        result = listener.hear(case.name, partial(spoken, case, store, arguments.folder))
-        results.append((case, result))
-    right = [case.is_right(result["text"], spelled=True) for case, result in results]
-    spelled = sum(case.is_right(result["text"]) for case, result in results)
-    empty = sum(not result["text"] for _, result in results)
-    seconds = sum(result["seconds"] for _, result in results)
-    elapsed_s = sum(result["elapsed_s"] for _, result in results)
+    options = parser(__doc__)
+    options.add_argument("folder", nargs="?", type=Path, default=KEPT / "repeats")
+    options.add_argument("--half", choices=HALVES, default="held_out")
+    options.add_argument("--label", default="now", help="of the results, which are kept under it")
+    options.add_argument("--limit", type=int, default=120, help="at most so many repetitions")
+    options.add_argument("--verbose", action="store_true", help="print what is wrong")
+    arguments = begin(options)
+    half = arguments.half
+    kept = KeptResults(arguments.folder / f"{arguments.label}.jsonl")
+    repetitions = []
+    for case in cases(half)[: arguments.limit]:
+        clip = partial(case.clip, arguments.folder)
+        repetitions.append((case, kept.get(case.name, partial(measured, clip))))
+    right = [case.is_right(result["text"], spelled=True) for case, result in repetitions]
+    spelled = sum(case.is_right(result["text"]) for case, result in repetitions)
+    empty = sum(not result["text"] for _, result in repetitions)
+    seconds = sum(result["seconds"] for _, result in repetitions)
+    elapsed_s = sum(result["elapsed_s"] for _, result in repetitions)
     print(
-        f"{arguments.half}: {sum(right)} of {len(right)} repetitions right within {WITHIN} "
+        f"{half}: {sum(right)} of {len(right)} repetitions right within {WITHIN} "
         f"({sum(right) / len(right):.1%}), {spelled} in the same word, {empty} empty, "
         f"real_time_factor {elapsed_s / seconds:.3f}"
     )
-    for case, result in results:
+    for case, result in repetitions:
         if arguments.verbose and not case.is_right(result["text"], spelled=True):
             print(f"    {case.name}: {case.count_in(result['text'])}: {result['text'][:120]}")
-    sounds = {name: result for name, result in listener.wordless(arguments.half)}
-    texts = Counter(result["text"] for result in sounds.values() if result["text"])
-    print(f"{arguments.half}: {texts.total()} of {len(sounds)} sounds without speech have a text")
-    for text, times in texts.most_common():
+    kinds = [list(SOUNDS)[number % len(SOUNDS)] for number in range(WORDLESS)]
+    texts = [
+        kept.get(f"{kind}-{number}", partial(measured, partial(sound, kind, number)))["text"]
+        for number, kind in enumerate(kinds)
+        if half_of(f"{kind}-{number}") == half
+    ]
+    counts = Counter(filter(None, texts))
+    print(f"{half}: {counts.total()} of {len(texts)} sounds without speech have a text")
+    for text, times in counts.most_common():
         print(f"    {times} times: {text[:120]}")
 
 
-class Listener:
-    """Transcribes as the service does files, each clip once."""
-
-    def __init__(self, store: WeightStore, results: Path) -> None:
-        engine, info = load_model(STT, "stt/whisper_base", store)
-        self._vad = load(VAD, "vad/silero", store)
-        self._pipeline = TranscriptionPipeline(
-            LocalSTTModel(engine, info), AudioDecoder(), self._vad, load_profiles()
-        )
-        self._engine = engine
-        self._results = results
-        self._known: dict[str, dict[str, Any]] = {}
-        if results.exists():
-            for line in results.read_text("utf-8").splitlines():
-                result = json.loads(line)
-                self._known[result["name"]] = result
-
-    def hear(self, name: str, clip: Callable[[], Pcm]) -> dict[str, Any]:
-        if name not in self._known:
-            pcm = clip()
-            duration_s = len(pcm) / STT_SAMPLE_RATE
-            recording = DecodedRecording(
-                pcm, duration_s, RecognitionOptions("en"), load_profiles()["general"]
-            )
-            began = time.process_time()
-            text = asyncio.run(self._pipeline.transcribe(recording)).text
-            elapsed_s = round(time.process_time() - began, 3)
-            result = {"name": name, "text": text, "seconds": duration_s, "elapsed_s": elapsed_s}
-            self._results.parent.mkdir(parents=True, exist_ok=True)
-            with self._results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(result, ensure_ascii=False) + "\n")
-            self._known[name] = result
-        return self._known[name]
-
-    def wordless(self, half: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        for number in range(WORDLESS):
-            kind = list(SOUNDS)[number % len(SOUNDS)]
-            name = f"{kind}-{number}"
-            if half_of(name) == half:
-                yield name, self.hear(name, partial(sound, kind, number))
-
-
-@cache
-def _engine(config: str, store: WeightStore) -> TTSEngine:
-    return load_model(TTS, config, store)[0]
-
-
-def spoken(case: Case, store: WeightStore, folder: Path) -> Pcm:
-    """The speech of a case between half a second of room noise, kept in `folder`."""
-    path = folder / "clips" / f"{case.name}.npy"
-    if not path.exists():
-        engine = _engine(case.config, store)
-        request = SynthesisRequest(text=case.text, voice=case.voice, language="en")
-        pcm = np.concatenate([chunk.pcm for chunk in engine.synthesize(request)])
-        pcm = resample(pcm, engine.capabilities.sample_rate, STT_SAMPLE_RATE)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(path, (np.clip(pcm, -1, 1) * 32767).astype(np.int16))
-    pcm = np.pad(np.load(path).astype(np.float32) / 32768, STT_SAMPLE_RATE // 2)
-    noise = np.random.default_rng(case.count).standard_normal(len(pcm), np.float32)
-    return np.asarray(pcm + ROOM_NOISE * noise, np.float32)
+def measured(clip: Callable[[], Pcm]) -> dict[str, Any]:
+    """The transcript of a clip as the service makes those of files, and the core seconds."""
+    pcm = clip()
+    began = time.process_time()
+    text = asyncio.run(transcribe(file_pipeline(), pcm)).text
+    elapsed_s = round(time.process_time() - began, 3)
+    return {"text": text, "seconds": len(pcm) / STT_SAMPLE_RATE, "elapsed_s": elapsed_s}
 
 
 def sound(kind: str, number: int) -> Pcm:
     """A sound of 4 to 20 s without a word."""
     rng = np.random.default_rng(number)
     samples = int(rng.uniform(4, 20) * STT_SAMPLE_RATE)
-    made = np.asarray(SOUNDS[kind](samples, rng), np.float32)
-    peak = float(np.abs(made).max()) or 1.0
+    pcm = np.asarray(SOUNDS[kind](samples, rng), np.float32)
+    peak = float(np.abs(pcm).max()) or 1.0
     level = 10 ** (rng.uniform(-40, -3) / 20)
-    return np.asarray(made / peak * level if kind != "silence" else made, np.float32)
+    return np.asarray(pcm / peak * level if kind != "silence" else pcm, np.float32)
 
 
 def _noise(samples: int, rng: np.random.Generator) -> Any:
@@ -240,7 +190,8 @@ def _silence(samples: int, rng: np.random.Generator) -> Any:
 
 
 def _hum(samples: int, rng: np.random.Generator) -> Any:
-    time_s, base = np.arange(samples) / STT_SAMPLE_RATE, rng.choice([50, 60, 100, 120])
+    time_s = np.arange(samples) / STT_SAMPLE_RATE
+    base = rng.choice([50, 60, 100, 120])
     tones = [np.sin(2 * np.pi * base * k * time_s) / k for k in range(1, rng.integers(2, 12))]
     return sum(tones) + 0.02 * rng.standard_normal(samples)
 
@@ -250,7 +201,7 @@ def _music(samples: int, rng: np.random.Generator) -> Any:
     note = np.arange(int(rng.uniform(0.2, 1.0) * STT_SAMPLE_RATE)) / STT_SAMPLE_RATE
     decay = rng.uniform(0, 5)
     notes: list[NDArray[np.float64]] = []
-    while sum(len(played) for played in notes) < samples:
+    while sum(map(len, notes)) < samples:
         root = 110 * 2 ** (rng.integers(0, 25) / 12)
         chord = root * 2 ** (np.array([0, rng.choice([3, 4]), 7, 12]) / 12)
         tones = sum(np.sin(2 * np.pi * hz * k * note) / k**2 for hz in chord for k in (1, 2, 3))
@@ -262,7 +213,7 @@ def _drums(samples: int, rng: np.random.Generator) -> Any:
     beat = int(rng.uniform(0.15, 0.6) * STT_SAMPLE_RATE)
     time_s = np.arange(beat) / STT_SAMPLE_RATE
     track: list[NDArray[np.float64]] = []
-    while sum(len(strike) for strike in track) < samples:
+    while sum(map(len, track)) < samples:
         kick = np.sin(2 * np.pi * (50 + 100 * np.exp(-30 * time_s)) * time_s)
         snare = rng.standard_normal(beat)
         weight = rng.random()
@@ -280,15 +231,16 @@ def _vowels(samples: int, rng: np.random.Generator) -> Any:
     pitch_hz = rng.uniform(90, 240) * (1 + 0.1 * np.sin(2 * np.pi * rng.uniform(0.3, 1) * time_s))
     phase = 2 * np.pi * np.cumsum(pitch_hz) / STT_SAMPLE_RATE
     voice = np.sum([np.sin(k * phase) / k for k in range(1, 20)], axis=0)
-    pieces, at = [], 0
-    while at < samples:
-        piece = voice[at : at + int(rng.uniform(0.1, 0.4) * STT_SAMPLE_RATE)]
+    pieces = []
+    start = 0
+    while start < samples:
+        piece = voice[start : start + int(rng.uniform(0.1, 0.4) * STT_SAMPLE_RATE)]
         for low_hz, high_hz in ((300, 800), (900, 2300)):
             radius = np.exp(-np.pi * 100 / STT_SAMPLE_RATE)
             angle = 2 * np.pi * rng.uniform(low_hz, high_hz) / STT_SAMPLE_RATE
             piece = lfilter([1 - radius], [1, -2 * radius * np.cos(angle), radius**2], piece)
         pieces.append(piece * np.hanning(len(piece)) * rng.random())
-        at += len(piece)
+        start += len(piece)
     return np.concatenate(pieces)
 
 

@@ -8,29 +8,26 @@ texts are compared with those of the bare engine in this process, on the same mu
 a folder it takes the clips of `benchmarks.stt.file`.
 """
 
-import argparse
 import asyncio
 import json
 import random
 import time
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote
 
 import jiwer
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 
-from benchmarks.hardware import hardware, versions
-from benchmarks.service import add_service_options, chosen_service
-from benchmarks.stt.file import find_clips, plain_words
-from configs.settings import weights_dir
+from benchmarks.harness.recognition import bare_engine, speech_segments, transcribe_alone
+from benchmarks.harness.report import begin, parser, percentile, verdict
+from benchmarks.harness.service import add_service_options, chosen_service
+from benchmarks.harness.speech import noise, plain_words
+from benchmarks.harness.tts_socket import socket_url, until
+from benchmarks.stt.file import find_clips
 from models.audio import Pcm, decode_g711, encode_g711, resample
-from models.registry import STT, VAD, load, load_model
-from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
-from models.weights.store import WeightStore
-from pipelines.audio.segments import find_speech_segments
+from models.stt.base import STT_SAMPLE_RATE
 
 LINE_RATE = 8_000  # Hz
 FRAME = 480  # samples, 60 ms
@@ -61,17 +58,14 @@ class Turn:
     utterance: Utterance
     start_s: float
     texts: list[str] = field(default_factory=list)
-    heard_at_s: float | None = None  # when the last final was received, seconds of the session
-
-    @property
-    def end_s(self) -> float:
-        return self.start_s + self.utterance.end_s
+    received_s: float | None = None  # when the last final was received, seconds of the session
 
     @property
     def late_ms(self) -> float:
         """From the true end to the final, over the silence that the client asked for."""
-        assert self.heard_at_s is not None
-        return (self.heard_at_s - self.end_s) * 1000 - UTTERANCE_END_MS
+        assert self.received_s is not None
+        end_s = self.start_s + self.utterance.end_s
+        return (self.received_s - end_s) * 1000 - UTTERANCE_END_MS
 
 
 @dataclass(slots=True)
@@ -84,51 +78,36 @@ class Session:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folders", nargs="*", type=Path)
-    add_service_options(parser)
-    parser.add_argument("--speakers", nargs="+", type=int, default=[1, 8])
-    parser.add_argument("--turns", type=int, default=12, help="utterances of each speaker")
-    parser.add_argument("--language", default="en", help="of clips whose folder names none")
-    options = parser.parse_args()
-    utterances = find_utterances(options.folders, options.language)
-    with ExitStack() as stack:
-        url, key = stack.enter_context(chosen_service(options))
-        address = f"ws{url.removeprefix('http')}/ws/stt?apiKey={quote(key)}"
+    options = parser(__doc__)
+    options.add_argument("folders", nargs="*", type=Path)
+    add_service_options(options)
+    options.add_argument("--speakers", nargs="+", type=int, default=[1, 8])
+    options.add_argument("--turns", type=int, default=12, help="utterances of each speaker")
+    options.add_argument("--language", default="en", help="of clips whose folder names none")
+    arguments = begin(options, "ray", "faster-whisper", "ctranslate2")
+    utterances = find_utterances(arguments.folders, arguments.language)
+    with chosen_service(arguments) as (url, key):
+        address = socket_url(url, "/ws/stt", key)
         asyncio.run(converse(address, utterances, 1, 2, INTERIM_MS))  # warm
-        for speakers in options.speakers:
+        for speakers in arguments.speakers:
             for interim_ms in (None, INTERIM_MS):
-                talk = converse(address, utterances, speakers, options.turns, interim_ms)
+                talk = converse(address, utterances, speakers, arguments.turns, interim_ms)
                 report(speakers, interim_ms, asyncio.run(talk))
-    print(hardware())
-    print(versions("ray", "faster-whisper", "ctranslate2"))
 
 
 def find_utterances(folders: list[Path], language: str) -> list[Utterance]:
     """Utterances cut from the clips as telephone audio, with the bare engine's texts."""
-    store = WeightStore(weights_dir())
-    engine, _ = load_model(STT, "stt/whisper_base", store)
-    vad = load(VAD, "vad/silero", store)
     utterances = []
     for clip in find_clips(folders, language, MIN_S, 60.0):
-        stretches = find_speech_segments(
-            vad.probabilities(clip.pcm),
-            vad.capabilities.frame_samples,
-            len(clip.pcm),
-            threshold=0.5,
-            min_speech_ms=250,
-            min_silence_ms=UTTERANCE_END_MS,
-        )
-        for stretch in stretches:
+        for stretch in speech_segments(
+            clip.pcm, min_speech_ms=250, min_silence_ms=UTTERANCE_END_MS
+        ):
             part = clip.pcm[stretch.start : stretch.end]
             if not MIN_S <= len(part) / STT_SAMPLE_RATE <= MAX_S:
                 continue
-            pcm = decode_g711(
-                encode_g711(resample(part, STT_SAMPLE_RATE, LINE_RATE), "mulaw"), "mulaw"
-            )
-            request = TranscriptionRequest(resample(pcm, LINE_RATE, STT_SAMPLE_RATE))
-            (transcript,) = engine.transcribe([request])
-            text = " ".join(segment.text for segment in transcript.segments)
+            codes = encode_g711(resample(part, STT_SAMPLE_RATE, LINE_RATE), "mulaw")
+            pcm = decode_g711(codes, "mulaw")
+            text = transcribe_alone(bare_engine(), resample(pcm, LINE_RATE, STT_SAMPLE_RATE), None)
             if text:
                 utterances.append(Utterance(pcm, end_of_sound(pcm), text, clip.language))
     if not utterances:
@@ -140,35 +119,30 @@ def find_utterances(folders: list[Path], language: str) -> list[Utterance]:
 def end_of_sound(pcm: Pcm) -> float:
     """Seconds to the end of the last 10 ms above AUDIBLE of the loud parts."""
     size = LINE_RATE // 100
-    levels = np.sqrt(np.mean(pcm[: len(pcm) // size * size].reshape(-1, size) ** 2, axis=1))
-    loud = np.flatnonzero(levels > AUDIBLE * np.percentile(levels, 95))
+    level = np.sqrt(np.mean(pcm[: len(pcm) // size * size].reshape(-1, size) ** 2, axis=1))
+    loud = np.flatnonzero(level > AUDIBLE * np.percentile(level, 95))
     return float(loud[-1] + 1) * size / LINE_RATE
 
 
 async def converse(
     address: str,
-    utterances: list[Utterance],
+    utterances: Sequence[Utterance],
     speakers: int,
     turns: int,
     interim_ms: int | None,
 ) -> list[Session]:
     chance = random.Random(speakers)
     sessions = []
-    for number in range(speakers):
+    for speaker in range(speakers):
         offset_s = 1 + chance.uniform(0, TURN_S)
-        sessions.append(
-            Session(
-                [
-                    Turn(
-                        utterances[(number * turns + turn) % len(utterances)],
-                        offset_s + turn * TURN_S + chance.uniform(0, 1),
-                    )
-                    for turn in range(turns)
-                ]
-            )
-        )
+        session = Session([])
+        for turn in range(turns):
+            utterance = utterances[(speaker * turns + turn) % len(utterances)]
+            start_s = offset_s + turn * TURN_S + chance.uniform(0, 1)
+            session.turns.append(Turn(utterance, start_s))
+        sessions.append(session)
     await asyncio.gather(
-        *(speak(address, session, one, interim_ms) for one, session in enumerate(sessions))
+        *(speak(address, session, seed, interim_ms) for seed, session in enumerate(sessions))
     )
     return sessions
 
@@ -176,31 +150,26 @@ async def converse(
 async def speak(address: str, session: Session, seed: int, interim_ms: int | None) -> None:
     """One speaker's session, from the first audio to the last answer."""
     seconds = max(turn.start_s + len(turn.utterance.pcm) / LINE_RATE for turn in session.turns)
-    noise = np.random.default_rng(seed).standard_normal(int((seconds + AFTER_S) * LINE_RATE))
-    line: Pcm = np.asarray(ROOM_NOISE * noise, np.float32)
+    line = noise(int((seconds + AFTER_S) * LINE_RATE), seed, ROOM_NOISE)
     for turn in session.turns:
         first = int(turn.start_s * LINE_RATE)
         line[first : first + len(turn.utterance.pcm)] += turn.utterance.pcm
     data = encode_g711(line, "mulaw")
     async with connect(address, max_size=None) as socket:
-        await hello(socket, interim_ms)
+        await start(socket, interim_ms)
         began = time.monotonic()
-        hearing = asyncio.create_task(hear(socket, session, began))
-        for at in range(0, len(data) - FRAME, FRAME):
-            due = began + (at + FRAME) / LINE_RATE
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            await socket.send(data[at : at + FRAME])
+        listening = asyncio.create_task(listen(socket, session, began))
+        for position in range(0, len(data) - FRAME, FRAME):
+            await until(began + (position + FRAME) / LINE_RATE)
+            await socket.send(data[position : position + FRAME])
         await socket.send(json.dumps({"type": "stop"}))
-        await hearing
+        await listening
 
 
-async def hello(socket: ClientConnection, interim_ms: int | None) -> None:
+async def start(socket: ClientConnection, interim_ms: int | None) -> None:
     await socket.recv()
     await socket.recv()
-    config: dict[str, object] = {
-        "continuous_mode": True,
-        "utterance_end_ms": UTTERANCE_END_MS,
-    }
+    config: dict[str, object] = {"continuous_mode": True, "utterance_end_ms": UTTERANCE_END_MS}
     if interim_ms is not None:
         config["interim_results_frequency"] = interim_ms
     await socket.send(json.dumps({"type": "start", "languages": None, "config": config}))
@@ -209,7 +178,7 @@ async def hello(socket: ClientConnection, interim_ms: int | None) -> None:
         raise SystemExit(f"the service refused the session: {answer}")
 
 
-async def hear(socket: ClientConnection, session: Session, began: float) -> None:
+async def listen(socket: ClientConnection, session: Session, began: float) -> None:
     async for frame in socket:
         message = json.loads(frame)
         now_s = time.monotonic() - began
@@ -221,47 +190,41 @@ async def hear(socket: ClientConnection, session: Session, began: float) -> None
             covered_s = message["timestamp"] + message["duration"]
             session.interim_lags_ms.append((now_s - covered_s) * 1000)
             continue
-        said = [turn for turn in session.turns if turn.start_s - 0.5 <= message["timestamp"]]
-        if said:  # an utterance with a pause in it gets several finals; the last one counts
-            said[-1].heard_at_s = now_s
-            said[-1].texts.append(message["text"])
+        begun = [turn for turn in session.turns if turn.start_s - 0.5 <= message["timestamp"]]
+        if begun:  # an utterance with a pause in it gets several finals; the last one counts
+            begun[-1].received_s = now_s
+            begun[-1].texts.append(message["text"])
 
 
-def report(speakers: int, interim_ms: int | None, sessions: list[Session]) -> None:
+def report(speakers: int, interim_ms: int | None, sessions: Sequence[Session]) -> None:
     turns = [turn for session in sessions for turn in session.turns]
-    heard = [turn for turn in turns if turn.heard_at_s is not None]
-    late_ms = [turn.late_ms for turn in heard]
-    lags_ms = [lag for session in sessions for lag in session.interim_lags_ms]
-    target_ms = TARGETS_MS.get(speakers, CROWD_TARGET_MS)
+    answered = [turn for turn in turns if turn.received_s is not None]
     interims = f"each {interim_ms} ms" if interim_ms else "off"
-    print(f"{speakers} speakers, interims {interims}: {len(heard)} of {len(turns)} transcribed")
-    print(
-        f"  final after the end of speech and {UTTERANCE_END_MS} ms: {line_of(late_ms, target_ms)}"
-    )
-    if lags_ms:
+    print(f"{speakers} speakers, interims {interims}: {len(answered)} of {len(turns)} transcribed")
+    late = line_of([turn.late_ms for turn in answered], TARGETS_MS.get(speakers, CROWD_TARGET_MS))
+    print(f"  final after the end of speech and {UTTERANCE_END_MS} ms: {late}")
+    if lags_ms := [lag for session in sessions for lag in session.interim_lags_ms]:
         print(f"  {len(lags_ms)} interims: lag {line_of(lags_ms, INTERIM_TARGET_MS)}")
     pairs = [
-        (plain_words(turn.utterance.text, turn.utterance.language), said(turn)) for turn in heard
+        tuple(
+            plain_words(text, turn.utterance.language)
+            for text in (turn.utterance.text, " ".join(turn.texts))
+        )
+        for turn in answered
     ]
-    pairs = [pair for pair in pairs if pair[0]]
-    if pairs:
+    if pairs := [pair for pair in pairs if pair[0]]:
         rate: float = jiwer.wer([bare for bare, _ in pairs], [live for _, live in pairs])
         print(f"  word errors against the bare engine: {rate:.2%}")
-    errors = [error for session in sessions for error in session.errors]
-    if errors:
+    if errors := [error for session in sessions for error in session.errors]:
         print(f"  {len(errors)} errors, the first: {errors[0]}")
 
 
-def said(turn: Turn) -> str:
-    return plain_words(" ".join(turn.texts), turn.utterance.language)
-
-
-def line_of(values_ms: list[float], target_ms: float) -> str:
+def line_of(values_ms: Sequence[float], target_ms: float) -> str:
     if not values_ms:
         return "none"
-    p50, p95 = (float(one) for one in np.percentile(values_ms, (50, 95)))
-    verdict = "met" if p95 <= target_ms else "missed"
-    return f"p50 {p50:.0f} ms, p95 {p95:.0f} ms (target {target_ms:.0f} ms: {verdict})"
+    p95_ms = percentile(values_ms, 95)
+    target = f"target {target_ms:.0f} ms: {verdict(p95_ms <= target_ms)}"
+    return f"p50 {percentile(values_ms, 50):.0f} ms, p95 {p95_ms:.0f} ms ({target})"
 
 
 if __name__ == "__main__":

@@ -8,18 +8,19 @@ the time of a frame of 80 ms does not depend on what it says. "bare" is the libr
 over the same weights with audio at the end.
 """
 
-import argparse
 import math
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from transformers import CsmConfig, CsmForConditionalGeneration
 
-from benchmarks.hardware import hardware, versions
+from benchmarks.harness.gpu import begin_on_gpu, print_most_memory
+from benchmarks.harness.report import parser
 from configs.load import load_yaml
 from configs.schema.models.tts import CsmConfig as EngineConfig
 from models.tts.base import PackRef, SynthesisRequest
@@ -35,7 +36,7 @@ STREAMS = (1, 2, 4)
 
 
 def write_model(folder: Path, device: str) -> None:
-    """Writes random weights of the shape of CSM-1B beside the tokenizer of the tests."""
+    """Write random weights of the shape of CSM-1B beside the tokenizer of the tests."""
     make_tiny_csm(folder)
     for file in folder.glob("transformers*"):
         file.unlink()
@@ -47,35 +48,33 @@ def write_model(folder: Path, device: str) -> None:
 
 
 def speak(engine: CsmEngine, voice: PackRef, number: int) -> tuple[float, float]:
-    """Seconds until the first audio, and seconds of frames made (silence trimmed or not)."""
-    began, first, frames = time.perf_counter(), 0.0, 0
+    """Seconds until the first audio, and seconds of frames (silence trimmed or not)."""
+    began = time.perf_counter()
+    first_s = 0.0
+    frames = 0
     request = SynthesisRequest(f"{TEXT} {number}", "custom:1", "en", pack=voice)
     for chunk in engine.synthesize(request):  # one for each frame, some of them empty
         frames += 1
-        if len(chunk.pcm) and not first:
-            first = time.perf_counter() - began
-    return first, frames / engine._model.frame_rate
+        if len(chunk.pcm) and not first_s:
+            first_s = time.perf_counter() - began
+    return first_s, frames / engine._model.frame_rate
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tiny", action="store_true", help="a shape that a CPU can run")
-    options = parser.parse_args()
-    if not options.tiny and not torch.cuda.is_available():
-        parser.error("no GPU found; --tiny checks the program on a CPU")
-    print(torch.cuda.get_device_name() if torch.cuda.is_available() else hardware())
-    print(versions("torch", "transformers", "accelerate"))
+    arguments = begin_on_gpu(parser(__doc__), "torch", "transformers", "accelerate")
     config = load_yaml(EngineConfig, "tts/csm")
-    if options.tiny:
+    if arguments.tiny:
         config = config.model_copy(update={"device": "cpu", "dtype": "float32"})
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make_tiny_csm(folder) if options.tiny else write_model(folder, "cuda")
-        compare(CsmEngine(config, OneFolder(folder)))
+        make_tiny_csm(folder) if arguments.tiny else write_model(folder, "cuda")
+        engine = CsmEngine(config, OneFolder(folder))
+        compare(engine)
+        engine.close()
 
 
 def compare(engine: CsmEngine) -> None:
-    """Prints a line for each number of streams, and one of the library."""
+    """Print a line for each number of streams, and one of the library."""
     noise = np.random.default_rng(0).standard_normal(round(PROMPT_S * PROMPT_SAMPLE_RATE))
     recording = (0.1 * noise).astype(np.float32)
     data = write_prompt(VoicePrompt(recording, "Hello there, my friend.", "en"))
@@ -85,10 +84,11 @@ def compare(engine: CsmEngine) -> None:
     for streams in STREAMS:
         began = time.perf_counter()
         with ThreadPoolExecutor(streams) as pool:
-            made = list(pool.map(lambda number: speak(engine, voice, number), range(streams)))
-        took = time.perf_counter() - began
-        first = max(first for first, _ in made)
-        print(f"{streams:7} {first * 1000:9.0f} ms  {took / sum(s for _, s in made):6.2f}")
+            results = list(pool.map(partial(speak, engine, voice), range(streams)))
+        took_s = time.perf_counter() - began
+        first_s = max(first_s for first_s, _ in results)
+        audio_s = sum(audio_s for _, audio_s in results)
+        print(f"{streams:7} {first_s * 1000:9.0f} ms  {took_s / audio_s:6.2f}")
     model = engine._model
     network = model._model
     frames = math.ceil((LONGEST_PAUSE_S + SLOWEST_S * len(TEXT)) * model.frame_rate)
@@ -96,11 +96,9 @@ def compare(engine: CsmEngine) -> None:
     for length in (2, frames):  # the first is a warm-up
         began = time.perf_counter()
         network.generate(input_ids=tokens, max_new_tokens=length, min_new_tokens=length)
-        took = time.perf_counter() - began
-    print(f"bare    {took * model.frame_rate / frames:6.2f}, without a prompt and the codec")
-    if torch.cuda.is_available():
-        print(f"most memory: {torch.cuda.max_memory_reserved() / 1e9:.1f} GB")
-    engine.close()
+        took_s = time.perf_counter() - began
+    print(f"bare    {took_s * model.frame_rate / frames:6.2f}, without a prompt and the codec")
+    print_most_memory()
 
 
 if __name__ == "__main__":

@@ -3,96 +3,69 @@
 python -m benchmarks.tts.http [--base-url URL --key KEY]
 """
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 
 import httpx
-import numpy as np
 
-from benchmarks.hardware import hardware, versions
-from benchmarks.service import add_service_options, chosen_service
-from configs.settings import weights_dir
+from benchmarks.harness.report import begin, parser, verdict
+from benchmarks.harness.service import add_service_options, chosen_service
+from benchmarks.harness.speech import english_voice, voices, whole_speech
 from models.audio import AudioChunk
-from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest
-from models.weights.store import WeightStore
-from pipelines.audio.encode.encoder import encode
+from pipelines.audio.encode.encoder import OutputFormat, encode
 
 SENTENCE = (
     "The quick brown fox jumps over the lazy dog, "
     "and the river runs down to the sea in the early morning."
 )
+FORMATS: tuple[OutputFormat, ...] = ("mp3", "wav")
 TARGET_RATIO = 1.6
 WARM_UP = 5
 
 
-def bare_engine(config: str) -> tuple[Callable[[], AudioChunk], str]:
-    """A call that synthesises and encodes the sentence in this process, and its voice id."""
-    engine, info = load_model(TTS, config, WeightStore(weights_dir()))
-    voice = next(voice for voice in info.voices if voice.language == "en")
-    request = SynthesisRequest(SENTENCE, voice.key, "en")
-
-    def speak() -> AudioChunk:
-        parts = list(engine.synthesize(request))
-        return AudioChunk(np.concatenate([part.pcm for part in parts]), parts[0].sample_rate)
-
-    return speak, voice.voice_id
-
-
 def timed_ms(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    began = time.perf_counter()
     call()
-    return (time.perf_counter() - started) * 1000
+    return (time.perf_counter() - began) * 1000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_service_options(parser)
-    parser.add_argument("--config", default="tts/hibari", help="the bare engine's configuration")
-    parser.add_argument("--rounds", type=int, default=30)
-    options = parser.parse_args()
-    with ExitStack() as stack:
-        url, key = stack.enter_context(chosen_service(options))
+    options = parser(__doc__)
+    add_service_options(options)
+    options.add_argument("--config", default="tts/hibari", help="the bare engine's configuration")
+    options.add_argument("--rounds", type=int, default=30)
+    arguments = begin(options, "ray", "onnxruntime", "av", "hibari-tts")
+    with chosen_service(arguments) as (url, key):
         headers = {"Authorization": f"Bearer {key}"}
-        client = stack.enter_context(httpx.Client(base_url=url, headers=headers, timeout=60))
-        speak, voice_id = bare_engine(options.config)
-        for output_format in ("mp3", "wav"):
-            compare(client, speak, voice_id, output_format, options.rounds)
-    print(hardware())
-    print(versions("ray", "onnxruntime", "av", "hibari-tts"))
+        with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+            for output_format in FORMATS:
+                compare(client, arguments.config, output_format, arguments.rounds)
 
 
-def compare(
-    client: httpx.Client,
-    speak: Callable[[], AudioChunk],
-    voice_id: str,
-    output_format: str,
-    rounds: int,
-) -> None:
-    """Prints the medians of both and their ratio; the two take turns, so load hits both."""
-    body = {"text": SENTENCE, "voice_id": voice_id, "output_format": output_format}
+def compare(client: httpx.Client, config: str, output_format: OutputFormat, rounds: int) -> None:
+    """Print the medians of both and their ratio; the two take turns, so load hits both."""
+    engine, info = voices(config)
+    key = english_voice(config)
+    voice = next(voice for voice in info.voices if voice.key == key)
+    body = {"text": SENTENCE, "voice_id": voice.voice_id, "output_format": output_format}
 
     def over_http() -> None:
         client.post("/tts-synthesize", json=body).raise_for_status()
 
     def bare() -> None:
-        encode(speak(), "mp3" if output_format == "mp3" else "wav")
+        pcm = whole_speech(engine, SynthesisRequest(SENTENCE, key, "en"))
+        encode(AudioChunk(pcm, engine.capabilities.sample_rate), output_format)
 
-    for _ in range(WARM_UP):
-        over_http()
-        bare()
-    pairs = [(timed_ms(over_http), timed_ms(bare)) for _ in range(rounds)]
-    http_ms = statistics.median(pair[0] for pair in pairs)
-    bare_ms = statistics.median(pair[1] for pair in pairs)
+    pairs = [(timed_ms(over_http), timed_ms(bare)) for _ in range(WARM_UP + rounds)][WARM_UP:]
+    http_ms = statistics.median(http_ms for http_ms, _ in pairs)
+    bare_ms = statistics.median(bare_ms for _, bare_ms in pairs)
     ratio = http_ms / bare_ms
-    verdict = "met" if ratio <= TARGET_RATIO else "missed"
     print(
         f"{output_format}, {len(SENTENCE)} characters: HTTP p50 {http_ms:.1f} ms, "
         f"bare engine + encoder p50 {bare_ms:.1f} ms, ratio {ratio:.2f} "
-        f"(target {TARGET_RATIO}: {verdict})"
+        f"(target {TARGET_RATIO}: {verdict(ratio <= TARGET_RATIO)})"
     )
 
 

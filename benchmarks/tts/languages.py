@@ -5,10 +5,9 @@ and counts the errors. Run `python -m benchmarks.tts.languages [LANGUAGE ...]`; 
 other languages are kept. The table goes to languages.md, the figures to languages.json.
 """
 
-import argparse
 import json
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,18 @@ from faster_whisper.audio import pad_or_trim
 from faster_whisper.tokenizer import Tokenizer
 from pypinyin import lazy_pinyin
 
+from benchmarks.harness.recordings import faster_whisper
+from benchmarks.harness.report import begin, parser
+from benchmarks.harness.speech import SENTENCES_FILE, store, voices
 from configs.load import load_yaml
 from configs.schema.models.tts import EspeakConfig, EspeakVoiceConfig
-from configs.settings import weights_dir
 from models.audio import Pcm, resample
 from models.base import VoiceInfo
-from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.tts.espeak_ng import EspeakEngine
 from models.tts.kokoro.phonemes import japanese_phonemes
-from models.weights.store import WeightStore
 
 FOLDER = Path(__file__).parent
-SENTENCES_FILE = FOLDER.with_name("sentences.yaml")
 LISTENING_HZ = 16_000
 PAUSE_S = 0.35
 UNREAD = 1 / 3  # character error rate above which a transcript is mostly a guess
@@ -45,12 +43,24 @@ INDIC = ("bn", "gu", "kn", "ml", "mr", "pa", "ta", "te")
 EXTRA_TRIALS: dict[str, tuple[str, ...]] = {
     "fr": ("im_nicola", "em_alex")
 }  # a language without a male voice of its own
+HEAD = """# Which voice the recogniser reads best
+
+Made by `python -m benchmarks.tts.languages`. Each voice spoke the sentences of `sentences.yaml`; \
+whisper-base (greedy, language given) wrote them down. CER and WER are the shares of characters \
+and words that came back wrong. Chinese is compared as pinyin, Japanese by its sounds. Likelihood \
+is how probable the model finds the true text when it hears the voice (geometric mean a token): \
+whisper-base has hardly learnt to write several Indian languages, and a voice whose CER is above \
+a third is ranked by it. For Bengali, Kannada, Punjabi and Telugu it finds other sentences as \
+likely, so it decides little.
+
+| language | engine | voice | gender | CER | WER | likelihood |
+|---|---|---|---|---|---|---|
+"""
 
 
 @cache
 def referee() -> WhisperModel:
-    folder = WeightStore(weights_dir()).folder("whisper-base")
-    return WhisperModel(str(folder), compute_type="int8", cpu_threads=2)
+    return faster_whisper()
 
 
 def listen(pcm: Pcm, language: str) -> str:
@@ -66,7 +76,7 @@ def listen(pcm: Pcm, language: str) -> str:
     return " ".join(segment.text for segment in segments)
 
 
-def speak(engine: TTSEngine, voice: str, language: str, sentences: list[str]) -> Pcm:
+def speak(engine: TTSEngine, voice: str, language: str, sentences: Sequence[str]) -> Pcm:
     """The sentences with pauses between them, float32 [n] at LISTENING_HZ."""
     pause = np.zeros(round(PAUSE_S * engine.capabilities.sample_rate), np.float32)
     pieces = []
@@ -102,50 +112,52 @@ def likelihood(pcm: Pcm, text: str, language: str) -> float:
     return float(np.exp(np.mean(np.log(np.maximum(aligned.text_token_probs, 1e-9)))))
 
 
-def score(pcm: Pcm, sentences: list[str], language: str) -> dict[str, Any]:
-    said = " ".join(sentences)
-    heard = listen(pcm, language)
-    reference, hypothesis = plain(said, language), plain(heard, language)
+def score(pcm: Pcm, sentences: Sequence[str], language: str) -> dict[str, Any]:
+    text = " ".join(sentences)
+    transcript = listen(pcm, language)
+    reference = plain(text, language)
+    hypothesis = plain(transcript, language)
     return {
         "cer": round(jiwer.cer(reference, hypothesis), 4),
         "wer": round(jiwer.wer(reference, hypothesis), 4),
-        "likelihood": round(likelihood(pcm, said, language), 4),
-        "heard": heard.strip(),
+        "likelihood": round(likelihood(pcm, text, language), 4),
+        "heard": transcript.strip(),
     }
 
 
-def candidates(language: str, engines: dict[str, TTSEngine]) -> Iterator[tuple[str, VoiceInfo]]:
-    """Engine and voice of every candidate in `language`."""
+def espeak_voices(language: str, names: dict[str, str]) -> EspeakEngine:
+    """espeak-ng with voices of a language, by their names; each with its gender."""
+    listed = tuple(
+        EspeakVoiceConfig(key=name, name=name, language=language, gender=gender, espeak=name)
+        for name, gender in names.items()
+    )
+    config = load_yaml(EspeakConfig, "tts/espeak").model_copy(update={"voices": listed})
+    return EspeakEngine(config, store())
+
+
+def candidates(language: str) -> Iterator[tuple[str, TTSEngine, VoiceInfo]]:
+    """Name of the engine, engine and voice of every candidate in `language`."""
     for name in ("hibari", "vits"):
-        for voice in engines[name].voices():
+        engine, _ = voices(f"tts/{name}")
+        for voice in engine.voices():
             if voice.language == language:
-                yield name, voice
-    trained = [voice for voice in engines["kokoro"].voices() if ":" not in voice.key]
-    for voice in trained:
+                yield name, engine, voice
+    kokoro, _ = voices("tts/kokoro")
+    trained = {voice.key: voice for voice in kokoro.voices() if ":" not in voice.key}
+    for voice in trained.values():
         if voice.language == language and (language != "en" or voice.key in ENGLISH):
-            yield "kokoro", voice
+            yield "kokoro", kokoro, voice
     trials = EXTRA_TRIALS.get(language, ())
     if language in INDIC:
         trials = INDIC_TRIALS
-    elif language not in {voice.language for voice in trained}:
+    elif language not in {voice.language for voice in trained.values()}:
         trials = LATIN_TRIALS
-    by_key = {voice.key: voice for voice in trained}
     for key in trials:
-        yield "kokoro", by_key[key]
+        yield "kokoro", kokoro, trained[key]
     name = ESPEAK_NAMES.get(language, language)
-    trial = load_yaml(EspeakConfig, "tts/espeak").model_copy(
-        update={
-            "voices": tuple(
-                EspeakVoiceConfig(
-                    key=variant, name=variant, language=language, gender=gender, espeak=variant
-                )
-                for variant, gender in ((f"{name}+f2", "female"), (name, "male"))
-            )
-        }
-    )
-    engines["espeak"] = EspeakEngine(trial, WeightStore(weights_dir()))
-    for voice in engines["espeak"].voices():
-        yield "espeak", voice
+    espeak = espeak_voices(language, {f"{name}+f2": "female", name: "male"})
+    for voice in espeak.voices():
+        yield "espeak", espeak, voice
 
 
 def merit(row: dict[str, Any]) -> tuple[float, float]:
@@ -154,56 +166,37 @@ def merit(row: dict[str, Any]) -> tuple[float, float]:
 
 
 def table(results: dict[str, list[dict[str, Any]]]) -> str:
-    lines = [
-        "# Which voice the recogniser reads best",
-        "",
-        "Made by `python -m benchmarks.tts.languages`. Each voice spoke the sentences of"
-        " `sentences.yaml`; whisper-base (greedy, language given) wrote them down. CER and WER are"
-        " the shares of characters and words that came back wrong. Chinese is compared as pinyin,"
-        " Japanese by its sounds. Likelihood is how probable the model finds the true text when it"
-        " hears the voice (geometric mean a token): whisper-base has hardly learnt to write several"
-        " Indian languages, and a voice whose CER is above a third is ranked by it. For Bengali,"
-        " Kannada, Punjabi and Telugu it finds other sentences as likely, so it decides little.",
-        "",
-        "| language | engine | voice | gender | CER | WER | likelihood |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for language in sorted(results):
         name = Locale("en").languages[language]
         for rank, row in enumerate(sorted(results[language], key=merit)):
-            key = f"**{row['voice']}**" if rank == 0 else row["voice"]
+            key = row["voice"] if rank else f"**{row['voice']}**"
             lines.append(
                 f"| {language} {name} | {row['engine']} | {key} | {row['gender']}"
-                f" | {row['cer']:.1%} | {row['wer']:.1%} | {row['likelihood']:.3f} |"
+                f" | {row['cer']:.1%} | {row['wer']:.1%} | {row['likelihood']:.3f} |\n"
             )
-    return "\n".join(lines) + "\n"
+    return HEAD + "".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("languages", nargs="*", help="ISO 639-1 codes; all when none is named")
-    parser.add_argument("--sentences", type=int, default=8, help="how many of each language")
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("languages", nargs="*", help="ISO 639-1 codes; all when none is named")
+    options.add_argument("--sentences", type=int, default=8, help="how many of each language")
+    arguments = begin(options)
     sentences: dict[str, list[str]] = load_yaml(dict[str, list[str]], str(SENTENCES_FILE))
-    store = WeightStore(weights_dir())
-    engines = {
-        name: load_model(TTS, f"tts/{name}", store)[0] for name in ("hibari", "vits", "kokoro")
-    }
     figures = FOLDER / "languages.json"
     results = json.loads(figures.read_text(encoding="utf-8")) if figures.exists() else {}
     for language in arguments.languages or sentences:
         rows = []
-        said = sentences[language][: arguments.sentences]
-        for name, voice in candidates(language, engines):
-            pcm = speak(engines[name], voice.key, language, said)
+        texts = sentences[language][: arguments.sentences]
+        for name, engine, voice in candidates(language):
             row = {"engine": name, "voice": voice.key, "gender": voice.gender}
-            rows.append(row | score(pcm, said, language))
+            pcm = speak(engine, voice.key, language, texts)
+            rows.append(row | score(pcm, texts, language))
             print(language, rows[-1])
         results[language] = sorted(rows, key=merit)
-        figures.write_text(
-            json.dumps(results, ensure_ascii=False, indent=1, sort_keys=True) + "\n",
-            encoding="utf-8",
-        )
+        text = json.dumps(results, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+        figures.write_text(text, encoding="utf-8")
         (FOLDER / "languages.md").write_text(table(results), encoding="utf-8")
 
 

@@ -8,7 +8,6 @@ spellings that are equal, and written forms that may be spoken otherwise, each w
 class these leave out at most a tenth of the lines.
 """
 
-import argparse
 import hashlib
 import re
 import unicodedata
@@ -21,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks.harness.report import begin, parser
 from tests.pipelines.text.normalisation.score import speak
 
 LANGUAGES = ("en", "de", "es", "fr", "it", "pt", "hi", "zh", "ja", "ar")
@@ -65,8 +65,8 @@ def tastes(language: str) -> dict[str, Any]:
 
 
 def is_right(case: Case) -> bool:
-    said = _plain(speak(case.written, case.language), case.language)
-    return any(said == _plain(spoken, case.language) for spoken in case.spoken.split("~"))
+    speech = _plain(speak(case.written, case.language), case.language)
+    return any(speech == _plain(spoken, case.language) for spoken in case.spoken.split("~"))
 
 
 def is_taste(case: Case) -> bool:
@@ -87,15 +87,15 @@ def _plain(text: str, language: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--languages", nargs="+", default=LANGUAGES)
-    parser.add_argument("--failures", action="store_true", help="print those of the tuned half")
-    options = parser.parse_args()
-    for language in options.languages:
+    options = parser(__doc__)
+    options.add_argument("folder", type=Path)
+    options.add_argument("--languages", nargs="+", default=LANGUAGES)
+    options.add_argument("--failures", action="store_true", help="print those of the tuned half")
+    arguments = begin(options)
+    for language in arguments.languages:
         counts: dict[str, Counter[str]] = defaultdict(Counter)
         left_out: Counter[str] = Counter()
-        all_cases = list(cases(options.folder, language))
+        all_cases = list(cases(arguments.folder, language))
         lines = Counter(case.kind for case in all_cases)
         for case in all_cases:
             right = is_right(case)
@@ -108,9 +108,9 @@ def main() -> None:
             for row in (case.half, f"  {case.kind}"):
                 counts[row][f"{case.half} all"] += 1
                 counts[row][f"{case.half} right"] += right
-            if options.failures and not right and case.half == "tuned":
-                said = speak(case.written, language)
-                print(f"{case.kind}: {case.written} -> {said} | {case.spoken}")
+            if arguments.failures and not right and case.half == "tuned":
+                speech = speak(case.written, language)
+                print(f"{case.kind}: {case.written} -> {speech} | {case.spoken}")
         raw = counts.pop("raw")
         print(f"{language}: {raw['right']} of {raw['all']} raw")
         for row, count in sorted(counts.items(), key=lambda item: item[0].strip() not in HALVES):

@@ -2,7 +2,7 @@
 
 python -m benchmarks.tts.socket [first] [load] [leave] [--base-url URL --key KEY]
 
-Arrivals are open loop: a late answer delays no other request.
+Arrivals are open loop: a late answer delays no other request. The service is on this machine.
 """
 
 import argparse
@@ -11,21 +11,16 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
-import numpy as np
-
-from benchmarks.hardware import hardware, versions
-from benchmarks.service import running_service, upgrade_plan
-from benchmarks.tts.client import Heard, TTSSocket, tts_socket, until
-from configs.settings import weights_dir
-from models.registry import TTS, load_model
+from benchmarks.harness.report import begin, parser, percentile, verdict
+from benchmarks.harness.service import add_service_options, chosen_service, voice_id
+from benchmarks.harness.speech import english_voice, voices
+from benchmarks.harness.tts_socket import Flush, TTSSocket, tts_socket, until
 from models.tts.base import SynthesisRequest
-from models.weights.store import WeightStore
 
 SENTENCES = (  # of 50 characters each
     "The train to the coast leaves at nine this morning",
@@ -37,6 +32,7 @@ SENTENCES = (  # of 50 characters each
 )
 LONG_CHARACTERS = 50_000
 FASTEST_CHARACTERS_PER_S = 22  # faster than any voice speaks
+STARTS_S = 3.0  # within which the voices of a load begin
 BUSY = 0.3  # of a core; a replica that uses less counts as idle
 SAMPLE_S = 0.005
 IDLE_S = 0.05  # without work: the previous work has ended
@@ -52,35 +48,15 @@ class Tier:
     config: str  # of the bare engine
     deployment: str
     target_p50_ms: float
-    target_p95_ms: float | None
+    target_p95_ms: float
     interval_s: float  # between requests when the first audio is measured
     speakers: int  # concurrent sockets that speak without underruns
 
 
 TIERS = (
     Tier("Fast", "tts/hibari", "TTSFast", 40, 100, 0.25, 40),
-    Tier("Quality", "tts/kokoro", "TTSQuality", 350, None, 2.5, 4),
+    Tier("Quality", "tts/kokoro", "TTSQuality", 350, float("inf"), 2.5, 4),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The service that is measured."""
-
-    url: str
-    key: str
-
-    def voice_id(self, tier: Tier) -> str:
-        """An English default voice of the tier."""
-        answer = httpx.get(
-            f"{self.url}/default-voices", headers={"Authorization": f"Bearer {self.key}"}
-        )
-        answer.raise_for_status()
-        return next(
-            str(voice["voice_id"])
-            for voice in answer.json()["data"]
-            if voice["model"].endswith(tier.name) and voice["labels"]["language"] == "en"
-        )
 
 
 def long_text(characters: int) -> str:
@@ -88,122 +64,103 @@ def long_text(characters: int) -> str:
     return (whole * (characters // len(whole) + 1))[:characters]
 
 
-def percentile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
-
-
-def bare_first_ms(tier: Tier, rounds: int) -> list[float]:
-    """The first chunk of the engine in this process, after a warm-up."""
-    engine, info = load_model(TTS, tier.config, WeightStore(weights_dir()))
-    voice = next(voice for voice in info.voices if voice.language == "en")
-    times = []
+def bare_first_ms(tier: Tier, rounds: int) -> float:
+    """The median time to the first chunk of the engine in this process, after a warm-up."""
+    engine, _ = voices(tier.config)
+    times_ms = []
     for number in range(rounds + 3):
-        request = SynthesisRequest(SENTENCES[number % len(SENTENCES)], voice.key, "en")
+        text = SENTENCES[number % len(SENTENCES)]
         began = time.perf_counter()
-        speech = engine.synthesize(request)
+        speech = engine.synthesize(SynthesisRequest(text, english_voice(tier.config), "en"))
         next(chunk for chunk in speech if len(chunk.pcm))  # an empty chunk only reports progress
-        times.append((time.perf_counter() - began) * 1000)
+        times_ms.append((time.perf_counter() - began) * 1000)
         speech.close()
-    return times[3:]
+    return statistics.median(times_ms[3:])
 
 
-async def first_audio(target: Target, tier: Tier, rounds: int) -> None:
+async def first_audio(url: str, key: str, tier: Tier, rounds: int) -> None:
     """Latency of the first audio on a warm socket, of short texts and of the longest."""
-    voice_id = target.voice_id(tier)
     medians = {}
     bare_ms = await asyncio.to_thread(bare_first_ms, tier, rounds)
     for characters in (50, LONG_CHARACTERS):
-        times = await open_loop(target, tier, voice_id, characters, rounds)
-        medians[characters] = statistics.median(times)
-        p95 = percentile(times, 0.95)
-        met = medians[characters] <= tier.target_p50_ms and p95 <= (tier.target_p95_ms or p95)
+        times_ms = await open_loop(url, key, tier, characters, rounds)
+        p50_ms = statistics.median(times_ms)
+        p95_ms = percentile(times_ms, 95)
+        met = p50_ms <= tier.target_p50_ms and p95_ms <= tier.target_p95_ms
         print(
-            f"{tier.name}, {characters} characters: first audio p50 {medians[characters]:.1f} ms, "
-            f"p95 {p95:.1f} ms, {medians[characters] / statistics.median(bare_ms):.2f} x the bare "
-            f"engine's first chunk ({statistics.median(bare_ms):.1f} ms); "
-            f"target p50 {tier.target_p50_ms:g} ms"
-            + (f", p95 {tier.target_p95_ms:g} ms" if tier.target_p95_ms else "")
-            + f": {'met' if met else 'missed'}"
+            f"{tier.name}, {characters} characters: first audio p50 {p50_ms:.1f} ms, "
+            f"p95 {p95_ms:.1f} ms, {p50_ms / bare_ms:.2f} x the bare engine's first chunk "
+            f"({bare_ms:.1f} ms); target p50 {tier.target_p50_ms:g} ms, "
+            f"p95 {tier.target_p95_ms:g} ms: {verdict(met)}"
         )
+        medians[characters] = p50_ms
     ratio = medians[LONG_CHARACTERS] / medians[50]
     print(f"{tier.name}: {LONG_CHARACTERS} / 50 characters {ratio:.2f} (target 1.3)")
 
 
-async def open_loop(
-    target: Target, tier: Tier, voice_id: str, characters: int, rounds: int
-) -> list[float]:
+async def open_loop(url: str, key: str, tier: Tier, characters: int, rounds: int) -> list[float]:
     """First audio in ms of each request; sockets are warm and have received their text."""
-    begin = time.monotonic() + 2.0
+    voice = voice_id(url, key, tier.name)
+    begin_at = time.monotonic() + 2.0
 
-    async def one(number: int) -> float:
-        moment = begin + number * tier.interval_s
+    async def request(number: int) -> float:
+        moment = begin_at + number * tier.interval_s
         await until(moment - 1.5)
-        async with tts_socket(target.url, target.key, voice_id) as socket:
+        async with tts_socket(url, key, voice) as socket:
             await socket.speak("Yes.")
             sentence = SENTENCES[number % len(SENTENCES)]
             text = sentence if characters == len(sentence) else long_text(characters)
             await socket.send("send_text", text=text)
             await until(moment)
-            heard = await socket.first_audio(moment)
+            flush = await socket.first_audio(moment)
             socket.vanish()
-            return heard.first_ms
+            return flush.first_ms
 
-    return await asyncio.gather(*(one(number) for number in range(rounds)))
+    return await asyncio.gather(*(request(number) for number in range(rounds)))
 
 
-async def at_once(target: Target, tier: Tier, seconds: float) -> None:
-    """Concurrent speech for `seconds`; an underrun is a player with an empty buffer."""
-    voice_id = target.voice_id(tier)
+async def listen_at_once(url: str, key: str, tier: Tier, count: int, seconds: float) -> list[Flush]:
+    """What the players of as many sockets receive in `seconds` from their first audio on."""
+    voice = voice_id(url, key, tier.name)
     text = long_text(round(seconds * FASTEST_CHARACTERS_PER_S))
     chance = random.Random(1)
-    begin = time.monotonic() + 3.0
     async with AsyncExitStack() as stack:
-        sockets: list[TTSSocket] = []
-        for _ in range(tier.speakers):
-            sockets.append(
-                await stack.enter_async_context(tts_socket(target.url, target.key, voice_id))
-            )
+        sockets = [
+            await stack.enter_async_context(tts_socket(url, key, voice)) for _ in range(count)
+        ]
+        begin_at = time.monotonic() + 1.0
 
-        async def one(socket: TTSSocket) -> Heard:
-            moment = begin + chance.random() * 3
+        async def play(socket: TTSSocket) -> Flush:
+            moment = begin_at + chance.random() * STARTS_S
             await socket.send("send_text", text=text)
             await until(moment)
-            return await listened(socket, moment, seconds)
+            return await socket.speak(asked=moment, seconds=seconds)
 
-        heard = await asyncio.gather(*(one(socket) for socket in sockets))
+        flushes = await asyncio.gather(*map(play, sockets))
         for socket in sockets:
             socket.vanish()
-    gaps = [gap for listener in heard for gap in listener.gaps_s]
-    first = [listener.first_ms for listener in heard]
-    spoken = sum(listener.audio_s for listener in heard)
-    wall = max(listener.done for listener in heard) - begin
+    return flushes
+
+
+async def speak_at_once(url: str, key: str, tier: Tier, seconds: float) -> None:
+    """Concurrent speech for `seconds`; an underrun is a player with an empty buffer."""
+    flushes = await listen_at_once(url, key, tier, tier.speakers, seconds)
+    gaps_s = [gap_s for flush in flushes for gap_s in flush.gaps_s]
+    firsts_ms = [flush.first_ms for flush in flushes]
+    audio_s = sum(flush.audio_s for flush in flushes)
+    span_s = max(flush.done for flush in flushes) - min(flush.asked for flush in flushes)
     print(
         f"{tier.name}, {tier.speakers} sockets speaking for {seconds:g} s at once: "
-        f"{len(gaps)} underruns in {sum(bool(listener.gaps_s) for listener in heard)} sockets, "
-        f"{sum(gaps):.2f} s in all, longest {max(gaps, default=0) * 1000:.0f} ms (target none); "
-        f"first audio p50 {statistics.median(first):.0f} ms, p95 {percentile(first, 0.95):.0f} ms; "
-        f"{spoken / wall:.1f} s of audio a second"
+        f"{len(gaps_s)} underruns in {sum(bool(flush.gaps_s) for flush in flushes)} sockets, "
+        f"{sum(gaps_s):.2f} s in all, longest {max(gaps_s, default=0) * 1000:.0f} ms "
+        f"(target none); first audio p50 {statistics.median(firsts_ms):.0f} ms, "
+        f"p95 {percentile(firsts_ms, 95):.0f} ms; {audio_s / span_s:.1f} s of audio a second"
     )
-
-
-async def listened(socket: TTSSocket, asked: float, seconds: float) -> Heard:
-    """What a player receives in `seconds` from its first audio on."""
-    heard = Heard(asked)
-    await socket.send("flush_context")
-    async for chunk_s in socket.chunks():
-        heard.take(chunk_s)
-        if time.monotonic() - heard.first > seconds:
-            break
-        if heard.audio_s > seconds:  # the rest would be played after the measurement
-            break
-    heard.done = time.monotonic()
-    return heard
 
 
 def replica_pid(deployment: str) -> int:
     """The process id of a model's replica, by the title that Ray gives it."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -211,10 +168,10 @@ def replica_pid(deployment: str) -> int:
             except OSError:
                 continue
             if command.startswith(b"ray::") and deployment.encode() in command.partition(b"\0")[0]:
-                found.append(int(entry.name))
-    if len(found) != 1:
-        raise SystemExit(f"{len(found)} processes of {deployment}; the service must be local")
-    return found[0]
+                pids.append(int(entry.name))
+    if len(pids) != 1:
+        raise SystemExit(f"{len(pids)} processes of {deployment}; the service must be local")
+    return pids[0]
 
 
 def cpu_s(pid: int) -> float:
@@ -229,20 +186,23 @@ def cpu_s(pid: int) -> float:
 
 
 def busy_moments(pid: int, until: float, sample_s: float = SAMPLE_S) -> list[float]:
-    """Samples a process; returns the times at which it had been busy."""
+    """Sample a process; return the times at which it had been busy."""
     moments = []
-    before, at = cpu_s(pid), time.monotonic()
+    before_s = cpu_s(pid)
+    at = time.monotonic()
     while at < until:
         time.sleep(sample_s)
-        now, used = time.monotonic(), cpu_s(pid)
-        if used - before > BUSY * (now - at):
+        now = time.monotonic()
+        used_s = cpu_s(pid)
+        if used_s - before_s > BUSY * (now - at):
             moments.append(now)
-        before, at = used, now
+        before_s = used_s
+        at = now
     return moments
 
 
 def wait_until_idle(pid: int) -> None:
-    """Waits until a replica that has just started ends its warm-up, which serves no client.
+    """Wait until a replica that has just started ends its warm-up, which serves no client.
 
     By samples long enough for the answer to a health check, which is no warm-up.
     """
@@ -263,64 +223,57 @@ def worked_on_s(moments: list[float], left: float) -> float | None:
     return max(0.0, last - left)
 
 
-async def leave(target: Target, tier: Tier, rounds: int) -> None:
+async def leave(url: str, key: str, tier: Tier, rounds: int) -> None:
     """How long a replica continues for a client that disconnected soon after its first audio."""
-    voice_id = target.voice_id(tier)
+    voice = voice_id(url, key, tier.name)
     pid = replica_pid(tier.deployment)
     chance = random.Random(0)
-    times = []
+    times_ms = []
     await asyncio.to_thread(wait_until_idle, pid)
     for _ in range(rounds):
-        async with tts_socket(target.url, target.key, voice_id) as socket:
+        async with tts_socket(url, key, voice) as socket:
             await socket.send("send_text", text=long_text(2000))
-            until = time.monotonic() + 3
-            watching = asyncio.create_task(asyncio.to_thread(busy_moments, pid, until))
+            end = time.monotonic() + 3
+            watching = asyncio.create_task(asyncio.to_thread(busy_moments, pid, end))
             await socket.first_audio()
             await asyncio.sleep(chance.random())
             left = time.monotonic()
             socket.vanish()
             worked_s = worked_on_s(await watching, left)
             if worked_s is not None:
-                times.append(worked_s * 1000)
+                times_ms.append(worked_s * 1000)
         await asyncio.sleep(0.2)
-    if not times:
+    if not times_ms:
         print(f"{tier.name}: the replica was idle at every disconnect")
         return
     print(
-        f"{tier.name}: in {len(times)} of {rounds} rounds the replica was busy, and continued for "
-        f"p50 {statistics.median(times):.0f} ms, p95 {np.percentile(times, 95):.0f} ms, longest "
-        f"{max(times):.0f} ms after the disconnect (target 100 ms: "
-        f"{'met' if max(times) <= 100 else 'missed'})"
+        f"{tier.name}: in {len(times_ms)} of {rounds} rounds the replica was busy, and continued "
+        f"for p50 {statistics.median(times_ms):.0f} ms, p95 {percentile(times_ms, 95):.0f} ms, "
+        f"longest {max(times_ms):.0f} ms after the disconnect "
+        f"(target 100 ms: {verdict(max(times_ms) <= 100)})"
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", help="first, load, leave; all by default")
-    parser.add_argument("--base-url", help="of a service on this machine; else one is started")
-    parser.add_argument("--key", help="an API key of that service, on a plan with 50 sockets")
-    parser.add_argument("--tier", choices=[tier.name for tier in TIERS])
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--seconds", type=float, default=60, help="of speech under load")
-    options = parser.parse_args()
-    parts = options.parts or ["first", "load", "leave"]
-    measurements: dict[str, Callable[[Target, Tier], Coroutine[Any, Any, None]]] = {
-        "first": lambda target, tier: first_audio(target, tier, options.rounds),
-        "load": lambda target, tier: at_once(target, tier, options.seconds),
-        "leave": lambda target, tier: leave(target, tier, max(5, options.rounds // 3)),
-    }
-    with ExitStack() as stack:
-        target = Target(options.base_url, options.key)
-        if not options.base_url:
-            service = stack.enter_context(running_service())
-            upgrade_plan(service)
-            target = Target(service.url, service.key)
-        for part in parts:
+    options = parser(__doc__)
+    options.add_argument("parts", nargs="*", help="first, load, leave; all by default")
+    add_service_options(options)
+    options.add_argument("--tier", choices=[tier.name for tier in TIERS])
+    options.add_argument("--rounds", type=int, default=30)
+    options.add_argument("--seconds", type=float, default=60, help="of speech under load")
+    arguments = begin(options, "ray", "onnxruntime", "uvicorn", "websockets")
+    with chosen_service(arguments) as (url, key):
+        for part in arguments.parts or PARTS:
             for tier in TIERS:
-                if options.tier in (None, tier.name):
-                    asyncio.run(measurements[part](target, tier))
-    print(hardware())
-    print(versions("ray", "onnxruntime", "uvicorn", "websockets"))
+                if arguments.tier in (None, tier.name):
+                    asyncio.run(PARTS[part](url, key, tier, arguments))
+
+
+PARTS: dict[str, Callable[[str, str, Tier, argparse.Namespace], Coroutine[Any, Any, None]]] = {
+    "first": lambda url, key, tier, given: first_audio(url, key, tier, given.rounds),
+    "load": lambda url, key, tier, given: speak_at_once(url, key, tier, given.seconds),
+    "leave": lambda url, key, tier, given: leave(url, key, tier, max(5, given.rounds // 3)),
+}
 
 
 if __name__ == "__main__":

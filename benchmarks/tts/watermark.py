@@ -7,30 +7,27 @@ people it also counts how many of their stretches of 4 s seem marked; `--cuts` d
 them.
 """
 
-import argparse
 import io
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import av
-import jiwer
 import numpy as np
 import yaml
-from faster_whisper.audio import decode_audio
 
-from benchmarks.hardware import hardware
-from benchmarks.stt.file import plain_words
-from configs.settings import weights_dir
+from benchmarks.harness.recognition import bare_engine, transcribe_alone
+from benchmarks.harness.recordings import audio_files, read_pcm, word_error_rate
+from benchmarks.harness.report import begin, parser
+from benchmarks.harness.speech import SENTENCES_FILE, store, voices, whole_speech
 from models.audio import Pcm, encode_g711, resample
-from models.registry import QUALITY, STT, TTS, WATERMARK, load, load_model
-from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
+from models.registry import QUALITY, WATERMARK, load
+from models.stt.base import STT_SAMPLE_RATE
 from models.tts.base import SynthesisRequest
 from models.watermark.base import Watermark
 from models.watermark.perth import STRETCH_S
-from models.weights.store import WeightStore
 from pipelines.audio.watermarking import DETECTION_THRESHOLD
 
 VOICES = {
@@ -39,7 +36,6 @@ VOICES = {
 }
 SENTENCES = 6
 CHUNK_S = 0.1
-SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".m4a")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,48 +48,52 @@ class Clip:
     sample_rate: int
     cost: float  # seconds per second of audio
 
+    def at_16_khz(self, *, marked: bool) -> Pcm:
+        return resample(self.marked if marked else self.pcm, self.sample_rate, STT_SAMPLE_RATE)
+
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", help="recordings of people")
-    parser.add_argument("--cuts", type=int, default=2000, help="stretches of the recordings")
-    options = parser.parse_args()
-    weights = WeightStore(weights_dir())
-    watermark = load(WATERMARK, "watermark/perth", weights)
-    print(hardware())
-    clips = _clips(weights, watermark)
+    options = parser(__doc__)
+    options.add_argument("folder", type=Path, nargs="?", help="recordings of people")
+    options.add_argument("--cuts", type=int, default=2000, help="stretches of the recordings")
+    arguments = begin(options)
+    watermark = load(WATERMARK, "watermark/perth", store())
+    clips = _clips(watermark)
     print(f"{len(clips)} sentences, {sum(len(c.pcm) / c.sample_rate for c in clips):.0f} s\n")
-    noise = [10 * np.log10(_power(c.pcm) / _power(c.marked - c.pcm)) for c in clips]
-    print(f"the mark lies {np.mean(noise):.1f} dB below the speech ({min(noise):.1f} at least)")
+    decibels = [10 * np.log10(_power(c.pcm) / _power(c.marked - c.pcm)) for c in clips]
+    print(f"the mark lies {np.mean(decibels):.1f} dB below the speech ({min(decibels):.1f} least)")
     print(f"highest peak {max(float(np.abs(c.marked).max()) for c in clips):.2f}")
     print(f"cost {np.mean([c.cost for c in clips]):.3f} s a second, in chunks of {CHUNK_S:g} s")
-    quality = load(QUALITY, "quality/dnsmos", weights)
-    drops = [quality.rate(_at_16(c, c.pcm)) - quality.rate(_at_16(c, c.marked)) for c in clips]
+    plain = [clip.at_16_khz(marked=False) for clip in clips]
+    marked = [clip.at_16_khz(marked=True) for clip in clips]
+    quality = load(QUALITY, "quality/dnsmos", store())
+    drops = [quality.rate(a) - quality.rate(b) for a, b in zip(plain, marked, strict=True)]
     print(f"DNSMOS falls by {np.mean(drops):.3f} (at most {max(drops):.3f} for one sentence)")
-    stt, _ = load_model(STT, "stt/whisper_base", weights)
-    plain, marked = (_wer(stt, clips, pick) for pick in (lambda c: c.pcm, lambda c: c.marked))
-    print(f"words that Whisper reads wrongly: {plain:.2%} plain, {marked:.2%} marked\n")
+    texts = [clip.text for clip in clips]
+    plain_wer, marked_wer = (
+        word_error_rate(texts, [transcribe_alone(bare_engine(), pcm) for pcm in sounds])
+        for sounds in (plain, marked)
+    )
+    print(f"words that Whisper reads wrongly: {plain_wer:.2%} plain, {marked_wer:.2%} marked\n")
     print(f"{'after':12} {'found':>7} {'least likely':>13} {'unmarked, most likely':>23}")
     for name, change in CHANGES.items():
-        found = [_likelihood(watermark, change(_at_16(c, c.marked))) for c in clips]
-        never = [_likelihood(watermark, change(_at_16(c, c.pcm))) for c in clips]
-        share = np.mean([one >= DETECTION_THRESHOLD for one in found])
-        print(f"{name:12} {share:7.1%} {min(found):13.2f} {max(never):23.2f}")
-    if options.folder is not None:
-        _count_false(watermark, options.folder, options.cuts)
+        detected = [_likelihood(watermark, change(pcm)) for pcm in marked]
+        unmarked = [_likelihood(watermark, change(pcm)) for pcm in plain]
+        share = np.mean([likelihood >= DETECTION_THRESHOLD for likelihood in detected])
+        print(f"{name:12} {share:7.1%} {min(detected):13.2f} {max(unmarked):23.2f}")
+    if arguments.folder is not None:
+        _count_false(watermark, arguments.folder, arguments.cuts)
 
 
-def _clips(weights: WeightStore, watermark: Watermark) -> list[Clip]:
-    path = Path(__file__).parent.with_name("sentences.yaml")
-    texts = yaml.safe_load(path.read_text(encoding="utf-8"))["en"][:SENTENCES]
+def _clips(watermark: Watermark) -> list[Clip]:
+    texts = yaml.safe_load(SENTENCES_FILE.read_text(encoding="utf-8"))["en"][:SENTENCES]
     clips = []
     for model, keys in VOICES.items():
-        engine, info = load_model(TTS, model, weights)
+        engine, info = voices(model)
         rate = engine.capabilities.sample_rate
         for key in keys or [voice.key for voice in info.voices]:
             for text in texts:
-                request = SynthesisRequest(text=text, voice=key, language="en")
-                pcm = np.concatenate([chunk.pcm for chunk in engine.synthesize(request)])
+                pcm = whole_speech(engine, SynthesisRequest(text=text, voice=key, language="en"))
                 began = time.perf_counter()
                 marked = mark(watermark, pcm, rate)
                 cost = (time.perf_counter() - began) / (len(pcm) / rate)
@@ -102,49 +102,34 @@ def _clips(weights: WeightStore, watermark: Watermark) -> list[Clip]:
 
 
 def mark(watermark: Watermark, pcm: Pcm, sample_rate: int) -> Pcm:
-    """Marks `pcm` as a stream of short chunks, which must join without a seam."""
-    stream, size = watermark.stream(sample_rate), round(CHUNK_S * sample_rate)
-    parts = [stream.process(pcm[at : at + size]) for at in range(0, len(pcm), size)]
+    """Mark `pcm` as a stream of short chunks, which must join without a seam."""
+    stream = watermark.stream(sample_rate)
+    size = round(CHUNK_S * sample_rate)
+    parts = [stream.process(pcm[start : start + size]) for start in range(0, len(pcm), size)]
     return np.concatenate([*parts, stream.flush()])
 
 
 def _count_false(watermark: Watermark, folder: Path, cuts: int) -> None:
-    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     random = np.random.default_rng(1)
     size = int(STRETCH_S * STT_SAMPLE_RATE)
-    recordings = [decode_audio(str(path), sampling_rate=STT_SAMPLE_RATE) for path in files]
-    usable = [pcm for pcm in recordings if len(pcm) > size]
-    seconds = sum(map(len, usable)) / STT_SAMPLE_RATE
-    found = []
+    recordings = [pcm for path in audio_files(folder) if len(pcm := read_pcm(path)) > size]
+    seconds = sum(map(len, recordings)) / STT_SAMPLE_RATE
+    likelihoods = []
     for _ in range(cuts):
-        pcm = usable[random.integers(len(usable))]
+        pcm = recordings[random.integers(len(recordings))]
         start = random.integers(len(pcm) - size)
-        found.append(_likelihood(watermark, pcm[start : start + size]))
-    wrong = sum(one >= DETECTION_THRESHOLD for one in found)
+        likelihoods.append(_likelihood(watermark, pcm[start : start + size]))
+    wrong = sum(likelihood >= DETECTION_THRESHOLD for likelihood in likelihoods)
     print(
-        f"\n{wrong} of {cuts} cuts of {len(usable)} recordings of people are detected as marked "
-        f"({seconds:.0f} s in all, so cuts overlap): at most {max(found):.2f} likely, "
-        f"99.9 % under {np.percentile(found, 99.9):.2f}"
+        f"\n{wrong} of {cuts} cuts of {len(recordings)} recordings of people are detected as marked"
+        f" ({seconds:.0f} s in all, so cuts overlap): at most {max(likelihoods):.2f} likely, "
+        f"99.9 % under {np.percentile(likelihoods, 99.9):.2f}"
     )
 
 
 def _likelihood(watermark: Watermark, pcm: Pcm) -> float:
-    heard = watermark.likelihoods(pcm, STT_SAMPLE_RATE)
-    return max((likelihood for _, _, likelihood in heard), default=0.0)
-
-
-def _wer(stt: STTEngine, clips: Sequence[Clip], pick: Callable[[Clip], Pcm]) -> float:
-    requests = [TranscriptionRequest(_at_16(clip, pick(clip)), language="en") for clip in clips]
-    texts = []
-    for request in requests:
-        (transcript,) = stt.transcribe([request])
-        texts.append(plain_words(" ".join(part.text for part in transcript.segments), "en"))
-    rate: float = jiwer.wer([plain_words(clip.text, "en") for clip in clips], texts)
-    return rate
-
-
-def _at_16(clip: Clip, pcm: Pcm) -> Pcm:
-    return resample(pcm, clip.sample_rate, STT_SAMPLE_RATE)
+    stretches = watermark.likelihoods(pcm, STT_SAMPLE_RATE)
+    return max((likelihood for _, _, likelihood in stretches), default=0.0)
 
 
 def _power(pcm: Pcm) -> float:
@@ -166,7 +151,8 @@ def _through(codec: str, container: str, bit_rate: int) -> Callable[[Pcm], Pcm]:
         # PyAV's types do not express that a codec of this name makes an audio stream.
         with cast(Any, av.open(target, "w", format=container)) as out:
             stream = out.add_stream(codec, rate=STT_SAMPLE_RATE)
-            stream.layout, stream.bit_rate = "mono", bit_rate
+            stream.layout = "mono"
+            stream.bit_rate = bit_rate
             layout = "fltp" if codec == "libmp3lame" else "flt"
             frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(pcm[None]), layout, "mono")
             frame.sample_rate = STT_SAMPLE_RATE

@@ -6,8 +6,7 @@ the fit has never seen, next to the nearest stock voice and to the recordings of
 judged as `POST /tts-synthesize` delivers it by default: enhanced, as MP3, and decoded again.
 
 `--recorded 40` fits to so many seconds, repeated to the two minutes that `POST /voices` asks for.
-`--keep FOLDER --seconds 200` does a part of the work; the next call continues from FOLDER.
-`--slow-fake-trials 0.5` times the driver with trials that only sleep so long, on 2 and 4 workers.
+`--keep FOLDER` keeps the work, so that an interrupted run goes on where it stopped.
 """
 
 import argparse
@@ -16,8 +15,8 @@ import multiprocessing
 import pickle
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -27,28 +26,26 @@ import av
 import numpy as np
 import yaml
 
-from benchmarks.hardware import hardware
+from benchmarks.harness.recordings import audio_files, speaker_folders
+from benchmarks.harness.report import begin, parser
+from benchmarks.harness.speech import SENTENCES_FILE, store, whole_speech
 from configs.load import load_yaml
 from configs.schema.models.tts import KokoroConfig
 from configs.schema.voices import CustomVoicesConfig
-from configs.settings import weights_dir
 from models.audio import AudioChunk, Pcm, resample
 from models.registry import SPEAKER, load
 from models.speaker.base import (
-    EMBEDDING_SIZE,
     SPEAKER_SAMPLE_RATE,
     Embeddings,
     SpeakerEncoder,
     mean_embedding,
 )
-from models.speaker.mel import MEL_BANDS
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.kokoro.engine import KokoroEngine
 from models.tts.voice_pack import pack_digest
-from models.weights.store import WeightStore
 from pipelines.audio.effects import HighPass, enhance
 from pipelines.audio.encode.encoder import encode, wav_header
-from pipelines.voices.fitting.features import SOUND_SIZE, at_level, decode_all
+from pipelines.voices.fitting.features import at_level, decode_all
 from pipelines.voices.fitting.fit import Fit
 from pipelines.voices.fitting.prior import MODEL, FittingPrior, load_fitting_prior
 from pipelines.voices.fitting.trials import (
@@ -63,13 +60,9 @@ from pipelines.voices.fitting.trials import (
 )
 from pipelines.voices.report import FailedFit, FittedVoice
 
-SUFFIXES = (".wav", ".flac", ".mp3")
 ENCODER = "speaker/resemblyzer"
 LANGUAGE = "en"
-TEXTS = Path(__file__).parent.with_name("sentences.yaml")
 LENGTH_S, FILE_S = 120.0, 30.0  # of repeated recordings, in all and of each file
-
-Map = Callable[[Target, Sequence[Trial]], list[Outcome]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +102,8 @@ _engines: list[Any] = []  # of this worker process
 
 def main() -> None:
     arguments = _parse()
-    print(hardware())
     prior = load_fitting_prior()
-    encoder = load(SPEAKER, ENCODER, WeightStore(weights_dir()))
-    if arguments.slow_fake_trials:
-        _scaling(arguments, prior, encoder)
-        return
+    encoder = load(SPEAKER, ENCODER, store())
     with tempfile.TemporaryDirectory() as forgotten:
         arguments.keep = arguments.keep or Path(forgotten)
         _measure(arguments, prior, encoder)
@@ -124,43 +113,25 @@ def _measure(arguments: argparse.Namespace, prior: FittingPrior, encoder: Speake
     arguments.keep.mkdir(parents=True, exist_ok=True)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.workers, spawn, _load) as pool:
-        done = [_speaker(one, arguments, prior, encoder, pool) for one in _folders(arguments)]
-    rows = [row for row in done if row is not None]
-    if len(rows) < len(done):
-        print("time is spent; call again to continue")
-        return
-    _print(rows)
+        folders = speaker_folders(arguments.folder, arguments.speakers)
+        _print([_speaker(folder, arguments, prior, encoder, pool) for folder in folders])
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--workers", type=int, default=2, help="processes of one thread")
-    parser.add_argument("--speakers", nargs="*", help="names of folders; all by default")
-    parser.add_argument("--kept-out", type=int, default=3, help="recordings of each speaker")
-    parser.add_argument("--recorded", type=float, help="seconds for the fit; all by default")
-    parser.add_argument("--keep", type=Path, help="folder of results to continue from")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many")
-    parser.add_argument("--slow-fake-trials", type=float, metavar="SECONDS")
-    arguments = parser.parse_args()
-    arguments.until = time.monotonic() + arguments.seconds
-    return arguments
-
-
-def _folders(arguments: argparse.Namespace) -> list[Path]:
-    folders = [one for one in sorted(arguments.folder.iterdir()) if one.is_dir()]
-    return [one for one in folders if not arguments.speakers or one.name in arguments.speakers]
-
-
-def _recordings(folder: Path) -> list[bytes]:
-    return [one.read_bytes() for one in sorted(folder.iterdir()) if one.suffix in SUFFIXES]
+    options = parser(__doc__)
+    options.add_argument("folder", type=Path)
+    options.add_argument("--workers", type=int, default=2, help="processes of one thread")
+    options.add_argument("--speakers", nargs="*", help="names of folders; all by default")
+    options.add_argument("--kept-out", type=int, default=3, help="recordings of each speaker")
+    options.add_argument("--recorded", type=float, help="seconds for the fit; all by default")
+    options.add_argument("--keep", type=Path, help="folder of results to continue from")
+    return begin(options)
 
 
 def _load() -> None:
     """Initialises a worker process: loads its engines."""
-    store = WeightStore(weights_dir())
     config = load_yaml(KokoroConfig, MODEL).model_copy(update={"threads": 1})
-    _engines.extend((KokoroEngine(config, store), load(SPEAKER, ENCODER, store)))
+    _engines.extend((KokoroEngine(config, store()), load(SPEAKER, ENCODER, store())))
 
 
 def _try(target: Target, trial: Trial) -> tuple[Outcome, float]:
@@ -179,8 +150,7 @@ def _hear(text: str, voice: str | None, pack: bytes | None) -> Heard:
     engine, encoder = _engines
     reference = None if pack is None else PackRef(pack_digest(pack), pack)
     request = SynthesisRequest(text, voice or engine.voices()[0].key, LANGUAGE, pack=reference)
-    spoken = np.concatenate([chunk.pcm for chunk in engine.synthesize(request)])
-    pcm = as_delivered(spoken, engine.capabilities.sample_rate)
+    pcm = as_delivered(whole_speech(engine, request), engine.capabilities.sample_rate)
     return Heard(_views(pcm, encoder), _raters().rate(text, LANGUAGE, pcm))
 
 
@@ -204,16 +174,17 @@ def _speaker(
     prior: FittingPrior,
     encoder: SpeakerEncoder,
     pool: Executor,
-) -> Row | None:
-    """Fits one speaker, or loads the kept result; None when the time is spent."""
-    kept, state = (arguments.keep / f"{folder.name}.{kind}" for kind in ("row", "state"))
+) -> Row:
+    """Fit one speaker, or load the kept result."""
+    kept = arguments.keep / f"{folder.name}.row"
+    state = arguments.keep / f"{folder.name}.state"
     if kept.exists():
         return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
-    if time.monotonic() > arguments.until:
-        return None
-    signals = decode_all(_recordings(folder))
-    used, others = signals[: -arguments.kept_out], signals[-arguments.kept_out :]
-    used = _repeated(used, arguments.recorded) if arguments.recorded else used
+    signals = decode_all([path.read_bytes() for path in audio_files(folder)])
+    used = signals[: -arguments.kept_out]
+    others = signals[-arguments.kept_out :]
+    if arguments.recorded:
+        used = _repeated(used, arguments.recorded)
     config = load_yaml(CustomVoicesConfig, "custom_voices").fit
     content = [_wav(pcm) for pcm in used]
     checkpoint, cpu_s = pickle.loads(state.read_bytes()) if state.exists() else (None, 0.0)
@@ -224,25 +195,26 @@ def _speaker(
     while trials := fit.next_trials():
         outcomes = list(pool.map(partial(_try, fit.target), trials))
         fit.observe([outcome for outcome, _ in outcomes])
-        cpu_s += sum(one for _, one in outcomes) + time.process_time() - began
+        cpu_s += sum(trial_s for _, trial_s in outcomes) + time.process_time() - began
         began = time.process_time()
         state.write_bytes(pickle.dumps((fit.checkpoint(), cpu_s)))
-        if time.monotonic() > arguments.until and fit.progress < 1:
-            return None
     fitted = fit.result()
     held_out = np.stack([_views(pcm, encoder) for pcm in others])
     values = prior.mixtures.stock @ fit.target.held_out
     names = [prior.space.names[int(index)] for index in np.argsort(-values)]
     native = next(name for name in names if name[0] in "ab")
-    stock = {one: _judge(pool, held_out, one, None) for one in {names[0], native}}
+    stock = {name: _judge(pool, held_out, name, None) for name in {names[0], native}}
+    clone = None
+    if isinstance(fitted, FittedVoice):
+        clone = _judge(pool, held_out, None, fitted.pack)
     row = Row(
-        folder.name,
-        (names[0], stock[names[0]]),
-        (native, stock[native]),
-        _score([Heard(_views(pcm, encoder), SpeechRating()) for pcm in used], held_out),
-        _judge(pool, held_out, None, fitted.pack) if isinstance(fitted, FittedVoice) else None,
-        fitted,
-        cpu_s,
+        speaker=folder.name,
+        stock=(names[0], stock[names[0]]),
+        native=(native, stock[native]),
+        own=_score([Heard(_views(pcm, encoder), SpeechRating()) for pcm in used], held_out),
+        clone=clone,
+        fitted=fitted,
+        cpu_s=cpu_s,
     )
     kept.write_bytes(pickle.dumps(row))
     return row
@@ -263,17 +235,22 @@ def _wav(pcm: Pcm) -> bytes:
 
 def _judge(pool: Executor, held_out: Embeddings, voice: str | None, pack: bytes | None) -> Score:
     """Scores a voice on sentences that no fit has seen."""
-    texts = yaml.safe_load(TEXTS.read_text())[LANGUAGE]
+    texts = yaml.safe_load(SENTENCES_FILE.read_text())[LANGUAGE]
     return _score(list(pool.map(_hear, texts, [voice] * len(texts), [pack] * len(texts))), held_out)
 
 
-def _score(heard: Sequence[Heard], held_out: Embeddings) -> Score:
+def _score(sentences: Sequence[Heard], held_out: Embeddings) -> Score:
     """`held_out` is [recordings, 3, 256]."""
     level, delivered, second = (
-        float(mean_embedding(np.stack([one.views[view] for one in heard])) @ mean_embedding(held))
+        float(
+            mean_embedding(np.stack([sentence.views[view] for sentence in sentences]))
+            @ mean_embedding(held)
+        )
         for view, held in enumerate(held_out.swapaxes(0, 1))
     )
-    return Score(level, delivered, second, *mean_rating([one.rating for one in heard]))
+    return Score(
+        level, delivered, second, *mean_rating([sentence.rating for sentence in sentences])
+    )
 
 
 def _print(rows: Sequence[Row]) -> None:
@@ -293,7 +270,7 @@ def _print(rows: Sequence[Row]) -> None:
         ("stock", [row.stock[1] for row in rows]),
         ("custom voices", [row.clone for row in rows if row.clone is not None]),
     ):
-        values = [[getattr(one, name) or 0.0 for name in Score.__slots__] for one in scores]
+        values = [[getattr(score, name) or 0.0 for name in Score.__slots__] for score in scores]
         _print_score(f"mean of {title}", Score(*np.mean(values, axis=0).tolist()))
 
 
@@ -303,36 +280,6 @@ def _print_score(title: str, score: Score) -> None:
         rated = f"  WER {score.error_rate or 0:.1%}  DNSMOS {score.quality:.2f}"
     cosines = f"{score.delivered:.3f} / {score.level:.3f} / {score.second:.3f}"
     print(f"  {title:27} {cosines}{rated}")
-
-
-def _scaling(arguments: argparse.Namespace, prior: FittingPrior, encoder: SpeakerEncoder) -> None:
-    """Times a fit whose trials only sleep."""
-    recordings = _recordings(_folders(arguments)[0])
-    config = load_yaml(CustomVoicesConfig, "custom_voices").fit
-    for workers in (2, 4):
-        fit = Fit.begin(recordings, LANGUAGE, "neutral", config, encoder, prior=prior)
-        began = time.perf_counter()
-        with ThreadPoolExecutor(workers) as pool:
-            while trials := fit.next_trials():
-                fit.observe(list(pool.map(partial(_sleep, arguments.slow_fake_trials), trials)))
-        print(f"{workers} workers: {time.perf_counter() - began:.1f} s")
-
-
-def _sleep(seconds: float, trial: Trial) -> Outcome:
-    time.sleep(seconds)
-    draw = np.random.default_rng(trial.number)
-    heard = np.abs(draw.normal(size=(max(1, len(trial.filters)), SOUND_SIZE)))
-    heard /= np.linalg.norm(heard, axis=1, keepdims=True)
-    return Outcome(
-        number=trial.number,
-        embeddings=heard.astype(np.float32),
-        spectrum=np.full(MEL_BANDS, 1 / MEL_BANDS, np.float32),
-        pitches=np.full(10, 120, np.float32),
-        duration_s=2.0,
-        sample_rate=24_000,
-        rating=SpeechRating(quality=3.2),
-        second=np.full(EMBEDDING_SIZE, 1 / 16, np.float32) if trial.rate else None,
-    )
 
 
 if __name__ == "__main__":

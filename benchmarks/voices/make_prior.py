@@ -1,23 +1,20 @@
-"""Makes `prior.npz`: synthesises random mixtures of the stock voices and embeds their audio.
+"""Make `prior.npz`: synthesise random mixtures of the stock voices and embed their audio.
 
-`python -m benchmarks.voices.make_prior FOLDER --part 0 --of 2` speaks every second
-mixture, and continues where it was stopped; `--join` writes the file from all parts. It
-takes ten minutes of one core.
+`python -m benchmarks.voices.make_prior` takes ten minutes of one core. It keeps what it has
+measured, so that an interrupted run goes on where it stopped.
 """
 
-import argparse
 import io
-import time
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness.report import begin, parser
+from benchmarks.harness.speech import KEPT, store
 from configs.load import load_yaml
 from configs.schema.models.tts import KokoroConfig
-from configs.settings import weights_dir
 from models.registry import SPEAKER, load
 from models.tts.kokoro.engine import KokoroEngine
-from models.weights.store import WeightStore
 from pipelines.voices.fitting.features import SOUND_SIZE, pitch_statistics
 from pipelines.voices.fitting.prior import (
     EMBEDDING_STEP,
@@ -41,73 +38,64 @@ from pipelines.voices.fitting.trials import (
 ENCODER = "speaker/resemblyzer"
 MIXTURES = 400
 SEED = 5
+KEPT_EVERY = 20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--part", type=int, default=0)
-    parser.add_argument("--of", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many")
-    parser.add_argument("--join", action="store_true")
-    arguments = parser.parse_args()
-    store = WeightStore(weights_dir())
-    space = stock_space(store)
-    if arguments.join:
-        PRIOR_FILE.write_bytes(write_prior(_joined(arguments.folder, space)))
-    else:
-        _speak(arguments, space, store)
+    begin(parser(__doc__))
+    space = stock_space(store())
+    kept = KEPT / f"prior-{space.fingerprint}.npy"
+    PRIOR_FILE.write_bytes(write_prior(prior_of(measured(kept, space), space)))
 
 
 def trials_of(space: StyleSpace) -> list[tuple[Trial, Vectors]]:
     """All styles that are spoken, each with its point."""
     texts = sentences_of(FALLBACK_LANGUAGE)[1].search
-    made = []
+    trials = []
     for index, name in enumerate(space.names):
         for turn in range(STOCK_SENTENCES):
             number = index * STOCK_SENTENCES + turn
             trial = Trial(number, texts[number % len(texts)], None, voice=name)
-            made.append((trial, space.point(space.stock[index])))
-    for number in range(len(made), len(made) + MIXTURES):
+            trials.append((trial, space.point(space.stock[index])))
+    for number in range(len(trials), len(trials) + MIXTURES):
         draw = np.random.default_rng((SEED, number))
         style = _mixture(space, draw)
         if draw.random() < 0.7:
             style[HALF:] = _mixture(space, draw)[HALF:]
         text = texts[int(draw.integers(len(texts)))]
-        made.append((Trial(number, text, style.astype(np.float32)), space.point(style)))
-    return made
+        trials.append((Trial(number, text, style.astype(np.float32)), space.point(style)))
+    return trials
 
 
 def _mixture(space: StyleSpace, draw: np.random.Generator) -> Vectors:
     """A style interpolated between stock voices, extrapolated beyond two, or drawn around them."""
-    kind, voices = draw.random(), len(space.stock)
+    kind = draw.random()
+    voices = len(space.stock)
     if kind < 0.4:
         some = draw.choice(voices, int(draw.integers(2, 5)), replace=False)
         return np.asarray(draw.dirichlet(np.ones(len(some))) @ space.stock[some])
     if kind < 0.6:
-        one, other = draw.choice(voices, 2, replace=False)
+        first, second = draw.choice(voices, 2, replace=False)
         share = draw.uniform(-0.6, 1.6)
-        return np.asarray(share * space.stock[one] + (1 - share) * space.stock[other])
+        return np.asarray(share * space.stock[first] + (1 - share) * space.stock[second])
     apart = space.stock - space.mean
     size = draw.uniform(0.7, 1.5) / np.sqrt(voices - 1)
     return np.asarray(space.mean + size * draw.normal(size=voices) @ apart)
 
 
-def _speak(arguments: argparse.Namespace, space: StyleSpace, store: WeightStore) -> None:
-    began = time.monotonic()
+def measured(kept: Path, space: StyleSpace) -> Vectors:
+    """The measurements of each style, a row each."""
     config = load_yaml(KokoroConfig, MODEL).model_copy(update={"threads": 1})
     zeros = np.zeros(SOUND_SIZE, np.float32)  # no speaker to compare with
     target = Target(zeros, zeros, zeros, FALLBACK_LANGUAGE, space.rows)
-    trials = Trials(KokoroEngine(config, store), load(SPEAKER, ENCODER, store), target)
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    path = arguments.folder / f"part-{arguments.part}.npy"
-    rows = list(np.load(path)) if path.exists() else []
-    mine = trials_of(space)[arguments.part :: arguments.of]
-    for trial, _ in mine[len(rows) :]:
-        if time.monotonic() - began > arguments.seconds:
-            break
+    trials = Trials(KokoroEngine(config, store()), load(SPEAKER, ENCODER, store()), target)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    rows = list(np.load(kept)) if kept.exists() else []
+    for trial, _ in trials_of(space)[len(rows) :]:
         rows.append(_row(trials.run(trial)))
-    np.save(path, np.array(rows))
+        if len(rows) % KEPT_EVERY == 0:
+            np.save(kept, np.array(rows))
+    return np.array(rows)
 
 
 def _row(outcome: Outcome) -> Vectors:
@@ -117,9 +105,8 @@ def _row(outcome: Outcome) -> Vectors:
     return np.concatenate([head, outcome.embeddings[0], outcome.spectrum]).astype(np.float64)
 
 
-def _joined(folder: Path, space: StyleSpace) -> MixturePrior:
-    rows = np.concatenate([np.load(path) for path in sorted(folder.glob("part-*.npy"))])
-    rows = rows[np.argsort(rows[:, 0])]
+def prior_of(rows: Vectors, space: StyleSpace) -> MixturePrior:
+    """The prior of the styles whose speech is not empty."""
     rows = rows[rows[:, 1] > 0]
     trials = {trial.number: (trial, point) for trial, point in trials_of(space)}
     texts = sentences_of(FALLBACK_LANGUAGE)[1].search

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from benchmarks.service import Service, running_service
+from benchmarks.harness.service import Service, running_service
 from tests.processes import assert_on_loopback, exposed, listeners
 from tests.promises.conftest import config_without_weights
 from tests.servers import free_port

@@ -13,7 +13,7 @@ import httpx
 import pytest
 import yaml
 
-from benchmarks.service import Service, running_service, upgrade_plan
+from benchmarks.harness.service import Service, running_service, upgrade_plan
 from configs.settings import PROJECT_DIR
 from tests.deployments.rollout.test_deploy import application, entry
 from tests.engines import ECHO, TONE

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.service import running_service
+from benchmarks.harness.service import running_service
 from configs.settings import PROJECT_DIR, weights_dir
 from deployments.cluster.release import PARTS
 from tests.promises.conftest import config_without_weights

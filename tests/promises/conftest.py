@@ -14,7 +14,7 @@ import pytest
 import yaml
 from sqlalchemy import Engine
 
-from benchmarks.service import Service, running_service
+from benchmarks.harness.service import Service, running_service
 from configs.environment import sqlite_url
 from configs.settings import PROJECT_DIR, weights_dir
 from db.database import make_engine

@@ -19,7 +19,7 @@ from sqlmodel import Session, func, select
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from benchmarks.service import Service, running_service, upgrade_plan
+from benchmarks.harness.service import Service, running_service, upgrade_plan
 from configs.environment import sqlite_url
 from db.billing.tables import CreditHold, LedgerEntry
 from db.chats import ChatEntry

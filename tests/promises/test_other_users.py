@@ -15,7 +15,7 @@ import grpc
 import httpx
 import pytest
 
-from benchmarks.service import Service
+from benchmarks.harness.service import Service
 from tests.patience import PATIENCE_S
 from tests.processes import children, listeners
 from tests.promises.conftest import ON_SERVERS, Running

@@ -9,10 +9,9 @@ of two seconds or more in another language, after a sentence alone and after thr
 are tuned or held out by their hash.
 """
 
-import argparse
 import json
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -22,19 +21,16 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from benchmarks.hardware import hardware
-from benchmarks.stt.back_channels import NOISE, said
-from configs.settings import weights_dir
+from benchmarks.harness.recognition import bare_engine
+from benchmarks.harness.report import begin, parser
+from benchmarks.harness.speech import HALVES, SENTENCES_FILE, half_of, noise, silence, speak
 from models.audio import Pcm
-from models.registry import STT, TTS, load_model
 from models.stt.base import LEAST_PROBABILITY, STT_SAMPLE_RATE, Transcript
 from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.languages import DOUBTFUL, chosen
-from models.weights.store import WeightStore
 from pipelines.stt.heard_language import SessionLanguage
 
 TURNS = Path(__file__).with_name("short_turns.yaml")
-SENTENCES = Path(__file__).parents[2] / "sentences.yaml"
 VOICES = {
     "en": ("af_heart", "am_michael"),
     "de": ("de:im_nicola", "de:ff_siwis"),
@@ -51,6 +47,7 @@ VOICES = {
 }
 UNSPACED = ("ja", "zh")  # whose sentences here are so short that two make one
 BEFORE_S, AFTER_S = 0.3, 0.16  # of silence around an utterance, as in a live session
+NOISE = 0.001  # RMS
 VOICED = 0.01  # of full scale
 LEAST_CHANGE_S = 2.0
 TURNS_BETWEEN = (0, 3)
@@ -71,16 +68,17 @@ class Clip:
 
     @property
     def half(self) -> str:
-        digest = sha256((self.language + self.text).encode()).digest()
-        return "tuned" if digest[-1] % 2 else "held_out"
+        return half_of(self.language + self.text)
 
-    def heard_in(self, session: SessionLanguage, known: Sequence[str]) -> str:
+    def heard_in(self, session: SessionLanguage, languages: Sequence[str]) -> str:
         """Its language in a session, which takes it as evidence."""
-        seconds, best = self.seconds + BEFORE_S + AFTER_S, ""
-        probability, scores = 0.0, Scores()
+        seconds = self.seconds + BEFORE_S + AFTER_S
+        best = ""
+        probability = 0.0
+        scores = Scores()
         prior = session.prior(seconds)
         for scores in self.scores:
-            best, probability = chosen(scores, prior, known)
+            best, probability = chosen(scores, prior, languages)
             if probability >= DOUBTFUL:
                 break
         likely = {code: score for code, score in scores.items() if score > LEAST_PROBABILITY}
@@ -91,12 +89,13 @@ class Clip:
 def utterances() -> list[tuple[str, str, str, str]]:
     """Kind, language, voice and text of each, in an order by hash, so that any part is a sample."""
     turns = yaml.safe_load(TURNS.read_text(encoding="utf-8"))
-    sentences = yaml.safe_load(SENTENCES.read_text(encoding="utf-8"))
+    sentences = yaml.safe_load(SENTENCES_FILE.read_text(encoding="utf-8"))
     listed = []
     for language, voices in VOICES.items():
         texts = sentences[language]
         if language in UNSPACED:
-            texts = [one + after for one, after in zip(texts, texts[1:] + texts[:1], strict=True)]
+            pairs = zip(texts, texts[1:] + texts[:1], strict=True)
+            texts = [first + second for first, second in pairs]
         for voice in voices:
             listed += [("short", language, voice, text) for text in turns[language]]
             listed += [("sentence", language, voice, text) for text in texts]
@@ -110,79 +109,74 @@ def clips(keep: Path) -> Iterator[Clip]:
     done = {
         tuple(fields[name] for name in ("kind", "language", "voice", "text")) for fields in kept
     }
-    if not (left := [key for key in utterances() if key not in done]):
-        return
-    weights = WeightStore(weights_dir())
-    voices, _ = load_model(TTS, "tts/kokoro", weights)
-    recogniser, _ = load_model(STT, "stt/whisper_base", weights)
-    assert isinstance(recogniser, WhisperEngine)
+    missing = [key for key in utterances() if key not in done]
     with keep.open("a") as file:
-        for number, (kind, language, voice, text) in enumerate(left):
-            pcm = said(voices, text, voice, language)
+        for number, (kind, language, voice, text) in enumerate(missing):
+            pcm = speak(text, voice, language)
             loud = np.flatnonzero(np.abs(pcm) > VOICED)
             pcm = pcm[loud[0] : loud[-1] + 1]
+            whole = np.concatenate([silence(BEFORE_S), pcm, silence(AFTER_S)])
+            whole += noise(len(whole), number, NOISE)
             seconds = len(pcm) / STT_SAMPLE_RATE
-            scores = scores_of(recogniser, padded(pcm, number))
-            clip = Clip(kind, language, voice, text, seconds, scores)
+            clip = Clip(kind, language, voice, text, seconds, scores_of(whole))
             print(json.dumps(asdict(clip), ensure_ascii=False), file=file, flush=True)
             yield clip
 
 
-def padded(pcm: Pcm, seed: int) -> Pcm:
-    around = [np.zeros(round(seconds * STT_SAMPLE_RATE)) for seconds in (BEFORE_S, AFTER_S)]
-    whole = np.concatenate([around[0], pcm, around[1]])
-    return (whole + np.random.default_rng(seed).normal(0, NOISE, len(whole))).astype(np.float32)
-
-
-def scores_of(recogniser: WhisperEngine, pcm: Pcm) -> list[Scores]:
-    found: list[Scores] = []
+def scores_of(pcm: Pcm) -> list[Scores]:
+    """The probable languages of a sound, by their probabilities."""
+    recogniser = bare_engine()
+    assert isinstance(recogniser, WhisperEngine)
+    steps: list[Scores] = []
     states = recogniser._window.encode(pcm)
     for part in (states, recogniser._window.fill(states)):
         ranking = recogniser._model.detect_language(recogniser._view([part]))[0]
-        found.append(
+        steps.append(
             {token[2:-2]: round(share, 5) for token, share in ranking if share > LEAST_PROBABILITY}
         )
-        if max(found[-1].values(), default=0.0) >= DOUBTFUL:
+        if max(steps[-1].values(), default=0.0) >= DOUBTFUL:
             break
-    return found
+    return steps
 
 
-def report(half: str, heard: Sequence[Clip], known: Sequence[str]) -> None:
-    """Plays all sessions of one half."""
-    drawn, wrong = random.Random(half), Counter[str]()
+def report(half: str, heard: Sequence[Clip], languages: Sequence[str]) -> None:
+    """Play all sessions of one half."""
+    draw = random.Random(half)
+    wrong = Counter[str]()
     short = [clip for clip in heard if clip.half == half and clip.kind == "short"]
-    certain: dict[str, list[Clip]] = {}
+    certain: dict[str, list[Clip]] = defaultdict(list)
     for clip in heard:
-        session = SessionLanguage()
         if clip.half == half and clip.kind == "sentence":
-            clip.heard_in(session, known)
+            session = SessionLanguage()
+            clip.heard_in(session, languages)
             if session.certain == clip.language:
-                certain.setdefault(clip.language, []).append(clip)
+                certain[clip.language].append(clip)
     turns = flips = changes = missed = 0
     for language, sentences in certain.items():
-        mine = [clip for clip in short if clip.language == language]
+        own = [clip for clip in short if clip.language == language]
         for sentence in sentences:
             session = SessionLanguage()
-            sentence.heard_in(session, known)
-            for clip in drawn.sample(mine, len(mine)):
+            sentence.heard_in(session, languages)
+            for clip in draw.sample(own, len(own)):
                 turns += 1
-                if (found := clip.heard_in(session, known)) != language:
+                guess = clip.heard_in(session, languages)
+                if guess != language:
                     flips += 1
-                    wrong[f"flip {language} to {found}: {clip.text}"] += 1
-        others = [one for code in certain if code != language for one in certain[code]]
+                    wrong[f"flip {language} to {guess}: {clip.text}"] += 1
+        others = [clip for code in certain if code != language for clip in certain[code]]
         for sentence, other, between in product(sentences, others, TURNS_BETWEEN):
             if other.seconds < LEAST_CHANGE_S:
                 continue
             session = SessionLanguage()
-            for clip in (sentence, *drawn.sample(mine, min(between, len(mine)))):
-                clip.heard_in(session, known)
+            for clip in (sentence, *draw.sample(own, min(between, len(own)))):
+                clip.heard_in(session, languages)
             changes += 1
-            if (found := other.heard_in(session, known)) != other.language:
+            if other.heard_in(session, languages) != other.language:
                 missed += 1
                 wrong[f"missed {language} to {other.language}: {other.text}"] += 1
-    alone = sum(clip.heard_in(SessionLanguage(), known) != clip.language for clip in short)
+    alone = sum(clip.heard_in(SessionLanguage(), languages) != clip.language for clip in short)
     usual = sum(
-        clip.heard_in(SessionLanguage(clip.language), known) != clip.language for clip in short
+        clip.heard_in(SessionLanguage(clip.language), languages) != clip.language for clip in short
     )
     print(
         f"{half}: {len(short)} short turns, {alone} in another language alone, {usual} after the"
@@ -194,13 +188,12 @@ def report(half: str, heard: Sequence[Clip], known: Sequence[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", type=Path, default=Path("/tmp/session_language.jsonl"))
-    heard = list(clips(parser.parse_args().keep))
-    known = sorted({code for clip in heard for scores in clip.scores for code in scores})
-    for half in ("tuned", "held_out"):
-        report(half, heard, known)
-    print(hardware())
+    options = parser(__doc__)
+    options.add_argument("--keep", type=Path, default=Path("/tmp/session_language.jsonl"))
+    heard = list(clips(begin(options).keep))
+    languages = sorted({code for clip in heard for scores in clip.scores for code in scores})
+    for half in HALVES:
+        report(half, heard, languages)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import yaml
 
-from benchmarks.service import Service, running_service
+from benchmarks.harness.service import Service, running_service
 from models.weights.store import WeightStore
 from tests.deployments.default_chat.mirror import Mirror, serving
 from tests.deployments.rollout.test_deploy import entry

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from babel.core import get_global
 
-from benchmarks.tts.languages import SENTENCES_FILE
+from benchmarks.harness.speech import SENTENCES_FILE
 from models.scripts import SCRIPTS, letters_outside
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.stt.options import RecognitionOptions

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.tts.languages import LISTENING_HZ, SENTENCES_FILE, likelihood, listen, plain, speak
+from benchmarks.harness.speech import SENTENCES_FILE
+from benchmarks.tts.languages import LISTENING_HZ, likelihood, listen, plain, speak
 from configs.load import load_yaml
 from configs.schema.voices import VoiceRef, VoicesConfig
 from models.audio import Pcm

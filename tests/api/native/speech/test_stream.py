@@ -209,7 +209,6 @@ async def test_a_disconnect_stops_the_engine_at_once(services: Services, auth: H
         disconnected.set()
         with stopwatch() as waited_s:
             await task
-    # The benchmark of streams measures the real delay.
     assert waited_s() < 1
     assert speaker.in_flight == 0
 

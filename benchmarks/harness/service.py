@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import httpx
 
@@ -110,9 +110,10 @@ def wait_until_idle() -> None:
 def _idle_and_all() -> tuple[int, int] | None:
     """Ticks of all cores since the start of the machine."""
     try:
-        ticks = [int(one) for one in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        first_line = Path("/proc/stat").read_text().splitlines()[0]
     except OSError:
         return None
+    ticks = [int(field) for field in first_line.split()[1:9]]
     return ticks[3] + ticks[4], sum(ticks)
 
 
@@ -124,8 +125,9 @@ def upgrade_plan(service: Service, plan: str = "enterprise") -> None:
 
 
 def add_service_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name a running service in place of a new one."""
     parser.add_argument("--base-url", help="of a running service; else one is started")
-    parser.add_argument("--key", help="an API key of that service")
+    parser.add_argument("--key", help="an API key of that service, on the highest plan")
 
 
 @contextmanager
@@ -137,6 +139,19 @@ def chosen_service(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
     with running_service() as service:
         upgrade_plan(service)
         yield service.url, service.key
+
+
+def voice_id(url: str, key: str, tier: str = "Fast") -> str:
+    """The id of an English default voice of a speech model: Fast, Quality or Formant."""
+    answer = httpx.get(
+        f"{url}/default-voices", headers={"Authorization": f"Bearer {key}"}, timeout=30
+    )
+    voices: list[dict[str, Any]] = answer.raise_for_status().json()["data"]
+    return next(
+        str(voice["voice_id"])
+        for voice in voices
+        if voice["model"].endswith(tier) and voice["labels"]["language"] == "en"
+    )
 
 
 def operate(service: Service, *command: str) -> None:

@@ -21,8 +21,8 @@ class SocketError(Exception):
 
 
 @dataclass(slots=True)
-class Heard:
-    """One flush as a player receives it that plays from the first audio on."""
+class Flush:
+    """A flush as a player receives it that plays from the first audio on."""
 
     asked: float  # time.monotonic() of the flush, as the others
     first: float = 0.0
@@ -37,7 +37,7 @@ class Heard:
         return (self.first - self.asked) * 1000
 
     def take(self, seconds: float) -> None:
-        """Records a chunk of audio received now."""
+        """Record a chunk of audio received now."""
         now = time.monotonic()
         if not self.chunks:
             self.first = self.dry_at = now
@@ -76,29 +76,31 @@ class TTSSocket:
             size = len(audio) * 3 // 4 - audio.count("=", -2)
             yield size / BYTES_PER_S
 
-    async def speak(self, text: str = "", asked: float | None = None) -> Heard:
-        """Sends `text` and a flush; returns when it is completed.
+    async def speak(
+        self, text: str = "", *, asked: float | None = None, seconds: float = float("inf")
+    ) -> Flush:
+        """Send `text` and a flush; return when it is completed, or when the player has that many
+        seconds of audio or has played for as long.
 
         `asked` is when it should have been sent, if that was earlier: the wait counts too.
         """
         if text:
             await self.send("send_text", text=text)
-        heard = Heard(asked or time.monotonic())
+        flush = Flush(asked or time.monotonic())
         await self.send("flush_context")
-        async for seconds in self.chunks():
-            heard.take(seconds)
-        heard.done = time.monotonic()
-        return heard
+        async for chunk_s in self.chunks():
+            flush.take(chunk_s)
+            if time.monotonic() - flush.first > seconds or flush.audio_s > seconds:
+                break
+        flush.done = time.monotonic()
+        return flush
 
-    async def first_audio(self, asked: float | None = None) -> Heard:
-        """Flushes the text sent before; returns at its first chunk, with the rest still to come."""
-        heard = Heard(asked or time.monotonic())
-        await self.send("flush_context")
-        heard.take(await anext(self.chunks()))
-        return heard
+    async def first_audio(self, asked: float | None = None) -> Flush:
+        """Flush the text sent before; return at its first chunk, with the rest still to come."""
+        return await self.speak(asked=asked, seconds=0.0)
 
     def vanish(self) -> None:
-        """Aborts the connection without a close frame."""
+        """Abort the connection without a close frame."""
         self.connection.transport.abort()
 
 
@@ -120,5 +122,5 @@ async def tts_socket(base_url: str, key: str, voice_id: str) -> AsyncIterator[TT
 
 
 async def until(moment: float) -> None:
-    """Sleeps until time.monotonic() is `moment`."""
+    """Sleep until time.monotonic() is `moment`."""
     await asyncio.sleep(max(0.0, moment - time.monotonic()))
