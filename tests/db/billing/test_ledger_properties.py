@@ -97,7 +97,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ended[operation] = "captured"
             assert done == ledger.Settled(charged, is_new=True)
         elif self.ended[operation] in ("captured", "refunded"):
-            assert not done.is_new
+            assert done == ledger.Settled(self.charged[operation], is_new=False)
         else:
             assert done == ledger.Settled(0, is_new=False)
 
