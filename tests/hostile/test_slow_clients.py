@@ -153,14 +153,6 @@ async def test_a_half_closed_client_leaves_no_work_and_no_hold_behind(
     await serve_well(site)
 
 
-async def test_bytes_behind_a_body_are_not_read_as_part_of_it(site: SocketServer) -> None:
-    body = b'{"text": "One sentence."}'
-    data = request(site, "POST", "/tts-synthesize", body, Content_Length="5")
-    assert set(statuses(await answer_of(site, data))) <= {400}
-    await until_nothing_runs(site)
-    await serve_well(site)
-
-
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "identity, gzip"])
 async def test_a_compressed_body_is_never_inflated(site: SocketServer, coding: str) -> None:
     packer = zlib.compressobj(9, wbits=31 if "gzip" in coding else 15)

@@ -192,14 +192,6 @@ async def test_arguments_that_only_llguidance_constrains_obey_their_schema(
             Draft202012Validator(PATTERNED).validate(arguments)
 
 
-async def test_a_model_whose_template_has_no_tools_refuses_tools(
-    engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "capabilities", replace(engine.capabilities, tools=False))
-    with pytest.raises(UnsupportedFeature):
-        await anext(engine.generate(ask("Hi", tools=TOOLS)))
-
-
 async def test_a_continued_chat_reuses_the_prompt_cache(engine: LlamaCppEngine) -> None:
     said = ["Tell me about towns. " * 20, "They are old. " * 10, "And rivers?"]
     first, _, before = await answer(engine, ask(*said, owner="a", max_tokens=8))
