@@ -15,7 +15,7 @@ import pytest
 from telemetry import metrics
 from tests.api.money import books_of
 from tests.api.sockets.conftest import SocketServer
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -94,9 +94,7 @@ async def serve_well(site: SocketServer) -> None:
 
 async def until_nothing_runs(site: SocketServer) -> None:
     """Waits until no request is in progress and every charge is settled."""
-    async with asyncio.timeout(PATIENCE_S):
-        while metrics.http_requests_live._value.get():
-            await asyncio.sleep(0.02)
+    await until(lambda: not metrics.http_requests_live._value.get())
     books = await books_of(site.services, {"Authorization": f"Bearer {site.key}"})
     await books.charged("tts")  # no hold is open, and the ledger is exact
 

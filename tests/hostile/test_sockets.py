@@ -3,7 +3,6 @@
 import asyncio
 import json
 import struct
-from random import Random
 from typing import Any
 
 import pytest

@@ -10,7 +10,7 @@ from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig
 from db.database import Database, utc_now
 from db.jobs.queue import hopeless_row, hopeless_rows, leased_row, unfinished_operations
-from db.voices.queue import claim_voice, delete_failed_voices
+from db.voices.queue import claim_voice
 from db.voices.voices import (
     Voice,
     VoiceSample,

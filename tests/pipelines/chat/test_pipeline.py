@@ -37,7 +37,7 @@ from pipelines.storage.encryption import Encryption
 from tests.db.test_chats import read_entries
 from tests.db.test_webhooks import plain
 from tests.migrated import sqlite_database
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 WORKSPACE, OTHER_WORKSPACE = 1, 2
 CREDIT = 1_000_000  # micro-USD
@@ -202,9 +202,7 @@ async def test_closing_a_chat_stops_the_model_and_saves_the_partial_answer(
     await anext(deltas)
     await deltas.aclose()
     assert model.closed == 1
-    async with asyncio.timeout(PATIENCE_S):
-        while not await read_entries(database, WORKSPACE, saved_id(completion)):
-            await asyncio.sleep(0.01)
+    await until(lambda: read_entries(database, WORKSPACE, saved_id(completion)))
     _, entries, _ = await history_of(database).read(WORKSPACE, saved_id(completion))
     assert entries[-1].content == "good day"
     assert entries[-1].completion_tokens == 2
@@ -314,9 +312,7 @@ async def test_an_error_mid_answer_is_raised_and_the_partial_answer_is_saved(
     completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, prompt("hi")))
     with pytest.raises(EngineLost, match="gone"):
         assert [d async for d in completion.deltas()]
-    async with asyncio.timeout(PATIENCE_S):
-        while not await read_entries(database, WORKSPACE, saved_id(completion)):
-            await asyncio.sleep(0.01)
+    await until(lambda: read_entries(database, WORKSPACE, saved_id(completion)))
 
 
 async def test_a_deleted_chat_is_not_saved_again(pipeline_of: Make, database: Database) -> None:

@@ -13,7 +13,7 @@ from redis import Redis
 from pipelines.limits.limits import LEASE_S, Lease, RateWindow, SharedLimits
 from pipelines.limits.redis import PREFIX, RedisStore
 from tests import servers
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.pipelines.limits.redis_faults import slow_proxy
 from tests.stopwatch import stopwatch
 
@@ -122,9 +122,7 @@ async def test_renewed_leases_are_restored_after_redis_lost_its_data(
         assert await other.acquire("w", 1) is None
         redis = Redis.from_url(url)
         redis.flushall()
-        async with asyncio.timeout(PATIENCE_S):
-            while not redis.exists(f"{PREFIX}leases:w"):
-                await asyncio.sleep(0.02)
+        await until(lambda: redis.exists(f"{PREFIX}leases:w"))
         redis.close()
         assert await other.acquire("w", 1) is None
         await lease.release()
@@ -159,9 +157,7 @@ def p90(took: list[float]) -> float:
 
 
 async def until_recovered(limits: SharedLimits) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while limits.degraded:
-            await asyncio.sleep(0.02)
+    await until(lambda: not limits.degraded)
 
 
 @pytest.mark.parametrize("fault", ["stop", "kill"])

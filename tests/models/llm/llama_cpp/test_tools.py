@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from models.errors import InvalidEngineRequest, UnsupportedFeature, WeightsMissing
+from models.errors import InvalidEngineRequest, WeightsMissing
 from models.llm.base import (
     ChatMessage,
     FinishReason,
