@@ -14,6 +14,7 @@ from pipelines.agents.clauses import LONGEST_CLAUSE, ClauseSplitter
 from pipelines.agents.playback import Playback
 from pipelines.agents.response import Answer, AnswerText
 from pipelines.tts.session import EncodedChunk
+from tests.clock import Clock
 
 ANSWER = "Well, I think so. It costs 3.50 dollars, or 1,000 yen, a day. Shall I book it?"
 
@@ -86,14 +87,6 @@ def test_a_text_without_marks_is_cut_at_a_space() -> None:
 @given(st.text(max_size=200), st.booleans(), st.integers(1, 20))
 def test_all_pieces_together_are_the_answer(text: str, hurries: bool, step: int) -> None:
     assert "".join(pieces_of(text, hurries=hurries, step=step)) == text
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_the_playback_knows_what_was_heard() -> None:
