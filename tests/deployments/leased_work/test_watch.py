@@ -194,7 +194,7 @@ async def test_an_attempt_that_did_not_die_by_itself_is_not_counted(
             assert (claimed.id, claimed.attempt) == (voice.id, 1)
             if ending == "hung":
                 monkeypatch.setattr(watch_module, "HANGS_S", -1.0)
-                await until(lambda many=number: stopped(jobs, many))  # type: ignore[misc]
+                await until(lambda many=number: len(jobs.stopped) == many)  # type: ignore[misc]
                 monkeypatch.setattr(watch_module, "HANGS_S", 3600.0)
             elif ending == "lapsed":  # and Ray has forgotten the job
                 jobs.states.clear()
@@ -296,12 +296,8 @@ async def test_a_job_whose_voice_was_deleted_is_stopped(backend: VoiceBackend) -
     async with watching(backend.queue, jobs):
         await jobs.until(1)
         await backend.voices.delete(backend.principal, str(voice.id))
-        await until(lambda: stopped(jobs, 1))
+        await until(lambda: len(jobs.stopped) == 1)
     assert await backend.spent() == LEAST_SHARE * PLANS.prices.custom_voice
-
-
-async def stopped(jobs: FakeJobs, count: int) -> bool:
-    return len(jobs.stopped) == count
 
 
 async def test_a_job_unknown_to_ray_is_retried_after_its_lease_expired(
@@ -339,22 +335,14 @@ async def test_no_attempt_is_counted_while_ray_accepts_no_jobs(backend: VoiceBac
     jobs = FakeJobs()
     jobs.broken = True
     async with watching(backend.queue, jobs):  # also at the start
-        await until(is_stalled)
+        await until(lambda: stalled_metric_s() > 0.1)
         jobs.broken = False
-        await until(is_moving)
+        await until(lambda: stalled_metric_s() < 0.1)
 
 
 def stalled_metric_s() -> float:
     """The metric of how long a job has made no progress."""
     return REGISTRY.get_sample_value("antiphon_voice_still_seconds") or 0.0
-
-
-async def is_stalled() -> bool:
-    return stalled_metric_s() > 0.1
-
-
-async def is_moving() -> bool:
-    return stalled_metric_s() < 0.1
 
 
 async def test_stop_jobs_stops_running_jobs_and_submits_no_more(backend: VoiceBackend) -> None:
