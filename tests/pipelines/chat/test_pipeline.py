@@ -32,7 +32,7 @@ from pipelines.chat.history import (
     estimate_tokens,
 )
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
-from pipelines.errors import ChatNotFound, ModelNotFound
+from pipelines.errors import ModelNotFound
 from pipelines.storage.encryption import Encryption
 from tests.db.test_chats import read_entries
 from tests.db.test_webhooks import plain
@@ -170,26 +170,6 @@ async def test_a_continued_chat_sends_its_history(pipeline_of: Make) -> None:
     await answer(pipeline, ChatRequest(WORKSPACE, prompt("two"), chat_id=completion.chat_id))
     await answer(pipeline, ChatRequest(WORKSPACE, prompt("three"), chat_id=completion.chat_id))
     assert [m.content for m in model.prompts[-1]] == ["one", "good", "two", "good", "three"]
-
-
-async def test_a_chat_of_another_workspace_is_not_found(
-    pipeline_of: Make, database: Database
-) -> None:
-    pipeline = pipeline_of(ScriptedModel(["good"]))
-    completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("one")))
-    assert [d async for d in completion.deltas()]
-    for chat_id in (completion.chat_id, uuid4()):
-        with pytest.raises(ChatNotFound):
-            await pipeline.start(ChatRequest(OTHER_WORKSPACE, prompt("two"), chat_id=chat_id))
-    assert not await database.run(delete_chat, OTHER_WORKSPACE, saved_id(completion))
-    assert await database.read(list_chats, OTHER_WORKSPACE, 1, 20) == ([], 0)
-    assert await database.run(delete_chat, WORKSPACE, saved_id(completion))
-
-
-async def test_save_chat_false_saves_no_chat(pipeline_of: Make, database: Database) -> None:
-    pipeline = pipeline_of(ScriptedModel(["good"]))
-    await answer(pipeline, ChatRequest(WORKSPACE, prompt("one"), save_chat=False))
-    assert await database.read(list_chats, WORKSPACE, 1, 20) == ([], 0)
 
 
 async def test_closing_a_chat_stops_the_model_and_saves_the_partial_answer(

@@ -213,13 +213,6 @@ async def test_what_is_read_ahead_is_cached_without_the_head_of_an_answer(
     assert after.cached_tokens >= read.prompt_tokens - 2
 
 
-async def test_the_prompt_cache_is_not_shared_between_owners(engine: LlamaCppEngine) -> None:
-    said = "A secret that is long enough to be worth a guess. " * 10
-    for owner in ("c", "d", "e", "f"):
-        _, _, usage = await answer(engine, ask(said, owner=owner, max_tokens=2))
-        assert usage.cached_tokens == 0
-
-
 @pytest.mark.slow
 async def test_a_tool_call_in_the_history_reuses_the_prompt_cache(engine: LlamaCppEngine) -> None:
     more: dict[str, Any] = {"tools": TOOLS, "owner": "g"}
