@@ -32,7 +32,6 @@ from pipelines.chat.history import (
     estimate_tokens,
 )
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
-from pipelines.errors import ModelNotFound
 from pipelines.storage.encryption import Encryption
 from tests.db.test_chats import read_entries
 from tests.db.test_webhooks import plain
@@ -127,19 +126,6 @@ async def answer(pipeline: ChatPipeline, request: ChatRequest) -> str:
 
 
 Make = Callable[[ScriptedModel], ChatPipeline]
-
-
-async def test_an_alias_is_answered_by_the_model_it_names(pipeline_of: Make) -> None:
-    pipeline = pipeline_of(ScriptedModel(["yes"]))
-    for name in ("svc/real", "svc/alias", "svc/slm-3b-int4"):
-        completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("hi"), name))
-        assert completion.model == "svc/real"
-        await completion.aclose()
-
-
-async def test_an_unknown_model_is_refused_with_the_list_of_models(pipeline_of: Make) -> None:
-    with pytest.raises(ModelNotFound, match="available: svc/real$"):
-        await pipeline_of(ScriptedModel([])).start(ChatRequest(WORKSPACE, prompt("hi"), "gpt"))
 
 
 async def test_without_any_model_the_error_is_unavailable_not_unknown(database: Database) -> None:
