@@ -87,7 +87,8 @@ async def test_speech_is_embedded_while_it_is_heard_and_only_once(
     async with listening(model, SessionOptions(speakers=SpeakerOptions(encoder))) as live:
         for heard_s in range(1, 11):
             await live.hear(tone(LOW, 1))
-            await until(lambda least=2 * heard_s - 3: encoder.windows >= least)
+            least = 2 * heard_s - 3
+            await until(lambda least=least: encoder.windows >= least)  # type: ignore[misc]
         await live.hear(quiet(1))
         await live.listener.finish()
     assert encoder.windows <= 24
