@@ -9,7 +9,7 @@ from sqlmodel import Session, select
 
 from db.billing import ledger
 from db.billing.ledger_check import check_days
-from db.billing.tables import CreditHold, LedgerEntry
+from db.billing.tables import LedgerEntry
 from db.database import Database, utc_now
 from tests.db.billing.ledger_work import soon
 
@@ -85,43 +85,6 @@ async def test_a_capture_charges_the_cost_and_releases_the_rest(account: Databas
     assert await account.read(ledger.discrepancies) == []
 
 
-async def test_a_capture_never_charges_more_than_was_held(account: Database) -> None:
-    await hold(account, "one")
-    assert (await capture(account, "one", 5000)).charged == 400
-
-
-async def test_a_second_capture_charges_nothing_and_returns_the_first(account: Database) -> None:
-    await hold(account, "one")
-    await capture(account, "one", 150)
-    assert await capture(account, "one", 300) == ledger.Settled(150, is_new=False)
-    assert not await release(account, "one")
-    assert await credit(account) == CREDIT - 150
-
-
-async def test_a_release_returns_the_whole_hold_once(account: Database) -> None:
-    await hold(account, "one")
-    assert await release(account, "one")
-    assert not await release(account, "one")
-    assert await capture(account, "one", 100) == ledger.Settled(0, is_new=False)
-    assert await credit(account) == CREDIT
-
-
-async def test_a_hold_beyond_the_credit_or_without_an_account_is_refused(account: Database) -> None:
-    assert await hold(account, "one", 600)
-    assert not await hold(account, "two", 401)
-    assert await hold(account, "three", 400)
-    assert await credit(account) == 0
-    without_account = 5
-    assert not await account.run(
-        ledger.hold,
-        workspace_id=without_account,
-        operation="other",
-        service="tts",
-        amount=0,
-        expires_at=soon(),
-    )
-
-
 async def test_only_expired_holds_are_released(account: Database) -> None:
     past = utc_now() - timedelta(seconds=1)
     await hold(account, "old", 300, expires_at=past)
@@ -147,39 +110,28 @@ async def test_renewed_holds_do_not_expire_and_only_named_ones_are_renewed(
     assert await account.read(ledger.discrepancies) == []
 
 
-@pytest.mark.parametrize(("spent", "charged"), [(0, 100), (CREDIT - 60, 60), (CREDIT, 0)])
+@pytest.mark.parametrize(
+    ("spent", "cost", "charged"),
+    [
+        pytest.param(0, 100, 100, id="the cost"),
+        pytest.param(0, 500, 300, id="what was held"),
+        pytest.param(CREDIT - 60, 100, 60, id="the remaining credit"),
+        pytest.param(CREDIT, 100, 0, id="no credit left"),
+    ],
+)
 async def test_a_capture_after_its_hold_expired_charges_at_most_the_remaining_credit(
-    account: Database, spent: int, charged: int
+    account: Database, spent: int, cost: int, charged: int
 ) -> None:
     await hold(account, "old", 300, expires_at=utc_now())
     await account.run(ledger.release_expired, utc_now() + timedelta(seconds=1))
     assert await hold(account, "new", spent)
-    assert await capture(account, "old", 100) == ledger.Settled(charged, is_new=True)
-    assert await capture(account, "old", 100) == ledger.Settled(charged, is_new=False)
+    assert await capture(account, "old", cost) == ledger.Settled(charged, is_new=True)
+    assert await capture(account, "old", cost) == ledger.Settled(charged, is_new=False)
     assert not await release(account, "old")
     assert await credit(account) == CREDIT - spent - charged
     assert await account.run(ledger.refund, WORKSPACE, "old")
     assert await credit(account) == CREDIT - spent
     assert await account.read(ledger.discrepancies) == []
-
-
-async def test_a_capture_after_its_hold_expired_never_charges_more_than_was_held(
-    account: Database,
-) -> None:
-    await hold(account, "old", 300, expires_at=utc_now())
-    await account.run(ledger.release_expired, utc_now() + timedelta(seconds=1))
-    assert await capture(account, "old", 500) == ledger.Settled(300, is_new=True)
-
-
-async def test_a_refund_returns_a_charge_once(account: Database) -> None:
-    await hold(account, "one")
-    assert not await account.run(ledger.refund, WORKSPACE, "one")
-    await capture(account, "one", 150)
-    assert await account.run(ledger.refund, WORKSPACE, "one")
-    assert not await account.run(ledger.refund, WORKSPACE, "one")
-    assert await credit(account) == CREDIT
-    days = await account.read(ledger.usage, WORKSPACE, date(1970, 1, 1), date.max)
-    assert [(day.service, day.units, day.requests, day.cost) for day in days] == [("tts", 0, 0, 0)]
 
 
 async def test_credit_is_added_or_removed_once_per_operation(account: Database) -> None:
@@ -259,21 +211,3 @@ async def test_check_days_finds_daily_sums_that_differ_from_their_entries(
     change = text("DELETE FROM ledger_day WHERE day = '2028-03-01'")
     await account.run(lambda session: session.connection().execute(change))
     assert [found for found in await wrong() if found] == [[date(2028, 3, 1)], [date(2028, 7, 1)]]
-
-
-async def test_a_hold_is_rolled_back_with_its_transaction(account: Database) -> None:
-    def fail(session: object) -> None:
-        ledger.hold(
-            session,  # type: ignore[arg-type]
-            workspace_id=WORKSPACE,
-            operation="one",
-            service="tts",
-            amount=400,
-            expires_at=soon(),
-        )
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        await account.run(fail)
-    assert await account.read(lambda session: session.exec(select(CreditHold)).all()) == []
-    assert await credit(account) == CREDIT

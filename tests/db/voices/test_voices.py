@@ -10,7 +10,7 @@ from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig
 from db.database import Database, utc_now
 from db.jobs.queue import hopeless_row, hopeless_rows, leased_row, unfinished_operations
-from db.voices.queue import claim_voice, delete_failed_voices
+from db.voices.queue import claim_voice
 from db.voices.voices import (
     Voice,
     VoiceSample,
@@ -165,13 +165,3 @@ async def test_deleting_a_voice_removes_its_row_and_ends_its_lease(database: Dat
     assert len(await database.run(delete)) == 4
     assert await database.read(voice_of, mine, voice_id) is None
     assert await database.run(leased_row, claimed) is None
-
-
-async def test_rows_of_failed_voices_are_deleted_after_their_retention(database: Database) -> None:
-    mine = await add_workspace(database)
-    await add(database, new_voice(mine, status="failed", finished_at=NOW))
-    kept = await add(database, new_voice(mine, status="failed", finished_at=LATER))
-    assert await database.run(delete_failed_voices, LATER) == 1
-    assert await database.run(delete_failed_voices, LATER) == 0
-    page, _ = await database.read(voices_page, mine, 1, 20)
-    assert [one.id for one, _ in page] == [kept]

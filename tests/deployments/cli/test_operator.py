@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import shutil
 from base64 import b64encode
 from pathlib import Path
 from urllib.parse import quote
@@ -28,12 +29,13 @@ from tests.migrated import connected, migrate
 from tests.servers import PASSWORD
 
 
-@pytest.fixture(autouse=True)
-def first_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service that was started once, with a second user."""
-    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
-    monkeypatch.delenv("DATABASE_URL", raising=False)
-    settings = load_settings()
+@pytest.fixture(scope="module")
+def started_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a service that was started once, with a second user."""
+    folder = tmp_path_factory.mktemp("started")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANTIPHON_DATA", str(folder))
+        settings = load_settings()
     migrate(settings.database_url)
     asyncio.run(prepare_database(settings))
 
@@ -44,6 +46,15 @@ def first_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         database.close()
 
     asyncio.run(sign_up())
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def data_folder(started_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of that folder for each test."""
+    shutil.copytree(started_once, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    monkeypatch.delenv("DATABASE_URL", raising=False)
 
 
 def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

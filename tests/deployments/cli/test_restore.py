@@ -32,7 +32,7 @@ from deployments.cluster.shared_stores import open_database
 from tests.api.local_server import local_settings, serve_app, serve_services
 from tests.api.local_services import local_services
 from tests.deployments.cli.operated import main
-from tests.migrated import KINDS_OF_DATABASES, connected, empty_postgres
+from tests.migrated import KINDS_OF_DATABASES, connected, empty_postgres, migrate
 from tests.servers import PASSWORD
 
 SAID = "The parrot knows the way to the harbour."
@@ -234,11 +234,13 @@ def test_a_backup_of_another_release_is_refused_before_anything_changes(
     engine.dispose()
 
 
-@pytest.mark.parametrize("at", ["_restore_sqlite", "_restore_postgres", "url_to_fs"])
+@pytest.mark.parametrize("fails_at", ["the database", "the store"])
 def test_a_restore_that_failed_is_repeated(
-    kept: Kept, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch, at: str
+    kept: Kept, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch, fails_at: str
 ) -> None:
     after = kept.beside(tmp_path)
+    kind = "sqlite" if after.database_url.startswith("sqlite") else "postgres"
+    at = "url_to_fs" if fails_at == "the store" else f"_restore_{kind}"
     whole = getattr(backup_module, at)
 
     def fails_at_its_end(*arguments: Any) -> Any:
@@ -254,12 +256,10 @@ def test_a_restore_that_failed_is_repeated(
         shutil.copy(file, target)
         raise OSError("no space left on device")
 
-    is_reached = at == "url_to_fs" or at.removeprefix("_restore_") in after.database_url
     with monkeypatch.context() as patch:
         patch.setattr(backup_module, at, fails_at_its_end)
-        if is_reached:
-            with pytest.raises(OSError, match="no space left"):
-                restore(after, kept.folder)
+        with pytest.raises(OSError, match="no space left"):
+            restore(after, kept.folder)
     monkeypatch.undo()
     assert "restored" in restore(after, kept.folder)
     assert ask(after, f"/chats/{kept.chat}", kept.key).status_code == 200
@@ -285,6 +285,14 @@ def test_a_backup_of_the_other_kind_of_database_is_refused(kept: Kept, tmp_path:
         restore(other, kept.folder)
 
 
+@pytest.fixture(scope="module")
+def migrated_url(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PostgreSQL database with the newest tables."""
+    url = empty_beside(postgres_url, tmp_path_factory.mktemp("migrated"))
+    migrate(url)
+    return url
+
+
 @pytest.mark.postgres
 @pytest.mark.parametrize(
     "form",
@@ -297,9 +305,9 @@ def test_a_backup_of_the_other_kind_of_database_is_refused(kept: Kept, tmp_path:
     ],
 )
 def test_a_backup_connects_by_every_form_of_url_that_the_service_does(
-    postgres_url: str, tmp_path: Path, form: str
+    migrated_url: str, tmp_path: Path, form: str
 ) -> None:
-    server = make_url(postgres_url)
+    server = make_url(migrated_url)
     with connected(server) as connection:
         row = connection.execute("SHOW unix_socket_directories").fetchone()
     assert row is not None
@@ -309,11 +317,11 @@ def test_a_backup_connects_by_every_form_of_url_that_the_service_does(
         password=password,
         host=server.host,
         port=server.port,
-        name=make_url(empty_beside(postgres_url, tmp_path)).database,
+        name=server.database,
         folder=row[0],
     )
     settings = replace(local_settings(tmp_path), database_url=url)
-    asyncio.run(open_database(settings)).close()
+    asyncio.run(open_database(settings, accept=True)).close()  # each form has new secrets
     back_up(settings, tmp_path / "backup")
     assert (tmp_path / "backup" / "database").read_bytes().startswith(b"PGDMP")
 

@@ -2,10 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +17,7 @@ from deployments.rollout import deploy
 from models.weights.store import WeightStore
 from pipelines.ports import Arrival
 from tests.deployments.default_chat.mirror import BLOCK, Mirror, ServeApi, serving
-from tests.patience import PATIENCE_S
+from tests.patience import block_until
 from tests.servers import free_port
 
 DATA = os.urandom(20 * BLOCK)
@@ -91,18 +90,11 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         yield made
 
 
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_model_comes_with_its_progress_and_is_swapped_in(scene: Scene) -> None:
     assert not is_here(scene.model)
     follower = scene.start()
-    until(lambda: scene.serve.deployed)
-    until(lambda: scene.reports[-1:] == [None])
+    block_until(lambda: scene.serve.deployed)
+    block_until(lambda: scene.reports[-1:] == [None])
     follower.close()
     assert scene.serve.deployed == [{"model": scene.model, "wanted": scene.model}]
     reports = [one for one in scene.reports if one is not None]
@@ -119,7 +111,7 @@ def test_what_is_deployed_wins_over_the_setting_of_the_start(
 ) -> None:
     monkeypatch.setenv("CHAT_MODEL", "llm/smollm2")  # of `make run`, or of the image
     follower = scene.start()
-    until(lambda: scene.serve.deployed)
+    block_until(lambda: scene.serve.deployed)
     follower.close()
     assert scene.serve.deployed == [{"model": scene.model, "wanted": scene.model}]
 
@@ -127,11 +119,11 @@ def test_what_is_deployed_wins_over_the_setting_of_the_start(
 def test_a_download_that_is_cut_goes_on_where_it_was(scene: Scene) -> None:
     scene.mirror.cut_at = 7 * BLOCK + 5
     follower = scene.start()
-    until(lambda: any("is delayed" in line for line in scene.lines))
+    block_until(lambda: any("is delayed" in line for line in scene.lines))
     assert scene.serve.deployed == [] and scene.blobs() == []
     assert [one.problem for one in scene.reports if one is not None and one.problem]
     scene.mirror.cut_at = None
-    until(lambda: scene.serve.deployed)
+    block_until(lambda: scene.serve.deployed)
     follower.close()
     assert scene.mirror.begins[0] == 0 and set(scene.mirror.begins[1:]) == {7 * BLOCK + 5}
 
@@ -139,7 +131,7 @@ def test_a_download_that_is_cut_goes_on_where_it_was(scene: Scene) -> None:
 def test_altered_bytes_are_refused_and_nothing_half_written_stays(scene: Scene) -> None:
     scene.mirror.altered = True
     follower = scene.start()
-    until(lambda: any("has SHA-256" in line for line in scene.lines))
+    block_until(lambda: any("has SHA-256" in line for line in scene.lines))
     follower.close()
     assert scene.serve.deployed == [] and scene.blobs() == [] and scene.partial() == 0
 
@@ -147,7 +139,7 @@ def test_altered_bytes_are_refused_and_nothing_half_written_stays(scene: Scene) 
 def test_a_download_leaves_the_free_space_of_the_service(scene: Scene) -> None:
     scene.settings = replace(scene.settings, free_space_mb=10**9)
     follower = scene.start()
-    until(lambda: len([one for one in scene.reports if one and one.problem]) > 1)
+    block_until(lambda: len([one for one in scene.reports if one and one.problem]) > 1)
     follower.close()
     [line] = [one for one in scene.lines if "is delayed" in one]
     assert "1 MiB are to be fetched beside 953,674,316 of the service" in line
@@ -157,7 +149,7 @@ def test_a_download_leaves_the_free_space_of_the_service(scene: Scene) -> None:
 def test_without_a_network_one_line_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTIPHON_MIRROR", f"http://127.0.0.1:{free_port()}")
     follower = scene.start()
-    until(lambda: len([one for one in scene.reports if one and one.problem]) > 3)
+    block_until(lambda: len([one for one in scene.reports if one and one.problem]) > 3)
     follower.close()
     [line] = [one for one in scene.lines if "is delayed" in one]
     assert line.startswith(
@@ -168,20 +160,20 @@ def test_without_a_network_one_line_says_so(scene: Scene, monkeypatch: pytest.Mo
 def test_a_service_that_stops_keeps_what_it_has_fetched(scene: Scene) -> None:
     scene.mirror.block_s = 0.1
     follower = scene.start()
-    until(lambda: scene.partial() > 2 * BLOCK)
+    block_until(lambda: scene.partial() > 2 * BLOCK)
     follower.close()
     kept = scene.partial()
     assert kept < len(DATA) and scene.serve.deployed == []
     scene.mirror.block_s = 0.0
     follower = scene.start()
-    until(lambda: scene.serve.deployed)
+    block_until(lambda: scene.serve.deployed)
     follower.close()
     assert scene.mirror.begins[-1] >= kept > 0
 
 
 def test_weights_whose_bytes_have_changed_are_fetched_again(scene: Scene) -> None:
     follower = scene.start()
-    until(lambda: scene.serve.deployed)
+    block_until(lambda: scene.serve.deployed)
     follower.close()
     store = WeightStore(scene.folder / "weights")
     blob = store.blob_path(store.artefact("tiny").files["model.gguf"])
@@ -190,7 +182,7 @@ def test_weights_whose_bytes_have_changed_are_fetched_again(scene: Scene) -> Non
     [application] = scene.serve.applications.values()
     application["deployments"][1]["user_config"]["model"] = "auto"
     follower = scene.start()
-    until(lambda: len(scene.serve.deployed) == 2)
+    block_until(lambda: len(scene.serve.deployed) == 2)
     follower.close()
     assert blob.read_bytes() == DATA
 
@@ -198,10 +190,10 @@ def test_weights_whose_bytes_have_changed_are_fetched_again(scene: Scene) -> Non
 def test_a_model_that_the_operator_names_during_a_download_stays(scene: Scene) -> None:
     scene.mirror.block_s = 0.05
     follower = scene.start()
-    until(lambda: scene.partial() > BLOCK)
+    block_until(lambda: scene.partial() > BLOCK)
     [application] = scene.serve.applications.values()
     application["deployments"][1]["user_config"] = {"model": "llm/smollm2"}
-    until(lambda: scene.reports[-1:] == [None])
+    block_until(lambda: scene.reports[-1:] == [None])
     follower.close()
     assert scene.serve.deployed == [] and is_here(scene.model)
 

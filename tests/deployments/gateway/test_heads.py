@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from deployments.gateway.connections import HEAD_BYTES, HEADERS, PIPELINED, URL_BYTES
 from tests.cpu_time import cpu_units
 from tests.deployments.gateway.raw_http import exchange, serving, small_app
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 POST = b"POST /seen HTTP/1.1\r\nHost: x\r\n"
 GET = b"GET /seen HTTP/1.1\r\nHost: x\r\n"
@@ -192,9 +192,7 @@ async def test_an_application_that_answers_a_closed_connection_logs_no_error(
         for chunks in CHUNKS.values():
             client = clients.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
             client.sendall(post + chunks)  # and does not close when it gets the refusal
-        async with asyncio.timeout(PATIENCE_S):
-            while app.state.seen < len(CHUNKS):
-                await asyncio.sleep(0.01)
+        await until(lambda: app.state.seen >= len(CHUNKS))
     assert "Exception in ASGI" not in caplog.text
 
 

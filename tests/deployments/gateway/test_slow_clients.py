@@ -12,7 +12,7 @@ from deployments.gateway import connections
 from deployments.gateway.connections import ClientLimits
 from telemetry import metrics
 from tests.deployments.gateway.raw_http import PIECE, admission, serving, small_app
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 STALLED = admission(send_timeout_s=0.2)
 UPGRADE = (
@@ -20,12 +20,6 @@ UPGRADE = (
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
 GET = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 def cut(kind: str) -> float:
@@ -58,7 +52,7 @@ async def test_a_stream_whose_reader_stalls_is_cut_and_its_work_ends() -> None:
     async with serving(app, STALLED) as listener:
         with await connected(listener.port) as client:
             await asyncio.to_thread(client.sendall, GET % b"stream")
-            await eventually(lambda: app.state.ended == 1)
+            await until(lambda: app.state.ended == 1)
             assert len(await closes(client)) < 100 * len(PIECE)
     assert cut("response") == before + 1
 
@@ -68,8 +62,8 @@ async def test_a_whole_response_is_dropped_from_memory_when_its_reader_stalls() 
         with await connected(listener.port) as client:
             await asyncio.to_thread(client.sendall, GET % b"whole")
             open_ones = listener._server.server_state.connections
-            await eventually(lambda: len(open_ones) == 1)
-            await eventually(lambda: len(open_ones) == 0)
+            await until(lambda: len(open_ones) == 1)
+            await until(lambda: len(open_ones) == 0)
 
 
 @pytest.mark.parametrize("header", [b"Connection: close\r\n", b""])
@@ -83,15 +77,15 @@ async def test_a_short_response_that_is_never_read_does_not_keep_its_connection(
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
             await asyncio.to_thread(client.connect, ("127.0.0.1", listener.port))
-            await eventually(lambda: len(open_ones) == 1)
+            await until(lambda: len(open_ones) == 1)
             (served,) = open_ones
             served.transport.get_extra_info("socket").setsockopt(
                 socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12
             )
             request = b"GET /short HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n"
             await asyncio.to_thread(client.sendall, request)
-            await eventually(lambda: cut("response") == before + 1)
-            await eventually(lambda: not open_ones)
+            await until(lambda: cut("response") == before + 1)
+            await until(lambda: not open_ones)
 
 
 async def test_a_reader_at_a_steady_pace_gets_the_whole_stream() -> None:
@@ -122,7 +116,7 @@ async def test_a_response_waits_for_its_reader_only_for_a_total_time() -> None:
                     except ConnectionError:
                         break
                     await asyncio.sleep(0.01)
-            await eventually(lambda: app.state.ended == 1)
+            await until(lambda: app.state.ended == 1)
 
 
 async def test_a_reader_just_above_the_least_pace_has_the_same_total_time() -> None:
@@ -139,7 +133,7 @@ async def test_a_reader_just_above_the_least_pace_has_the_same_total_time() -> N
                     except ConnectionError:
                         break
                     await asyncio.sleep(0.002)
-            await eventually(lambda: cut("response") == before + 1)
+            await until(lambda: cut("response") == before + 1)
 
 
 async def test_a_trickled_body_that_no_route_reads_ends_with_its_connection(
@@ -197,13 +191,13 @@ async def test_connections_of_an_address_are_limited_and_counted_down(
     async with serving(small_app(), config) as listener:
         by_address = listener._http.keywords["limits"].by_address
         kept = [await connected(listener.port) for _ in range(most)]
-        await eventually(lambda: by_address[limited] == most)
+        await until(lambda: by_address[limited] == most)
         with await connected(listener.port) as refused:
             await asyncio.to_thread(refused.sendall, GET % b"early")
             assert (await closes(refused)).startswith(b"HTTP/1.1 503")
         for client in kept:
             client.close()
-        await eventually(lambda: not by_address)
+        await until(lambda: not by_address)
         with await connected(listener.port) as client:
             await asyncio.to_thread(client.sendall, GET % b"early")
             assert (await asyncio.to_thread(client.recv, 4096)).startswith(b"HTTP/1.1 200")

@@ -1,7 +1,7 @@
 """Watch: waiting voices are submitted as jobs, over a real queue and fake jobs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -32,7 +32,7 @@ from pipelines.voices.queue import VoiceQueue
 from pipelines.voices.service import LEAST_SHARE
 from telemetry.metrics import REGISTRY
 from tests.deployments.leased_work.voice_backend import local_backend
-from tests.patience import PATIENCE_S
+from tests.patience import until
 from tests.pipelines.voices.test_queue import CONFIG, MADE, PLANS, VoiceBackend
 
 LASTING = ("starting", "running")
@@ -84,9 +84,7 @@ class FakeJobs(LeasedJobClient):
 
     async def until(self, submitted: int) -> Voice:
         """Waits for so many submitted jobs; returns the claimed voice of the last one."""
-        async with asyncio.timeout(PATIENCE_S):
-            while len(self.claims) < submitted:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.claims) >= submitted)
         return self.claims[submitted - 1]
 
 
@@ -102,12 +100,6 @@ async def watching(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until_true(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not await condition():
-            await asyncio.sleep(0.01)
 
 
 async def wait_a_moment() -> None:
@@ -140,7 +132,7 @@ async def test_voices_are_made_in_order_with_their_completion_time_updated(
                 due = [base_s + place * round_s for place in range(1, len(waits) + 1)]
                 return all(abs(a - b) < 10 for a, b in zip(waits, due, strict=True))
 
-            await until_true(estimated)
+            await until(estimated)
             await wait_a_moment() if number == 0 else None
             assert len(jobs.claims) == number + 1  # one at a time
             assert await backend.queue.publish(claimed, *MADE)
@@ -176,11 +168,11 @@ async def test_a_dead_job_is_retried_up_to_the_maximum_number_of_attempts(
             assert (claimed.id, claimed.attempt) == (voice.id, attempt)
             jobs.end(attempt - 1)
             if watch_module.QUICK_ATTEMPTS < attempt < CONFIG.work.most_attempts:
-                await until_true(lambda held=claimed: was_released(backend, held, "died"))  # type: ignore[misc]
+                await until(lambda held=claimed: was_released(backend, held, "died"))  # type: ignore[misc]
                 await wait_a_moment()  # the next attempt follows after a pause
                 assert len(jobs.claims) == attempt
                 await backend.database.run(let_leases_run_out)
-        await until_true(lambda: has_failed(backend, voice))  # at once, without housekeeping
+        await until(lambda: has_failed(backend, voice))  # at once, without housekeeping
         await wait_a_moment()
         assert len(jobs.claims) == CONFIG.work.most_attempts
     assert await backend.spent() == 0
@@ -202,13 +194,13 @@ async def test_an_attempt_that_did_not_die_by_itself_is_not_counted(
             assert (claimed.id, claimed.attempt) == (voice.id, 1)
             if ending == "hung":
                 monkeypatch.setattr(watch_module, "HANGS_S", -1.0)
-                await until_true(lambda many=number: stopped(jobs, many))  # type: ignore[misc]
+                await until(lambda many=number: len(jobs.stopped) == many)  # type: ignore[misc]
                 monkeypatch.setattr(watch_module, "HANGS_S", 3600.0)
             elif ending == "lapsed":  # and Ray has forgotten the job
                 jobs.states.clear()
             else:
                 jobs.end(number - 1, ending)
-            await until_true(lambda held=claimed: was_released(backend, held, ending))  # type: ignore[misc]
+            await until(lambda held=claimed: was_released(backend, held, ending))  # type: ignore[misc]
             await backend.database.run(let_leases_run_out)
 
     def of_old(session: Session) -> None:
@@ -234,7 +226,7 @@ async def test_an_attempt_without_count_is_followed_by_a_growing_pause(
             monkeypatch.setattr(watch_module, "HANGS_S", -1.0)
         else:
             jobs.end(0, ending)
-        await until_true(lambda: was_released(backend, claimed, ending))
+        await until(lambda: was_released(backend, claimed, ending))
     (row,) = await rows(backend, [voice.id])
     assert row.lease_until is not None and row.attempt == 0
     pause_h = (row.lease_until - utc_now()).total_seconds() / 3600
@@ -253,7 +245,7 @@ async def test_the_lease_is_renewed_while_ray_has_the_job(backend: VoiceBackend)
         claimed = await jobs.until(1)
         for _ in range(3):
             await backend.database.run(let_leases_run_out)
-            await until_true(lambda: is_renewed(backend, claimed))
+            await until(lambda: is_renewed(backend, claimed))
         assert len(jobs.claims) == 1 and jobs.stopped == []
 
 
@@ -304,12 +296,8 @@ async def test_a_job_whose_voice_was_deleted_is_stopped(backend: VoiceBackend) -
     async with watching(backend.queue, jobs):
         await jobs.until(1)
         await backend.voices.delete(backend.principal, str(voice.id))
-        await until_true(lambda: stopped(jobs, 1))
+        await until(lambda: len(jobs.stopped) == 1)
     assert await backend.spent() == LEAST_SHARE * PLANS.prices.custom_voice
-
-
-async def stopped(jobs: FakeJobs, count: int) -> bool:
-    return len(jobs.stopped) == count
 
 
 async def test_a_job_unknown_to_ray_is_retried_after_its_lease_expired(
@@ -347,22 +335,14 @@ async def test_no_attempt_is_counted_while_ray_accepts_no_jobs(backend: VoiceBac
     jobs = FakeJobs()
     jobs.broken = True
     async with watching(backend.queue, jobs):  # also at the start
-        await until_true(is_stalled)
+        await until(lambda: stalled_metric_s() > 0.1)
         jobs.broken = False
-        await until_true(is_moving)
+        await until(lambda: stalled_metric_s() < 0.1)
 
 
 def stalled_metric_s() -> float:
     """The metric of how long a job has made no progress."""
     return REGISTRY.get_sample_value("antiphon_voice_still_seconds") or 0.0
-
-
-async def is_stalled() -> bool:
-    return stalled_metric_s() > 0.1
-
-
-async def is_moving() -> bool:
-    return stalled_metric_s() < 0.1
 
 
 async def test_stop_jobs_stops_running_jobs_and_submits_no_more(backend: VoiceBackend) -> None:

@@ -20,7 +20,7 @@ from models.llm.base import (
 )
 from telemetry.metrics import REGISTRY
 from tests.engines import ECHO, ECHO_SLOW
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -91,9 +91,7 @@ async def begin_stories(
     asked = [
         asyncio.create_task(read_whole(replica, replace(story, owner=owner))) for owner in owners
     ]
-    async with asyncio.timeout(PATIENCE_S):
-        while replica._slots_of(replica.engine()).taken < 2:
-            await asyncio.sleep(0.001)
+    await until(lambda: replica._slots_of(replica.engine()).taken >= 2, every_s=0.001)
     return asked
 
 

@@ -14,7 +14,7 @@ from models.audio import AudioChunk
 from models.base import ModelInfo
 from models.errors import EngineError
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
-from tests.deployments.replicas.test_priority_batcher import Engine, settle
+from tests.deployments.replicas.test_priority_batcher import busy, settle
 from tests.patience import PATIENCE_S
 
 
@@ -61,18 +61,14 @@ async def test_a_call_that_computes_for_a_listener_who_leaves_is_ended(
 
 
 async def test_the_engine_knows_whose_caller_left_while_it_decodes() -> None:
-    engine = Engine()
-    tasks = [engine.submit("blocker")]
+    engine = await busy()
+    gone, _ = engine.submit("gone"), engine.submit("stays")
     await settle()
-    tasks += [engine.submit("gone"), engine.submit("stays")]
-    await settle()
-    engine.gates[0].set()
-    await settle()
-    running = {str(one.language): one.budget for one in engine.requests}
+    await engine.end(0)
+    running = {str(request.language): request.budget for request in engine.requests}
     assert running["gone"].is_wanted() and running["stays"].is_wanted()
-    tasks[1].cancel()
+    gone.cancel()
     await settle()
     assert not running["gone"].is_wanted()
     assert running["stays"].is_wanted()
-    await engine.release_all()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await engine.end_all(failures=1)

@@ -16,7 +16,7 @@ from models.base import ModelInfo
 from models.registry import TTS, EngineKind
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
 from models.weights.store import WeightStore
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 SOUND = AudioChunk(np.ones(2400, np.float32), 24_000)
 REQUEST = SynthesisRequest("Good morning.", "v", "en")
@@ -77,9 +77,7 @@ async def replica(engines: dict[str, SlowFirstEngine]) -> AsyncIterator[TTSDeplo
 
 
 async def until_warmed(engine: SlowFirstEngine, times: int) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while engine.warmed < times:
-            await asyncio.sleep(0.005)
+    await until(lambda: engine.warmed >= times)
 
 
 @pytest.mark.usefixtures("replica")
@@ -123,9 +121,7 @@ async def test_requests_succeed_after_a_failed_warm_up(
 
     monkeypatch.setattr(SlowFirstEngine, "warm_up", fail)
     await replica.reconfigure({"model": "two"})
-    async with asyncio.timeout(PATIENCE_S):
-        while not engines["two"].closed:
-            await asyncio.sleep(0.005)
+    await until(lambda: engines["two"].closed)
     async with aclosing(replica.synthesize(REQUEST)) as chunks:
         assert len([chunk async for chunk in chunks]) == 2
 
@@ -143,9 +139,7 @@ async def test_memory_is_released_once_after_the_last_request(
             await anext(second)
         await asyncio.sleep(0.15)
         assert engine.releases == 0  # the first request is still open
-    async with asyncio.timeout(PATIENCE_S):
-        while not engine.releases:
-            await asyncio.sleep(0.005)
+    await until(lambda: engine.releases)
     await asyncio.sleep(0.15)
     assert engine.releases == 1
     await replica.stop_warm_up()

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future
 from contextlib import aclosing
 from typing import Any
 from unittest.mock import Mock
@@ -45,25 +46,21 @@ class BlockedThread:
         self._go.set()
 
 
-def test_the_request_with_the_earliest_deadline_is_served_first(turns: DeadlineScheduler) -> None:
-    blocked = BlockedThread(turns)
-    served: list[float] = []
-    lines = {slack: turns.executor(slack) for slack in (5.0, 0.0, 2.0)}
-    futures = [line.submit(served.append, slack) for slack, line in lines.items()]
-    blocked.unblock()
+def finish(futures: Iterable[Future[Any]]) -> None:
     for future in futures:
         future.result(PATIENCE_S)
-    assert served == [0.0, 2.0, 5.0]
 
 
-def test_requests_of_one_deadline_are_served_in_order_of_arrival(turns: DeadlineScheduler) -> None:
+def test_the_earliest_deadline_is_served_first_and_equal_ones_as_they_came(
+    turns: DeadlineScheduler,
+) -> None:
     blocked = BlockedThread(turns)
     served: list[str] = []
-    futures = [turns.executor(1.0).submit(served.append, name) for name in "abc"]
+    slack_s = {"last": 5.0, "first": 0.0, "second": 2.0, "third": 2.0}
+    futures = [turns.executor(slack).submit(served.append, name) for name, slack in slack_s.items()]
     blocked.unblock()
-    for future in futures:
-        future.result(PATIENCE_S)
-    assert served == ["a", "b", "c"]
+    finish(futures)
+    assert served == ["first", "second", "third", "last"]
 
 
 def test_a_backlog_of_one_tenant_delays_another_by_one_step() -> None:
@@ -79,8 +76,7 @@ def test_a_backlog_of_one_tenant_delays_another_by_one_step() -> None:
     futures = [turns.executor(0.0, "flood").submit(work, "flood") for _ in range(9)]
     futures += [turns.executor(9.0, "other").submit(work, "other") for _ in range(2)]
     blocked.unblock()
-    for future in futures:
-        future.result(PATIENCE_S)
+    finish(futures)
     assert served.index("other") <= 1 and served[:4].count("other") == 2
 
 
@@ -121,8 +117,7 @@ def test_concurrent_steps_do_not_exceed_the_concurrency_of_the_engine(max_concur
         assert begun.acquire(timeout=PATIENCE_S)
     assert not begun.acquire(timeout=0.05)
     go.set()
-    for future in futures:
-        future.result(PATIENCE_S)
+    finish(futures)
 
 
 def test_a_request_with_time_to_spare_waits_while_a_tight_one_runs() -> None:
@@ -143,8 +138,7 @@ def test_a_request_whose_deadline_was_extended_yields(turns: DeadlineScheduler) 
     served: list[str] = []
     futures = [ahead.submit(served.append, "ahead"), late.submit(served.append, "late")]
     blocked.unblock()
-    for future in futures:
-        future.result(PATIENCE_S)
+    finish(futures)
     assert served == ["late", "ahead"]
 
 

@@ -1,7 +1,6 @@
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +9,7 @@ import pytest
 
 import models.runtimes.openmp as module
 from models.runtimes.openmp import LOOK_S, AdaptiveBarriers
-from tests.patience import PATIENCE_S
+from tests.patience import block_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and libgomp")
 
@@ -95,18 +94,12 @@ def test_libgomp_has_more_threads_than_cores_while_threads_sleep(
     def threads() -> set[str]:
         return set(os.listdir("/proc/self/task"))
 
-    def wait_for(is_right: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not is_right():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
     before = threads()  # of which those of earlier tests may end meanwhile
     assert look(1.0)
-    wait_for(lambda: len(threads() - before) >= 3)  # a team of three, on two cores
+    block_until(lambda: len(threads() - before) >= 3)  # a team of three, on two cores
     team = threads() - before
     assert not look(0.0)
-    wait_for(lambda: len(threads() & team) <= len(team) - 3)
+    block_until(lambda: len(threads() & team) <= len(team) - 3)
 
 
 def test_without_libgomp_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

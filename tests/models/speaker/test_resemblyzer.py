@@ -1,9 +1,7 @@
 """The speaker encoder against values of the Resemblyzer library, and on synthetic voices."""
 
 import json
-import pickle
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +9,12 @@ import pytest
 
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
-from models.errors import WeightsCorrupt, WeightsMissing
+from models.errors import WeightsMissing
 from models.registry import SPEAKER, load
 from models.speaker.base import RATE, SPEAKER_SAMPLE_RATE, SpeakerEncoder
 from models.speaker.mel import mel_spectrum
 from models.speaker.resemblyzer import TARGET_RMS
 from models.tts.base import SynthesisRequest
-from models.weights.convert.torch_file import MAGIC, PROTOCOL, read_tensors
 from models.weights.store import WeightStore
 from tests.models.speaker.buzzes import BUZZES, buzz
 from tests.models.speaker.make_reference import MEL_FRAMES, REFERENCE
@@ -88,29 +85,3 @@ def test_embeddings_of_one_voice_are_nearer_than_those_of_another(encoder: Speak
     heart, again = (encoder.embed(said("af_heart", text)) for text in TEXTS)
     for other in ("bf_emma", "am_adam"):
         assert heart @ again > heart @ encoder.embed(said(other, TEXTS[0])) + 0.05, other
-
-
-class Evil:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return (eval, ("1 / 0",))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"not a pickle",
-        pickle.dumps(MAGIC),
-        pickle.dumps(MAGIC) + pickle.dumps(PROTOCOL + 1),
-        pickle.dumps(MAGIC) + pickle.dumps(PROTOCOL) + pickle.dumps({"little_endian": False}),
-        pickle.dumps(MAGIC)
-        + pickle.dumps(PROTOCOL)
-        + pickle.dumps({"little_endian": True})
-        + pickle.dumps({"model_state": Evil()}),
-    ],
-)
-def test_a_weights_file_with_more_than_tensors_is_refused(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "pretrained.pt"
-    path.write_bytes(content)
-    with pytest.raises(WeightsCorrupt):
-        read_tensors(path, "model_state")

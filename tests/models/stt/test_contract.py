@@ -63,5 +63,9 @@ def test_a_batch_is_transcribed_in_its_order(model: Model, speech: Pcm) -> None:
 
 
 def test_an_unknown_language_is_refused(model: Model, speech: Pcm) -> None:
-    with pytest.raises(UnsupportedLanguage):
-        model[0].transcribe([TranscriptionRequest(speech, "xx")])
+    for request in (
+        TranscriptionRequest(speech, "xx"),
+        TranscriptionRequest(speech, languages=("en", "xx")),
+    ):
+        with pytest.raises(UnsupportedLanguage):
+            model[0].transcribe([request])

@@ -25,7 +25,7 @@ from models.stt.whisper.processes import WhisperProcesses
 from models.weights.store import WeightStore
 from telemetry import metrics
 from tests.models.sounds import speak
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, block_until
 from tests.processes import children, command_of
 
 pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="reads the processes of Linux")
@@ -73,13 +73,6 @@ def ended(reason: str) -> float:
     return value
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def test_a_call_is_ended_when_its_caller_has_left(load: Callable[..., WhisperProcesses]) -> None:
     processes, before = load(), ended("abandoned")
     with pytest.raises(CallAbandoned):
@@ -103,7 +96,7 @@ def test_a_process_that_is_killed_is_an_error_that_may_be_retried(
     processes, before = load(), ended("lost")
     [program] = programs() - others
     os.kill(program, signal.SIGKILL)
-    wait_until(lambda: Path(f"/proc/{program}/stat").read_text().rsplit(")")[1].split()[0] == "Z")
+    block_until(lambda: Path(f"/proc/{program}/stat").read_text().rsplit(")")[1].split()[0] == "Z")
     with pytest.raises(EngineLost) as lost:
         processes.detect_language(STATES)
     assert lost.value.retryable
@@ -255,7 +248,7 @@ def test_processes_end_when_the_service_is_killed(folder: Path) -> None:
         assert owner.stdout.readline() == "loaded\n"
         [program] = children(owner.pid)
         owner.kill()
-    wait_until(lambda: not command_of(program))
+    block_until(lambda: not command_of(program))
 
 
 def test_of_a_batch_only_the_texts_that_nobody_waits_for_are_missing(

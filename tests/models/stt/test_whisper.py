@@ -60,18 +60,6 @@ def test_beam_search_with_a_prompt_transcribes_speech(engine: WhisperEngine, spe
     assert word_error_rate(text) < 0.1
 
 
-def test_word_times_are_in_order_and_inside_the_audio(engine: WhisperEngine, speech: Pcm) -> None:
-    options = RecognitionOptions(words=True)
-    (transcript,) = engine.transcribe([TranscriptionRequest(speech, "en", options=options)])
-    (segment,) = transcript.segments
-    times = [time for word in segment.words for time in (word.start, word.end)]
-    assert times == sorted(times)
-    assert 0 <= times[0] < 1
-    assert times[-1] <= len(speech) / STT_SAMPLE_RATE
-    assert " ".join(word.word for word in segment.words) == segment.text
-    assert all(0 <= word.confidence <= 1 for word in segment.words)
-
-
 @pytest.mark.slow
 def test_sentences_that_differ_only_in_a_number_are_all_kept(
     engine: WhisperEngine, weights: WeightStore
@@ -182,12 +170,6 @@ def test_the_prior_decides_only_as_far_as_the_speech_leaves_it_open(
     assert language({"ru": 50.0}) == "ru", "but expected with certainty"
     assert transcribed({"ru": 1e9}).language_probability == pytest.approx(0.47, abs=0.01)
     assert language({"en": 50.0}, ("la", "ru")) == "la", "not allowed"
-
-
-def test_an_unknown_language_is_refused(engine: WhisperEngine, speech: Pcm) -> None:
-    for fields in ({"language": "xx"}, {"languages": ("en", "xx")}):
-        with pytest.raises(UnsupportedLanguage):
-            text_of(engine, speech, **fields)
 
 
 def test_audio_longer_than_the_window_is_refused(engine: WhisperEngine) -> None:

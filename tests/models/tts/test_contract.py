@@ -17,7 +17,7 @@ from models.registry import TTS
 from models.tts.base import PackRef, SynthesisRequest, TTSEngine
 from tests.engines import TONE_ENGINE
 from tests.models.configured import assert_all_configured, configurations
-from tests.models.tts.loaded import loaded, speech
+from tests.models.tts.loaded import chunks_of, loaded, speech
 
 TEXTS = {
     "en": "The river runs to the sea.",
@@ -65,7 +65,7 @@ def test_a_voice_of_each_language_synthesises_speech(model: Model) -> None:
 
 
 def assert_well_formed(model: Model, request: SynthesisRequest, longest_s: float = 5.0) -> None:
-    chunks = [chunk for chunk in model[0].synthesize(request) if len(chunk.pcm)]
+    chunks = [chunk for chunk in chunks_of(model[0], request) if len(chunk.pcm)]
     assert chunks, request
     for chunk in chunks:
         assert isinstance(chunk, AudioChunk)
@@ -103,7 +103,7 @@ def test_every_word_has_a_time_when_timings_are_requested(
     model: Model, sentence: SynthesisRequest
 ) -> None:
     found, done_s = [], 0.0
-    for chunk in model[0].synthesize(replace(sentence, timings=True)):
+    for chunk in chunks_of(model[0], replace(sentence, timings=True)):
         assert all(0 <= word.start_s <= chunk.duration_s for word in chunk.words)
         found += [(word, done_s) for word in chunk.words]
         done_s += chunk.duration_s
@@ -117,7 +117,7 @@ def test_every_word_has_a_time_when_timings_are_requested(
 
 
 def test_words_have_no_times_unless_requested(model: Model, sentence: SynthesisRequest) -> None:
-    assert not any(chunk.words for chunk in model[0].synthesize(sentence))
+    assert not any(chunk.words for chunk in chunks_of(model[0], sentence))
 
 
 @pytest.mark.slow
@@ -182,7 +182,7 @@ def test_the_model_info_matches_the_declared_capabilities(model: Model) -> None:
 
 
 def test_a_streaming_engine_yields_several_chunks(model: Model, sentence: SynthesisRequest) -> None:
-    chunks = [chunk for chunk in model[0].synthesize(sentence) if len(chunk.pcm)]
+    chunks = [chunk for chunk in chunks_of(model[0], sentence) if len(chunk.pcm)]
     assert len(chunks) > 1 or not model[0].capabilities.streaming
 
 
@@ -190,7 +190,7 @@ def test_word_times_are_proportional_to_letters_unless_the_model_computes_them(
     model: Model, sentence: SynthesisRequest
 ) -> None:
     begins, done_s = [], 0.0
-    for chunk in model[0].synthesize(replace(sentence, timings=True)):
+    for chunk in chunks_of(model[0], replace(sentence, timings=True)):
         begins += [word.start_s + done_s for word in chunk.words]
         done_s += chunk.duration_s
     spread_s = [word.start_s for word in spread(sentence.text, done_s)]

@@ -35,6 +35,7 @@ class LocalHub(ThreadingHTTPServer):
         self.listed: dict[str, dict[str, Any]] = {}  # what the list says of a path in place of it
         self.commit = COMMIT
         self.break_after: int | None = None  # bytes of a response
+        self.status = 200  # of whole files
         self.asked: list[str] = []  # paths, with their Range
 
     @property
@@ -71,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
-        self._answer(self.server.files[file][start:], 206 if asked else 200)
+        self._answer(self.server.files[file][start:], 206 if asked else self.server.status)
 
     def _answer(self, body: bytes, status: int = 200) -> None:
         self.send_response(status)

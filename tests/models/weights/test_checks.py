@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema.catalogue import WeightFile
-from models.errors import WeightsMissing
+from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights import __main__ as program
 from models.weights import store as stored
 from models.weights.fetch import fetch
@@ -39,6 +39,9 @@ def test_make_weights_repairs_a_corrupt_file_of_the_right_size(
     assert program.fetch_weights() == program.fetch_weights() == 0
     blob = store.blob_path(store.artefact("tiny").files["model.bin"])
     blob.write_bytes(MODEL[::-1])
+    store.folder("tiny")  # the cheap check cannot see it
+    with pytest.raises(WeightsCorrupt, match="SHA-256"):
+        store.verify("tiny")
     capsys.readouterr()
     assert program.fetch_weights() == 0  # what `make weights` runs
     assert (

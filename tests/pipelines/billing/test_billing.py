@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,10 @@ from db.billing.tables import LedgerEntry
 from db.database import Database, utc_now
 from db.errors import DatabaseUnavailable
 from db.webhooks import NewEvent
-from models.errors import EngineLost, InvalidEngineRequest
 from pipelines.billing import billing
 from pipelines.billing.billing import Billing, Charge, to_usd
 from pipelines.billing.operation import Operation
-from pipelines.errors import InsufficientCredit, VoiceNotFound
+from pipelines.errors import InsufficientCredit
 from telemetry import metrics
 from tests.db.test_webhooks import plain
 from tests.migrated import migrate
@@ -109,33 +108,18 @@ def test_micro_usd_are_converted_to_usd_with_six_decimals() -> None:
     assert [to_usd(micro) for micro in (0, 1, 20, 4_999_985)] == [0.0, 0.000001, 0.00002, 4.999985]
 
 
-async def test_a_capture_charges_no_more_than_was_held_and_only_once(bills: Billing) -> None:
-    hold = await bills.hold(WORKSPACE, "tts", 100, Operation())
-    assert hold.micro_usd == 1500
-    assert await bills.credit(WORKSPACE) == CREDIT - 1500
-    assert await hold.capture(1000) == 1500
-    assert await hold.capture(1000) == 0
-    await hold.release()
-    assert await bills.credit(WORKSPACE) == CREDIT - 1500
-
-
-async def test_a_hold_that_exceeds_the_credit_is_refused(bills: Billing) -> None:
-    with pytest.raises(InsufficientCredit, match=r"may cost 6\.000000 USD"):
-        await bills.hold(WORKSPACE, "voice", 6, Operation())
-    with pytest.raises(InsufficientCredit):
-        await bills.hold(404, "tts", 1, Operation())  # a workspace without an account
-    assert await bills.credit(WORKSPACE) == CREDIT
-
-
-async def test_refusals_for_insufficient_credit_are_counted_in_a_metric(bills: Billing) -> None:
+async def test_a_hold_that_exceeds_the_credit_is_refused_and_counted(bills: Billing) -> None:
     def refusals() -> float:
         labels = {"service": "voice"}
         name = "antiphon_credit_refusals_total"
         return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
 
     before = refusals()
-    with pytest.raises(InsufficientCredit):
+    with pytest.raises(InsufficientCredit, match=r"may cost 6\.000000 USD"):
         await bills.hold(WORKSPACE, "voice", 6, Operation())
+    with pytest.raises(InsufficientCredit):
+        await bills.hold(404, "tts", 1, Operation())  # a workspace without an account
+    assert await bills.credit(WORKSPACE) == CREDIT
     await bills.hold(WORKSPACE, "voice", 1, Operation())
     assert refusals() == before + 1
 
@@ -149,33 +133,39 @@ async def test_usage_is_recorded_also_when_prices_are_zero(database: FlakyDataba
     assert [(day.service, day.units, day.cost) for day in days] == [("chat", 40, 0)]
 
 
-async def test_a_hold_is_released_when_its_caller_is_cancelled_meanwhile(
-    bills: Billing, database: FlakyDatabase
+async def cancel_in_transaction(
+    bills: Billing, database: FlakyDatabase, work: Coroutine[Any, Any, Any], lost_responses: int
 ) -> None:
+    """Cancels `work` while the database computes, and waits for what follows."""
     database.gate = threading.Event()
-    holding = asyncio.create_task(bills.hold(WORKSPACE, "tts", 100, Operation()))
+    database.lost_responses = lost_responses
+    task = asyncio.create_task(work)
     await asyncio.sleep(0.05)
-    holding.cancel()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await holding
+        await task
     database.gate.set()
     await bills.wait_for_settlements()
+
+
+@pytest.mark.parametrize("lost_responses", [0, 1])
+@pytest.mark.parametrize("operation", [Operation(), Operation(name="request")])
+async def test_a_hold_is_released_when_its_caller_is_cancelled_meanwhile(
+    bills: Billing, database: FlakyDatabase, operation: Operation, lost_responses: int
+) -> None:
+    work = bills.hold(WORKSPACE, "tts", 100, operation=operation)
+    await cancel_in_transaction(bills, database, work, lost_responses)
     assert await kinds(database) == ["hold", "release"]
 
 
+@pytest.mark.parametrize("lost_responses", [0, 1])
 async def test_a_capture_is_completed_when_its_caller_is_cancelled_meanwhile(
-    bills: Billing, database: FlakyDatabase
+    bills: Billing, database: FlakyDatabase, lost_responses: int
 ) -> None:
     hold = await bills.hold(WORKSPACE, "tts", 100, Operation())
-    database.gate = threading.Event()
-    capturing = asyncio.create_task(hold.capture(10))
-    await asyncio.sleep(0.05)
-    capturing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await capturing
+    await cancel_in_transaction(bills, database, hold.capture(10), lost_responses)
     await hold.release()  # as the `finally` of a route does
-    database.gate.set()
-    await bills.wait_for_settlements()
+    assert await kinds(database) == ["hold", "capture"]
     assert await bills.credit(WORKSPACE) == CREDIT - 150
 
 
@@ -200,35 +190,6 @@ async def test_a_capture_retried_after_a_lost_commit_response_charges_once(
         await hold.capture(10)
     assert await hold.capture(10) == 150
     assert await kinds(database) == ["hold", "capture"]
-
-
-@pytest.mark.parametrize("operation", [Operation(), Operation(name="request")])
-async def test_a_cancelled_callers_hold_without_commit_response_is_released(
-    bills: Billing, database: FlakyDatabase, operation: Operation
-) -> None:
-    database.gate, database.lost_responses = threading.Event(), 1
-    holding = asyncio.create_task(bills.hold(WORKSPACE, "tts", 100, operation=operation))
-    await asyncio.sleep(0.05)
-    holding.cancel()
-    await asyncio.gather(holding, return_exceptions=True)
-    database.gate.set()
-    await bills.wait_for_settlements()
-    assert await kinds(database) == ["hold", "release"]
-
-
-async def test_a_cancelled_callers_capture_without_commit_response_is_settled(
-    bills: Billing, database: FlakyDatabase
-) -> None:
-    hold = await bills.hold(WORKSPACE, "tts", 100, Operation())
-    database.gate, database.lost_responses = threading.Event(), 1
-    capturing = asyncio.create_task(hold.capture(10))
-    await asyncio.sleep(0.05)
-    capturing.cancel()
-    await asyncio.gather(capturing, return_exceptions=True)
-    database.gate.set()
-    await bills.wait_for_settlements()
-    assert await kinds(database) == ["hold", "capture"]
-    assert await bills.credit(WORKSPACE) == CREDIT - 150
 
 
 async def test_a_charge_is_refunded_when_the_repeated_request_fails(
@@ -339,33 +300,6 @@ async def test_the_hold_of_a_charge_that_nothing_refers_to_is_not_renewed(
     await bills.hold(WORKSPACE, "tts", 100, Operation())
     gc.collect()
     assert not await bills._renew()
-
-
-@pytest.mark.parametrize(
-    ("error", "charged"),
-    [
-        (VoiceNotFound("the voice was deleted"), 40 * 15),
-        (InvalidEngineRequest("nothing to speak"), 40 * 15),
-        (EngineLost("the replica died"), 0),
-        (DatabaseUnavailable("down"), 0),
-        (RuntimeError("a fault of the service"), 0),
-    ],
-)
-async def test_work_that_fails_costs_what_was_delivered_unless_the_service_failed(
-    bills: Billing, error: Exception, charged: int
-) -> None:
-    with pytest.raises(type(error)):
-        async with await bills.hold(WORKSPACE, "tts", 100, Operation()) as charge:
-            charge.used = 40
-            raise error
-    assert await bills.credit(WORKSPACE) == CREDIT - charged
-
-
-async def test_an_error_before_anything_was_delivered_costs_nothing(bills: Billing) -> None:
-    with pytest.raises(VoiceNotFound):
-        async with await bills.hold(WORKSPACE, "tts", 100, Operation()):
-            raise VoiceNotFound("there is no such voice")
-    assert await bills.credit(WORKSPACE) == CREDIT
 
 
 async def test_work_without_units_adds_no_rows_to_the_ledger(

@@ -18,7 +18,7 @@ from db.billing import ledger
 from db.billing.tables import CreditHold, LedgerEntry
 from db.database import Database
 from db.errors import DatabaseUnavailable
-from models.errors import EngineLost, EngineStopped
+from models.errors import EngineLost, EngineStopped, InvalidEngineRequest
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from pipelines.errors import VoiceNotFound
@@ -30,7 +30,10 @@ CREDIT = 5_000_000
 WORKSPACES = count(1)
 PRICES = load_yaml(PlansConfig, "plans").prices
 
-CALLERS_FAULTS = (VoiceNotFound("the voice was deleted"),)
+CALLERS_FAULTS = (
+    VoiceNotFound("the voice was deleted"),
+    InvalidEngineRequest("nothing to speak"),
+)
 SERVICE_FAULTS = (EngineLost("the replica died"), RuntimeError("a fault"), DatabaseUnavailable(""))
 STOPPED = EngineStopped("the service stops")
 

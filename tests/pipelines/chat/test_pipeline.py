@@ -32,12 +32,11 @@ from pipelines.chat.history import (
     estimate_tokens,
 )
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
-from pipelines.errors import ChatNotFound, ModelNotFound
 from pipelines.storage.encryption import Encryption
 from tests.db.test_chats import read_entries
 from tests.db.test_webhooks import plain
 from tests.migrated import sqlite_database
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 WORKSPACE, OTHER_WORKSPACE = 1, 2
 CREDIT = 1_000_000  # micro-USD
@@ -129,19 +128,6 @@ async def answer(pipeline: ChatPipeline, request: ChatRequest) -> str:
 Make = Callable[[ScriptedModel], ChatPipeline]
 
 
-async def test_an_alias_is_answered_by_the_model_it_names(pipeline_of: Make) -> None:
-    pipeline = pipeline_of(ScriptedModel(["yes"]))
-    for name in ("svc/real", "svc/alias", "svc/slm-3b-int4"):
-        completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("hi"), name))
-        assert completion.model == "svc/real"
-        await completion.aclose()
-
-
-async def test_an_unknown_model_is_refused_with_the_list_of_models(pipeline_of: Make) -> None:
-    with pytest.raises(ModelNotFound, match="available: svc/real$"):
-        await pipeline_of(ScriptedModel([])).start(ChatRequest(WORKSPACE, prompt("hi"), "gpt"))
-
-
 async def test_without_any_model_the_error_is_unavailable_not_unknown(database: Database) -> None:
     with pytest.raises(EngineLost):
         pipeline = ChatPipeline({}, history_of(database), billing_of(database))
@@ -172,26 +158,6 @@ async def test_a_continued_chat_sends_its_history(pipeline_of: Make) -> None:
     assert [m.content for m in model.prompts[-1]] == ["one", "good", "two", "good", "three"]
 
 
-async def test_a_chat_of_another_workspace_is_not_found(
-    pipeline_of: Make, database: Database
-) -> None:
-    pipeline = pipeline_of(ScriptedModel(["good"]))
-    completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("one")))
-    assert [d async for d in completion.deltas()]
-    for chat_id in (completion.chat_id, uuid4()):
-        with pytest.raises(ChatNotFound):
-            await pipeline.start(ChatRequest(OTHER_WORKSPACE, prompt("two"), chat_id=chat_id))
-    assert not await database.run(delete_chat, OTHER_WORKSPACE, saved_id(completion))
-    assert await database.read(list_chats, OTHER_WORKSPACE, 1, 20) == ([], 0)
-    assert await database.run(delete_chat, WORKSPACE, saved_id(completion))
-
-
-async def test_save_chat_false_saves_no_chat(pipeline_of: Make, database: Database) -> None:
-    pipeline = pipeline_of(ScriptedModel(["good"]))
-    await answer(pipeline, ChatRequest(WORKSPACE, prompt("one"), save_chat=False))
-    assert await database.read(list_chats, WORKSPACE, 1, 20) == ([], 0)
-
-
 async def test_closing_a_chat_stops_the_model_and_saves_the_partial_answer(
     pipeline_of: Make, database: Database
 ) -> None:
@@ -202,9 +168,7 @@ async def test_closing_a_chat_stops_the_model_and_saves_the_partial_answer(
     await anext(deltas)
     await deltas.aclose()
     assert model.closed == 1
-    async with asyncio.timeout(PATIENCE_S):
-        while not await read_entries(database, WORKSPACE, saved_id(completion)):
-            await asyncio.sleep(0.01)
+    await until(lambda: read_entries(database, WORKSPACE, saved_id(completion)))
     _, entries, _ = await history_of(database).read(WORKSPACE, saved_id(completion))
     assert entries[-1].content == "good day"
     assert entries[-1].completion_tokens == 2
@@ -314,9 +278,7 @@ async def test_an_error_mid_answer_is_raised_and_the_partial_answer_is_saved(
     completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, prompt("hi")))
     with pytest.raises(EngineLost, match="gone"):
         assert [d async for d in completion.deltas()]
-    async with asyncio.timeout(PATIENCE_S):
-        while not await read_entries(database, WORKSPACE, saved_id(completion)):
-            await asyncio.sleep(0.01)
+    await until(lambda: read_entries(database, WORKSPACE, saved_id(completion)))
 
 
 async def test_a_deleted_chat_is_not_saved_again(pipeline_of: Make, database: Database) -> None:

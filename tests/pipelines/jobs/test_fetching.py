@@ -1,7 +1,7 @@
 """Recordings at addresses, fetched from real servers, which may drip, beside other workspaces."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from pipelines.webhooks import sender as sender_module
 from pipelines.webhooks.sender import Sender
 from tests.api.local_server import local_settings
 from tests.db.test_webhooks import plain
-from tests.patience import PATIENCE_S
+from tests.patience import until
 from tests.pipelines.jobs.test_jobs import CONFIG, PLANS, owner, raise_plan
 from tests.pipelines.webhooks.dripping import DrippingServer
 from tests.pipelines.webhooks.receivers import Authority, receiver
@@ -62,12 +62,6 @@ async def add(fetches: Fetches, principal: Principal, url: str) -> Job:
     return await fetches.create(
         principal, Operation(), "transcription", "n", options, is_fetched=True
     )
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not await condition():
-            await asyncio.sleep(0.02)
 
 
 async def has(fetches: Fetches, principal: Principal, job: Job, status: str) -> bool:

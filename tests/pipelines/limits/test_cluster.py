@@ -1,7 +1,7 @@
 """Rate limits without Redis: one process counts, and a gateway that is alone counts by itself."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.limits.cluster import ClusterStore, RequestCounter
 from pipelines.limits.limits import Hit, LimitStore, SharedLimits, StoreLost
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 
 @dataclass
@@ -55,14 +55,8 @@ async def test_only_a_lone_gateway_counts_hits_itself() -> None:
     assert wire.calls.count("hits") == 10
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():
-            await asyncio.sleep(0.001)
-
-
 async def until_registered(wire: Wire, gateways: int) -> None:
-    await until(lambda: len(wire.counter._gateways) >= gateways)
+    await until(lambda: len(wire.counter._gateways) >= gateways, every_s=0.001)
 
 
 def store_of(limits: SharedLimits) -> LimitStore:

@@ -23,7 +23,7 @@ from pipelines.maintenance import erasure
 from pipelines.maintenance.erasure import erase_rows
 from tests.db.test_chats import add_workspace
 from tests.db.test_webhooks import plain
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 pytestmark = [
     pytest.mark.postgres,
@@ -90,12 +90,6 @@ class Pause:
         self.reached.set()
         assert self.go.wait(PATIENCE_S)
         return result
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 async def until_one_waits(account: Account, running: "asyncio.Task[Any]") -> None:

@@ -9,7 +9,7 @@ from sqlmodel import Session, col, select, update
 
 from configs.load import load_yaml
 from configs.schema.platform import RetentionConfig
-from db.accounts import ApiKey, User, Workspace, add_user, change_row
+from db.accounts import ApiKey, Workspace, change_row
 from db.billing.ledger import credit_of, hold, open_account
 from db.billing.tables import Account, CreditHold
 from db.chats import Chat
@@ -22,6 +22,7 @@ from pipelines.maintenance import housekeeping
 from pipelines.maintenance.housekeeping import Housekeeper
 from pipelines.storage.files import Files
 from telemetry.metrics import REGISTRY
+from tests.db.test_chats import add_workspace
 from tests.db.test_webhooks import plain
 from tests.pipelines.storage.on_disk import files_in
 
@@ -41,11 +42,9 @@ def housekeeper(database: Database, files: Files) -> Housekeeper:
 
 
 async def _workspace(database: Database) -> int:
-    user = User(email=f"{uuid4()}@example.com", password_hash="!")
-    workspace = Workspace(owner_id=user.id, name="w", plan="free")
-    await database.run(add_user, user, workspace)
-    await database.run(open_account, workspace.id, CREDIT)
-    return workspace.id
+    workspace_id = await add_workspace(database, f"{uuid4()}@example.com")
+    await database.run(open_account, workspace_id, CREDIT)
+    return workspace_id
 
 
 async def _event(database: Database, workspace_id: int) -> str:

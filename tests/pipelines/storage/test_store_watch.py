@@ -17,7 +17,7 @@ from db.database import Database
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files, storage_problem, watch_storage
 from tests.migrated import migrate
-from tests.patience import PATIENCE_S
+from tests.patience import until
 from tests.pipelines.storage.on_disk import files_in
 
 
@@ -54,12 +54,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     database.close()
 
 
-async def until(files: Files, *, degraded: bool) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while files.degraded is not degraded:
-            await asyncio.sleep(0.005)
-
-
 async def test_probing_a_working_store_leaves_nothing_in_it(files: Files) -> None:
     assert await storage_problem(files) == ""
     assert not files.degraded and not Bucket.store
@@ -94,9 +88,9 @@ async def test_the_recovery_of_a_store_is_logged_once(
     caplog.set_level(logging.INFO)
     Bucket.error = PermissionError("Access Denied")
     watching = asyncio.create_task(watch_storage(files, again_s=0.01))
-    await until(files, degraded=True)
+    await until(lambda: files.degraded, every_s=0.005)
     Bucket.error = None
-    await until(files, degraded=False)
+    await until(lambda: not files.degraded, every_s=0.005)
     await asyncio.sleep(0.05)
     watching.cancel()
     events = [record.getMessage() for record in caplog.records]
@@ -108,8 +102,8 @@ async def test_a_hanging_store_is_reported_and_probed_once(
 ) -> None:
     Bucket.hangs_s = 0.3
     watching = asyncio.create_task(watch_storage(files, timeout_s=0.01, again_s=0.01))
-    await until(files, degraded=True)
-    await until(files, degraded=False)
+    await until(lambda: files.degraded, every_s=0.005)
+    await until(lambda: not files.degraded, every_s=0.005)
     watching.cancel()
     problems = [getattr(record, "problem", "") for record in caplog.records]
     assert [problem for problem in problems if problem] == ["no answer within 0.01 s"]

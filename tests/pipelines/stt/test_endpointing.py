@@ -63,9 +63,7 @@ def test_an_utterance_ends_at_the_first_frame_after_utterance_end_ms(
         machine = Endpointer(config, FRAME, end_ms)
         for _ in range(10):
             machine.accept_frame(SPEECH, 0)
-        frames = 1
-        while not any(isinstance(one, UtteranceEnded) for one in machine.accept_frame(SILENCE, 0)):
-            frames += 1
+        frames = silence_until_end(machine)
         assert (frames - 1) * 32 < end_ms <= frames * 32
 
 
@@ -127,16 +125,6 @@ def test_a_long_utterance_is_cut_at_its_quietest_frame(config: EndpointingConfig
     assert cut.speech_frames + ended.speech_frames == frames
 
 
-def test_a_long_utterance_end_ms_keeps_utterances_within_the_maximum_length(
-    config: EndpointingConfig,
-) -> None:
-    speech = [SPEECH] * 800
-    events = play(config, speech + [SILENCE] * 2000 + speech, end_ms=30_000)
-    ends = [event for event in events if isinstance(event, UtteranceEnded)]
-    assert all(event.end - event.start <= 30 * 16_000 for event in ends)
-    assert sum(event.speech_frames for event in ends) == 1600
-
-
 def test_inconsistent_endpointing_thresholds_are_refused(config: EndpointingConfig) -> None:
     for change in ({"silence_threshold": 0.6}, {"cut_search_s": 20.0}):
         with pytest.raises(ValidationError):
@@ -151,7 +139,7 @@ runs = st.lists(
 @given(
     runs=runs,
     frame=st.sampled_from([480, 512]),
-    end_ms=st.sampled_from([300, 500, 3000]),
+    end_ms=st.sampled_from([300, 500, 3000, 30_000]),
     longest=st.sampled_from([2.0, 5.0, 28.0]),
     levels=st.randoms(use_true_random=False),
 )

@@ -18,7 +18,7 @@ from models.errors import EngineLost
 from models.registry import STT, VAD, load_model
 from models.stt.base import FILE, FINAL, Segment, Transcript, TranscriptionRequest
 from models.stt.options import RecognitionOptions, TranscriptStyle
-from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream
+from models.vad.base import Probabilities
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.errors import InvalidRequest
@@ -36,19 +36,7 @@ from tests.local_ports import LocalSTTModel
 from tests.models.configured import configured, described
 from tests.models.sounds import speak, wordless
 from tests.patience import PATIENCE_S
-
-
-class LoudnessVAD(VADEngine):
-    """Detects speech in every loud frame."""
-
-    capabilities = VADCapabilities(frame_samples=512)
-
-    def start_stream(self) -> VADStream:
-        raise NotImplementedError
-
-    def batches(self, pcm: np.ndarray) -> Iterator[Probabilities]:
-        frames = np.pad(pcm, (0, -len(pcm) % 512)).reshape(-1, 512)
-        yield np.asarray(np.abs(frames).max(axis=1) > 0.1, np.float32)
+from tests.pipelines.stt.listening_doubles import LoudnessVAD
 
 
 class RecordingTranscriber:

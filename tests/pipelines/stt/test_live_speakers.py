@@ -1,6 +1,5 @@
 """Speaker labels of live sessions: told with finals, from windows that are embedded meanwhile."""
 
-import asyncio
 import math
 from collections.abc import Sequence
 
@@ -16,7 +15,7 @@ from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.endpointing import SilenceTurns
 from pipelines.stt.live_speakers import SpeakerOptions
 from tests.models.speaker.bands import BandsEngine
-from tests.patience import PATIENCE_S
+from tests.patience import until
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, tone
 from tests.pipelines.stt.test_session import listening
 
@@ -88,9 +87,8 @@ async def test_speech_is_embedded_while_it_is_heard_and_only_once(
     async with listening(model, SessionOptions(speakers=SpeakerOptions(encoder))) as live:
         for heard_s in range(1, 11):
             await live.hear(tone(LOW, 1))
-            async with asyncio.timeout(PATIENCE_S):
-                while encoder.windows < 2 * heard_s - 3:
-                    await asyncio.sleep(0.01)
+            least = 2 * heard_s - 3
+            await until(lambda least=least: encoder.windows >= least)  # type: ignore[misc]
         await live.hear(quiet(1))
         await live.listener.finish()
     assert encoder.windows <= 24

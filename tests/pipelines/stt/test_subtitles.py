@@ -10,27 +10,20 @@ WORDS = [
 ]
 
 
-def test_srt_numbers_its_cues_and_breaks_at_sentences() -> None:
+def test_cues_are_numbered_break_at_sentences_and_are_escaped() -> None:
     assert to_srt([(None, WORDS)]) == (
         "1\n00:00:00,500 --> 00:00:01,500\nHello <world>.\n\n"
         "2\n01:01:01,000 --> 01:01:01,500\nAgain\n\n"
     )
-
-
-def test_vtt_escapes_angle_brackets() -> None:
     assert to_vtt([(None, WORDS)]).startswith(
         "WEBVTT\n\n00:00:00.500 --> 00:00:01.500\nHello &lt;world&gt;.\n\n"
     )
+    assert (to_srt([]), to_vtt([])) == ("", "WEBVTT\n\n")
 
 
 def test_a_long_text_is_split_into_several_cues() -> None:
     words = [Word("word", float(second), second + 0.9, 0.9) for second in range(30)]
     assert to_srt([(None, words)]).count("-->") == 30 // int(MAX_CUE_S)
-
-
-def test_an_empty_transcript_gives_no_cues() -> None:
-    assert to_srt([]) == ""
-    assert to_vtt([]) == "WEBVTT\n\n"
 
 
 def test_words_of_languages_without_spaces_are_joined_directly() -> None:

@@ -17,14 +17,8 @@ from pipelines.tts.pacing import (
     StreamScheduler,
 )
 from telemetry.metrics import REGISTRY
+from tests.clock import Clock
 from tests.patience import PATIENCE_S
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @contextmanager
@@ -221,54 +215,45 @@ def value(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(f"antiphon_{name}", labels) or 0.0
 
 
-def play(clock: Clock, *steps: tuple[float, float], consumer_s: float = 0.0) -> PlaybackClock:
-    """Each step: seconds of work, and of its audio; the client takes it `consumer_s` later."""
+OUTCOMES = ("smooth", "late", "left")
+
+
+def counted(
+    *steps: tuple[float, float], consumer_s: float = 0.0, is_finished: bool = True
+) -> tuple[float, list[str]]:
+    """The seconds of gaps that a stream adds to the metric, and the outcomes that it counts.
+
+    Each step: seconds of work, and of its audio; the client takes it `consumer_s` later.
+    """
+    before_s = value("tts_gap_seconds_total")
+    before = {outcome: value("tts_streams_total", outcome=outcome) for outcome in OUTCOMES}
+    clock = Clock()
     stream = PlaybackClock(StreamScheduler(), asked_at=clock.now, clock=clock)
     for work_s, audio_s in steps:
         clock.now += work_s
         stream.audio_sent(audio_s)
         clock.now += consumer_s
         stream.audio_taken()
-    return stream
-
-
-def gaps(clock: Clock, *steps: tuple[float, float], consumer_s: float = 0.0) -> float:
-    before = value("tts_gap_seconds_total")
-    play(clock, *steps, consumer_s=consumer_s).count(is_finished=True)
-    return value("tts_gap_seconds_total") - before
-
-
-def test_a_stream_ahead_of_its_playback_has_no_underrun() -> None:
-    smooth = value("tts_streams_total", outcome="smooth")
-    assert gaps(Clock(), (0.4, 1), (0.9, 1), (1.0, 1)) == 0
-    assert value("tts_streams_total", outcome="smooth") == smooth + 1
+    stream.count(is_finished=is_finished)
+    added = [
+        outcome
+        for outcome in OUTCOMES
+        if value("tts_streams_total", outcome=outcome) > before[outcome]
+    ]
+    return value("tts_gap_seconds_total") - before_s, added
 
 
 def test_underruns_are_as_long_as_the_audio_is_late() -> None:
-    late = value("tts_streams_total", outcome="late")
-    assert gaps(Clock(), (0.4, 1), (1.5, 1), (1.2, 1)) == pytest.approx(0.7)
-    assert value("tts_streams_total", outcome="late") == late + 1
-
-
-def test_a_client_that_takes_its_chunks_late_causes_no_underrun() -> None:
-    assert gaps(Clock(), (0.1, 0.5), (0.0, 0.5), consumer_s=3.0) == 0
+    assert counted((0.4, 1), (0.9, 1), (1.0, 1)) == (0, ["smooth"])
+    gap_s, outcomes = counted((0.4, 1), (1.5, 1), (1.2, 1))
+    assert gap_s == pytest.approx(0.7) and outcomes == ["late"]
+    # A client that takes its chunks late causes no underrun.
+    assert counted((0.1, 0.5), (0.0, 0.5), consumer_s=3.0) == (0, ["smooth"])
+    assert counted((0, 1), is_finished=False) == (0, ["left"])
+    assert counted() == (0, []), "a stream without audio is not counted"
 
 
 def test_time_to_first_audio_is_measured_from_the_arrival_of_the_text() -> None:
-    name = "tts_first_audio_seconds_sum"
-    before, clock = value(name), Clock()
-    gaps(clock, (0.25, 1), (0.1, 1))
-    assert value(name) - before == pytest.approx(0.25)
-
-
-def test_a_stream_whose_client_disconnects_is_counted_as_left() -> None:
-    left, clock = value("tts_streams_total", outcome="left"), Clock()
-    play(clock, (0, 1)).count(is_finished=False)
-    assert value("tts_streams_total", outcome="left") == left + 1
-
-
-def test_a_stream_without_audio_is_not_counted() -> None:
-    before = sum(value("tts_streams_total", outcome=one) for one in ("smooth", "late", "left"))
-    assert gaps(Clock()) == 0
-    after = sum(value("tts_streams_total", outcome=one) for one in ("smooth", "late", "left"))
-    assert after == before
+    before_s = value("tts_first_audio_seconds_sum")
+    counted((0.25, 1), (0.1, 1))
+    assert value("tts_first_audio_seconds_sum") - before_s == pytest.approx(0.25)

@@ -278,37 +278,40 @@ async def test_word_timings_match_the_caller_words_and_the_audio(times: bool, sp
             assert all(word.start_s <= position_s + 0.02 for word in chunk.words)
 
 
-def matched(words: Sequence[SourceWord], times: Sequence[WordTime]) -> list[tuple[str, float]]:
+@pytest.mark.parametrize(
+    ("words", "times", "ends_s"),
+    [
+        pytest.param(
+            (SourceWord("$12", 0, 3, 0, 14), SourceWord("please", 4, 10, 15, 21)),
+            [WordTime(0, 6, 0.0, 0.5), WordTime(7, 14, 0.5, 1.0), WordTime(15, 21, 1.0, 1.5)],
+            [1.0, 1.5],
+            id="a word spoken as several ends with the last of them",
+        ),
+        pytest.param(
+            (SourceWord("of", 0, 2, 0, 2), SourceWord("the", 3, 6, 3, 6)),
+            [WordTime(0, 6, 0.0, 0.6)],
+            [0.2, 0.6],
+            id="words that an engine times as one share its duration",
+        ),
+        pytest.param(
+            tuple(
+                SourceWord(letter, at, at + 1, at, at + 1)
+                for letter, at in zip("abc", (0, 2, 4), strict=True)
+            ),
+            [WordTime(0, 1, 0.0, 0.5), WordTime(4, 5, 1.0, 1.5)],
+            [0.5, pytest.approx(0.75, abs=0.25), 1.5],
+            id="a word without a time is placed between its neighbours",
+        ),
+    ],
+)
+def test_words_get_the_times_of_what_is_spoken(
+    words: Sequence[SourceWord], times: Sequence[WordTime], ends_s: Sequence[float]
+) -> None:
     matcher = WordMatcher(words)
     matcher.add_times(times, 0.0)
-    found = [*matcher.matched(), *matcher.finish(0.0, 2.0)]
-    return [(one.word, round(one.end_s, 2)) for one in found]
-
-
-def test_a_word_spoken_as_several_ends_with_the_last_of_them() -> None:
-    words = (SourceWord("$12", 0, 3, 0, 14), SourceWord("please", 4, 10, 15, 21))
-    times = [
-        WordTime(0, 6, 0.0, 0.5),
-        WordTime(7, 14, 0.5, 1.0),
-        WordTime(15, 21, 1.0, 1.5),
-    ]
-    assert matched(words, times) == [("$12", 1.0), ("please", 1.5)]
-
-
-def test_words_that_an_engine_times_as_one_share_its_duration() -> None:
-    words = (SourceWord("of", 0, 2, 0, 2), SourceWord("the", 3, 6, 3, 6))
-    assert matched(words, [WordTime(0, 6, 0.0, 0.6)]) == [("of", 0.2), ("the", 0.6)]
-
-
-def test_a_word_without_an_engine_time_is_placed_between_its_neighbours() -> None:
-    words = (
-        SourceWord("a", 0, 1, 0, 1),
-        SourceWord("b", 2, 3, 2, 3),
-        SourceWord("c", 4, 5, 4, 5),
-    )
-    found = matched(words, [WordTime(0, 1, 0.0, 0.5), WordTime(4, 5, 1.0, 1.5)])
-    assert [name for name, _ in found] == ["a", "b", "c"]
-    assert 0.5 <= found[1][1] <= 1.0
+    timed = [*matcher.matched(), *matcher.finish(0.0, 2.0)]
+    assert [word.word for word in timed] == [word.word for word in words]
+    assert [round(word.end_s, 2) for word in timed] == ends_s
 
 
 async def test_an_engine_error_is_raised_after_the_audio_that_preceded_it() -> None:

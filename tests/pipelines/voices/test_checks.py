@@ -130,23 +130,21 @@ def embeddings_of(*speakers: int) -> Embeddings:
     return np.asarray(pieces / np.linalg.norm(pieces, axis=1, keepdims=True), np.float32)
 
 
-def test_the_first_file_is_named_when_it_has_another_speaker() -> None:
-    pieces = [embeddings_of(1, 1, 1), embeddings_of(2, 2), embeddings_of(2, 2, 2)]
-    with pytest.raises(PipelineError, match="'a' does not sound like the speaker of"):
-        check_speakers(["a", "b", "c"], pieces, RULES)
-    check_speakers(["b", "c"], pieces[1:], RULES)
-
-
-def test_equally_many_files_of_two_speakers_are_refused() -> None:
-    pieces = [embeddings_of(1, 1), embeddings_of(2, 2), embeddings_of(1, 1), embeddings_of(2, 2)]
-    with pytest.raises(PipelineError, match="one speaker"):
-        check_speakers(["a", "b", "c", "d"], pieces, RULES)
-
-
-def test_a_file_with_two_speakers_is_refused() -> None:
-    pieces = [embeddings_of(1, 1, 1), embeddings_of(1, 1, 2), embeddings_of(1, 1, 1)]
-    with pytest.raises(PipelineError, match="'b' seems to hold more than one speaker"):
-        check_speakers(["a", "b", "c"], pieces, RULES)
+@pytest.mark.parametrize(
+    ("speakers", "message"),
+    [
+        ({"a": (1, 1, 1), "b": (2, 2), "c": (2, 2, 2)}, "'a' does not sound like the speaker of"),
+        ({"a": (1, 1), "b": (2, 2), "c": (1, 1), "d": (2, 2)}, "one speaker"),
+        ({"a": (1, 1, 1), "b": (1, 1, 2), "c": (1, 1, 1)}, "'b' seems to hold more than one"),
+    ],
+)
+def test_recordings_of_several_speakers_are_refused(
+    speakers: dict[str, tuple[int, ...]], message: str
+) -> None:
+    pieces = [embeddings_of(*excerpts) for excerpts in speakers.values()]
+    with pytest.raises(PipelineError, match=message):
+        check_speakers(list(speakers), pieces, RULES)
+    check_speakers(["a", "b"], [embeddings_of(2, 2), embeddings_of(2, 2, 2)], RULES)
 
 
 @pytest.mark.parametrize("hz", [80, 120, 210, 330])

@@ -12,7 +12,7 @@ import trustme
 from aiohttp import web
 
 from configs.settings import WebhookSettings
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 HERE = ip_network("127.0.0.0/8")
 Answering = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -63,9 +63,7 @@ class Receiver:
 
     async def until(self, count: int) -> list[Received]:
         """The received messages, once there are at least `count`."""
-        async with asyncio.timeout(PATIENCE_S):
-            while len(self.received) < count:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.received) >= count)
         return self.received
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:

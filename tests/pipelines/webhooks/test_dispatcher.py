@@ -87,12 +87,16 @@ async def test_a_traced_delivery_carries_its_trace(
     assert hook.url.encode() not in collector.raw
 
 
-async def test_during_rotation_both_secrets_verify(tenant: Tenant, authority: Authority) -> None:
+@pytest.mark.parametrize("changes", [1, 2])
+async def test_during_rotation_both_secrets_verify(
+    tenant: Tenant, authority: Authority, changes: int
+) -> None:
     newer = "another secret"
     async with receiver(authority) as hook:
         webhook = await tenant.register(hook.url)
-        change = WebhookChange(secret=newer)
-        await tenant.webhooks.change(tenant.principal, webhook.id, change)
+        for _ in range(changes):  # a repeated one keeps the old secret valid
+            change = WebhookChange(secret=newer)
+            await tenant.webhooks.change(tenant.principal, webhook.id, change)
         await tenant.emit()
         await tenant.deliver()
         for verify in verifiers(SECRET) + verifiers(newer):
@@ -309,13 +313,6 @@ async def test_a_test_event_goes_to_one_webhook_and_is_marked(
     assert body["event"] == "stt.completed" and body["data"]["test"] is True
 
 
-async def test_unsubscribed_events_are_not_sent(tenant: Tenant, authority: Authority) -> None:
-    async with receiver(authority) as hook:
-        await tenant.register(hook.url, events=("tts.failed",))
-        assert await tenant.emit("tts.completed") is None
-        assert await tenant.deliver() == 0 and hook.received == []
-
-
 async def test_hanging_receivers_of_one_workspace_do_not_delay_another_workspace(
     patient: Tenant, authority: Authority
 ) -> None:
@@ -377,21 +374,6 @@ async def test_event_bodies_are_encrypted_until_they_are_sent(
         tenant.clock.advance(seconds=7)
         await tenant.deliver()
         assert b"a secret sentence" in hook.received[0].body
-
-
-async def test_a_repeated_change_of_the_secret_keeps_the_old_one_valid(
-    tenant: Tenant, authority: Authority
-) -> None:
-    newer = "another secret"
-    async with receiver(authority) as hook:
-        webhook = await tenant.register(hook.url)
-        for _ in range(2):
-            change = WebhookChange(secret=newer)
-            await tenant.webhooks.change(tenant.principal, webhook.id, change)
-        await tenant.emit()
-        await tenant.deliver()
-        for verify in verifiers(SECRET) + verifiers(newer):
-            verify(hook.received[0].body.decode(), hook.received[0].headers)
 
 
 async def test_a_new_url_restarts_the_five_days_before_deactivation(

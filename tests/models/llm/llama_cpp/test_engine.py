@@ -18,7 +18,7 @@ from models.llm.prompt_queue import LONG_CHARS, PromptQueue
 from models.weights.store import WeightStore
 from tests.models.llm.llama_cpp.gguf_files import write_gguf
 from tests.models.llm.llama_cpp.smollm import SMOLLM
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.processes import command_of, exposed, listeners
 
 pytestmark = pytest.mark.weights
@@ -112,9 +112,7 @@ async def test_cancelling_a_request_frees_its_slot_before_the_prompt_is_processe
 ) -> None:
     await text_of(engine, ask("alpha " * 800, max_tokens=1))
     reading = asyncio.ensure_future(anext(engine.generate(ask("omega " * 800, max_tokens=1))))
-    async with asyncio.timeout(PATIENCE_S):
-        while len(server.stops) < 2 or not server.stops[1]:
-            await asyncio.sleep(0.001)
+    await until(lambda: len(server.stops) >= 2 and server.stops[1], every_s=0.001)
     reading.cancel()
     assert await text_of(engine, ask("Hi", max_tokens=2, temperature=0.0))
     whole, cancelled, _ = server.stops  # a chunk for each batch of the prompt, and the answer's

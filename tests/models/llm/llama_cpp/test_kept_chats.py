@@ -13,7 +13,7 @@ from models.weights.store import WeightStore
 from telemetry import metrics
 from telemetry.metrics import REGISTRY
 from tests.models.llm.llama_cpp.smollm import SMOLLM
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 pytestmark = pytest.mark.weights
 
@@ -121,9 +121,7 @@ async def test_a_prompt_that_may_not_be_kept_is_read_again(
         monkeypatch.setattr(kept_chats, "_LOOK_S", 0.01)
     await ask(engine, chat(TOWNS))
     await ask(engine, chat("Hello"))
-    async with asyncio.timeout(PATIENCE_S):
-        while kept_bytes():
-            await asyncio.sleep(0.01)
+    await until(lambda: not kept_bytes())
     assert (await ask(engine, chat(TOWNS, "Yes", "More?")))[1] < 40
 
 
@@ -155,9 +153,7 @@ async def test_a_cancelled_prompt_stays_cached_as_far_as_read(
     alone, _ = await ask(engine, chat(TOWNS + HILLS, owner="b"))
     request = chat(TOWNS + HILLS, owner="a")
     reading = asyncio.ensure_future(ask(engine, request))
-    async with asyncio.timeout(PATIENCE_S):
-        while engine._slots._slots[0].chat.owner != "a":
-            await asyncio.sleep(0.001)
+    await until(lambda: engine._slots._slots[0].chat.owner == "a", every_s=0.001)
     await asyncio.sleep(0.1)  # about a batch
     reading.cancel()
     await asyncio.wait([reading])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from models.errors import InvalidEngineRequest, UnsupportedFeature, WeightsMissing
+from models.errors import InvalidEngineRequest, WeightsMissing
 from models.llm.base import (
     ChatMessage,
     FinishReason,
@@ -192,14 +192,6 @@ async def test_arguments_that_only_llguidance_constrains_obey_their_schema(
             Draft202012Validator(PATTERNED).validate(arguments)
 
 
-async def test_a_model_whose_template_has_no_tools_refuses_tools(
-    engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "capabilities", replace(engine.capabilities, tools=False))
-    with pytest.raises(UnsupportedFeature):
-        await anext(engine.generate(ask("Hi", tools=TOOLS)))
-
-
 async def test_a_continued_chat_reuses_the_prompt_cache(engine: LlamaCppEngine) -> None:
     said = ["Tell me about towns. " * 20, "They are old. " * 10, "And rivers?"]
     first, _, before = await answer(engine, ask(*said, owner="a", max_tokens=8))
@@ -219,13 +211,6 @@ async def test_what_is_read_ahead_is_cached_without_the_head_of_an_answer(
     _, _, after = await answer(engine, whole)
     assert read.completion_tokens <= 1 and read.prompt_tokens < asked.prompt_tokens
     assert after.cached_tokens >= read.prompt_tokens - 2
-
-
-async def test_the_prompt_cache_is_not_shared_between_owners(engine: LlamaCppEngine) -> None:
-    said = "A secret that is long enough to be worth a guess. " * 10
-    for owner in ("c", "d", "e", "f"):
-        _, _, usage = await answer(engine, ask(said, owner=owner, max_tokens=2))
-        assert usage.cached_tokens == 0
 
 
 @pytest.mark.slow

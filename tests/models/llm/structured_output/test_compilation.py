@@ -5,7 +5,6 @@ import importlib
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from unittest.mock import MagicMock
@@ -29,7 +28,7 @@ from models.llm.structured_output.compilation import (
     GrammarCompiler,
 )
 from tests.models.llm.structured_output.schemas import record, strings
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 
 def asking(schema: Any) -> GenerationRequest:
@@ -92,12 +91,6 @@ class Gated:
             self.ended_by = error
             raise
         return "compiled"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_other_streams_go_on_while_a_schema_is_compiled() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from models.errors import WeightsCorrupt
-from models.weights.convert.torch_file import read_tensors
+from models.weights.convert.torch_file import MAGIC, PROTOCOL, read_tensors
 
 
 class Evil:
@@ -26,28 +26,51 @@ def archive(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
+LEGACY = pickle.dumps(MAGIC) + pickle.dumps(PROTOCOL)
+
+
+@pytest.mark.parametrize("section", ["model", None])
 @pytest.mark.parametrize(
-    "files",
+    "content",
     [
-        {},
-        {"data.pkl": b""},
-        {"data.pkl": b"no pickle"},
-        {"data.pkl": pickle.dumps({"other": {}})},
-        {"data.pkl": pickle.dumps({"model": Evil()})},
-        {"data.pkl": pickle.dumps(Evil())},
-        {"data.pkl": pickle.dumps([1, 2, 3])},
+        b"",
+        b"no pickle",
+        pickle.dumps(Evil()),
+        pickle.dumps([1, 2, 3]),
+        pickle.dumps({"model": Evil()}),
     ],
 )
-def test_an_archive_with_other_data_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
-    path = archive(tmp_path / "a.pt", files)
+def test_an_archive_with_other_data_is_refused(
+    content: bytes, section: str | None, tmp_path: Path
+) -> None:
+    with pytest.raises(WeightsCorrupt):
+        read_tensors(archive(tmp_path / "a.pt", {"data.pkl": content}), section)
+
+
+def test_an_archive_without_the_asked_data_is_refused(tmp_path: Path) -> None:
+    for files in ({}, {"data.pkl": pickle.dumps({"other": {}})}):
+        with pytest.raises(WeightsCorrupt):
+            read_tensors(archive(tmp_path / "a.pt", files), "model")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not a pickle",
+        pickle.dumps(MAGIC),
+        pickle.dumps(MAGIC) + pickle.dumps(PROTOCOL + 1),
+        LEGACY + pickle.dumps({"little_endian": False}),
+        LEGACY + pickle.dumps({"little_endian": True}) + pickle.dumps({"model": Evil()}),
+    ],
+)
+def test_a_file_of_the_old_format_with_other_data_is_refused(
+    content: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.pt"
+    path.write_bytes(content)
     with pytest.raises(WeightsCorrupt):
         read_tensors(path, "model")
-
-
-@pytest.mark.parametrize("content", [b"no pickle", pickle.dumps(Evil()), pickle.dumps([1, 2])])
-def test_a_checkpoint_that_is_no_dictionary_is_refused(content: bytes, tmp_path: Path) -> None:
-    with pytest.raises(WeightsCorrupt):
-        read_tensors(archive(tmp_path / "a.pt", {"data.pkl": content}))
 
 
 def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
