@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import InvalidStatus
 
 from models.audio import Pcm, encode_g711, float_to_pcm16
 from tests.api.deepgram.test_streams import sentence
@@ -97,25 +96,6 @@ async def test_telephone_audio_is_taken(stt_server: SocketServer) -> None:
         data = encode_g711(loud(1)[::2], "mulaw")
         await client.send(data, commit=True)
         assert (await client.until("committed_transcript"))[-1]["text"]
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"vad_silence_threshold_secs": 9},
-        {"entity_detection": "all"},
-        {"transcript_edit": "shorten"},
-    ],
-)
-async def test_wrong_or_unsupported_options_get_no_socket(
-    stt_server: SocketServer, query: dict[str, Any]
-) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        async with listening(stt_server, **query):
-            pass
-    assert refused.value.response.status_code == 422
-    (fault,) = json.loads(refused.value.response.body or b"")["detail"]
-    assert fault["loc"] == ["body", *query]
 
 
 async def test_audio_in_letters_beyond_ascii_is_an_input_error(stt_server: SocketServer) -> None:

@@ -168,15 +168,6 @@ async def test_unknown_addresses_answer_browsers_with_html_and_programs_with_jso
             assert (answer.status_code, answer.json()["success"]) == (404, False)
 
 
-async def test_a_text_that_is_too_long_is_told_its_length(
-    client: httpx.AsyncClient, auth: dict[str, str]
-) -> None:
-    body = {"text": "hi", "voice": "x" * 201}
-    answer = await client.post("/tts-synthesize", json=body, headers=auth)
-    assert answer.status_code == 400
-    assert answer.json()["message"] == "voice: has 201 characters, and at most 200 are allowed"
-
-
 async def test_a_slash_at_the_end_of_any_path_changes_nothing(
     client: httpx.AsyncClient, auth: dict[str, str], services: Services
 ) -> None:

@@ -330,19 +330,6 @@ async def test_invalid_messages_get_errors_and_the_session_continues(client: Stt
     assert finals(await client.receive_until("transcription"))
 
 
-async def test_binary_audio_before_start_is_an_error(client: SttClient) -> None:
-    await client.socket.send(LOUD_MULAW * 480)
-    assert "start first" in (await client.receive())["error"]
-    info = (await client.start())["server_info"]
-    assert info["processing_mode"] == "browser"
-
-
-async def test_stop_before_start_ends_the_session(client: SttClient) -> None:
-    messages, code = await client.stop()
-    assert messages[0]["billing_summary"]["total_cost"] == 0
-    assert code == 1000
-
-
 async def test_audio_in_frames_of_one_byte_is_transcribed(client: SttClient) -> None:
     await client.start(continuous_mode=True)
     data = QUIET_MULAW * 800 + LOUD_MULAW * 2000
