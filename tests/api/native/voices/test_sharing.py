@@ -301,24 +301,6 @@ async def test_a_shared_voice_cannot_replace_a_stock_voice(
         assert await services.speech.openai.choose_voice("alloy", None, "Hi.", theirs) != voice_id
 
 
-async def test_a_third_workspace_finds_no_share(
-    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
-) -> None:
-    voice_id, share = await shared(client, auth, other_auth, services)
-    third = await client.post(
-        "/auth/signup", json={"email": "third@example.com", "password": "a third password"}
-    )
-    headers = {"Authorization": f"Bearer {third.json()['token']}"}
-    for method, path in (
-        ("POST", f"/voice-shares/{share}/accept"),
-        ("DELETE", f"/voice-shares/{share}"),
-        ("DELETE", "/voice-shares/nonsense"),
-    ):
-        refused = await client.request(method, path, headers=headers)
-        assert (refused.status_code, refused.json()["error"]) == (404, "not_found")
-    assert (await synthesize(client, headers, voice_id=voice_id)).status_code == 404
-
-
 async def test_erasing_either_workspace_ends_the_share(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
