@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
 from typing import Any
 
@@ -62,12 +62,6 @@ async def stalled(client: httpx.AsyncClient, path: str, headers: Headers, n: int
         return made
 
     return [await asyncio.to_thread(connect) for _ in range(n)]
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def until_closed(client: socket.socket) -> bytes:

@@ -70,14 +70,6 @@ async def test_an_invalid_subscription_is_refused(
     assert (answer.status_code, answer.json()["error"]) == (status, error)
 
 
-async def test_billing_needs_the_billing_scope(client: httpx.AsyncClient, auth: Headers) -> None:
-    made = await client.post("/developer/api", json={"name": "x", "scopes": ["tts"]}, headers=auth)
-    headers = {"Authorization": f"Bearer {made.json()['key']}"}
-    for method, path in [("GET", "current-plan"), ("GET", "usage"), ("POST", "subscribe")]:
-        answer = await client.request(method, f"/billing/{path}", headers=headers)
-        assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_scope")
-
-
 async def test_usage_is_summed_by_service_and_day(
     client: httpx.AsyncClient,
     other_auth: Headers,

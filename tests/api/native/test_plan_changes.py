@@ -115,17 +115,6 @@ async def test_a_change_is_pending_until_the_payment_system_confirms(
     assert made == [("plan.subscribed", "payments")]
 
 
-async def test_a_plan_is_taken_back_by_the_payment_system(
-    client: httpx.AsyncClient, auth: dict[str, str], payments: Payments
-) -> None:
-    await subscribe(client, auth)
-    (event,) = payments.events
-    await confirm(client, event["data"])
-    ended = {**event["data"], "plan": {"id": "free"}, "billing_cycle": "monthly"}
-    assert (await confirm(client, ended)).status_code == 200
-    assert await plan(client, auth) == "free monthly"
-
-
 async def test_a_signed_confirmation_is_applied_once(
     client: httpx.AsyncClient, auth: dict[str, str], payments: Payments
 ) -> None:

@@ -95,11 +95,8 @@ async def test_an_invite_may_be_for_one_address_and_set_the_credit(settings: Set
         assert other.json()["error"] == "invalid_invite"
         answer = await sign_up(client, email="ADA@example.com", invite=code)
         assert await credit_of(client, answer) == 25.0
-
-
-async def test_an_invite_may_be_without_credit(settings: Settings) -> None:
-    async with client_of(settings, "invite") as (client, services):
-        answer = await sign_up(client, invite=await invite(services, credit=0))
+        free = await invite(services, credit=0)
+        answer = await sign_up(client, email="bob@example.com", invite=free)
         assert await credit_of(client, answer) == 0.0
 
 

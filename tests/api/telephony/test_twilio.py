@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import InvalidStatus
 
 from api.services import Services
 from models.audio import AudioChunk, Pcm
@@ -218,15 +217,6 @@ async def test_calls_pay_for_their_parts_and_end_without_credit(
         assert "credit" in (await made.receive())["message"]
         await made.socket.wait_closed()
         assert made.socket.close_code == 4402
-
-
-@pytest.mark.parametrize("key", ["", "sk_wrong"])
-async def test_a_wrong_key_is_refused_before_the_upgrade(server: SocketServer, key: str) -> None:
-    for url in (f"{PATH}?apiKey={key}", f"{PATH}/{key}" if key else PATH):
-        with pytest.raises(InvalidStatus) as refused:
-            async with connect(f"ws://{server.address}{url}"):
-                pass
-        assert refused.value.response.status_code == 401
 
 
 async def test_a_client_secret_in_the_path_stays_out_of_logs(
