@@ -288,15 +288,11 @@ async def test_the_key_may_follow_token_in_the_subprotocols_of_a_browser(
 
 
 async def test_a_stream_is_charged_by_its_channels(stt_server: SocketServer) -> None:
-    platform = stt_server.services.platform
-    principal = await platform.accounts.authenticator.authenticate(stt_server.key)
-    before = await platform.billing.credit(principal.workspace_id)
     query = {"channels": 2, "multichannel": "true"}
     async with deepgram(stt_server, PATH, **STREAM, **query) as client:
         await client.send_pcm(np.zeros(2 * 16_000, np.float32))
         await client.send("CloseStream")
         await client.rest()
     await stt_server.until_empty()
-    await platform.billing.wait_for_settlements()
-    after = await platform.billing.credit(principal.workspace_id)
-    assert before - after == 2 * platform.billing.cost("stt", 1000)
+    _, micro_usd = await (await stt_server.books()).charged("stt")
+    assert micro_usd == 2 * stt_server.services.platform.billing.cost("stt", 1000)

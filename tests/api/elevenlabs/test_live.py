@@ -1,6 +1,5 @@
 """ElevenLabs' socket of recognition, over a transcriber that says what tests give it."""
 
-import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -10,13 +9,11 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from websockets.asyncio.client import ClientConnection
 
 from models.audio import Pcm, encode_g711, float_to_pcm16
 from tests.api.deepgram.test_streams import sentence
-from tests.api.sockets.client import connect
+from tests.api.sockets.client import JsonClient, connect
 from tests.api.sockets.conftest import SocketServer
-from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 
 HEARD = "Hello, World."
@@ -27,11 +24,8 @@ def hears_two_words(fake: FakeTranscriber) -> None:
     fake.answer = sentence
 
 
-class LiveClient:
+class LiveClient(JsonClient):
     """Sends audio, and reads events."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket = socket
 
     async def send(self, data: bytes = b"", **fields: Any) -> None:
         audio = base64.b64encode(data).decode()
@@ -42,11 +36,6 @@ class LiveClient:
         data = float_to_pcm16(np.concatenate(pieces))
         for at in range(0, len(data), 3200):
             await self.send(data[at : at + 3200], commit=False)
-
-    async def receive(self) -> dict[str, Any]:
-        async with asyncio.timeout(PATIENCE_S):
-            event: dict[str, Any] = json.loads(await self.socket.recv())
-        return event
 
     async def until(self, kind: str) -> list[dict[str, Any]]:
         events = [await self.receive()]

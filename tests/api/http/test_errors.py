@@ -16,6 +16,7 @@ from db.errors import DatabaseError
 from models.errors import EngineError
 from pipelines.errors import PipelineError
 from tests.api.disconnects import send_and_disconnect
+from tests.api.in_process import client_of
 from tests.plans import raise_plans
 
 
@@ -59,7 +60,7 @@ def failing(services: Services) -> FastAPI:
 
 @pytest.fixture
 async def failing_client(failing: FastAPI) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app=failing), base_url="http://test")
+    return client_of(failing)
 
 
 @pytest.mark.parametrize("code", STATUS_OF_CODE)

@@ -6,10 +6,8 @@ import httpx
 import pytest
 
 from db.database import utc_now
-from tests.api.sockets.conftest import server
 from tests.clock import WallClock
 
-__all__ = ["server"]  # a fixture
 Headers = dict[str, str]
 
 

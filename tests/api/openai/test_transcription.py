@@ -19,6 +19,7 @@ from models.vad.base import VADEngine
 from pipelines.audio.levels import QUIET_WARNING
 from pipelines.stt.file import TranscriptionPipeline
 from tests.api.disconnects import send_and_disconnect
+from tests.api.in_process import client_of
 from tests.api.money import Books
 from tests.api.native.voices.test_custom import stored_files
 from tests.api.replaced import with_transcription
@@ -108,9 +109,7 @@ class Translator(Listener):
 def client_with(services: Services, listener: Listener) -> httpx.AsyncClient:
     vad: VADEngine = services.speech.transcription.pipeline._vad
     pipeline = TranscriptionPipeline(listener, services.speech.decoder, vad, load_profiles())
-    app = create_app(with_transcription(services, pipeline))
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://test")
+    return client_of(create_app(with_transcription(services, pipeline)))
 
 
 async def test_json_is_the_default_and_is_charged_by_duration(

@@ -17,6 +17,7 @@ from configs.schema.voices import VoicesConfig
 from models.base import ModelInfo
 from models.errors import EngineLost
 from pipelines.tts.pipeline import SpeechPipeline
+from tests.api.in_process import client_of
 from tests.api.replaced import with_synthesis
 
 Headers = dict[str, str]
@@ -142,6 +143,5 @@ def app_with(services: Services, **speakers: Any) -> FastAPI:
 async def test_speech_is_unavailable_when_every_model_is_down(
     services: Services, auth: Headers
 ) -> None:
-    transport = httpx.ASGITransport(app=app_with(services, dead=LostSpeaker()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client_of(app_with(services, dead=LostSpeaker())) as client:
         assert (await speak(client, auth)).status_code == 503

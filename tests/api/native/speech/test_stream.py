@@ -4,7 +4,6 @@ import asyncio
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -22,6 +21,7 @@ from models.tts.base import SynthesisRequest
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.shaping import SpokenChunk
 from tests.api.disconnects import scope_of
+from tests.api.in_process import client_of
 from tests.api.replaced import with_synthesis
 from tests.patience import PATIENCE_S
 from tests.pipelines.audio.encode.test_files import decode as decode_file
@@ -37,13 +37,6 @@ FORMATS = ["mp3", "wav", "pcm", "ogg", "flac"]
 def app_with(services: Services, speaker: Any) -> FastAPI:
     voices = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
     return create_app(with_synthesis(services, SpeechPipeline({"one": speaker}, voices)))
-
-
-@asynccontextmanager
-async def client_of(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-        yield client
 
 
 @pytest.fixture

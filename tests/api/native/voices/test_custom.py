@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pipelines.billing.operation import Operation
 from pipelines.voices.checks import SampleFile
 from pipelines.voices.voice_object import NewVoice
 from tests.api.disconnects import send_and_disconnect
-from tests.api.money import Books, books_of
+from tests.api.money import Books, books_of, principal_of
 from tests.api.native.voices.voice_making import PACK, PRICE, claim, create, finish, post, queue_of
 from tests.engines import TONE_ENGINE
 from tests.pipelines.voices.recordings import good_files, recording, wav
@@ -64,15 +65,9 @@ async def test_a_new_voice_is_queued_and_its_price_is_held(
     assert await books.kinds() == ["hold"]
     assert (await client.get(f"/voices/{voice['id']}", headers=auth)).json() == voice
     assert (await audit_actions(client, auth))[0] == "voice.created"
-    row = await services.voices.custom.get(await principal(services, auth), voice["id"])
+    row = await services.voices.custom.get(await principal_of(services, auth), voice["id"])
     assert (row.consent, row.consent_address) == ("She agreed.", "127.0.0.1")
     assert row.consent_by is not None and row.consent_by.startswith("key:")
-
-
-async def principal(services: Services, headers: Headers) -> Any:
-    return await services.platform.accounts.authenticator.authenticate(
-        headers["Authorization"].removeprefix("Bearer ")
-    )
 
 
 async def test_a_missing_language_is_detected_from_the_recordings(
@@ -187,11 +182,8 @@ async def test_a_ready_voice_speaks_by_id_and_by_name_at_once(
     assert json.loads(lines[-1]) == {"type": "complete"}
 
 
-@pytest.mark.parametrize("voice_id", ["1", "nonsense", "{id}x", "%01"])
-async def test_a_malformed_voice_id_is_not_found(
-    client: httpx.AsyncClient, auth: Headers, voice_id: str
-) -> None:
-    for method in ("GET", "DELETE"):
+async def test_a_malformed_voice_id_is_not_found(client: httpx.AsyncClient, auth: Headers) -> None:
+    for method, voice_id in product(("GET", "DELETE"), ("1", "nonsense", "{id}x", "%01")):
         answer = await client.request(method, f"/voices/{voice_id}", headers=auth)
         assert (answer.status_code, answer.json()["error"]) == (404, "voice_not_found")
 
@@ -251,7 +243,7 @@ async def test_an_idempotent_retry_creates_no_second_voice(
 async def test_a_retry_after_the_process_died_returns_the_created_voice(
     client: httpx.AsyncClient, auth: Headers, services: Services, books: Books, tmp_path: Path
 ) -> None:
-    caller = await principal(services, auth)
+    caller = await principal_of(services, auth)
     files = []
     for name, content in good_files():
         (tmp_path / name).write_bytes(content)

@@ -12,6 +12,7 @@ import pytest
 from api.native.voices.reports import HEADERS, _prefers_page
 from api.services import Services
 from pipelines.voices.report import VoiceReport
+from tests.api.money import principal_of
 from tests.api.native.voices.sample_reports import full_report
 from tests.api.native.voices.voice_making import claim, create, finish, queue_of
 from tests.cpu_time import cpu_units
@@ -114,9 +115,7 @@ async def test_a_signed_url_of_another_file_is_not_a_report(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     address = await ready(client, auth, services)
-    principal = await services.platform.accounts.authenticator.authenticate(
-        auth["Authorization"].partition(" ")[2]
-    )
+    principal = await principal_of(services, auth)
     other = await services.infrastructure.files.put(
         principal.workspace_id, "speech", "text/plain", b"words", 60
     )

@@ -17,7 +17,7 @@ from api.services import Services
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
 from pipelines.storage.encryption import Encryption
 from pipelines.voices.library import MARK, MAX_BYTES, SALT_BYTES, VoiceFile, VoiceLibrary
-from tests.api.money import Books
+from tests.api.money import Books, principal_of
 from tests.api.native.voices.sample_reports import full_report
 from tests.api.native.voices.test_custom import audit_actions, stored_files, synthesize
 from tests.api.native.voices.test_versions import improve
@@ -148,8 +148,7 @@ async def test_an_imported_voice_is_the_exported_one_with_its_report_and_consent
     same = {"judged", "samples", "pitch", "spectrum", "similarity_curve", "seconds"}
     assert {one: kept[one] for one in same} == {one: report[one] for one in same}
     assert kept["recordings"] == []
-    credential = auth["Authorization"].removeprefix("Bearer ")
-    caller = await services.platform.accounts.authenticator.authenticate(credential)
+    caller = await principal_of(services, auth)
     found = await services.voices.custom.get(caller, made["id"])
     assert (found.consent, found.consent_by, found.consent_address, found.consent_at) == (
         *("She agreed.", row.consent_by, "127.0.0.1"),

@@ -11,6 +11,7 @@ from api.services import Services
 from db.database import change_rows, utc_now
 from db.voices.voices import VoiceShare
 from pipelines.tts.voices import REMEMBERED_S
+from tests.api.money import principal_of
 from tests.api.native.voices.test_custom import audit_actions, synthesize
 from tests.api.native.voices.voice_making import create, finish
 
@@ -139,9 +140,7 @@ async def test_an_ended_share_interrupts_the_speech_of_other_processes(
     voice_id, share = await shared(client, auth, other_auth, services)
     pipeline = services.speech.synthesis.pipeline
     ready = services.voices.custom.ready_voices
-    other = await services.platform.accounts.authenticator.authenticate(
-        other_auth["Authorization"].removeprefix("Bearer ")
-    )
+    other = await principal_of(services, other_auth)
     from pipelines.errors import VoiceNotFound
     from pipelines.tts.reading import SpeechRequest
 

@@ -11,32 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from api.services import Services
 from models.stt.base import Transcript, TranscriptionRequest
 from pipelines.agents.response import INSTRUCTIONS
 from tests.api.openai.realtime.client import RATE, RealtimeClient
-from tests.api.replaced import with_listening
 from tests.api.sockets.client import connect
-from tests.api.sockets.conftest import SocketServer, plain, serve
+from tests.api.sockets.conftest import SocketServer
 from tests.api.sockets.test_handshake import refused
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, tone, transcript
 from tests.pipelines.tts.engine_texts import record_engine_texts
 
-__all__ = ["plain"]  # a fixture
 LONG = "This is a rather long sentence that the agent says. " * 12
-
-
-@pytest.fixture
-def heard() -> FakeTranscriber:
-    """Hears nothing but what a test sets."""
-    return FakeTranscriber()
-
-
-@pytest.fixture
-async def server(plain: Services, heard: FakeTranscriber) -> AsyncIterator[SocketServer]:
-    async with serve(with_listening(plain, heard)) as running:
-        yield running
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from tests.api.replaced import with_listening
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer, serve
 from tests.api.sockets.stt.client import SttClient, audio, finals, stt
-from tests.api.sockets.test_sessions import wait_until
+from tests.patience import until
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, transcript
 
 LOUD_MULAW, QUIET_MULAW = b"\x9f", b"\xff"
@@ -432,11 +432,11 @@ async def test_lost_clients_leak_no_tasks_or_conversations(
         await client.start(interim_results_frequency=300)
         await client.send_pcm(loud(1), quiet(0.3))
         await client.receive()
-    await wait_until(lambda: len(fake.requests) >= 20)
+    await until(lambda: len(fake.requests) >= 20)
     for socket in clients:
         socket.transport.abort()
     await stt_server.until_empty()
-    await wait_until(lambda: len(asyncio.all_tasks()) <= before)
+    await until(lambda: len(asyncio.all_tasks()) <= before)
     assert len(fake.cancelled) >= 20
     clients.clear()
     gc.collect()

@@ -18,9 +18,7 @@ PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.3, np.float32)))
 async def ready_voice(server: SocketServer, name: str) -> Voice:
     """A ready custom voice of the server's workspace."""
     services = server.services
-    workspace_id = (
-        await services.platform.accounts.authenticator.authenticate(server.key)
-    ).workspace_id
+    workspace_id = (await server.books()).workspace_id
     file_id = await services.infrastructure.files.put(
         workspace_id, "voice", "application/octet-stream", PACK, None
     )
