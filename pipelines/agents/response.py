@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from models.llm.base import FinishReason, TokenUsage
-from pipelines.agents.clauses import ClauseSplitter
+from pipelines.agents.clauses import CHARACTERS_PER_S, ClauseSplitter, Urgency
 from pipelines.agents.held_speech import AgentVoice
+from pipelines.agents.pace import AT_ONCE_S, WritingPace
 from pipelines.agents.playback import PIECE_S, Playback
 from pipelines.chat.pipeline import Completion
 from pipelines.tasks import TaskSet, wait_within
@@ -28,12 +29,11 @@ the model its name; without that, Qwen2.5-Coder says "Yes, I am ChatGPT."."""
 
 MAX_SPEECH_S = 60.0  # speech of an answer for which the client sets no limit
 BUFFERED_S = 6.0  # audio that may wait to be sent
-CHARACTERS_PER_S = 14  # speaking rate, for estimates
 HURRY_S = 1.0  # with less audio left to play, the next piece may be a clause
+GAP_S = 0.35  # with less audio left to play, the next piece may end at any word
 # Real-time factor of a voice from which the language model pauses while the voice computes. Both at
 # once on 2 cores, the first piece took 1.5 to 2.1 s, not 0.8 to 1.1, and a token 75 ms, not 10.
 SLOW = 0.2
-AT_ONCE_S = 0.003  # a delta that comes sooner was waiting already, and so may be the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,11 @@ class Answer:
         playback: Playback,
         bytes_per_s: int,
         *,
+        pace: WritingPace | None = None,
         is_limited: bool = False,
     ) -> None:
-        """Reads nothing before `pieces`; `bytes_per_s` is the rate of the encoded audio.
+        """Reads nothing before `pieces`; `bytes_per_s` is the rate of the encoded audio, and `pace`
+        that of the session's answers.
 
         Unless the client has set a limit (`is_limited`), the answer ends with the sentence that
         reaches MAX_SPEECH_S.
@@ -88,6 +90,7 @@ class Answer:
         self._credit = speaker.credit if speaker else None
         self._playback = playback
         self._bytes_per_s = bytes_per_s
+        self._pace = pace or WritingPace()
         self._max_letters = math.inf if is_limited else MAX_SPEECH_S * LETTERS_PER_S
         language = speaker.stream.voice.language if speaker else "en"
         self._splitter = ClauseSplitter(language)
@@ -145,8 +148,14 @@ class Answer:
         clock = asyncio.get_running_loop().time
         requested_at = clock()
         letters = 0
+        has_begun = False
+        self._pace.begin()
         async with aclosing(self._completion.deltas(is_paced=True)) as deltas:
             async for delta in deltas:
+                waited_s = clock() - requested_at
+                if has_begun:
+                    self._pace.count(len(delta.text), waited_s)
+                has_begun = True
                 self.usage = delta.usage or self.usage
                 self.finish_reason = delta.finish_reason or self.finish_reason
                 if delta.text and self._voice is None:
@@ -163,7 +172,7 @@ class Answer:
                     self._pieces.put_nowait(AnswerCall(call))
                 if self.finish_reason is not None:
                     self._end_text()
-                elif self._is_slow and clock() - requested_at > AT_ONCE_S:
+                elif self._is_slow and waited_s > AT_ONCE_S:
                     await asyncio.sleep(0)  # lets the voice take the text first
                     if not self._voice_is_idle.is_set() and await self._completion.pause():
                         await self._voice_is_idle.wait()
@@ -183,7 +192,8 @@ class Answer:
             self._text_came.clear()
             left_s = self._synthesised_s - self._playback.sent_s + self._playback.left_s
             hurry_s = HURRY_S * (1 + self._real_time_factor)
-            text = self._splitter.take(hurries=has_begun and left_s < hurry_s)
+            urgency = self._urgency(left_s) if has_begun else Urgency.NONE
+            text = self._splitter.take(urgency, characters_per_s=self._pace.characters_per_s)
             if not text and self._is_read:
                 text = self._splitter.finish()
                 if not text:
@@ -201,6 +211,12 @@ class Answer:
             await self._speak_piece(voice, text, in_parts=work_s > left_s)
             self._voice_is_idle.set()
         self._pieces.put_nowait(None)
+
+    def _urgency(self, left_s: float) -> Urgency:
+        left_s /= 1 + self._real_time_factor
+        if left_s < GAP_S:
+            return Urgency.NOW
+        return Urgency.SOON if left_s < HURRY_S else Urgency.NONE
 
     async def _speak_piece(self, voice: SpeechStream, text: str, *, in_parts: bool) -> None:
         """Speaks a piece. Its transcript is sent along with the audio of each word, so that a

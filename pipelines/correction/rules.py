@@ -47,8 +47,12 @@ _ENOUGH = 3  # words in small letters that tell the language
 _SURELY_ENGLISH = 0.8  # share of the words
 _MOSTLY_ENGLISH = 0.65
 _PERHAPS_ENGLISH = 0.5  # share in a text with many names or misspellings
-# Pairs of which both words are often meant, and words that no comma need follow.
-_ACCEPTED = frozenset(("had had", "that that", "notwithstanding", "thus"))
+# Pairs of which both words are often meant, words that no comma need follow, and "you guys".
+_ACCEPTED = frozenset(("had had", "that that", "notwithstanding", "thus", "guys"))
+# After a space that typography keeps: " .bashrc", or a dash or dots that end a broken sentence.
+_KEEPS_SPACE = re.compile(r"\.\w|[-–—…]|\.\.")
+# After an article that is a letter or broken off: "A&M", "a PNG", "M, A or N", "a- I mean".
+_NO_ARTICLE = re.compile(r"&|[-–—]|\W*[A-Z](?:[A-Z]|\b)")
 _PARTICLES = frozenset("al da das de del della der di dos du el la las le los van von".split())
 _ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 
@@ -216,6 +220,8 @@ class CorrectionRules:
             word = text[start:end]
             if word.lower() != word and not begins_sentence(text, start):
                 continue
+            if "-" in (text[start - 1 : start], text[end : end + 1]):
+                continue  # "ten-hour" says another thing than "hour"
             swap = self._speller.swap(word.lower(), words.neighbours(index))
             if swap is not None:
                 yield Edit(start, end, like(word, swap), "spelling")
@@ -242,14 +248,15 @@ class CorrectionRules:
             return True  # "btw" is accepted
         following = text[finding.end : finding.end + 8]
         if old.lower() == new.lower() and old != "i":
-            # "london", but neither "cpu" nor "u".
-            return len(old) == 1 or not old.islower() or new != old.capitalize()
-        if old.lower() in ("a", "an"):  # read letter by letter, or a part of "A&M"
-            return re.match(r"&|\W*[A-Z]{2}", following) is not None
+            # "london", but neither "cpu", "u" nor "glover".
+            is_name = old.islower() and new == old.capitalize() and len(old) > 1
+            return not is_name or self._statistics.is_listed(old)
+        if old.lower() in ("a", "an"):
+            return _NO_ARTICLE.match(following) is not None
         if old.lower() in _ACCEPTED or _is_in_name(text, finding):
             return True
         if old.isspace():
-            return re.match(r"\.\w", following) is not None  # " .bashrc"
+            return _KEEPS_SPACE.match(following) is not None
         return old.lower() == "it's" and re.match(r" [A-Z]", following) is not None
 
     def _spelled(self, text: str, words: WordChecker, finding: Finding) -> str | None:
@@ -281,6 +288,9 @@ class CorrectionRules:
         )
         if put is not None and put.lower() == word.lower() and put != word.capitalize():
             return None
+        if initial and put is not None and put not in self._words.proper:
+            if put not in offered and put.capitalize() in offered:
+                return None  # one name for another, such as "Winston" for "Winstone"
         if put is None or (capital and not initial and put not in self._words.proper):
             return None
         return like(word, put)

@@ -32,7 +32,7 @@ _ONE_SIDED_MARGIN = 7.2
 # Words so common that many of their pairs were never counted. They are swapped only if each
 # neighbour by itself prefers the confusable by _SIDE_MARGIN: of 27 swaps in 3,444 correct sentences
 # 25 were wrong, and all but four of these had such a word.
-_COMMON_CONFUSABLES = frozenset("accept are hear now our than too were where".split())
+_COMMON_CONFUSABLES = frozenset("accept are form hear now our than too were where".split())
 _SIDE_MARGIN = 3.0
 _NO_PREFERENCE = 0.1
 _RARE = -13.0
@@ -64,6 +64,8 @@ class Speller:
         self, word: str, offered: Iterable[str], neighbours: Neighbours, *, may_be_name: bool
     ) -> str | None:
         """Finds the correction of an unknown `word`; None where it is not clear."""
+        if self._statistics.is_listed(word):
+            return None
         for candidate in offered:
             if candidate.lower() == word:
                 return candidate

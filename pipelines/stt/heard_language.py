@@ -25,6 +25,12 @@ USUAL = 2.0  # log odds of the usual language before any speech
 # Audio, with the silence around the speech, up to which evidence has no weight, and full weight.
 NO_EVIDENCE_S, FULL_EVIDENCE_S = 0.6, 2.4
 LEAST_WEIGHT = 0.1
+# Weight from which an utterance can shake a certain language, and probability from which several
+# shorter ones can. The errors of short turns are not independent: Whisper takes Hindi ones for
+# Arabic again and again. It took half of 336 short turns for another language, one of them with the
+# probability.
+SHAKES = 0.8
+SURELY = 0.97
 
 
 async def with_language(result: Awaitable[Transcript], expected: str | None) -> Transcript:
@@ -70,6 +76,10 @@ class SessionLanguage:
         if not transcript.scores:
             return
         weight = _weight(seconds)
+        if weight < SHAKES and self.certain is not None:
+            if max(transcript.scores.values()) < SURELY:
+                return
+            weight = LEAST_WEIGHT
         odds = {
             language: self._odds.get(language, 0.0)
             + weight * math.log(max(transcript.scores.get(language, 0.0), LEAST_PROBABILITY))

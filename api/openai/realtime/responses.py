@@ -26,6 +26,7 @@ from models.llm.base import FinishReason
 from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.interruption import text_between
 from pipelines.agents.items import Item, Part
+from pipelines.agents.pace import WritingPace
 from pipelines.agents.playback import Playback
 from pipelines.agents.response import Answer, AnswerAudio, AnswerCall, AnswerPiece, AnswerText
 from pipelines.chat.pipeline import Completion
@@ -135,7 +136,13 @@ class OutputItem:
 class ActiveResponse:
     """A response from `response.created` to `response.done`."""
 
-    def __init__(self, send: Send, response: RealtimeResponse, feed: ItemFeed | None) -> None:
+    def __init__(
+        self,
+        send: Send,
+        response: RealtimeResponse,
+        feed: ItemFeed | None,
+        pace: WritingPace,
+    ) -> None:
         """`feed` is None for a response outside the conversation."""
         self.response = response
         self.playback = Playback()
@@ -145,6 +152,7 @@ class ActiveResponse:
         self._send = send
         self._session = response.session
         self._feed = feed
+        self._pace = pace
         self._reason: CancelReason | None = None
         self._work: asyncio.Task[None] | None = None
         self._spoken: Part | None = None  # the text or speech of the message
@@ -217,6 +225,7 @@ class ActiveResponse:
                 speaker,
                 self.playback,
                 BYTES_PER_S[self._session.audio.output.format.type],
+                pace=self._pace,
                 is_limited=self._session.max_output_tokens != "inf",
             )
             async with aclosing(self.answer.pieces()) as pieces:
@@ -383,6 +392,7 @@ class Responses:
         self._send = send
         self._spawn = spawn
         self._answered = answered
+        self._pace = WritingPace()
         self._running: dict[str, ActiveResponse] = {}
         self._active: ActiveResponse | None = None  # the response in the conversation
         self._is_pending = False  # whether another response follows `_active`
@@ -457,7 +467,8 @@ class Responses:
         in_conversation = options.conversation == "auto"
         conversation_id = self._agent.conversation_id if in_conversation else None
         response = RealtimeResponse(new_id("resp"), session, conversation_id, options.metadata)
-        active = ActiveResponse(self._send, response, self._feed if in_conversation else None)
+        feed = self._feed if in_conversation else None
+        active = ActiveResponse(self._send, response, feed, self._pace)
         self._agent.has_spoken = self._agent.has_spoken or session.speaks
         self._running[response.id] = active
         if in_conversation:

@@ -1,6 +1,7 @@
 """What is spoken of a growing answer, and when it is sent."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.llm.base import GenerationDelta
-from pipelines.agents.clauses import LONGEST_CLAUSE, ClauseSplitter
+from pipelines.agents.clauses import (
+    CHARACTERS_PER_S,
+    FOLLOWING,
+    LONGEST_CLAUSE,
+    ClauseSplitter,
+    Urgency,
+)
+from pipelines.agents.pace import WritingPace
 from pipelines.agents.playback import Playback
 from pipelines.agents.response import Answer, AnswerText
 from pipelines.tts.session import EncodedChunk
@@ -18,33 +26,37 @@ from pipelines.tts.session import EncodedChunk
 ANSWER = "Well, I think so. It costs 3.50 dollars, or 1,000 yen, a day. Shall I book it?"
 
 
-def pieces_of(text: str, *, hurries: bool, step: int = 1) -> list[str]:
+def pieces_of(
+    text: str,
+    urgency: Urgency = Urgency.NONE,
+    *,
+    step: int = 1,
+    characters_per_s: float = math.inf,
+) -> list[str]:
     splitter = ClauseSplitter("en")
     pieces = []
     for start in range(0, len(text), step):
         splitter.push(text[start : start + step])
-        if piece := splitter.take(hurries=hurries):
+        if piece := splitter.take(urgency, characters_per_s=characters_per_s):
             pieces.append(piece)
     return [*pieces, *filter(None, [splitter.finish()])]
 
 
 def test_a_clause_comes_first_and_then_whole_sentences() -> None:
-    assert pieces_of(ANSWER, hurries=False) == [
+    assert pieces_of(ANSWER) == [
         "Well,",
         " I think so. ",
         "It costs 3.50 dollars, or 1,000 yen, a day. ",
         "Shall I book it?",
     ]
     long = "If you come to the station by noon, I will meet you there. Bye."
-    assert pieces_of(long, hurries=False)[0] == "If you come to the station "
+    assert pieces_of(long)[0] == "If you come to the station "
 
 
 def test_the_first_words_do_not_wait_for_a_mark() -> None:
     said = "There's a story about a dog named Max who was a good dog. It ends."
-    assert pieces_of(said, hurries=False)[0] == "There's a story "
-    assert pieces_of("An answer interests everybody here. Bye.", hurries=False)[0].endswith(
-        "here. "
-    )
+    assert pieces_of(said)[0] == "There's a story "
+    assert pieces_of("An answer interests everybody here. Bye.")[0].endswith("here. ")
 
 
 @pytest.mark.parametrize(
@@ -58,17 +70,17 @@ def test_the_first_words_do_not_wait_for_a_mark() -> None:
     ],
 )
 def test_a_word_that_opens_an_answer_is_spoken_at_once(answer: str, first: str) -> None:
-    assert pieces_of(answer, hurries=False)[0] == first
+    assert pieces_of(answer)[0] == first
 
 
 def test_a_first_piece_without_a_phrase_ends_at_a_word() -> None:
     answer = "The password that guests need is Lindenhof and the number that their key shows."
-    first = pieces_of(answer, hurries=False)[0]
+    first = pieces_of(answer)[0]
     assert first.endswith(" ") and len(first) <= 48
 
 
 def test_a_hurry_takes_clauses_but_cuts_no_number() -> None:
-    assert pieces_of(ANSWER, hurries=True) == [
+    assert pieces_of(ANSWER, Urgency.SOON) == [
         "Well,",
         " I think so. ",
         "It costs 3.50 dollars,",
@@ -79,13 +91,66 @@ def test_a_hurry_takes_clauses_but_cuts_no_number() -> None:
 
 
 def test_a_text_without_marks_is_cut_at_a_space() -> None:
-    first = pieces_of("word " * 100, hurries=True)[0]
+    first = pieces_of("word " * 100, Urgency.SOON)[0]
     assert len(first) <= LONGEST_CLAUSE and first.endswith("word ")
 
 
-@given(st.text(max_size=200), st.booleans(), st.integers(1, 20))
-def test_all_pieces_together_are_the_answer(text: str, hurries: bool, step: int) -> None:
-    assert "".join(pieces_of(text, hurries=hurries, step=step)) == text
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Sure! Here is a story about a dog: he barks all day.",
+        "I'm sorry, but I do not have the weather of today.",
+        "To get from the station to the museum, take a bus.",
+        "Yes. It opens at nine in the morning.",
+    ],
+)
+def test_a_first_piece_sounds_until_the_next_is_written(answer: str) -> None:
+    written = {}
+    for characters_per_s in (25.0, 250.0):
+        splitter = ClauseSplitter("en")
+        piece = ""
+        count = 0
+        while not piece:
+            splitter.push(answer[count])
+            count += 1
+            piece = splitter.take(Urgency.NONE, characters_per_s=characters_per_s)
+        sounds_s = len(piece) / CHARACTERS_PER_S
+        assert count + sounds_s * characters_per_s - len(piece) >= FOLLOWING
+        written[characters_per_s] = count
+    assert written[250.0] <= written[25.0] < len(answer)
+
+
+def test_a_listener_who_has_heard_everything_gets_any_words() -> None:
+    text = "He said nothing. Nobody here understands yesterday's somewhat unusual interruption."
+    pieces = pieces_of(text, Urgency.NOW)
+    assert len(pieces) > 3 and all(piece.endswith((" ", ".")) for piece in pieces)
+    assert pieces_of(text) == ["He said nothing. ", text[17:]]
+
+
+def test_the_pace_of_writing_ignores_what_was_written_before() -> None:
+    pace = WritingPace()
+    pace.begin()
+    pace.count(400, waited_s=0.0)
+    assert pace.characters_per_s == pytest.approx(60)
+    for _ in range(20):
+        pace.count(5, waited_s=0.2)
+    assert pace.characters_per_s == pytest.approx(25, rel=0.05)
+    pace.begin()
+    pace.count(300, waited_s=0.001)
+    assert pace.characters_per_s == pytest.approx(25, rel=0.05)
+
+
+@given(
+    st.text(max_size=200),
+    st.sampled_from(Urgency),
+    st.integers(1, 20),
+    st.sampled_from([1.0, 25.0, math.inf]),
+)
+def test_all_pieces_together_are_the_answer(
+    text: str, urgency: Urgency, step: int, characters_per_s: float
+) -> None:
+    pieces = pieces_of(text, urgency, step=step, characters_per_s=characters_per_s)
+    assert "".join(pieces) == text
 
 
 class Clock:

@@ -68,6 +68,14 @@ def test_short_turns_stay_in_the_language_of_a_certain_utterance() -> None:
         assert hear(session, 0.9, **{wrong: 0.95, "es": 0.004}) == "es"
 
 
+def test_short_turns_that_are_always_misheard_alike_change_nothing() -> None:
+    session = SessionLanguage()
+    hear(session, 3, es=0.95, fr=0.02)
+    for _ in range(40):
+        assert hear(session, 1.1, ar=0.65, es=0.001) == "es"
+        assert hear(session, 1.6, ar=0.63, es=0.01) == "es"
+
+
 def test_a_sentence_in_another_language_changes_it_at_once_and_back() -> None:
     session = SessionLanguage()
     for _ in range(20):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.agents.clauses import ClauseSplitter
+from pipelines.agents.clauses import ClauseSplitter, Urgency
 from pipelines.tts.cues import dropped_cues, has_cues, plain_tokens, uncut
 from pipelines.tts.reading import SpeechRequest
 from tests.cpu_time import cpu_units
@@ -120,7 +120,7 @@ def test_clauses_of_an_agent_have_whole_cues(vendor: str, cue: str, words: str) 
     pieces = []
     for letter in f"Hello there my friend, come {cue} in with me to the house. Sit down.":
         splitter.push(letter)
-        pieces.append(splitter.take(hurries=True))
+        pieces.append(splitter.take(Urgency.SOON))
     pieces.append(splitter.finish())
     expected = f"Hello there my friend come {words} in with me to the house Sit down"
     assert words_of(pieces, free=False) == expected.replace("  ", " ")

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import math
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -10,7 +11,7 @@ from websockets.exceptions import ConnectionClosed
 
 from api.services import Services
 from models.errors import EngineLost, EngineOverloaded
-from pipelines.agents.clauses import ClauseSplitter
+from pipelines.agents.clauses import ClauseSplitter, Urgency
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
 from tests.api.money import Books
 from tests.api.native.speech.test_billing import allow_hangups
@@ -81,8 +82,9 @@ async def test_an_answer_longer_than_its_hold_ends_where_the_credit_does(
     class Sentences(ClauseSplitter):
         """Takes one at a time, also when the machine is so busy that several come at once."""
 
-        def take(self, *, hurries: bool) -> str:
-            first, mark, rest = super().take(hurries=hurries).partition(". ")
+        def take(self, urgency: Urgency, *, characters_per_s: float = math.inf) -> str:
+            taken = super().take(urgency, characters_per_s=characters_per_s)
+            first, mark, rest = taken.partition(". ")
             self._rest = rest + self._rest
             return first + mark
 
