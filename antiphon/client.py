@@ -1,4 +1,4 @@
-"""`Antiphon` and `AsyncAntiphon`: the same methods, which return results or awaitables of them."""
+"""`Antiphon` and `AsyncAntiphon`, with the same methods: blocking, and for asyncio."""
 
 import asyncio
 import base64
@@ -48,8 +48,8 @@ from antiphon.types import (
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 TIMEOUT = httpx.Timeout(10.0, read=600.0, write=600.0)  # seconds; a model may be loading
-AGAIN = (429, 502, 503, 504)
-MOST_WAIT_S = 30.0  # of Retry-After; a longer one is the caller's to wait for
+RETRIED_STATUSES = (429, 502, 503, 504)
+MAX_RETRY_AFTER_S = 30.0  # a longer wait is left to the caller
 
 Audio = bytes | Path | tuple[str, bytes]  # a file, or its content with or without a name
 Script = Sequence[ScriptTurn]
@@ -59,21 +59,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """What is sent, and how its answer is read: both clients send it."""
+    """A request that both clients can send, and how to read its response."""
 
     method: str
     path: str
-    options: dict[str, Any] = field(default_factory=dict)  # of httpx
+    options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of httpx
     read: Callable[[httpx.Response], T] = httpx.Response.json
 
-    def sent_as(self) -> dict[str, Any]:
-        """With a key by which the service knows a repeated POST, and does it once."""
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `httpx.Client.build_request`.
+
+        A POST gets an `Idempotency-Key`, so that the service executes a repeated request once.
+        """
         headers = {"Idempotency-Key": uuid4().hex} if self.method == "POST" else {}
         return {"method": self.method, "url": self.path, "headers": headers, **self.options}
 
 
 class operation(Generic[P, T]):  # used as a method
-    """A function that builds a request, as a method of either client."""
+    """A method of either client that sends the request which `build` returns."""
 
     def __init__(self, build: Callable[P, Request[T]]) -> None:
         self._build = build
@@ -91,8 +94,11 @@ class operation(Generic[P, T]):  # used as a method
 
 
 class streamed(Generic[P, T]):
-    """A function that builds a request whose answer is read while it comes. `read` gets each line
-    of it, or where the whole would be bytes each piece of these; None of it is left out."""
+    """A method of either client that yields the response to a request as it arrives.
+
+    `read` converts each line of the response, or each piece if the response is binary. A line for
+    which it returns None is skipped.
+    """
 
     def __init__(self, build: Callable[P, Request[Any]], read: Callable[[Any], T | None]) -> None:
         self._build, self._read = build, read
@@ -110,12 +116,12 @@ class streamed(Generic[P, T]):
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """Those that are not None: a body without the options that were not used."""
+    """Return the fields that are not None, so that a body lacks the options that were not used."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _file(audio: Audio) -> tuple[str, bytes]:
-    """Read at once, so that a repeated request can send it again."""
+    """Return the name and the content of a file, read at once so that a retry can send it again."""
     if isinstance(audio, Path):
         return audio.name, audio.read_bytes()
     return audio if isinstance(audio, tuple) else ("audio", audio)
@@ -130,12 +136,15 @@ def _synthesised(answer: httpx.Response) -> bytes:
 
 
 def as_text(answer: httpx.Response) -> str:
-    """For formats other than JSON."""
+    """Return the body of a response that is not JSON."""
     return answer.text
 
 
 def _event(line: str) -> dict[str, Any] | None:
-    """Of a line of Server-Sent Events. Raises ServiceError where the answer has failed."""
+    """Return the event in a line of Server-Sent Events, if any.
+
+    Raises ServiceError if the event reports a failure.
+    """
     if not line.startswith("data: ") or line == "data: [DONE]":
         return None
     event: dict[str, Any] = json.loads(line.removeprefix("data: "))
@@ -145,69 +154,71 @@ def _event(line: str) -> dict[str, Any] | None:
 
 
 def _request(method: str, path: str, **options: Any) -> Request[Any]:
-    """Any other request of the API, such as `request("GET", "/audit", params={"page": 2})`."""
+    """Send any other request of the API, such as `request("GET", "/audit", params={"page": 2})`."""
     return Request(method, path, options)
 
 
 def _speak(text: str, **options: Unpack[OpenAISpeechBody]) -> Request[bytes]:
-    """The speech of a text or a document of SSML, as a whole file: mp3, wav, flac, opus, aac or pcm
-    of 24 kHz. `voice` is a name or an id; by default one of the text's language. As a stream:
-    pieces of the same bytes, while the speech is made."""
+    """Speak a text or an SSML document, as mp3, wav, flac, opus, aac, or pcm at 24 kHz.
+
+    `voice` is a name or an id; by default, the language of the text decides. `speak` returns the
+    whole file, and `stream_speech` yields the same bytes while the speech is synthesised.
+    """
     body = given(input=text, **options)
     return Request("POST", "/openai/v1/audio/speech", {"json": body}, _bytes)
 
 
 def _speak_script(script: Script, **options: Unpack[SynthesisBody]) -> Request[bytes]:
-    """The speech of several speakers, as a file: mp3 by default."""
+    """Speak the lines of several speakers, and return the audio file (mp3 by default)."""
     body = {"script": script, **options}
     return Request("POST", "/tts-synthesize", {"json": body}, _synthesised)
 
 
 def _explain(text: str | Script, **options: Unpack[ExplainBody]) -> Request[Explanation]:
-    """What would be spoken of a text or a script, free of charge: its sentences in words, phonemes,
-    price and seconds."""
+    """Show how a text or a script would be spoken, free of charge: its sentences in words, their
+    phonemes, the price (USD) and the duration (s)."""
     body = {"text" if isinstance(text, str) else "script": text, **options}
     return Request("POST", "/tts/explain", {"json": body})
 
 
 def _dictionaries() -> Request[Page_ListedDictionary_]:
-    """The pronunciation dictionaries of the workspace, of which there are at most 20."""
+    """List the pronunciation dictionaries of the workspace (at most 20)."""
     return Request("GET", "/pronunciations")
 
 
 def _dictionary(dictionary_id: str, *, version: int | None = None) -> Request[ShownDictionary]:
-    """One with its entries, by default its newest version."""
+    """Get a dictionary with its entries, by default in its newest version."""
     return Request("GET", f"/pronunciations/{dictionary_id}", {"params": given(version=version)})
 
 
 def _export_dictionary(dictionary_id: str, *, version: int | None = None) -> Request[str]:
-    """One as a document of PLS 1.0."""
-    asked = given(version=version, format="pls")
-    return Request("GET", f"/pronunciations/{dictionary_id}", {"params": asked}, as_text)
+    """Get a dictionary as a PLS 1.0 document."""
+    query = given(version=version, format="pls")
+    return Request("GET", f"/pronunciations/{dictionary_id}", {"params": query}, as_text)
 
 
 def _save_dictionary(
     name: str, entries: Sequence[Pronunciation] | str, *, dictionary_id: str | None = None
 ) -> Request[ListedDictionary]:
-    """Makes one, or the next version of that id, of entries or a document of PLS 1.0. An entry has
-    a `grapheme`, and a `phoneme` or an `alias`."""
+    """Create a dictionary, or with `dictionary_id` a new version of it, from entries or a PLS 1.0
+    document. An entry has a `grapheme`, and a `phoneme` or an `alias`."""
     body = {"name": name, "pls" if isinstance(entries, str) else "entries": entries}
     method, path = ("PUT", f"/{dictionary_id}") if dictionary_id else ("POST", "")
     return Request(method, f"/pronunciations{path}", {"json": body})
 
 
 def _delete_dictionary(dictionary_id: str) -> Request[Done]:
-    """Deletes one with its versions."""
+    """Delete a dictionary with all its versions."""
     return Request("DELETE", f"/pronunciations/{dictionary_id}")
 
 
 def _transcribe(audio: Audio, **form: Unpack[TranscriptionFields]) -> Request[TranscriptionResult]:
-    """The text of a recording, with the times of words or the speakers if they are asked for."""
+    """Transcribe a recording, if requested with word times or speakers."""
     return Request("POST", "/stt", {"data": form, "files": {"audio": _file(audio)}})
 
 
 def _translate(audio: Audio, *, prompt: str | None = None) -> Request[str]:
-    """The English text of a recording in any language, from a model that can translate."""
+    """Translate speech in any language into English text, if the recogniser can translate."""
     upload = {"data": given(prompt=prompt, response_format="text"), "files": {"file": _file(audio)}}
     return Request("POST", "/openai/v1/audio/translations", upload, as_text)
 
@@ -215,76 +226,86 @@ def _translate(audio: Audio, *, prompt: str | None = None) -> Request[str]:
 def _chat(
     messages: str | Sequence[Mapping[str, Any]], *, model: str | None = None, **fields: Any
 ) -> Request[ChatCompletion]:
-    """The answer to messages, or to one of a user. `fields` are more of `POST
-    /v1/chat/completions`."""
-    said = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-    body = {**given(messages=said, model=model), "stream": False, **fields}
+    """Answer messages, or the text of a single user message.
+
+    `fields` are further fields of `POST /v1/chat/completions`.
+    """
+    turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    body = {**given(messages=turns, model=model), "stream": False, **fields}
     return Request("POST", "/v1/chat/completions", {"json": body})
 
 
 def _stream_chat(
     messages: str | Sequence[Mapping[str, Any]], *, model: str | None = None, **fields: Any
 ) -> Request[ChatCompletion]:
-    """The events of an answer while it is made, as docs/chat.md has them."""
+    """Stream the events of an answer while the model writes it; docs/chat.md describes them."""
     return _chat(messages, model=model, **{**fields, "stream": True})
 
 
 def _correct(text: str, **fields: Any) -> Request[ChatCompletion]:
-    """The corrected text, in `choices[0].message.content`, and what was changed, in `correction`.
-    `fields` are such as `style`."""
+    """Correct a text.
+
+    The corrected text is in `choices[0].message.content`, and the changes are in `correction`.
+    `fields` are further fields of the request, such as `style`.
+    """
     body = {"text": text, "stream": False, **fields}
     return Request("POST", "/v1/chat/completions", {"json": body})
 
 
 def _default_voices() -> Request[DefaultVoices]:
-    """The voices of the service."""
+    """List the voices of the service."""
     return Request("GET", "/default-voices")
 
 
 def _voices(*, page: int = 1, limit: int = 20) -> Request[Page_CustomVoice_]:
-    """The voices of the workspace."""
+    """List the custom voices of the workspace."""
     return Request("GET", "/voices", {"params": {"page": page, "limit": limit}})
 
 
 def _voice(voice_id: str) -> Request[CustomVoice]:
-    """One voice of the workspace, with its status and progress."""
+    """Get a custom voice, with its status and progress."""
     return Request("GET", f"/voices/{voice_id}")
 
 
 def _create_voice(name: str, recordings: Sequence[Audio], **fields: str) -> Request[CustomVoice]:
-    """Begins to make a voice of recordings of one speaker; `voice` tells how far it is. `fields`
-    are such as `consent` and `language`."""
-    files = [("files", _file(one)) for one in recordings]
+    """Start to create a voice from recordings of a single speaker; `voice` shows its progress.
+
+    `fields` are further fields of the form, such as `consent` and `language`.
+    """
+    files = [("files", _file(recording)) for recording in recordings]
     return Request("POST", "/voices", {"data": {"name": name, **fields}, "files": files})
 
 
 def _delete_voice(voice_id: str) -> Request[Done]:
-    """Deletes a voice and its recordings."""
+    """Delete a voice and its recordings."""
     return Request("DELETE", f"/voices/{voice_id}")
 
 
 def _models() -> Request[ModelListing]:
-    """The models that the service runs."""
+    """List the models that the service runs."""
     return Request("GET", "/models")
 
 
 def _usage(
     *, first: str | None = None, last: str | None = None, by: str | None = None
 ) -> Request[Usage]:
-    """Usage and cost by day (YYYY-MM-DD, in UTC), and `by="key"`; the credit that is left."""
-    asked = given(**{"from": first, "to": last, "by": by})
-    return Request("GET", "/billing/usage", {"params": asked})
+    """Get usage and cost by day, with `by="key"` also by API key, and the remaining credit.
+
+    `first` and `last` are dates in UTC (YYYY-MM-DD).
+    """
+    query = given(**{"from": first, "to": last, "by": by})
+    return Request("GET", "/billing/usage", {"params": query})
 
 
 def _create_token(**fields: Any) -> Request[BrowserToken]:
-    """A token of minutes for a browser, so that no key stands in a page."""
+    """Create a token that is valid for minutes, so that a web page needs no API key."""
     return Request("POST", "/auth/tokens", {"json": fields})
 
 
 class _Operations:
-    """The methods of both clients. They raise ServiceError, and httpx.HTTPError without service."""
+    """Methods of both clients. They raise ServiceError, or httpx.HTTPError without a response."""
 
-    _connect: Callable[..., Any]  # makes the client of httpx
+    _connect: Callable[..., Any]  # the client class of httpx
 
     def __init__(
         self,
@@ -294,21 +315,24 @@ class _Operations:
         retries: int = 2,
         on_response: Callable[[httpx.Response], Any] | None = None,
     ) -> None:
-        """The address and the key are ANTIPHON_URL and ANTIPHON_KEY by default. `on_response` gets
-        each response before its body, for headers such as `X-Unread`."""
+        """Create a client of the service at `url`, with an API key or token as `key`.
+
+        They default to ANTIPHON_URL and ANTIPHON_KEY. `on_response` receives each response before
+        its body, for headers such as `X-Unread`.
+        """
         self.url = (url or os.environ.get("ANTIPHON_URL") or DEFAULT_URL).rstrip("/")
         self.key = key or os.environ.get("ANTIPHON_KEY")
-        self.retries = retries  # of requests that the service could not take, or not answer
+        self.retries = retries  # after a request that the service could not take or answer
         headers = {"User-Agent": USER_AGENT}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
-        # A proxy of the environment would look for a service on its own machine.
-        proxied = not is_local(self.url)
+        # A proxy would look for a loopback address on its own machine.
+        uses_proxy = not is_local(self.url)
         self._http = self._connect(
             base_url=self.url,
             headers=headers,
             timeout=TIMEOUT,
-            trust_env=proxied,
+            trust_env=uses_proxy,
             event_hooks={"response": [on_response] if on_response else []},
         )
 
@@ -337,12 +361,15 @@ class _Operations:
     create_token = operation(_create_token)
 
     def _wait_s(self, attempt: int, failure: ServiceError | httpx.TransportError) -> float:
-        """Before the next attempt. Raises the `failure` after the last, or if it would stay."""
+        """Return the seconds to wait before the next attempt.
+
+        Raises `failure` after the last attempt, or if a retry cannot help.
+        """
         wait_s: float | None = 0.5 * 2**attempt
         if isinstance(failure, ServiceError):
             wait_s = wait_s if failure.retry_after_s is None else failure.retry_after_s
-            wait_s = wait_s if failure.status in AGAIN else None
-        if attempt >= self.retries or wait_s is None or wait_s > MOST_WAIT_S:
+            wait_s = wait_s if failure.status in RETRIED_STATUSES else None
+        if attempt >= self.retries or wait_s is None or wait_s > MAX_RETRY_AFTER_S:
             raise failure
         return wait_s
 
@@ -352,17 +379,18 @@ def _error(answer: httpx.Response) -> ServiceError:
 
 
 class Antiphon(_Operations):
-    """A client that waits. It closes its connections at the end of a `with`, or by `close`."""
+    """A blocking client. `close`, or the end of a `with` block, closes its connections."""
 
     _connect = httpx.Client
     _http: httpx.Client
 
     def send(self, request: Request[T]) -> T:
-        sent, attempt = self._http.build_request(**request.sent_as()), 0
+        prepared = self._http.build_request(**request.arguments())
+        attempt = 0
         while True:
             failure: ServiceError | httpx.TransportError
             try:
-                answer = self._http.send(sent)
+                answer = self._http.send(prepared)
                 if answer.is_success:
                     return request.read(answer)
                 failure = _error(answer)
@@ -377,7 +405,9 @@ class Antiphon(_Operations):
                 answer.read()
                 raise _error(answer)
             pieces = answer.iter_bytes() if request.read is _bytes else answer.iter_lines()
-            yield from (made for one in pieces if (made := read(one)) is not None)
+            for piece in pieces:
+                if (item := read(piece)) is not None:
+                    yield item
 
     def close(self) -> None:
         self._http.close()
@@ -390,17 +420,21 @@ class Antiphon(_Operations):
 
 
 class AsyncAntiphon(_Operations):
-    """A client for asyncio, with the sockets. It closes at the end of an `async with`."""
+    """A client for asyncio, which also supports the sockets.
+
+    `close`, or the end of an `async with` block, closes its connections.
+    """
 
     _connect = httpx.AsyncClient
     _http: httpx.AsyncClient
 
     async def send(self, request: Request[T]) -> T:
-        sent, attempt = self._http.build_request(**request.sent_as()), 0
+        prepared = self._http.build_request(**request.arguments())
+        attempt = 0
         while True:
             failure: ServiceError | httpx.TransportError
             try:
-                answer = await self._http.send(sent)
+                answer = await self._http.send(prepared)
                 if answer.is_success:
                     return request.read(answer)
                 failure = _error(answer)
@@ -419,9 +453,9 @@ class AsyncAntiphon(_Operations):
             pieces: AsyncIterator[Any] = (
                 answer.aiter_bytes() if request.read is _bytes else answer.aiter_lines()
             )
-            async for one in pieces:
-                if (made := read(one)) is not None:
-                    yield made
+            async for piece in pieces:
+                if (item := read(piece)) is not None:
+                    yield item
 
     def listen(
         self,
@@ -432,8 +466,11 @@ class AsyncAntiphon(_Operations):
         interim_ms: int | None = None,
         **config: Any,
     ) -> AsyncIterator[Message]:
-        """The events of `/ws/stt` for 16-bit mono samples: those of type `transcription` have the
-        text, and `is_final`. `config` is more of `start`, as `keyterms`. Ends after the audio."""
+        """Transcribe 16-bit mono samples live, and yield the events of `/ws/stt`.
+
+        Events of type `transcription` have `text` and `is_final`. `config` are further fields of
+        the `config` of `start`, such as `keyterms`.
+        """
         settings = {"continuous_mode": True, "interim_results_frequency": interim_ms, **config}
         start = {"type": "start", "languages": languages, "config": settings}
         return listen(self._address("/ws/stt"), audio, sample_rate, start)
@@ -441,11 +478,14 @@ class AsyncAntiphon(_Operations):
     def speak_live(
         self, texts: AsyncIterable[str], *, voice_id: str, sample_rate: int = 24_000, **context: Any
     ) -> AsyncIterator[bytes]:
-        """16-bit mono samples of a text that is still being written, as by a language model: each
-        sentence or document is spoken when it is whole. `context` is more of `create_context`."""
+        """Speak a text while it is being written, and yield 16-bit mono samples.
+
+        Each sentence or SSML document is spoken as soon as it is complete. `context` are further
+        fields of `create_context`.
+        """
         audio = {"audio_encoding": "LINEAR16", "sample_rate_hertz": sample_rate}
-        made = {"voice_id": voice_id, "audio_config": audio, **context}
-        return speak_live(self._address("/ws/tts"), texts, made)
+        created = {"voice_id": voice_id, "audio_config": audio, **context}
+        return speak_live(self._address("/ws/tts"), texts, created)
 
     def _address(self, path: str) -> Address:
         return Address(self.url + path, self.key, self.retries)

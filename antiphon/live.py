@@ -1,5 +1,8 @@
-"""Live transcription and live speech over `/ws/stt` and `/ws/tts`. A lost connection is opened
-again, and what the service had not finished is sent again: docs/websockets.md has the messages."""
+"""Live transcription and live speech over `/ws/stt` and `/ws/tts`.
+
+A lost connection is reopened, and input that the service had not finished is sent again.
+docs/websockets.md describes the messages.
+"""
 
 import asyncio
 import base64
@@ -18,10 +21,10 @@ from antiphon.errors import ServiceError, error_of
 from antiphon.version import __version__
 
 USER_AGENT = f"antiphon/{__version__}"
-KEPT_S = 30.0  # of sent audio that may still get a transcript: the longest utterance has 28 s
-FLUSHES = 4  # sentences that may wait in the service
-LASTING = (1000, 1008, 4401, 4402, 4408)  # reasons that another connection would have too
-SSML = re.compile(r"\s*<(?:\?xml|speak)\b")  # begins a document, which is not cut
+KEPT_S = 30.0  # sent audio that may still get a transcript; an utterance has at most 28 s
+FLUSHES = 4  # sentences that may be queued in the service
+FINAL_CODES = (1000, 1008, 4401, 4402, 4408)  # close codes after which reconnecting cannot help
+SSML = re.compile(r"\s*<(?:\?xml|speak)\b")  # the start of a document, which is sent whole
 _END = r"[.!?…][\"'”’)\]]*\s+|[。！？\n]"
 _SENTENCE = re.compile(rf"(?!{SSML.pattern}).*?(?:{_END})|{SSML.pattern}.*?</speak>", re.DOTALL)
 T = TypeVar("T")
@@ -32,21 +35,24 @@ Message = dict[str, Any]
 class Address:
     url: str  # http://… or https://…
     key: str | None
-    retries: int  # one after the other, without a result in between
+    retries: int  # in a row, without a result in between
 
 
 def is_local(url: str) -> bool:
-    """Whether the service is on this machine, without TLS, for which the environment may name
-    certificates."""
+    """Whether the service is at a loopback address without TLS. With TLS, the environment may name
+    certificates, so that its settings are used."""
     return re.match(r"(?:http|ws)://(?:localhost|127\.[\d.]+|\[::1\])(?:[:/]|$)", url) is not None
 
 
 @asynccontextmanager
 async def opened(address: Address) -> AsyncIterator[ClientConnection]:
-    """A connection. Raises ServiceError for one that the service refuses, and OSError."""
+    """Open a connection.
+
+    Raises ServiceError if the service refuses it, and OSError if the service is unreachable.
+    """
     headers = {"Authorization": f"Bearer {address.key}"} if address.key else {}
     url = address.url.replace("http", "ws", 1)
-    proxy: Literal[True] | None = None if is_local(url) else True  # that of the environment
+    proxy: Literal[True] | None = None if is_local(url) else True  # True: from the environment
     try:
         async with connect(
             url,
@@ -67,21 +73,23 @@ async def results(
     converse: Callable[[ClientConnection], AsyncIterator[T]],
     is_result: Callable[[T], bool] = bool,
 ) -> AsyncIterator[T]:
-    """Those of a conversation, which is begun again on another connection when one is lost. Raises
-    ServiceError, and OSError or ConnectionClosed after the last retry."""
+    """Yield the results of a conversation, which starts again if its connection is lost.
+
+    Raises ServiceError, and after the last retry OSError or ConnectionClosed.
+    """
     attempt = 0
     while True:
         try:
             async with opened(address) as socket:
-                async for one in converse(socket):
-                    attempt = 0 if is_result(one) else attempt
-                    yield one
+                async for item in converse(socket):
+                    attempt = 0 if is_result(item) else attempt
+                    yield item
                 return
         except ServiceError as refused:
             if attempt >= address.retries or refused.status < 500:
                 raise
         except ConnectionClosed as closed:
-            if closed.rcvd is not None and closed.rcvd.code in LASTING:
+            if closed.rcvd is not None and closed.rcvd.code in FINAL_CODES:
                 reason = closed.rcvd.reason or "the service has ended the session"
                 raise ServiceError(reason, code=str(closed.rcvd.code)) from None
             if attempt >= address.retries:
@@ -94,15 +102,17 @@ async def results(
 
 
 async def messages(socket: ClientConnection, sending: Awaitable[None]) -> AsyncIterator[Message]:
-    """Of the service, while `sending` runs; raises what that fails with. Otherwise it ends by
-    ConnectionClosed."""
+    """Yield the messages of the service while `sending` runs, until ConnectionClosed.
+
+    Raises the exception with which `sending` fails.
+    """
     failed: list[Exception] = []
 
     async def send() -> None:
         try:
             await sending
         except ConnectionClosed:
-            pass  # `recv` says it
+            pass  # `recv` raises it, too
         except Exception as error:
             failed.append(error)
             await socket.close()
@@ -121,11 +131,11 @@ async def messages(socket: ClientConnection, sending: Awaitable[None]) -> AsyncI
 
 
 class _Outbox(Generic[T]):
-    """The items of a source that the service has not finished; a new connection sends them."""
+    """Items of a source that the service has not finished; a new connection sends them again."""
 
     def __init__(self, source: AsyncIterable[T], window: int | None = None) -> None:
         self.items: deque[T] = deque()
-        self._first = 0  # the number of items before these
+        self._first = 0  # number of items before the first in `items`
         self._window = window
         self._changed = asyncio.Event()
         self._reading = asyncio.create_task(self._read(source))
@@ -137,7 +147,7 @@ class _Outbox(Generic[T]):
             self._changed.set()
 
     def drop(self) -> T:
-        """The first item is finished."""
+        """Remove and return the first item, which the service has finished."""
         self._first += 1
         self._changed.set()
         return self.items.popleft()
@@ -145,7 +155,7 @@ class _Outbox(Generic[T]):
     async def send(
         self, socket: ClientConnection, written: Callable[[T], Iterable[Message]], end: Message
     ) -> None:
-        """Sends all items, at most `window` before the first is finished, then `end`."""
+        """Send all items, with at most `window` of them unfinished, then `end`."""
         number = self._first
         while True:
             self._changed.clear()
@@ -168,10 +178,13 @@ class _Outbox(Generic[T]):
 async def listen(
     address: Address, audio: AsyncIterable[bytes], sample_rate: int, start: Message
 ) -> AsyncIterator[Message]:
-    """The events of one session, in spite of lost connections: `timestamp`, the times of words and
-    `sentence_id` count on."""
+    """Yield the events of a session, across lost connections.
+
+    `timestamp`, the times of words and `sentence_id` continue on the next connection.
+    """
     outbox = _Outbox(audio)
-    start_s, last_id = 0.0, 0  # of the first block kept; of all sentences
+    start_s = 0.0  # where the first block in the outbox begins
+    last_id = 0  # the last `sentence_id` of all connections
 
     def finished(until_s: float) -> None:
         nonlocal start_s
@@ -188,18 +201,20 @@ async def listen(
 
     async def converse(socket: ClientConnection) -> AsyncIterator[Message]:
         nonlocal last_id
-        offset_s, ids, is_taken = start_s, last_id, False
+        offset_s = start_s
+        first_id = last_id
+        is_accepted = False
         await socket.send(json.dumps(start))
         async for event in messages(socket, outbox.send(socket, written, {"type": "stop"})):
             kind = event.get("type")
             if kind == "connected":
-                is_taken = True
-            elif kind == "error" and not is_taken:
+                is_accepted = True
+            elif kind == "error" and not is_accepted:
                 raise ServiceError(event["error"])
             elif kind == "session_stopped":
                 return
             elif kind == "transcription":
-                last_id = event["sentence_id"] = ids + event["sentence_id"]
+                last_id = event["sentence_id"] = first_id + event["sentence_id"]
                 event["timestamp"] += offset_s
                 for word in event["words"]:
                     word["start"] += offset_s
@@ -210,20 +225,20 @@ async def listen(
                 yield event
 
     try:
-        async for one in results(address, converse, lambda one: one["type"] == "transcription"):
-            yield one
+        async for event in results(address, converse, lambda e: e["type"] == "transcription"):
+            yield event
     finally:
         await outbox.close()
 
 
 async def sentences(texts: AsyncIterable[str]) -> AsyncIterator[str]:
-    """Whole sentences, and documents of SSML, of a text that comes in pieces."""
+    """Yield whole sentences and SSML documents of a text that arrives in pieces."""
     rest = ""
     async for text in texts:
         rest += text
-        while found := _SENTENCE.match(rest):
-            rest = rest[found.end() :]
-            yield found.group()
+        while match := _SENTENCE.match(rest):
+            rest = rest[match.end() :]
+            yield match.group()
     if rest.strip():
         yield rest
 
@@ -231,36 +246,40 @@ async def sentences(texts: AsyncIterable[str]) -> AsyncIterator[str]:
 async def speak_live(
     address: Address, texts: AsyncIterable[str], context: Message
 ) -> AsyncIterator[bytes]:
-    """The audio of a text while it is written. After a lost connection the sentences that were not
-    finished are spoken again, without the part that was heard, as far as bytes tell."""
+    """Yield the audio of a text while it is being written.
+
+    After a lost connection, unfinished sentences are spoken again, and as many bytes are skipped
+    as were received before.
+    """
     outbox = _Outbox(sentences(texts), FLUSHES)
-    heard = 0  # bytes of the first sentence
+    received = 0  # bytes of the first unfinished sentence
 
     def written(sentence: str) -> Iterable[Message]:
         yield {"send_text": {"text": sentence}}
         yield {"flush_context": {}}
 
     async def converse(socket: ClientConnection) -> AsyncIterator[bytes]:
-        nonlocal heard
-        skipped = heard
+        nonlocal received
+        skipped = received
         await socket.send(json.dumps({"create_context": context}))
         async for event in messages(socket, outbox.send(socket, written, {"close_context": {}})):
             if chunk := event.get("audio_chunk"):
                 data = base64.b64decode(chunk["audioContent"])
-                fresh, skipped = data[skipped:], max(0, skipped - len(data))
-                heard += len(fresh)
+                fresh = data[skipped:]
+                skipped = max(0, skipped - len(data))
+                received += len(fresh)
                 if fresh:
                     yield fresh
             elif "flush_completed" in event:
                 outbox.drop()
-                heard = skipped = 0
+                received = skipped = 0
             elif "context_closed" in event:
                 return
             elif error := event.get("error"):
                 raise ServiceError(error["message"])
 
     try:
-        async for one in results(address, converse):
-            yield one
+        async for samples in results(address, converse):
+            yield samples
     finally:
         await outbox.close()

@@ -1,4 +1,5 @@
-"""What the version decides of the client: its extra `server` is the server of the same version."""
+"""Sets the part of the client that depends on its version: the extra `server` is the server of the
+same version."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Signatures of webhooks as standardwebhooks.com says: HMAC-SHA256 over id, moment and body.
+"""Signatures of webhooks by the specification at standardwebhooks.com: HMAC-SHA256 over id, time
+and body.
 
 The service signs with this module, and receivers verify with it.
 """
@@ -64,10 +65,11 @@ def is_signed(headers: Mapping[str, str], body: bytes, keys: Sequence[bytes], no
 
 
 def verify_webhook(headers: Mapping[str, str], body: bytes, secret: str) -> dict[str, Any]:
-    """Return the event of a message: its headers, named in any case, and its body as it came.
+    """Verify a message and return its event, given its headers, named in any case, and its raw
+    body.
 
     Raises SignatureError, also for a message older than 5 minutes, and ValueError for a malformed
-    secret. A message may come twice: keep its `webhook-id`.
+    secret. A message may arrive twice: store its `webhook-id`.
     """
     lower = {name.lower(): value for name, value in headers.items()}
     if not is_signed(lower, body, [signing_key(secret)], int(time.time())):

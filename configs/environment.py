@@ -37,7 +37,7 @@ def port(name: str, default: int) -> int:
     """Reads a TCP port. Raises SettingsError, as all functions here do."""
     text = os.environ.get(name) or str(default)
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 65535):
-        raise SettingsError(f"{name} is {text!r}, and has to be a number from 1 to 65535")
+        raise SettingsError(f"{name} is {text!r}, but must be a number from 1 to 65535")
     return int(text)
 
 
@@ -58,7 +58,7 @@ def cluster_address() -> tuple[str, int] | None:
     except ValueError:
         pass
     raise SettingsError(
-        f"CLUSTER_ADDRESS is {text!r}, and has to be the IPv4 address by which other machines reach"
+        f"CLUSTER_ADDRESS is {text!r}, but must be the IPv4 address by which other machines reach"
         " this one, and a port, like 10.0.0.1:6379"
     )
 
@@ -86,7 +86,7 @@ def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
     try:
         return tuple(map(ip_network, texts))
     except ValueError as error:
-        raise SettingsError(f"{name} has to be networks, joined by commas: {error}") from None
+        raise SettingsError(f"{name} must be networks, separated by commas: {error}") from None
 
 
 def origins(name: str) -> tuple[str, ...]:
@@ -94,8 +94,8 @@ def origins(name: str) -> tuple[str, ...]:
     texts = tuple(filter(None, map(str.strip, os.environ.get(name, "").split(","))))
     if wrong := [text for text in texts if not re.fullmatch(r"\*|https?://[^\s/?#@*]+", text)]:
         raise SettingsError(
-            f"{name} has to be origins such as https://app.example, joined by commas, or *; "
-            f"{wrong[0]!r} is none"
+            f"{name} must be origins such as https://app.example, separated by commas, or *; "
+            f"{wrong[0]!r} is not an origin"
         )
     return texts
 
@@ -108,7 +108,7 @@ def factor(name: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 < number < math.inf:
-        raise SettingsError(f"{name} is {text!r}, and has to be a number above 0")
+        raise SettingsError(f"{name} is {text!r}, but must be a number above 0")
     return number
 
 
@@ -116,7 +116,7 @@ def megabytes(name: str) -> int | None:
     """Reads a whole number; None when the variable is not set."""
     text = os.environ.get(name) or None
     if text is not None and not (text.isascii() and text.isdecimal()):
-        raise SettingsError(f"{name} is {text!r}, and has to be a whole number of megabytes")
+        raise SettingsError(f"{name} is {text!r}, but must be a whole number of megabytes")
     return None if text is None else int(text)
 
 
@@ -127,7 +127,7 @@ def token(name: str, least: int = 1) -> str | None:
     """
     text = os.environ.get(name)
     if text is not None and not _TOKEN.fullmatch(text):
-        raise SettingsError(f"{name} has to be visible ASCII characters without spaces, or unset")
+        raise SettingsError(f"{name} must be visible ASCII characters without spaces, or unset")
     if text is not None and len(text) < least:
         raise SettingsError(f"{name} needs at least {least} characters")
     return text
@@ -139,14 +139,14 @@ def choice(name: str, choices: tuple[T, ...], default: T) -> T:
     for word in choices:
         if text == word:
             return word
-    raise SettingsError(f"{name} is {text!r}, and has to be one of {', '.join(map(str, choices))}")
+    raise SettingsError(f"{name} is {text!r}, but must be one of {', '.join(map(str, choices))}")
 
 
 def file(name: str) -> str | None:
     """Reads the path of an existing file."""
     text = os.environ.get(name) or None
     if text is not None and not Path(text).is_file():
-        raise SettingsError(f"{name} is {text!r}, where there is no file")
+        raise SettingsError(f"{name} is {text!r}, but that file does not exist")
     return text
 
 
@@ -167,12 +167,12 @@ def database_url(name: str, default: str) -> str:
     except (ArgumentError, ValueError):
         pass  # the message may contain a password
     raise SettingsError(
-        f"{name} has to be postgresql://user:password@host/database or sqlite:///path"
+        f"{name} must be postgresql://user:password@host/database or sqlite:///path"
     )
 
 
 def redis_url(name: str) -> str | None:
-    """Reads a URL in the form of the package `redis`."""
+    """Reads a URL in the form that the package `redis` accepts."""
     text = os.environ.get(name) or None
     if text is None:
         return None
@@ -181,7 +181,7 @@ def redis_url(name: str) -> str | None:
     try:
         parse_url(text)  # type: ignore[no-untyped-call]
     except ValueError:
-        raise SettingsError(f"{name} has to be redis://host:6379/0, rediss:// or unix://") from None
+        raise SettingsError(f"{name} must be redis://host:6379/0, rediss:// or unix://") from None
     return text
 
 
@@ -198,7 +198,7 @@ def storage_url(name: str, default: Path) -> str:
     except (ImportError, ValueError) as error:  # a package to install, or an unknown protocol
         raise SettingsError(f"{name} begins with {protocol}://: {error}") from None
     if not folder.strip("/") or "::" in folder:  # fsspec would take them for a chain
-        raise SettingsError(f"{name} is {text!r}, and has to name a folder after it, without ::")
+        raise SettingsError(f"{name} is {text!r}, but must name a folder after ://, without ::")
     return text
 
 
@@ -211,7 +211,7 @@ def public_url(name: str, default: str) -> str:
     except ValueError:
         usable = False
     if not usable or re.search(r"[\s?#\\]", text):
-        raise SettingsError(f"{name} is {text!r}, and has to be like https://speech.example.com")
+        raise SettingsError(f"{name} is {text!r}, but must be like https://speech.example.com")
     return text
 
 
@@ -250,10 +250,8 @@ def free_bytes() -> int:
 
 
 def listen_problem(host: str, number: int) -> str | None:
-    """Returns why nothing can listen there now; None if it can.
-
-    Unlike gateways it does without SO_REUSEPORT, so that another service is detected.
-    """
+    """Returns why nothing can listen there now; None if it can. Unlike gateways, this tries without
+    SO_REUSEPORT, so that another service is detected."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, number), family=family).close()
@@ -291,8 +289,8 @@ def check_private(folder: Path, variable: str, *, has_code: bool = False) -> Non
     if not stat.S_ISDIR(mode) or status.st_uid != user or mode & 0o077 or is_replaceable:
         raise SettingsError(
             f"{variable}: other users can reach {str(folder)!r} (mode {stat.S_IMODE(mode):o} of"
-            f" user {status.st_uid}); it has to be a folder of mode 700 of user {user}, in none"
-            " that other users may change"
+            f" user {status.st_uid}); it must be a folder of mode 700 of user {user}, not"
+            " inside a folder that other users can change"
         )
 
 

@@ -30,7 +30,7 @@ def load_yaml(shape: type[T] | TypeAdapter[T], name: str) -> T:
 
 @cache
 def adapter_of(shape: Any) -> TypeAdapter[Any]:
-    """Builds the validator of a type once a process, which takes milliseconds for a union."""
+    """Builds the validator of a type once per process, which takes milliseconds for a union."""
     return TypeAdapter(shape)
 
 

@@ -27,7 +27,7 @@ SECRETS = "secrets.json"
 class Secrets:
     """Keys of signatures, HMACs and encryption; never logged."""
 
-    token_keys: tuple[str, ...]  # of JWTs, at least 32 bytes each; the first signs, all verify
+    token_keys: tuple[str, ...]  # keys of JWTs, at least 32 bytes each; the first signs, all verify
     api_key_pepper: str  # HMAC key of stored API keys
     url_key: str  # signs the URLs of files
     data_keys: tuple[str, ...]  # base64 of 32 bytes each; the first encrypts, all decrypt
@@ -55,8 +55,8 @@ SignUpPolicy = Literal["open", "invite", "closed"]
 """Who can make an account: anyone who reaches the service, those with an invite, or no one."""
 
 PlanChanges = Literal["self", "operator", "webhook"]
-"""Who changes plans: workspaces themselves, the operator's commands, or workspaces after the
-operator's payment system has confirmed."""
+"""Who changes plans: workspaces themselves, the operator's commands, or workspaces with a
+confirmation by the operator's payment system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class WyomingSettings:
     host: str
     port: int
     key: str = field(repr=False)
-    announces: bool  # by multicast DNS
+    announces: bool  # announces the service by multicast DNS
 
 
 WatermarkOf = Literal["off", "clones", "all"]
@@ -91,23 +91,23 @@ class Settings:
     database_url: str
     weights_dir: Path  # content-addressed cache of model weights
     secrets: Secrets
-    redis_url: str | None  # of limits and leases; None: they are in the cluster
+    redis_url: str | None  # store of limits and leases; None: they are in the cluster
     storage_url: str  # fsspec URL of the store of files
     public_url: str  # base URL of this service for clients, without a slash at the end
     webhooks: WebhookSettings
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is trusted
-    free_space_mb: int | None = None  # of each volume, below which nothing is stored; None: by size
+    free_space_mb: int | None = None  # least space for storing, by volume; None: by size
     storage_shared: bool = False  # a folder of `storage_url` is the same on every machine
-    require_consent: ConsentNeeded = "off"  # for a custom voice
+    require_consent: ConsentNeeded = "off"  # whether a custom voice needs consent
     watermark: WatermarkOf = "off"
-    metrics_token: str | None = None  # of GET /metrics; None: only from the loopback
-    operator_token: str | None = field(default=None, repr=False)  # of /operator; None: not there
+    metrics_token: str | None = None  # token for GET /metrics; None: only from the loopback
+    operator_token: str | None = field(default=None, repr=False)  # None: /operator does not exist
     sign_up: SignUpPolicy = "open"
     plan_changes: PlanChanges = "self"
     plan_webhook: PlanWebhook | None = None  # where plan_changes is webhook
     wyoming: WyomingSettings | None = None  # None: not served
-    cors_origins: tuple[str, ...] = ()  # of pages elsewhere that may call the API; "*": of all
-    chat_model: str = "auto"  # for `model: auto` in serve_config.yaml; "auto": by free memory
+    cors_origins: tuple[str, ...] = ()  # pages elsewhere that may call the API; "*": all
+    chat_model: str = "auto"  # model of `model: auto` in serve_config.yaml; "auto": by free memory
 
 
 def weights_dir() -> Path:
@@ -152,8 +152,8 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
     """Reads the environment; creates the data folder and, on the first start, its secrets.
 
     Unless `new`, the database in the data folder must exist if no other is configured. Secrets are
-    created only for a `new` database, or if `new_secrets` says so; those for a database elsewhere,
-    which may know others, are only stored by `keep_secrets`. Raises SettingsError, which names the
+    created only for a `new` database, or if `new_secrets` says so. A database elsewhere may already
+    have others, so that `keep_secrets` stores new ones later. Raises SettingsError, which names the
     variable.
     """
     data_dir = _data_dir(new=new)
@@ -224,7 +224,8 @@ def _plan_webhook() -> PlanWebhook:
 
 
 def _own_folder() -> Path:
-    """Returns `data/` of a checkout, as an installed package's folder is not for data."""
+    """Returns `data/` of a checkout, or else a folder of the user, since an installed package's
+    folder is not for data."""
     if (PROJECT_DIR / "pyproject.toml").exists():
         return PROJECT_DIR / "data"
     return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "antiphon"
@@ -251,12 +252,13 @@ def _data_dir(*, new: bool) -> Path:
 
 
 def _has_database(data_dir: Path) -> bool:
-    """Whether the settings use a database in the data folder, which exists."""
+    """Whether the settings use a database in the data folder, and it exists."""
     return not os.environ.get("DATABASE_URL") and (data_dir / DATABASE).exists()
 
 
 def _peer_networks(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str, ...]:
-    """Proxies' addresses as the gateway sees them: an IPv6 socket has IPv4 addresses mapped."""
+    """Returns the proxies' networks as the gateway sees them: an IPv6 socket maps IPv4
+    addresses."""
     mapped = [
         f"::ffff:{network.network_address}/{96 + network.prefixlen}"
         for network in networks
@@ -266,15 +268,15 @@ def _peer_networks(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str
 
 
 def keep_secrets(settings: Settings) -> None:
-    """Stores generated secrets, once the database is known to be used with no others. If another
-    process has stored others meanwhile, these are not accepted later."""
+    """Stores generated secrets, once it is certain that the database is used with no others. If
+    another process has stored others meanwhile, these are not accepted later."""
     if settings.secrets.generated is not None:
         _stored_secrets(settings.data_dir / SECRETS, settings.secrets.generated, keep=True)
 
 
 def _load_secrets(path: Path, *, create: bool) -> Secrets:
-    """The secrets, each from its variable, or from a file that only its owner may read, and to
-    which missing ones are added only if `create`."""
+    """Loads each secret from its variable, or from a file that only its owner may read. Missing
+    secrets are added to the file only if `create`."""
     values = {
         name: os.environ[variable]
         for name, variable in VARIABLES_OF_SECRETS.items()
@@ -300,14 +302,16 @@ def _load_secrets(path: Path, *, create: bool) -> Secrets:
     token_keys = tuple(values.pop("token_key").split(","))
     if any(len(key.encode()) < 32 for key in token_keys):
         raise SettingsError(
-            "ANTIPHON_TOKEN_KEY needs at least 32 bytes, in each of several joined by commas"
+            "ANTIPHON_TOKEN_KEY needs at least 32 bytes in each key; commas join several keys"
         )
     for name, value in values.items():
         if len(value.encode()) < 32:
             raise SettingsError(f"{VARIABLES_OF_SECRETS[name]} needs at least 32 bytes")
     data_keys = tuple(values.pop("data_keys").split(","))
     if not all(map(_is_data_key, data_keys)):
-        raise SettingsError("ANTIPHON_DATA_KEYS needs base64 of 32 bytes, several joined by commas")
+        raise SettingsError(
+            "ANTIPHON_DATA_KEYS must be 32 bytes in base64; several keys are joined by commas"
+        )
     return Secrets(**values, token_keys=token_keys, data_keys=data_keys, generated=generated)
 
 
@@ -333,8 +337,10 @@ def _fresh_secrets() -> dict[str, str]:
 
 
 def _stored_secrets(path: Path, fresh: dict[str, str], *, keep: bool) -> dict[str, str]:
-    """The secrets in the file, and of the `fresh` ones those that are missing, which are stored if
-    `keep`. By a file lock, processes that start at once read the same ones."""
+    """Returns the secrets in the file, completed with `fresh` ones, which are stored if `keep`.
+
+    A file lock makes processes that start at once read the same secrets.
+    """
     with open(path.with_suffix(".lock"), "w", opener=partial(os.open, mode=0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stored: dict[str, str] = {}
@@ -360,4 +366,4 @@ def _parse(path: Path) -> dict[str, str]:
         isinstance(value, str) and value for value in stored.values()
     ):
         return stored
-    raise SettingsError(f"{str(path)!r} is damaged; put its backup in its place")
+    raise SettingsError(f"{str(path)!r} is damaged; restore it from a backup")

@@ -80,7 +80,7 @@ AUTO_INCREMENT = BigInteger().with_variant(Integer, "sqlite")
 
 
 def given_key() -> Column[int]:
-    """A primary key that the database does not count up."""
+    """A primary key that the database does not generate."""
     return Column(BigInteger, primary_key=True, autoincrement=False)
 
 
@@ -94,7 +94,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError(f"a moment without a zone: {value!r}")
+            raise ValueError(f"a time without a time zone: {value!r}")
         value = value.astimezone(UTC)
         return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
 
@@ -111,8 +111,9 @@ _ahead = timedelta()  # lead of the database's clock over this machine's
 def utc_now() -> datetime:
     """Returns the time by the clock of the PostgreSQL server, once this process has connected.
 
-    Leases and expiries are compared on every machine of a cluster: by their own clocks, two
-    machines that are 90 s apart would both work on what one of them has leased for 30 s.
+    Leases and expiries are compared on every machine of a cluster. By their own clocks, two
+    machines whose clocks differ by 90 s would both work on a row that one of them has leased for 30
+    s.
     """
     return datetime.now(UTC) + _ahead
 

@@ -105,11 +105,9 @@ def due(session: Session, now: datetime) -> list[tuple[UUID, UUID, int]]:
 
 
 def _webhooks_with_pending() -> CTE:
-    """Selects the ids of webhooks with pending deliveries, by a loose index scan.
-
-    DISTINCT would read every pending delivery. The order is that of a single index: otherwise
-    PostgreSQL would also choose one that has delivered ones.
-    """
+    """Selects the ids of webhooks with pending deliveries, by a loose index scan. DISTINCT would
+    read every pending delivery. The order is that of the index of pending deliveries: with another
+    order, PostgreSQL might use an index that also has delivered ones."""
     ids = select(Delivery.webhook_id).where(Delivery.status == PENDING)
     ids = ids.order_by(col(Delivery.webhook_id), col(Delivery.next_at)).limit(1)
     waiting = select(ids.scalar_subquery().label("id")).cte("waiting", recursive=True)
@@ -118,7 +116,8 @@ def _webhooks_with_pending() -> CTE:
 
 
 def backlog(session: Session, now: datetime) -> tuple[int, datetime | None]:
-    """Counts due deliveries; also returns since when the oldest to a healthy webhook is due."""
+    """Counts due deliveries; also returns since when the oldest delivery to a healthy webhook is
+    due."""
     prompt = col(Webhook.failing_since).is_(None)  # receivers that hang cause no alert
     count, oldest = session.exec(
         select(func.count(), func.min(Delivery.next_at).filter(prompt))

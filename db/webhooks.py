@@ -96,7 +96,7 @@ class Delivery(SQLModel, table=True):
 
 
 def webhooks_of(session: Session, workspace_id: int) -> list[Webhook]:
-    """The webhooks of a workspace, newest first."""
+    """Lists the webhooks of a workspace, newest first."""
     query = (
         select(Webhook)
         .where(Webhook.workspace_id == workspace_id)
@@ -108,7 +108,8 @@ def webhooks_of(session: Session, workspace_id: int) -> list[Webhook]:
 def webhook_of(
     session: Session, workspace_id: int, webhook_id: UUID, *, lock: bool = False
 ) -> Webhook | None:
-    """The webhook, or None; `lock` locks its row until the commit, except for foreign keys."""
+    """Finds a webhook; None without it. `lock` locks its row until the commit, except for foreign
+    keys."""
     query = select(Webhook).where(Webhook.id == webhook_id, Webhook.workspace_id == workspace_id)
     if lock:
         query = query.with_for_update(key_share=True)
@@ -124,7 +125,7 @@ class NewEvent:
 
 
 def body_about(workspace_id: int, event_id: str) -> str:
-    """The context that the encryption of an event's body is bound to."""
+    """Returns the context that the encryption of an event's body is bound to."""
     return f"event:{workspace_id}:{event_id}"
 
 
@@ -171,7 +172,7 @@ def write_event(
 
 
 def wanted_kinds(session: Session, workspace_id: int) -> frozenset[str]:
-    """The kinds of events that the workspace's active webhooks are subscribed to."""
+    """Returns the kinds of events that the workspace's active webhooks are subscribed to."""
     lists = session.exec(
         select(Webhook.events).where(
             Webhook.workspace_id == workspace_id, Webhook.status == "active"
@@ -194,7 +195,7 @@ def _wanting_webhooks(session: Session, workspace_id: int, kind: EventKind) -> l
 
 
 def _body(event: NewEvent, now: datetime) -> str:
-    """The body that is signed and sent, identical in each attempt."""
+    """Makes the body that is signed and sent, identical in each attempt."""
     timestamp = now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return json.dumps(
         {"event": event.kind, "timestamp": timestamp, "data": event.data},

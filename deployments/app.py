@@ -20,12 +20,12 @@ from deployments.replicas.tts import TTSDeployment
 
 
 def build_models(args: ModelsArgs) -> Application:
-    """The application `models`: one deployment per model, none with a route."""
+    """Build the application `models`: one deployment per model, none with a route."""
     kinds = ((TTSDeployment, args.tts), (STTDeployment, args.stt), (ChatDeployment, args.chat))
     models = [_bind(name, kind) for kind, names in kinds for name in names]
     index = serve.deployment(
         name="ModelIndex",
-        num_replicas=1,  # several would each count a part of the requests
+        num_replicas=1,  # with several, each would count only a part of the requests
         max_ongoing_requests=10_000,
         ray_actor_options={"num_cpus": 0},
         health_check_period_s=2,
@@ -36,18 +36,18 @@ def build_models(args: ModelsArgs) -> Application:
 
 
 def build_gateway(args: GatewayArgs) -> Application:
-    """The application `gateway`: HTTP and WebSockets."""
+    """Build the application `gateway`: HTTP and WebSockets."""
     gateway = serve.ingress()(Gateway) if args.server == "serve" else Gateway
     return _bind("Gateway", gateway, args)
 
 
 def build_wyoming(args: WorkerArgs) -> Application:
-    """The application `wyoming`: Home Assistant's protocol on a port of its own."""
+    """Build the application `wyoming`: Home Assistant's protocol on a port of its own."""
     return _bind("Wyoming", Wyoming, GatewayArgs.model_validate(args.model_dump()))
 
 
 def build_worker(args: WorkerArgs) -> Application:
-    """The application `worker`: webhooks, jobs that build custom voices, and housekeeping."""
+    """Build the application `worker`: webhooks, jobs that build custom voices, and housekeeping."""
     return _bind("Worker", Worker, args)
 
 

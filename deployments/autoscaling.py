@@ -1,10 +1,10 @@
-"""How many replicas a deployment gets: as many as its load needs.
+"""Decides how many replicas a deployment gets, by its load.
 
-Each replica tells its load to Ray Serve (`record_autoscaling_stats`), where 1 is as much as one
-replica should have: of a gateway open sessions, of a recogniser busy slots and the seconds of work
-that wait, of a language model busy slots and the seconds of the tokens that wait, of a voice its
-requests. The number of ongoing requests, by which Serve scales otherwise, counts a minute of audio
-as much as a word.
+Each replica reports its load to Ray Serve (`record_autoscaling_stats`); 1 is the load that one
+replica should carry. The load of a gateway is its open sessions, that of a recogniser its busy
+slots and the seconds of waiting work, that of a language model its busy slots and the seconds of
+waiting tokens, and that of a voice its requests. Serve itself would scale by the number of ongoing
+requests, in which a minute of audio counts as much as a word.
 """
 
 import math
@@ -20,21 +20,21 @@ if "ray.serve._private.deployment_state" in sys.modules:  # in Serve's controlle
     route_to_replicas_that_swap()
 
 LOAD = "load"
-SLACK = 0.5  # above the number of replicas: else one that is just busy would get a second one
-LEAST = 0.01  # a replica with any work stays
-GATEWAY_FULL = 0.45  # of its sessions: another is added above 0.45 * (1 + SLACK)
-WAIT_S = 8.0  # of work that waits, which is as much as one replica does meanwhile
+SLACK = 0.5  # tolerated load above the number of replicas: one that is just busy gets no second
+LEAST = 0.01  # load of a replica with any work, so that it stays
+GATEWAY_FULL = 0.45  # share of its sessions; another gateway is added above 0.45 * (1 + SLACK)
+WAIT_S = 8.0  # seconds of waiting work that count as the load of one replica
 VOICE_FULL = 96  # requests: 40 sockets with two sentences each need one replica
 
 
 def load_report(load: float) -> dict[str, float]:
-    """Returns the result of a replica's `record_autoscaling_stats`, and sets its metric."""
+    """Return the result of a replica's `record_autoscaling_stats`, and set its metric."""
     metrics.replica_load.set(load)
     return {LOAD: load}
 
 
 class Scaled(Protocol):
-    """The part of `ray.serve.config.AutoscalingContext` that decides."""
+    """The fields of `ray.serve.config.AutoscalingContext` that decide."""
 
     target_num_replicas: int
 
@@ -43,14 +43,14 @@ class Scaled(Protocol):
 
 
 class Timed(Scaled, Protocol):
-    """The same with the time of the decision."""
+    """The same fields, with the time of the decision."""
 
     current_time: float | None  # seconds since the epoch
 
 
 def by_load(context: Scaled) -> tuple[float, dict[str, Any]]:
-    """The wanted number of replicas, which Serve rounds up, bounds and delays as
-    `autoscaling_config` says, and no state. Without reports the number stays."""
+    """Return the wanted number of replicas, and no state. Serve rounds the number up, and bounds
+    and delays it as `autoscaling_config` says. Without reports, the number stays the same."""
     loads = (context.aggregated_metrics or {}).get(LOAD)
     if not loads:
         return context.target_num_replicas, {}
@@ -59,11 +59,11 @@ def by_load(context: Scaled) -> tuple[float, dict[str, Any]]:
 
 
 class RestWhenIdle:
-    """Scales by load, and tells a model that is in use from one that was only loaded.
+    """Scales by load, and treats a model that was used differently from one that was only loaded.
 
     Serve stops the last replica after `downscale_to_zero_delay_s` without load. That may be short
-    for a model that has not been used since the start, whose memory others can use; a model that
-    was used stays for `after_use_s`, because its next request is likely.
+    for a model that has not been used since the start, whose memory others can use. A model that
+    was used stays for `after_use_s` more, because its next request is likely.
     """
 
     def __init__(self, after_use_s: float) -> None:

@@ -44,8 +44,8 @@ def main(address: str, num_cpus: int | None) -> None:
             f"The service at {address} runs release {first}, and this machine has"
             f" {release()}: they need the same code and configs/"
         )
-    fetch_weights(weights)  # says what fails: then no replica of it can run here
-    # By its module: the first line of the program `ray` can hold no path with a space.
+    fetch_weights(weights)  # reports what fails: no replica of that model can run here
+    # Run as a module: the first line of the program `ray` cannot hold a path with a space.
     command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start"]
     command += [f"--address={address}", "--block", "--disable-usage-stats"]
     # Without it Ray uses the path of the first machine's folder, which may be open on this one.

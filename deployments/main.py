@@ -1,4 +1,4 @@
-"""Starts a Ray cluster and the applications of `serve_config.yaml`; creates a first API key."""
+"""Starts a Ray cluster and the applications of `serve_config.yaml`, and creates a first API key."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ from pipelines.accounts.service import Accounts
 from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
-AGAIN_S = 5  # after a signal, in which `stop` has begun unless its interrupt was dropped
+AGAIN_S = 5  # time after a signal by which `stop` has begun, unless its interrupt was dropped
 GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
 
 
@@ -94,7 +94,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
     try:
         settings = load_settings()
         config = resolved(config)
-        start_tracing()  # or says what is wrong
+        start_tracing()  # or reports what is wrong
         with suppress(DatabaseUnavailable):  # which `prepare_database` explains
             asyncio.run(check_secrets(settings))
         node.prepare_environment(settings)
@@ -144,14 +144,15 @@ def run(config_file: Path, num_cpus: int | None) -> None:
 
 
 def interrupt_on_signals() -> None:
-    """SIGTERM is a KeyboardInterrupt, and so is SIGINT, which background jobs of a shell ignore."""
+    """Make SIGTERM and SIGINT raise KeyboardInterrupt; background jobs of a shell ignore SIGINT by
+    default."""
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """Raises, and again until `stop` begins, since what runs at a fork or in a `__del__` drops
-    exceptions. Further signals change nothing."""
+    """Raise KeyboardInterrupt, repeatedly until `stop` begins, since exceptions during a fork or in
+    a `__del__` are dropped. Further signals change nothing."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGALRM, _interrupt)  # that of Ray's library aborts
@@ -160,7 +161,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 async def prepare_database(settings: Settings) -> str | None:
-    """Migrates; at the first start also creates a workspace and returns its API key.
+    """Migrate the database; at the first start, also create a workspace and return its API key.
 
     Raises SettingsError for a wrong WYOMING_KEY, or DatabaseError.
     """
@@ -175,11 +176,9 @@ async def prepare_database(settings: Settings) -> str | None:
 def wait_until_ready(
     settings: Settings, dashboard: str, wanted: set[str], models: set[str], failed: set[str]
 ) -> None:
-    """Waits until the models `wanted` answer, but for `failed`.
-
-    Says which of all `models` cannot be loaded, or not in time, and adds them to `failed`. Raises
-    RuntimeError when another part of the service cannot start, or TimeoutError.
-    """
+    """Wait until the models `wanted` answer, except those in `failed`. Reports which of all
+    `models` cannot be loaded, or not in time, and adds them to `failed`. Raises RuntimeError if
+    another part of the service cannot start, or TimeoutError."""
     url = local_url(settings)
     deadline = time.monotonic() + READY_TIMEOUT_S
     next_look = time.monotonic() + 5
@@ -214,7 +213,7 @@ def wait_until_ready(
 
 
 def doubts(settings: Settings) -> list[str]:
-    """A warning for each setting or library version that may not work as intended."""
+    """Return a warning for each setting or library version that may not work as intended."""
     warnings = untested_versions()
     if listens_everywhere(settings.host) and settings.public_url == local_url(settings):
         warnings.append(
@@ -244,8 +243,8 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
 
 
 def show_notes(config: serve_config.Config) -> None:
-    """Prints which chat models answer, which one comes, and how to get a better one. What is wrong
-    with a configuration is said when it is loaded."""
+    """Print which chat models answer, which one is coming, and how to get a better one. A problem
+    of a configuration is reported when it is loaded."""
     for application in config["applications"]:
         chat = (application.get("args") or {}).get("chat", ())
         for entry in serve_config.entries(application):
@@ -271,7 +270,7 @@ def _show_chat(entry: dict[str, Any]) -> None:
 
 
 def show_key(first_key: str | None) -> None:
-    """Prints the key, if there is one."""
+    """Print the key, if there is one."""
     if first_key is not None:
         say(f"  API key    {first_key}")
         say("             Shown only once; keep it. More keys: POST /developer/api.")
@@ -283,11 +282,9 @@ def say(line: str) -> None:
 
 
 def stop(arrival: ChatArrival | None) -> None:
-    """Ends downloads, drains the gateways and stops the cluster; further interrupts are ignored.
-
-    The gateways end before the models: a model without a running call ends at once, and the next
-    chunk of a stream would find none.
-    """
+    """End downloads, drain the gateways and stop the cluster; further interrupts are ignored. The
+    gateways end before the models, because a model without a running call ends at once, and the
+    next chunk of a stream would find no model."""
     signal.alarm(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -298,7 +295,7 @@ def stop(arrival: ChatArrival | None) -> None:
 
     if ray.is_initialized():
         until = time.monotonic() + GATEWAYS_STOP_S
-        with suppress(Exception):  # of Ray: its controller has died, or was not started yet
+        with suppress(Exception):  # Ray raises if its controller has died, or was not started yet
             running, ingress = serve.status().applications, {"Gateway", "Wyoming"}
             gateways = {name for name in running if ingress & running[name].deployments.keys()}
             for name in gateways:
@@ -307,7 +304,7 @@ def stop(arrival: ChatArrival | None) -> None:
                 time.sleep(0.2)
         with suppress(Exception):  # likewise
             serve.shutdown()
-    ray.shutdown()  # also what a start that was cut off has begun
+    ray.shutdown()  # also stops what an interrupted start has begun
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ class Span:
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
-    """Start and end of each stretch without white space that has a letter or a digit."""
+    """Find the start and end of each stretch without white space that has a letter or a digit."""
     stretches = (match.span() for match in re.finditer(r"\S+", text))
     return [(a, b) for a, b in stretches if any(letter.isalnum() for letter in text[a:b])]
 

@@ -33,12 +33,12 @@ def give_back() -> None:
 
 
 def give_back_cleared() -> int:
-    """Returns pages of zeros to the system, which supplies zeroed ones at their next use.
+    """Return pages of zeros to the system, which supplies zeroed ones at their next use.
 
     llama.cpp clears the whole cache of a context at the start, which makes each page of it
     resident: 448 MiB for four slots of 4,096 tokens of a model with 1.5 billion parameters, of
-    which a chat of 100 tokens uses 3 MiB. Takes 0.1 s. Call it while no request is in progress:
-    what another thread writes into a run of zeros meanwhile would be lost.
+    which a chat of 100 tokens uses 3 MiB. This takes 0.1 s. Call it while no request is in
+    progress: if another thread writes into a run of zeros meanwhile, the data would be lost.
     """
     if sys.platform != "linux":
         return 0
@@ -61,7 +61,7 @@ def give_back_cleared() -> int:
 
 
 def _anonymous_regions() -> Iterator[tuple[int, int]]:
-    """The private writable regions without a file that can hold a run, [start, end)."""
+    """Yield the private writable regions without a file that can hold a run, [start, end)."""
     with open("/proc/self/maps", encoding="ascii") as maps:
         lines = maps.read().splitlines()
     for line in lines:
@@ -72,7 +72,7 @@ def _anonymous_regions() -> Iterator[tuple[int, int]]:
 
 
 def _cleared_runs(memory: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The address and the size of each run of blocks of zeros."""
+    """Yield the address and the size of each run of blocks of zeros."""
     blocks = range(-(-start // BLOCK) * BLOCK, end - BLOCK + 1, BLOCK)
     for is_cleared, run in groupby(blocks, key=lambda block: _is_cleared(memory, block)):
         addresses = list(run)

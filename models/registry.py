@@ -1,7 +1,7 @@
-"""The registry: kinds of engines, the types of their configurations, the modules of the engines
-(`engines.yaml`), and how one is loaded with its description.
+"""The registry: kinds of engines, the types of their configurations, and the modules of the engines
+(`engines.yaml`). It loads an engine together with its description.
 
-A configuration with `engine: "package.module:Class"` has an engine that the table lacks: a
+A configuration may also have `engine: "package.module:Class"`, an engine that the table lacks: a
 subclass of the kind's base class, which names the type of its configurations in `config`.
 """
 
@@ -67,11 +67,9 @@ class EngineKind(Generic[EngineT]):
         return adapter_of(shape).validate_python(data)
 
     def engine_class(self, name: str) -> Any:
-        """The class of the engine `name`; every engine is built as `cls(config, weights)`.
-
-        Raises UnknownEngine, or UnsupportedFeature when its module cannot be imported, for example
-        because a library of the engine's profile is not installed.
-        """
+        """Return the class of the engine `name`; every engine is built as `cls(config, weights)`.
+        Raises UnknownEngine, or UnsupportedFeature if its module cannot be imported, for example
+        because a library of the engine's profile is not installed."""
         modules = ENGINES[self.name]
         module, _, attribute = modules.get(name, name).partition(":")
         try:
@@ -173,12 +171,13 @@ def names_of(kind: EngineKind[ModelT], name: str, config: Any = None) -> ModelIn
 
 
 def artefacts_of(config: Any) -> set[str]:
-    """Names of the weights that an engine of this configuration needs, including its voices."""
+    """Return the names of the weights that an engine of this configuration needs, including its
+    voices."""
     return {name for name in _weights_of(config) if not name.startswith("/")}
 
 
 def files_of(config: Any) -> set[Path]:
-    """Files that an engine of this configuration reads in place, unverified."""
+    """Return the files that an engine of this configuration reads in place, unverified."""
     return {Path(name) for name in _weights_of(config) if name.startswith("/")}
 
 

@@ -23,7 +23,8 @@ _SIGN = rf"(?<!{_GREEK}){_GREEK}(?!{_GREEK})"  # a lone letter, as in "β-carote
 
 
 def letters_of(languages: frozenset[str]) -> str:
-    """Character ranges of the scripts of `languages`, for a character class of a pattern.
+    """Return the character ranges of the scripts of `languages`, for a character class of a
+    pattern.
 
     Empty for languages in the Latin script.
     """

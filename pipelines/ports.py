@@ -47,7 +47,7 @@ class TTSModel(Port, Protocol):
     """Port of a text-to-speech model."""
 
     def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
-        """Speech of one sentence; closing the generator stops the work. Raises EngineError."""
+        """Speak a sentence; closing the generator stops the work. Raises EngineError."""
         ...
 
     async def phonemes(self, request: SynthesisRequest) -> str:
@@ -93,7 +93,7 @@ class Arrival(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model and whether a replica of it answers."""
+    """A model, and whether a replica of it answers."""
 
     info: ModelInfo
     status: ModelStatus
@@ -123,19 +123,19 @@ class ModelList:
         chats: Mapping[str, Port] | None = None,
         usual_names: Collection[str] = (),
     ) -> None:
-        """`problems` are failed swaps: by port, why its model was not replaced. `infos` has the
-        models of ports that are down, as far as others know them. The `usual_names` that no model
-        has are aliases of the first of `chats`."""
+        """Create a list of models. `problems` are failed swaps: by port, why its model was not
+        replaced. `infos` has the models of ports that are down, as far as other processes know
+        them. `usual_names` that no model has are aliases of the first of `chats`."""
         self._ports = ports
         self._arrivals = {} if arrivals is None else arrivals
         self._chats = {} if chats is None else chats
         self._usual_names = usual_names
         self._infos = {} if infos is None else infos
         self.problems = {} if problems is None else problems
-        self._seen: dict[str, ModelInfo] = {}  # by name of the port; outlives a lost replica
+        self._seen: dict[str, ModelInfo] = {}  # by port name; outlives a lost replica
 
     async def models(self) -> list[ListedModel]:
-        """Every model that is or was up, in the order of the ports."""
+        """List every model that is or was up, in the order of the ports."""
         return [entry for entry in (await self.by_port()).values() if entry is not None]
 
     async def by_port(self) -> dict[str, ListedModel | None]:
@@ -174,9 +174,10 @@ class ModelList:
         raise ModelNotFound("no model has that id; GET /models lists them")
 
     async def missing(self, wanted: Collection[str] = ()) -> list[str]:
-        """Names of ports that do not answer, of all or of those wanted; `models` without any.
+        """Return the names of ports that do not answer, of all ports or of those wanted; `models`
+        if there are no ports.
 
-        Raises ModelNotFound when there is no port of a wanted name.
+        Raises ModelNotFound if there is no port of a wanted name.
         """
         names, answers = await self._ask()
         if not names:

@@ -28,9 +28,9 @@ V = TypeVar("V")
 T = TypeVar("T")
 Errors = type[Exception] | tuple[type[Exception], ...]
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # between tries of a call
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # pauses between attempts of a call
 LATE_ROUNDS = 4  # repeated timeouts of one call while this event loop was late itself
-LOOP_STEPS = 10  # of the event loop between the bytes of an answer and the task that reads it
+LOOP_STEPS = 10  # steps of the event loop between the bytes of an answer and the task that reads it
 
 
 class TaskSet:
@@ -39,8 +39,8 @@ class TaskSet:
     def __init__(
         self, on_failure: Callable[[asyncio.Task[Any], BaseException], None] | None = None
     ) -> None:
-        """`on_failure` is called with each task that failed; without it asyncio logs errors that
-        no caller retrieved."""
+        """Create a set. `on_failure` is called with each task that failed; without it, asyncio logs
+        errors that no caller retrieved."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._on_failure = on_failure
 
@@ -53,7 +53,8 @@ class TaskSet:
     def start(
         self, work: Coroutine[Any, Any, T], name: str | None = None, *, detached: bool = False
     ) -> asyncio.Task[T]:
-        """A `detached` task does not see the context variables of the request that starts it."""
+        """Start a task. A `detached` task does not see the context variables of the request that
+        starts it."""
         context = contextvars.Context() if detached else None
         task = asyncio.create_task(work, name=name, context=context)
         self._tasks.add(task)
@@ -61,17 +62,17 @@ class TaskSet:
         return task
 
     def cancel(self) -> None:
-        """Cancels every task, and returns at once."""
+        """Cancel every task, and return at once."""
         for task in self:
             task.cancel()
 
     async def join(self) -> None:
-        """Returns when all tasks have ended, also those that are started meanwhile."""
+        """Return when all tasks have ended, also those that are started meanwhile."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Cancels every task, and waits until they have ended."""
+        """Cancel every task, and wait until they have ended."""
         self.cancel()
         await asyncio.gather(*self, return_exceptions=True)
 
@@ -91,7 +92,7 @@ class TtlCache(Generic[K, V]):
     """
 
     def __init__(self, ttl_s: float | Callable[[V], float], max_size: int) -> None:
-        """`ttl_s` may depend on the value; a value with 0 or less is not cached."""
+        """Create a cache. `ttl_s` may depend on the value; a value with 0 or less is not cached."""
         self._ttl_s = ttl_s
         self._max_size = max_size
         self._entries: dict[K, tuple[V, float]] = {}  # value, and when it expires; oldest first
@@ -151,10 +152,11 @@ class TtlCache(Generic[K, V]):
 
 
 async def within_deadline(call: Coroutine[Any, Any, T], timeout_s: float) -> T:
-    """Raises TimeoutError after `timeout_s`: then `call` is cancelled, but not waited for.
+    """Await `call`. Raises TimeoutError after `timeout_s`: then `call` is cancelled, but not waited
+    for.
 
     Only the time of the callee counts: an event loop that was busy checks for an answer that came
-    meanwhile, and waits again when it was late itself.
+    meanwhile, and waits again if it was late itself.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(call)
@@ -177,13 +179,13 @@ async def within_deadline(call: Coroutine[Any, Any, T], timeout_s: float) -> T:
 
 
 def ignore_failure(done: "asyncio.Future[Any]") -> None:
-    """A callback that retrieves the exception, so that asyncio does not log it."""
+    """Retrieve the exception of a task, as a callback, so that asyncio does not log it."""
     if not done.cancelled():
         done.exception()
 
 
 async def wait_within(event: asyncio.Event, timeout_s: float | None) -> None:
-    """Returns when the event is set, or after `timeout_s`."""
+    """Return when the event is set, or after `timeout_s`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await event.wait()
@@ -196,8 +198,11 @@ async def retry(
     within_s: float,
     longest_pause_s: float = LONGEST_PAUSE_S,
 ) -> T:
-    """Calls until it succeeds, with exponential backoff; exceptions other than `errors` end it at
-    once. Raises the last error when the next pause would end later than `within_s`."""
+    """Call until it succeeds, with exponential backoff; exceptions other than `errors` end it at
+    once.
+
+    Raises the last error if the next pause would end later than `within_s`.
+    """
     until, pause_s = time.monotonic() + within_s, FIRST_PAUSE_S
     while True:
         try:
@@ -235,10 +240,11 @@ async def while_leased(
     errors: Errors,
     grace_s: float,
 ) -> T | None:
-    """The result of `work` under a lease that is renewed as in `keep_lease`, at once and often.
+    """Return the result of `work`, under a lease that is renewed as in `keep_lease`, at once and
+    often.
 
-    None when the lease is lost: the work is then cancelled after `grace_s`, in which it can end if
-    that loss is its own success.
+    Returns None if the lease is lost: the work is then cancelled after `grace_s`, in which it can
+    end if its own success has ended the lease.
     """
     tasks = TaskSet()
     lease = tasks.start(keep_lease(renew, every_s, errors, at_once=True))

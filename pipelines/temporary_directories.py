@@ -15,9 +15,10 @@ RECORDINGS = "recordings"  # the purpose of those with the recordings of a custo
 
 @contextmanager
 def temporary_directory(purpose: str) -> Iterator[Path]:
-    """An empty folder that only this user may read, locked, and deleted at the end of the block.
+    """Make an empty folder that only this user may read, locked, and deleted at the end of the
+    block.
 
-    That of a killed process is left over: see `delete_leftover_directories`.
+    The folder of a killed process remains: see `delete_leftover_directories`.
     """
     folder, lock = _locked_folder(purpose)
     try:

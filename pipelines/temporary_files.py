@@ -1,4 +1,5 @@
-"""Temporary files for what may be too large for memory: without a name, gone with the process."""
+"""Temporary files without a name, for data that may be too large for memory. They end with the
+process."""
 
 import os
 from collections.abc import Iterator
@@ -12,42 +13,39 @@ IN_MEMORY_BYTES = 2**20  # 11 s of speech, 2 minutes of MP3; more is on disk
 
 
 class TemporaryFile(SpooledTemporaryFile[bytes]):
-    """Bytes that are written, and read in blocks once they are complete; deleted by `close`, or
-    when nothing refers to them.
-
-    What was just written is in the page cache, so 256 KiB take 0.1 ms: the event loop may write
-    and read them.
-    """
+    """Bytes that are written, and read in blocks once they are complete. `close` deletes them, or
+    the end of the last reference. Bytes that were just written are in the page cache, so that 256
+    KiB take 0.1 ms, and the event loop may write and read them."""
 
     def __init__(self) -> None:
         super().__init__(IN_MEMORY_BYTES)
         self._reading = Lock()
 
     def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
-        """Raises StorageUnavailable when the disk is full."""
+        """Write bytes. Raises StorageUnavailable if the disk is full."""
         try:
             written = super().write(data)
-            self.flush()  # else a full disk would show while the file is read
+            self.flush()  # otherwise a full disk would show only when the file is read
         except OSError as error:
             raise StorageUnavailable("there is no room for temporary files") from error
         return written
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Return the number of bytes."""
         with self._reading:
             return self.seek(0, os.SEEK_END)
 
     def blocks(self, size: int) -> Iterator[bytes]:
-        """All of it, in blocks of `size` bytes. Several threads may read at once."""
+        """Yield the content in blocks of `size` bytes. Several threads may read at once."""
         start = 0
         while block := self._read(start, size):
             yield block
             start += len(block)
 
     def close(self) -> None:
-        """Deletes it."""
-        with suppress(OSError):  # of a full disk, again
+        """Delete the file."""
+        with suppress(OSError):  # a full disk may fail it again
             super().close()
 
     def __del__(self) -> None:

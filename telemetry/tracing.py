@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 Attributes: TypeAlias = Mapping[str, str | int | float]
 Kind: TypeAlias = Literal["SERVER", "CLIENT", "INTERNAL"]
 CallHeaders: TypeAlias = Mapping[str, str]
-"""What a call of a replica carries: `x-request-id`, and W3C's `traceparent` and `tracestate`."""
+"""Headers that a call of a replica carries: `x-request-id`, and W3C's `traceparent` and
+`tracestate`."""
 
 STOP_S = 2.0
 
@@ -33,10 +34,8 @@ _tracer: "Tracer | None" = None
 
 
 def start_tracing() -> None:
-    """Sends the spans of this process from now on, if the environment asks for it.
-
-    Raises SettingsError when they cannot be sent.
-    """
+    """Sends the spans of this process from now on, if the environment asks for it. Raises
+    SettingsError if they cannot be sent."""
     global _tracer
     names = ("OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_")
     default = "otlp" if any(os.environ.get(f"{name}ENDPOINT") for name in names) else "none"
@@ -53,7 +52,7 @@ def start_tracing() -> None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise environment.SettingsError(
-            f"OTEL_…: for traces a package is missing: {error}"
+            f"OTEL_…: a package that traces need is missing: {error}"
         ) from None
     # Strangers could fill the log with malformed `tracestate`.
     logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
@@ -77,8 +76,8 @@ async def flush() -> None:
 
 
 def received(raw: Iterable[tuple[bytes, bytes]]) -> AbstractContextManager["Span | None"]:
-    """The span of a request, of the trace that its raw headers continue; a malformed one is not
-    continued."""
+    """Starts the span of a request, in the trace that its raw headers continue. A malformed header
+    is ignored."""
     if _tracer is None:
         return nullcontext()
     pairs = [(name, value) for name, value in raw if name in (b"traceparent", b"tracestate")]
@@ -90,7 +89,7 @@ def received(raw: Iterable[tuple[bytes, bytes]]) -> AbstractContextManager["Span
 
 
 def call_headers(span: "Span | None") -> CallHeaders:
-    """What a call within `span` carries to the other process."""
+    """Returns the headers that a call within `span` carries to the other process."""
     headers = {} if (identity := request_id.get()) is None else {"x-request-id": identity}
     if span is not None:
         from opentelemetry.trace import set_span_in_context
@@ -106,7 +105,8 @@ def start(
     attributes: Attributes | None = None,
     headers: CallHeaders | None = None,
 ) -> "Span | None":
-    """A span under the current one, or of the trace that `headers` continue. `end` it."""
+    """Starts a span under the current one, or in the trace that `headers` continue; `end` ends
+    it."""
     if _tracer is None:
         return None
     from opentelemetry.trace import INVALID_SPAN, SpanKind, set_span_in_context
@@ -121,7 +121,7 @@ def start(
 
 
 def end(span: "Span | None", error: str = "") -> None:
-    """Ends it, as failed by an `error` of that class."""
+    """Ends the span, as failed if there is an `error`, whose class it has."""
     if span is not None:
         with current(span):
             annotate({}, error=error)
@@ -130,7 +130,8 @@ def end(span: "Span | None", error: str = "") -> None:
 
 @contextmanager
 def current(span: "Span | None") -> Iterator[None]:
-    """Spans, logs and observed metrics of the block, and of tasks begun in it, belong to `span`."""
+    """Makes `span` current for the block and tasks begun in it: their spans, logs and metrics
+    belong to it."""
     token = _span.set(span)
     try:
         yield
@@ -146,7 +147,7 @@ def traced(
     attributes: Attributes | None = None,
     headers: CallHeaders | None = None,
 ) -> Iterator["Span | None"]:
-    """The block as a span, which is current in it; an exception is its error."""
+    """Wraps the block in a span, which is current in it; an exception is its error."""
     span, error = start(name, kind, attributes, headers), ""
     try:
         with current(span):
@@ -159,8 +160,8 @@ def traced(
 
 
 def annotate(attributes: Attributes, *, name: str = "", error: str = "") -> None:
-    """Adds what is not 0 or empty to the current span, which may get another name, or fail by an
-    `error` of a class."""
+    """Adds the attributes that are not 0 or empty to the current span. The span may also get
+    another name, or fail by an `error` of a class."""
     if (span := _span.get()) is not None and span.is_recording():
         attributes = {**attributes, "error.type": error}
         span.set_attributes({key: value for key, value in attributes.items() if value})
@@ -181,7 +182,7 @@ def note(event: str, value: float) -> dict[str, str] | None:
 
 
 def trace_ids() -> dict[str, str]:
-    """`trace_id` and `span_id` of the current span; empty without one."""
+    """Returns `trace_id` and `span_id` of the current span; empty without one."""
     if (span := _span.get()) is None:
         return {}
     ids = span.get_span_context()

@@ -170,7 +170,7 @@ def add_webhook(
 
 
 def _cell(value: Any) -> str:
-    """A list as words, a moment as its day, nothing as a dash."""
+    """Format a value for a table: a list as words, a time as its day, nothing as a dash."""
     if isinstance(value, list):
         return ", ".join(value)
     text = f"{value:g}" if isinstance(value, float) else str(value or "-")
@@ -178,7 +178,7 @@ def _cell(value: Any) -> str:
 
 
 def add_request(group: Any, name: str, spec: dict[str, Any]) -> None:
-    """Add a command of `requests.toml`, which says what is in a `spec`."""
+    """Add a command of `requests.toml`, which explains a `spec`."""
     method, path = spec["ask"].split()
     body, options, upload = (spec.get(name, ()) for name in ("body", "options", "upload"))
 

@@ -1,4 +1,4 @@
-"""`antiphon job`: long recordings and long texts, which the service does while it is idle."""
+"""`antiphon job`: long recordings and long texts, on which the service works while it is idle."""
 
 import sys
 import time

@@ -26,7 +26,7 @@ OPTIONS = (
 
 
 def takes_text(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that gets the `text` to speak, `voice` and the ids of `pronunciations`."""
+    """Give a command the `text` to speak, `voice` and the ids of `pronunciations`."""
 
     @wraps(command)
     def run(text: str | None, file: IO[str] | None, ssml: bool, **options: Any) -> None:
@@ -46,7 +46,7 @@ def takes_text(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def find(service: ServiceClient, named: str) -> str:
-    """The id of the dictionary of that name or id."""
+    """Find the id of the dictionary with that name or id."""
     for dictionary in service.ask("GET", PATH)["data"]:
         if named in (dictionary["name"], dictionary["id"]):
             return str(dictionary["id"])

@@ -30,7 +30,7 @@ def config_file() -> Path:
 
 
 def stored() -> dict[str, str]:
-    """The `url` and `key` of `antiphon login`."""
+    """Return the `url` and `key` that `antiphon login` stored."""
     try:
         return tomllib.loads(config_file().read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def stored() -> dict[str, str]:
 
 
 def store(url: str, key: str) -> None:
-    """Only the user can read the file."""
+    """Store the address and the key in a file that only the user can read."""
     file = config_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     text = f"url = {json.dumps(url)}\nkey = {json.dumps(key)}\n"
@@ -50,7 +50,7 @@ def store(url: str, key: str) -> None:
 
 
 class ServiceClient:
-    """Requests with the user's key. Their failures end the program with one sentence."""
+    """Sends requests with the user's key. A failure ends the program with one sentence."""
 
     added = 0  # characters before the user's text in its first line: places in it are without them
 
@@ -65,7 +65,7 @@ class ServiceClient:
 
     @contextmanager
     def failures(self) -> Iterator[None]:
-        """Ends the program with a sentence when a request in the block fails."""
+        """End the program with a sentence if a request in the block fails."""
         try:
             yield
         except ServiceError as error:
@@ -91,19 +91,19 @@ class ServiceClient:
             yield client
 
     def ask(self, method: str, path: str, **options: Any) -> Any:
-        """The JSON of a response."""
+        """Send a request, and return the JSON of the response."""
         with self.client() as client:
             return client.request(method, path, **options)
 
     def show(self, answer: Any, *lines: str) -> None:
-        """The whole answer with `--json`, or lines for people."""
+        """Print the whole answer with `--json`, or lines for people."""
         if self.as_json:
             click.echo(json.dumps(answer, ensure_ascii=False))
         else:
             click.echo("\n".join(lines))
 
     def show_rows(self, answer: Any, heads: str, rows: Iterable[tuple[str, ...]]) -> None:
-        """The same, the lines as a table with heads such as "ID, NAME"."""
+        """Print the whole answer with `--json`, or a table with heads such as "ID, NAME"."""
         self.show(answer, table([tuple(heads.split(", ")), *rows]))
 
 
@@ -113,7 +113,7 @@ def end(message: str, status: int) -> NoReturn:
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns that are as wide as their longest cell."""
+    """Format rows as columns that are as wide as their longest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -122,7 +122,7 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def current_service() -> ServiceClient:
-    """The service that the options of the program name. Raises UsageError."""
+    """Return the service that the options of the program name. Raises UsageError."""
     program = click.get_current_context().find_root()
     program.obj = program.obj or ServiceClient(**program.params)
     service: ServiceClient = program.obj
@@ -130,7 +130,8 @@ def current_service() -> ServiceClient:
 
 
 class CommandGroup(click.Group):
-    """Commands that the server extends: without it, an unknown one names what to install."""
+    """A group of commands that the server extends. Without the server, an unknown command names
+    what to install."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -146,7 +147,7 @@ class CommandGroup(click.Group):
 
 
 def pass_service(command: Callable[..., T]) -> Callable[..., T]:
-    """Gives the service to a command as its first argument."""
+    """Pass the service to a command as its first argument."""
 
     @wraps(command)
     def run(**options: Any) -> T:

@@ -27,7 +27,7 @@ FORMATS = ("mp3", "wav", "flac", "opus", "aac", "pcm")
 
 
 def pieces_of(text: str) -> Iterator[str]:
-    """The text in requests of at most MOST_CHARACTERS, cut at the last paragraph, sentence or
+    """Yield the text in requests of at most MOST_CHARACTERS, cut at the last paragraph, sentence or
     space."""
     while len(text) > MOST_CHARACTERS:
         head = text[:MOST_CHARACTERS]
@@ -94,7 +94,7 @@ def warn_of_silence(answer: httpx.Response) -> None:
 
 
 def complete_wav(file: Path) -> None:
-    """Writes the lengths into the header, which was sent before they were known."""
+    """Write the lengths into the header, which was sent before they were known."""
     with file.open("r+b") as wav:
         data, size = wav.read(4096).index(b"data") + 4, wav.seek(0, 2)
         for at in (4, data):
@@ -104,7 +104,7 @@ def complete_wav(file: Path) -> None:
 
 @contextmanager
 def opened(output: str | None) -> Iterator[IO[bytes]]:
-    """The file, stdout, or the input of a player, which ends with the block."""
+    """Open the file, stdout, or the input of a player, which ends with the block."""
     if output is not None:
         # Opened by the first bytes: a request that fails leaves the file that is there.
         with click.open_file(output, "wb", lazy=True) as target:
@@ -170,7 +170,8 @@ def listen(
 
 
 async def listen_live(service: ServiceClient, raw: bool, options: dict[str, Any]) -> None:
-    """Prints final transcripts; interims go to a terminal and are written over."""
+    """Print final transcripts. Interims go to a terminal only, where the next text overwrites
+    them."""
     config = {name: options[name] for name in STYLE}
     config["interim_ms"] = INTERIM_MS if sys.stdout.isatty() else None
     languages = [options["language"]] if options["language"] else None

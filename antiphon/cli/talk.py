@@ -62,7 +62,7 @@ async def follow(
     speaker: "Speaker",
     sending: asyncio.Task[None],
 ) -> bool:
-    """Handles one event; whether the conversation is over."""
+    """Handle an event; return whether the conversation is over."""
     try:
         async with asyncio.timeout(QUIET_S if sending.done() else None):
             event = json.loads(await socket.recv())
@@ -101,7 +101,7 @@ async def append(socket: ClientConnection, audio: bytes) -> None:
 
 
 class Speaker:
-    """Plays by a program; an interruption ends it, with what it has not played."""
+    """Plays through a program, which an interruption ends with the audio that it has not played."""
 
     def __init__(self, raw: bool) -> None:
         self._raw = raw

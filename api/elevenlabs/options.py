@@ -71,7 +71,9 @@ class OutputQuery(DialectQuery):
 class VoiceSettings(LenientModel):
     """Voice settings. Other settings, such as `similarity_boost`, have no effect."""
 
-    stability: float = Field(default=0.5, ge=0, le=1, description="Lower values vary more.")
+    stability: float = Field(
+        default=0.5, ge=0, le=1, description="Lower values give more variation."
+    )
     speed: Ratio = 1.0
 
 

@@ -81,7 +81,9 @@ class Voicing(InworldModel):
 
     voice_id: str = Field(min_length=1, max_length=200, description="Voice id or name.")
     audio_config: InworldAudio = Field(default_factory=InworldAudio)
-    temperature: float = Field(default=1.0, ge=0, le=2, description="Higher values vary more.")
+    temperature: float = Field(
+        default=1.0, ge=0, le=2, description="Higher values give more variation."
+    )
     delivery_mode: str | None = Field(
         default=None, description="`STABLE`, `BALANCED` or `CREATIVE`; overrides `temperature`."
     )

@@ -255,7 +255,7 @@ async def update_workspace(
 
 @account.delete("/auth/account", summary="Erase the account")
 async def erase_account(principal: PrincipalDep, platform: PlatformDep) -> Done:
-    """Permanently deletes the user, the workspace, its keys, chats, webhooks and files.
+    """Permanently deletes the user, the workspace, and its keys, chats, webhooks and files.
 
     Requires the owner's token, or a key with every scope. The ledger and the audit log are kept;
     they contain numbers and ids, but no request content.

@@ -36,7 +36,9 @@ class Overview(BaseModel):
     brand: str
     version: str
     links: dict[str, str]
-    models: dict[str, Model | None] = Field(description="By deployment. Null: never up.")
+    models: dict[str, Model | None] = Field(
+        description="Models by deployment; null if a model was never up."
+    )
     problems: dict[str, str] = Field(description="Why models were not replaced, by deployment.")
     differences: dict[str, str] = Field(
         description="How a process differs from the majority, by process."

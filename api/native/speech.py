@@ -308,7 +308,9 @@ async def _only(line: bytes) -> AsyncGenerator[bytes, None]:
 class ExplainBody(SpeechBody):
     """A speech request that is only analysed, not synthesised."""
 
-    language: str | None = Field(default=None, max_length=3, description="Used without a voice.")
+    language: str | None = Field(
+        default=None, max_length=3, description="Used if no voice is named."
+    )
 
 
 class SpokenSentence(BaseModel):

@@ -312,7 +312,7 @@ async def verify(
 ) -> Verification:
     """Detects the watermark that this service adds to speech. Returns 404 if WATERMARK is off.
 
-    A negative result proves nothing: older speech and speech of other services has no watermark.
+    A negative result proves nothing: older speech and speech of other services have no watermark.
     Detection costs as much as transcription.
     """
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)

@@ -43,7 +43,7 @@ class SpokenCommand(SocketListener):
         """Takes audio. Raises ClientFault, or InsufficientCredit, and then drops the audio."""
         audio_format = samples.rate, samples.width, samples.channels
         if self._format not in (None, audio_format):
-            raise ClientFault(f"{samples.type}: the format is not that of the audio before")
+            raise ClientFault(f"{samples.type}: the format differs from that of the earlier audio")
         self._format = audio_format
         seconds = self._speech.live_transcription.limits.audio_timeout_s
         self._socket.timeouts.set("audio", seconds, f"no audio came for {seconds:g} seconds")

@@ -30,7 +30,7 @@ from configs.settings import BRAND
 from models.base import ModelInfo
 from models.errors import EngineError
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, SamplingOptions
-from pipelines.agents.clauses import ClauseSplitter
+from pipelines.agents.clauses import ClauseSplitter, Urgency
 from pipelines.agents.response import INSTRUCTIONS
 from pipelines.chat.pipeline import ChatRequest
 from pipelines.errors import InsufficientCredit, Overloaded
@@ -165,7 +165,7 @@ async def _clauses(deltas: AsyncIterator[GenerationDelta]) -> AsyncIterator[str]
     reasoning = ReasoningFilter()
     async for delta in deltas:
         splitter.push(reasoning.feed(delta.text))
-        if text := without_markdown(splitter.take(hurries=False)):
+        if text := without_markdown(splitter.take(Urgency.NONE)):
             yield text
     splitter.push(reasoning.finish())
     if text := without_markdown(splitter.finish()):
@@ -231,7 +231,7 @@ class WyomingConversation(Conversation):
                 self._command.finish()
             case "transcript":
                 if self._answering is not None and not self._answering.done():
-                    raise ClientFault("transcript: the answer before is not given yet")
+                    raise ClientFault("transcript: the previous answer is not complete yet")
                 work = answer(self._session, self._services, self._memory, event)
                 self._answering = self._session.spawn(work, "answer")
             case _:
@@ -259,7 +259,7 @@ class WyomingConversation(Conversation):
         if self._command is not None and self._command.listening is not None:
             _, late = await asyncio.wait([self._command.listening], timeout=PUSH_BACK_S)
             if late:
-                raise Overloaded("the transcript of the audio before is not ready")
+                raise Overloaded("the transcript of the previous audio is not ready")
         speech = self._services.speech
         if request.name:
             await speech.openai.check_transcriber(request.name)

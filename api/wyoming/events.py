@@ -63,7 +63,7 @@ def parse_frame(frame: bytes) -> tuple[dict[str, Any], bytes]:
     length = header.get("data_length") or 0
     data = header.get("data") or {}
     if not isinstance(data, dict) or not isinstance(header.get("type"), str):
-        raise ClientFault("header: needs a type, and data only as an object")
+        raise ClientFault("header: needs a type, and data must be an object")
     more = parse_event(rest[:length]) if length else {}
     version = _VERSION.match(str(header.get("version")))
     streams = version is not None and (int(version[1]), int(version[2])) >= STREAMING
@@ -143,9 +143,9 @@ def parse_wyoming_event(fields: dict[str, Any]) -> WyomingEvent | None:
     """Validates an event; returns None for events that are ignored. Raises ClientFault."""
     kind = fields["type"]
     if kind in UNSUPPORTED:
-        raise ClientFault(f"{kind}: not served here; describe lists what is")
+        raise ClientFault(f"{kind}: not supported; describe lists what is")
     if kind not in REQUIRED_FIELDS:
         return None
     if missing := [name for name in REQUIRED_FIELDS[kind] if name not in fields]:
-        raise ClientFault(f"{missing[0]}: needed by {kind}")
+        raise ClientFault(f"{missing[0]}: required by {kind}")
     return checked(WyomingEvent, fields)

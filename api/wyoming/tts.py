@@ -105,7 +105,7 @@ class SpokenTexts:
                 await self._session.send(SpeechWire(DEFAULT_RATE).flushed())
         elif event.type == "synthesize-start":
             if growing is not None:
-                raise ClientFault("synthesize-start: the text before has no synthesize-stop")
+                raise ClientFault("synthesize-start: the previous text has no synthesize-stop")
             self._growing = GrowingText(event)
         elif growing is None:
             raise ClientFault("send synthesize-start first")

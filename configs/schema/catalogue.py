@@ -136,9 +136,13 @@ class Artefact(StrictModel):
         """The source whose commit pins the files. Raises ValueError without one."""
         [source, *more] = self.sources
         if more or not isinstance(source, HubSource) or EVERY_FILE in source.files:
-            raise ValueError("without files there is one hub source, which names them")
+            raise ValueError(
+                "without files, an artefact needs a single hub source, which names them"
+            )
         if not re.fullmatch(r"[0-9a-f]{40}", source.revision):
-            raise ValueError("without files the revision is a whole commit, which cannot change")
+            raise ValueError(
+                "without files, the revision must be a full commit, which cannot change"
+            )
         return source
 
     @property

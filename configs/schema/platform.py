@@ -85,8 +85,8 @@ class AdmissionConfig(StrictModel):
     sockets: PositiveInt
     uploads_mb: PositiveInt = 2048  # MiB of forms with files
     json_mb: PositiveInt = 128  # MiB of JSON bodies
-    work_per_core: dict[str, PositiveInt]  # by the path of the route
-    lasting_per_core: dict[str, PositiveInt]  # by the path, after a burst of `burst_s`
+    work_per_core: dict[str, PositiveInt]  # work of a core by the path of the route
+    lasting_per_core: dict[str, PositiveInt]  # lasting work by the path, after a burst of `burst_s`
     burst_s: PositiveFloat
     sign_ups_per_minute: PositiveInt
     sign_ups_per_hour: PositiveInt

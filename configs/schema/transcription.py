@@ -62,7 +62,7 @@ class HallucinationConfig(StrictModel):
     """The filter of hallucinations. A phantom is a phrase that Whisper writes for silence."""
 
     min_speech_ms: int = Field(ge=0)  # an utterance with less speech is a click, and not decoded
-    min_language_probability: float = Field(ge=0, le=1)  # for the best requested language
+    min_language_probability: float = Field(ge=0, le=1)  # minimum for the best requested language
     doubtful_confidence: float = Field(ge=0, le=1)  # a phantom with less confidence…
     doubtful_speech_ms: int = Field(ge=0)  # …and less speech than this is rejected
     phantoms: tuple[str, ...]

@@ -72,7 +72,7 @@ class VoiceWorkConfig(WorkConfig):
     model: str  # path under configs/ without .yaml: the engine that a voice is built for
     encoder: str  # path of the speaker encoder that measures similarity
     most_workers: int = Field(ge=1)  # processes for one voice, at most one per core of the cluster
-    seconds_per_voice: float = Field(gt=0)  # for `estimated_completion`
+    seconds_per_voice: float = Field(gt=0)  # used for `estimated_completion`
 
 
 class FitConfig(StrictModel):
@@ -85,7 +85,7 @@ class FitConfig(StrictModel):
     choice_sentences: int = Field(ge=1)  # sentences for the rating of each last candidate
     min_quality: float = Field(ge=1, le=5)  # mean opinion score; candidates below it are penalised
     judge_sentences: int = Field(ge=1)  # maximum of sentences for the rating of the finished voice
-    min_similarity: float = Field(ge=-1, le=1)  # of the finished voice with the recordings
+    min_similarity: float = Field(ge=-1, le=1)  # similarity of the finished voice to the recordings
 
 
 class PromptConfig(StrictModel):
@@ -93,14 +93,14 @@ class PromptConfig(StrictModel):
 
     model: str  # the engine that the voice is built for: one whose packs are recordings
     vad: str
-    min_seconds: float = Field(ge=2)  # of the recording
+    min_seconds: float = Field(ge=2)  # length of the recording
     max_seconds: float = Field(le=18)
     candidates: int = Field(ge=1)  # recordings that are evaluated
     judge: bool  # whether workers load the engine, to measure similarity
     gpus: float = Field(ge=0, le=1)  # share of a GPU per worker, if the engine has one
     judged_sentences: int = Field(ge=1)  # per candidate
     min_confidence: float = Field(ge=0, le=1)  # of the recogniser, in words that an engine reads
-    min_similarity: float = Field(ge=-1, le=1)  # of the voice with the other recordings
+    min_similarity: float = Field(ge=-1, le=1)  # similarity of the voice to the other recordings
 
 
 class CustomVoicesConfig(StrictModel):
@@ -110,7 +110,7 @@ class CustomVoicesConfig(StrictModel):
     method: Literal["auto", "fit", "prompt"] = "auto"
 
     samples: SampleRules
-    speakers: SampleRules  # of enrolled speakers
+    speakers: SampleRules  # rules for enrolled speakers
     work: VoiceWorkConfig
     fit: FitConfig
     prompt: PromptConfig
@@ -126,15 +126,15 @@ class CustomVoicesConfig(StrictModel):
 class ConsentWords(StrictModel):
     """The consent sentences of one language, each with {words}."""
 
-    sentence: str  # of a custom voice
-    speaker_sentence: str  # of an enrolled speaker
+    sentence: str  # consent to a custom voice
+    speaker_sentence: str  # consent to an enrolled speaker
     words: tuple[str, ...] = Field(min_length=20)  # all different; some are drawn each time
 
     @model_validator(mode="after")
     def _is_usable(self) -> "ConsentWords":
         has_place = "{words}" in self.sentence and "{words}" in self.speaker_sentence
         if not has_place or len(set(self.words)) != len(self.words):
-            raise ValueError("the sentence has a place for words, and these are all different")
+            raise ValueError("each sentence needs {words}, and all words must be different")
         return self
 
 
@@ -147,11 +147,13 @@ class ConsentConfig(StrictModel):
     word_likeness: float = Field(gt=0, le=100)  # from which a word counts as recognised
     likeness: float = Field(gt=0, le=100)  # minimum between the transcript and the sentence
     heard_seconds: float = Field(gt=0, le=30)  # transcribed from the beginning of each file
-    min_similarity: float = Field(ge=-1, le=1)  # of the sentence's speaker with the samples
-    sentences: dict[str, ConsentWords]  # by ISO 639-1 code
+    min_similarity: float = Field(ge=-1, le=1)  # the sentence's speaker and the samples
+    sentences: dict[str, ConsentWords]  # sentences by ISO 639-1 code
 
     @model_validator(mode="after")
     def _has_english(self) -> "ConsentConfig":
         if "en" not in self.sentences or self.heard_words > self.drawn_words:
-            raise ValueError("there is an English sentence, and no more words are heard than drawn")
+            raise ValueError(
+                "an English sentence is required, and heard_words must not exceed drawn_words"
+            )
         return self

@@ -432,7 +432,8 @@ def lock_account(session: Transaction, workspace_id: int) -> bool:
 def _attempts(
     session: Transaction, workspace_id: int, name: str, *, releases: bool = False
 ) -> Iterator[tuple[dict[str, set[str]], str | None]]:
-    """Yields kinds of entries by attempt of an idempotent request, some at a time.
+    """Yields, some attempts at a time, the kinds of entries of each attempt of an idempotent
+    request.
 
     With them comes the operation of the next attempt, if it is among these.
     """

@@ -47,10 +47,10 @@ def _can_be_claimed(
 def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> list[Waiting]:
     """Lists rows that can be claimed, in the order of the queue.
 
-    Workspaces take turns, first the one whose last turn is longest ago; each turn takes its row
-    that has waited longest since it was created or gave way. A workspace that never had a turn is
-    ranked as if it had one an hour before its work was created: new workspaces, however many come,
-    keep no other waiting for longer.
+    Workspaces take turns, first the one whose last turn is longest ago. In its turn, a workspace
+    gets its row that has waited longest since it was created or gave way. A workspace that never
+    had a turn is ranked as if it had one an hour before its work was created, so that new
+    workspaces, however many come, keep no other workspace waiting for longer.
     """
     since = func.coalesce(col(of.lease_until), col(of.created_at))
     query: Any = (
@@ -95,10 +95,11 @@ def claim(session: Session, of: type[W], lease: str, now: datetime, work: WorkCo
 
 
 def claim_fetch(session: Session, lease: str, now: datetime, work: JobsConfig) -> Job | None:
-    """Claims the next recording to fetch; None when there is none, or all are at their limit.
+    """Claims the next recording to fetch; None if there is none, or if all workspaces are at their
+    limit.
 
-    It is of a workspace that fetches fewest, and has waited longest since it was created or gave
-    way.
+    Among the workspaces that fetch the fewest recordings, it is the one that has waited longest
+    since it was created or gave way.
     """
     others = aliased(Job)
     running = (

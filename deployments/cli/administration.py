@@ -67,17 +67,17 @@ def operator() -> None:
 
 
 class OperatorCommand(click.Command):
-    """A command whose function returns what is printed, or a coroutine of it."""
+    """A command whose function returns the text to print, or a coroutine that does."""
 
     def invoke(self, ctx: click.Context) -> None:
-        os.umask(0o077)  # as of the service: a backup may be copied to where others look
+        os.umask(0o077)  # as in the service: a backup may be copied to where others look
         with _failures():
             result = super().invoke(ctx)
             click.echo(asyncio.run(result) if inspect.iscoroutine(result) else result)
 
 
 def command(name: str, **settings: Any) -> Callable[[Function], click.Command]:
-    """Add a function to the group, as the command of that name in `commands.yaml`."""
+    """Add a function to the group, as the command that has this name in `commands.yaml`."""
     purpose, example = COMMANDS[name]
     return operator.command(
         name,
@@ -103,7 +103,7 @@ def _failures() -> Iterator[None]:
 
 @asynccontextmanager
 async def _service() -> AsyncIterator[tuple[Settings, Database]]:
-    """Open the migrated database of the service, whose secrets have to be the settings'."""
+    """Open the migrated database of the service, if its secrets are those of the settings."""
     settings = load_settings(new=False)
     upgrade(settings.database_url)
     with closing(Database(settings.database_url)) as database:
@@ -209,7 +209,7 @@ async def invite(email: str | None, credit: int | None, days: int) -> str:
 @click.option("--dashboard", help="URL of Ray's dashboard. Default: that of the settings.")
 def deploy(file: Path, check: bool, dashboard: str | None) -> str:
     asyncio.run(check_secrets(load_settings(new=False)))
-    # With the registry of engines, and Ray.
+    # Imports the registry of engines, and Ray.
     from deployments.rollout.deploy import deploy as roll_out
 
     return roll_out(file, only_check=check, dashboard=dashboard)
@@ -236,7 +236,7 @@ async def set_password(email: str | None, workspace: int | None, new_email: str 
         terminal = sys.stdin.isatty()
         password = getpass("New password: ") if terminal else sys.stdin.readline().rstrip("\n")
         if not 8 <= len(password) <= 256:
-            raise ValueError("password: has 8 to 256 characters")
+            raise ValueError("password: must have 8 to 256 characters")
         if new_email is not None:
             checked = validate_email(new_email.strip(), check_deliverability=False)
             new_email = checked.normalized.lower()
@@ -281,7 +281,7 @@ async def reconcile() -> str:
 
 
 async def _wrong_days(database: Database, workspace_id: int) -> list[str]:
-    """Compares the sums of days with their entries; the hourly check relies on the sums."""
+    """Compare the sums of days with their entries; the hourly check relies on the sums."""
     wrong, since = [], date(1970, 1, 1)
     while checked := await database.run(check_days, workspace_id, since):
         wrong += checked.wrong
@@ -319,7 +319,7 @@ async def check_storage() -> str:
 @click.argument("folder", type=click.Path(path_type=Path))
 async def backup(folder: Path) -> str:
     settings = load_settings(new=False)
-    await check_secrets(settings)  # and no migration: the database is copied as it is
+    await check_secrets(settings)  # without a migration: the database is copied as it is
     return await asyncio.to_thread(back_up, settings, folder)
 
 
@@ -351,7 +351,7 @@ async def rotate_keys() -> str:
             counts = await Rotation(database, encryption, files).run()
         except DecryptionError as error:
             raise ValueError(f"stopped: {error}") from None
-        # From now on a start with the first key alone is not one with another key.
+        # From now on, a start with only the first key is accepted.
         await check_secret_fingerprints(database, settings.secrets)
     return (
         "{chats} chat(s), {webhooks} webhook(s), {dictionaries} dictionar(ies), {speakers} "

@@ -1,4 +1,4 @@
-"""Backups of the database and the store of files, without the secrets, which belong elsewhere."""
+"""Backups of the database and the file store, without the secrets, which are kept elsewhere."""
 
 import asyncio
 import glob
@@ -23,7 +23,7 @@ from db.database import make_engine, postgres_parameters
 from deployments.cluster.shared_stores import open_database
 from pipelines.accounts.secret_fingerprints import check_stored_fingerprints
 
-DATABASE, FILES = "database", "files"  # in the folder of a backup
+DATABASE, FILES = "database", "files"  # names in the folder of a backup
 SESSIONS, KEYS = ("client_secret", "login_session"), "api_key"  # tables
 _SQLITE = b"SQLite format 3"
 # A row of `secret_mark`, as pg_restore lists it.
@@ -31,11 +31,9 @@ _FINGERPRINT = re.compile(r"^(\w+)\t\\\\x([0-9a-f]+)$", re.MULTILINE)
 
 
 def back_up(settings: Settings, folder: Path) -> str:
-    """Copies the database and then the files into a new folder, while the service runs: each file
-    that the database names is in the copy. A failure leaves no folder.
-
-    Raises ValueError, OSError, or what the store raises.
-    """
+    """Copy the database and then the files into a new folder, while the service runs. The copy thus
+    has each file that the copied database names. A failure leaves no folder. Raises ValueError,
+    OSError, or the store's errors."""
     if folder.exists():
         raise FileExistsError(f"{folder} exists already; name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -61,13 +59,13 @@ def back_up(settings: Settings, folder: Path) -> str:
 
 
 def restore(settings: Settings, folder: Path, *, with_keys: bool = True) -> str:
-    """Restores a backup into an empty database, and a store that is empty or has only files of the
-    backup. The database is put in place last and as a whole, so that a restore that failed can be
-    repeated.
+    """Restore a backup into an empty database, and a store that is empty or has only files of the
+    backup.
 
-    Login sessions and browser tokens are left out, since they may have been ended after the backup;
-    unless `with_keys`, API keys too. Raises ValueError, also for other secrets than those of the
-    backup, OSError, or what the store raises.
+    The database is put in place last and as a whole, so that a failed restore can be repeated.
+    Login sessions and browser tokens are left out, since they may have ended after the backup, and
+    API keys unless `with_keys`. Raises ValueError, also if the secrets are not those of the backup,
+    OSError, or the store's errors.
     """
     copy, files = folder / DATABASE, folder / FILES
     if not copy.is_file() or not files.is_dir():
@@ -117,7 +115,7 @@ def _restore_postgres(copy: Path, url: URL, left_out: Sequence[str]) -> None:
 
 
 async def _admit(settings: Settings) -> str:
-    """Migrates the restored database as a start does, and says what its operator has to know."""
+    """Migrate the restored database as a start does, and return a message for its operator."""
     with closing(await open_database(settings)) as database:
         valid = select(func.count()).where(col(ApiKey.revoked_at).is_(None))
         keys = await database.read(lambda session: session.exec(valid).one())
@@ -128,8 +126,8 @@ async def _admit(settings: Settings) -> str:
 
 
 def _fingerprints(copy: Path, url: URL) -> dict[str, bytes]:
-    """The fingerprints of the secrets in the copy of a database. Raises ValueError for a copy of
-    another kind of database than that of `url`."""
+    """Read the fingerprints of the secrets from the copy of a database. Raises ValueError if the
+    copy is of another kind of database than `url`."""
     with copy.open("rb") as file:
         is_sqlite = file.read(len(_SQLITE)) == _SQLITE
     if is_sqlite != _is_sqlite(url):
@@ -150,7 +148,7 @@ def _is_sqlite(url: URL) -> bool:
 
 
 def postgres_program(name: str) -> str | None:
-    """Debian keeps them out of PATH, one folder a version."""
+    """Find a program of PostgreSQL. Debian keeps these outside of PATH, in a folder per version."""
     if program := shutil.which(name):
         return program
     installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
@@ -158,8 +156,9 @@ def postgres_program(name: str) -> str | None:
 
 
 def _run(program: str, url: URL | None, *arguments: str) -> str:
-    """The output of a program of PostgreSQL, which connects to `url` as the service does. It reads
-    the connection from a file, and the password from its environment: other users see arguments."""
+    """Run a program of PostgreSQL on the database of `url`, and return its output. The program
+    reads the connection from a file, and the password from its environment, because other users can
+    see arguments."""
     path = postgres_program(program)
     if path is None:
         raise ValueError(f"{program} is not installed: apt-get install postgresql-client")

@@ -1,4 +1,4 @@
-"""`antiphon doctor`: what is wrong on this machine, each with what mends it."""
+"""`antiphon doctor`: lists the problems of this machine, each with its remedy."""
 
 import asyncio
 import logging
@@ -40,15 +40,15 @@ from telemetry.logs import redact
 GB = 1e9
 CORES, MEMORY_GB, DISK_GB, OPEN_FILES = 2, 4.0, 2.0, 4096
 CLOCK_S = 2.0
-LANDLOCK = (5, 13)  # of Linux, since which files that are decoded are confined by it
-FAST = ("avx2", "fp16", "asimd")  # of a processor: with none of them speech is slow
+LANDLOCK = (5, 13)  # first version of Linux with Landlock, which confines the decoder
+FAST = ("avx2", "fp16", "asimd")  # processor flags; without any of them, speech is slow
 
 
 Check = Callable[[], str | Awaitable[str]]
 
 
 class Problem(Exception):
-    """What is wrong, and what mends it."""
+    """A problem, and its remedy."""
 
 
 def check_processor() -> str:
@@ -58,7 +58,7 @@ def check_processor() -> str:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
-        flags = FAST[0]  # not Linux, which is said by `check_kernel`
+        flags = FAST[0]  # not Linux, which `check_kernel` reports
     if not any(flag in flags for flag in FAST):
         raise Problem(f"{count} cores without AVX2: speech is slow; use a newer processor")
     return f"{count} cores"
@@ -164,13 +164,13 @@ async def check_storage(settings: Settings) -> str:
 
 
 async def outcome(check: Check) -> tuple[bool, str]:
-    """Run a check: returns whether all is well, and a sentence."""
+    """Run a check; return whether all is well, and a sentence."""
     try:
         result = await asyncio.to_thread(check)
         return True, result if isinstance(result, str) else await result
     except (Problem, SettingsError) as problem:
         return False, redact(str(problem))
-    except Exception as error:  # of any library: the others are still checked
+    except Exception as error:  # any library may fail; the other checks still run
         return False, redact(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
@@ -196,7 +196,7 @@ def main() -> None:
             check_storage,
         ]
         checks |= {check.__name__: partial(check, settings) for check in of_settings}
-    logging.disable()  # what went wrong is said in a sentence
+    logging.disable()  # a sentence says what went wrong
     is_well = True
     for name, run in checks.items():
         is_right, result = asyncio.run(outcome(run))

@@ -17,14 +17,14 @@ OPERATORS, COMMANDS = load_yaml(
 
 
 class ImportedCommand(click.Command):
-    """A command whose module is imported when it is called: that of some takes seconds."""
+    """A command whose module is imported when it is called, because some imports take seconds."""
 
     def __init__(self, name: str, source: str, purpose: str) -> None:
         super().__init__(name, short_help=f"Operators: {purpose}.")
         self._source = source
 
     def imported(self) -> click.Command:
-        """Import the command in place of which this is listed."""
+        """Import the command that this one stands for."""
         module, _, name = self._source.partition(":")
         command: click.Command = getattr(import_module(module), name)
         return command
@@ -36,12 +36,12 @@ class ImportedCommand(click.Command):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Parse the arguments by the command itself, which the context then has."""
+        """Parse the arguments with the imported command, which the context then has."""
         return self.imported().make_context(info_name, args, parent, **extra)
 
 
 def add_commands(program: click.Group) -> None:
-    """Add the commands of operators to `program`, where `models` replaces that of users."""
+    """Add the operators' commands to `program`. Their `models` replaces that of users."""
     program.add_command(models)
     for path, (source, purpose) in OPERATORS.items():
         where, _, name = path.rpartition(" ")

@@ -1,4 +1,4 @@
-"""`antiphon models`: those that a service runs, and for operators the weights of this machine."""
+"""`antiphon models`: the models of a service, and for operators the weights of this machine."""
 
 import sys
 from collections import defaultdict
@@ -187,7 +187,7 @@ def mirror_models(folder: Path, names: tuple[str, ...]) -> None:
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Ends the program with a sentence when the block fails or is interrupted."""
+    """End the program with a sentence if the block fails or is interrupted."""
     try:
         yield
     except (EngineError, OSError, ValueError) as error:
@@ -204,7 +204,8 @@ def _here(store: WeightStore) -> list[str]:
 
 
 def _only_of(store: WeightStore, names: tuple[str, ...]) -> set[Path]:
-    """The paths in the cache that only `names` need; without names, that nothing needs."""
+    """Return the paths in the cache that only `names` need, or without names those that nothing
+    needs."""
     before = leftovers(store) if names else set()
     return leftovers(WeightStore(store.root, _without(store.catalogue, names))) - before
 
@@ -246,7 +247,7 @@ def users(config: Path, dashboard: str | None) -> dict[str, set[str]]:
 
 
 def local_weights(config: Path, dashboard: str | None) -> list[dict[str, Any]]:
-    """What is known of each artefact of the catalogue, and of its files on this machine."""
+    """Describe each artefact of the catalogue, and its files on this machine."""
     store, used, read_by = WeightStore(weights_dir()), users(config, dashboard), _configurations()
     here, own = set(_here(store)), load_own_catalogue().artefacts
     rows = []

@@ -42,7 +42,7 @@ class Incompatible(RuntimeError):
 
 
 def untested_versions() -> list[str]:
-    """A warning for each library whose installed version is not the tested one."""
+    """Return a warning for each library whose installed version is not the tested one."""
     return [
         f"{package} {version(package)} is installed; the service was tested with {tested}."
         for package, tested in TESTED.items()
@@ -52,12 +52,13 @@ def untested_versions() -> list[str]:
 
 @contextmanager
 def node_options(gcs: int | None = None) -> Iterator[None]:
-    """Lets a cluster that starts in the block choose a free port for Ray's dashboard agent, use the
-    port `gcs`, where other machines join it, leave out two processes, and keep this process's
-    handler of SIGTERM. `ray.init` has no argument for any of these.
+    """Change how a cluster that starts in the block behaves, since `ray.init` has no such
+    arguments.
 
-    The agent starts jobs. By default it uses port 52365, so in a second cluster on the machine it
-    fails to start, and no voice is built. Raises Incompatible.
+    The dashboard agent, which starts jobs, chooses a free port. With its default, 52365, it fails
+    to start in a second cluster on the machine, and no voice is built. The GCS uses the port `gcs`,
+    where other machines join. Two processes are left out, and this process keeps its handler of
+    SIGTERM. Raises Incompatible.
     """
     from ray._private import parameter, utils
 
@@ -67,7 +68,7 @@ def node_options(gcs: int | None = None) -> Iterator[None]:
         "dashboard_agent_listen_port": 0,
         "gcs_server_port": gcs,
         "include_log_monitor": False,  # it sends logs to drivers, and `log_to_driver` is off
-        "no_monitor": True,  # it scales machines of clouds
+        "no_monitor": True,  # it scales machines in clouds
     }
     for name in sorted(options.keys() - inspect.signature(shipped).parameters):
         raise Incompatible(f"ray: RayParams has no argument {name}")
@@ -82,11 +83,9 @@ def node_options(gcs: int | None = None) -> Iterator[None]:
 
 
 def keep_replica_on_loopback() -> None:
-    """Lets Serve's gRPC server of this replica listen on the loopback if Ray does.
-
-    Serve binds it to every interface after the deployment's constructor, which therefore calls
-    this. Does nothing outside of a replica. Raises Incompatible.
-    """
+    """Let Serve's gRPC server of this replica listen on the loopback interface if Ray does. Serve
+    binds the server to every interface after the deployment's constructor, which therefore calls
+    this function. It does nothing outside of a replica. Raises Incompatible."""
     import ray
     from ray import serve
     from ray.serve.exceptions import RayServeException
@@ -115,9 +114,11 @@ Availability: TypeAlias = Literal["ready", "asleep", "lost"]
 
 
 def availability(handle: "DeploymentHandle[Any]") -> Availability:
-    """Tell whether the deployment has a replica, as Serve has told this handle, without a call.
+    """Tell whether the deployment has a replica, as far as Serve has told this handle, without a
+    call.
 
-    `asleep`: it was scaled to zero, and a call starts a replica. Raises Incompatible.
+    `asleep` means that it was scaled to zero, and that a call starts a replica. Raises
+    Incompatible.
     """
     with _router_of(handle) as router:
         chooser, scaling = router.request_router, router._metrics_manager.autoscaling_config
@@ -128,11 +129,12 @@ def availability(handle: "DeploymentHandle[Any]") -> Availability:
 
 
 def route_to_replicas_that_swap() -> None:
-    """Lets Serve's controller, in whose process it is called, route to a replica while its
-    `reconfigure` runs, which serves with its old model meanwhile.
+    """Let Serve's controller, in whose process this is called, route to a replica during its
+    `reconfigure`.
 
-    Ray takes it from the routers for that time: chats with the only replica of a model were 503 for
-    the 17 s that the next one took to load on an H100. Raises Incompatible.
+    The replica serves with its old model meanwhile, but Ray removes it from the routers. Chats with
+    the only replica of a model were therefore 503 for the 17 s in which the next model was loaded
+    on an H100. Raises Incompatible.
     """
     from ray.serve._private import deployment_state
 
@@ -152,20 +154,19 @@ def route_to_replicas_that_swap() -> None:
 
 
 def report_waiting_calls(handle: "DeploymentHandle[Any]") -> None:
-    """Tells Serve at once of the calls that wait for a replica of an autoscaled deployment.
-
-    Serve does it too, with the numbers of before the call: a replica started up to 10 s later.
-    Raises Incompatible.
-    """
+    """Tell Serve at once of the calls that wait for a replica of an autoscaled deployment. Serve's
+    own report has the numbers from before the call, so that a replica starts up to 10 s later.
+    Raises Incompatible."""
     with _router_of(handle) as router:
         router._metrics_manager._add_autoscaling_metrics_point()
         router._metrics_manager.push_autoscaling_metrics_to_controller()
 
 
 async def taken(response: Any) -> None:
-    """Returns when a replica has taken the call; cancelled before, the call is not made.
+    """Return when a replica has accepted the call. If this is cancelled before, the call is not
+    made.
 
-    Raises what the call would, or Incompatible.
+    Raises the exception of the call, or Incompatible.
     """
     await _required(response, "_fetch_future_result_async")()
 
@@ -174,7 +175,7 @@ _RELEASE = (b"release", b"antiphon")  # key and namespace
 
 
 def publish_release(release: str) -> None:
-    """Stores the release of the cluster's first machine in its GCS. Raises Incompatible."""
+    """Store the release of the cluster's first machine in its GCS. Raises Incompatible."""
     from ray.experimental import internal_kv
 
     key, namespace = _RELEASE
@@ -182,8 +183,8 @@ def publish_release(release: str) -> None:
 
 
 def driver_handle(deployment: str, application: str) -> Any:
-    """A handle for a program without an event loop: with RAY_SERVE_THROUGHPUT_OPTIMIZED one would
-    use the caller's. Raises Incompatible."""
+    """Return a handle for a program without an event loop. With RAY_SERVE_THROUGHPUT_OPTIMIZED,
+    Serve's own handle would use the caller's loop. Raises Incompatible."""
     from ray import serve
 
     handle: Any = serve.get_deployment_handle(deployment, app_name=application)
@@ -193,14 +194,14 @@ def driver_handle(deployment: str, application: str) -> Any:
 
 
 def dashboard_url() -> str:
-    """Return the dashboard's URL of the cluster of this process. Raises Incompatible."""
+    """Return the URL of the dashboard of this process's cluster. Raises Incompatible."""
     from ray._private import services
 
     return f"http://{_required(services, 'get_webui_url_from_internal_kv')()}"
 
 
 def published_release(address: str, timeout_s: float = 10.0) -> str | None:
-    """The release of the cluster whose GCS is at `address`; None where none was stored.
+    """Return the release of the cluster whose GCS is at `address`, or None if none was stored.
 
     Raises ConnectionError, or Incompatible.
     """
@@ -217,13 +218,13 @@ def published_release(address: str, timeout_s: float = 10.0) -> str | None:
     try:
         client = gcs_client(address=address)
         published: bytes | None = client.internal_kv_get(key, namespace, timeout_s)
-    except Exception as error:  # of Ray, of several classes: no cluster, another token
+    except Exception as error:  # Ray has several classes for this: no cluster, another token
         raise ConnectionError(f"no Ray cluster answers at {address}: {error}") from None
     return None if published is None else published.decode()
 
 
 def stop_late_node(error: Exception) -> bool:
-    """Whether `error` is of a node that did not start in time; ends what Ray leaves running."""
+    """Whether `error` means that a node did not start in time. Stops what Ray left running."""
     from ray._private.node import Node
 
     if "timed out during startup" not in str(error):
@@ -236,36 +237,34 @@ def stop_late_node(error: Exception) -> bool:
 
 
 def without_signal_handlers(server: "uvicorn.Server") -> "uvicorn.Server":
-    """Disables the server's signal handlers in favour of Ray's. Raises Incompatible."""
+    """Disable the server's signal handlers, so that Ray's remain. Raises Incompatible."""
     _required(server, "capture_signals")
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     return server
 
 
 def close_connections_after_response(server: "uvicorn.Server") -> None:
-    """Adds `Connection: close` to every response from now on, also on open connections.
-
-    Keep-alive clients then reconnect to another server, and lose no request when this one stops.
-    Raises Incompatible.
-    """
+    """Add `Connection: close` to every later response, also on open connections. Keep-alive clients
+    then reconnect to another server, and lose no request when this one stops. Raises
+    Incompatible."""
     close, state = (b"connection", b"close"), server.server_state
     _required(server.config, "encoded_headers").append(close)
     state.default_headers = [*_required(state, "default_headers"), close]
 
 
 def close_listeners(server: "uvicorn.Server") -> None:
-    """Closes the listening sockets; open connections stay open. Raises Incompatible."""
+    """Close the listening sockets; open connections stay open. Raises Incompatible."""
     for listener in _required(server, "servers"):
         listener.close()
 
 
 def new_protocol(server: "uvicorn.Server", kind: Callable[..., asyncio.Protocol]) -> Any:
-    """A protocol of `kind` for a connection that was accepted outside of the server."""
+    """Return a protocol of `kind` for a connection that was accepted outside of the server."""
     return kind(server.config, server.server_state, _required(server.lifespan, "state"))
 
 
 def _required(holder: Any, name: str) -> Any:
-    """The private part of that name of a library's module or object. Raises Incompatible."""
+    """Return the private part `name` of a library's module or object. Raises Incompatible."""
     if not hasattr(holder, name):
         where = holder if isinstance(holder, ModuleType) else type(holder)
         raise Incompatible(f"{where.__name__} has no {name}")

@@ -30,11 +30,9 @@ RAY_PATH = re.compile(r"[\w@+=,./-]{1,39}", re.ASCII)
 
 
 def prepare_environment(settings: Settings | None = None, *, joins: bool = False) -> None:
-    """Sets missing environment variables. Call it before the first import of `ray`.
-
-    Ray asks every caller for a token, since any user of this machine can call it. With `settings`
-    a file in the data folder has the token. RAY_AUTH_MODE decides otherwise.
-    """
+    """Set missing environment variables, before the first import of `ray`. Ray requires a token
+    from every caller, since any user of this machine can call it. With `settings`, the token is in
+    a file of the data folder. If RAY_AUTH_MODE is set, it decides."""
     # It may name another cluster: Ray's job client prefers it to its argument.
     os.environ.pop("RAY_ADDRESS", None)
     if joins or environment.cluster_address() is not None:
@@ -53,8 +51,8 @@ def asks_for_token() -> bool:
 
 
 def _token_file(settings: Settings) -> Path:
-    """The file with the token of the cluster, for its user only: derived from a secret, so that
-    every machine with the same secrets has the same."""
+    """Return the file with the token of the cluster, which only its user can read. The token is
+    derived from a secret, so that it is the same on every machine with the same secrets."""
     path = settings.data_dir / "ray_token"
     token = hmac.digest(settings.secrets.api_key_pepper.encode(), b"ray token", "sha256").hex()
     if not path.exists() or path.read_text() != token:
@@ -64,11 +62,11 @@ def _token_file(settings: Settings) -> Path:
 
 
 def keep_private(data_dir: Path) -> None:
-    """Lets no other user of this machine reach what this process and those it starts create.
+    """Keep other users of this machine out of everything that this process and its children create.
 
     Ray makes its folders writable for all users (mode 777), and jobs run their code from one of
-    them, so they lie in a folder of mode 700: RAY_TMPDIR, or one in the system's temporary folder,
-    which `ray` in the data folder leads to. Raises SettingsError.
+    them. They are therefore inside a folder of mode 700: RAY_TMPDIR, or a folder in the system's
+    temporary folder, to which `ray` in the data folder leads. Raises SettingsError.
     """
     os.umask(0o077)
     link = data_dir / "ray"
@@ -88,25 +86,25 @@ def keep_private(data_dir: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises SettingsError for a RAY_TMPDIR that others can reach, or that Ray cannot use."""
+    """Raise SettingsError for a RAY_TMPDIR that other users can reach, or that Ray cannot use."""
     check_private(folder, "RAY_TMPDIR", has_code=True)
     if not RAY_PATH.fullmatch(str(folder)):
         rule = "at most 39 characters, which are letters, digits and @+=,._-"
-        raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} has to be a path of {rule}")
+        raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} must be a path of {rule}")
 
 
 def new_folder(prefix: str) -> Path:
-    """Makes a folder for Ray in the system's temporary folder, or in /tmp if it cannot use that."""
+    """Make a folder for Ray in the system's temporary folder, or in /tmp if Ray cannot use that."""
     place = tempfile.gettempdir()
     place = place if RAY_PATH.fullmatch(f"{place}/{prefix}12345678") else "/tmp"
     return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
 
 
 def link_paths(folder: Path) -> None:
-    """Replaces paths that Ray cannot use by links in `folder`: that of Python where a shell would
-    split it, and that of temporary files where a socket in it would have too long a name.
+    """Replace paths that Ray cannot use with links in `folder`, before the first import of `ray`.
 
-    Call it before the first import of `ray`.
+    These are the path of Python if a shell would split it, and the path of temporary files if a
+    socket in it would have too long a name.
     """
     if shlex.quote(sys.prefix) != sys.prefix:
         link = _link(sys.prefix, folder)
@@ -124,7 +122,7 @@ def _link(path: str, folder: Path) -> str:
 
 
 def start(num_cpus: int | None = None, attempts: int = 3) -> str:
-    """Starts a cluster that ends with this process; returns the dashboard's URL."""
+    """Start a cluster that ends with this process; return the dashboard's URL."""
     import ray
 
     host, port = environment.cluster_address() or (None, None)
@@ -142,7 +140,7 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
                 namespace="serve",
                 _node_ip_address=host,
             )
-    except Exception as error:  # Ray's own, of no class: a busy machine may need more than its 30 s
+    except Exception as error:  # Ray's, of no class: a busy machine may need more than its 30 s
         if attempts == 1 or not stop_late_node(error):
             raise
         return start(num_cpus, attempts - 1)
@@ -154,11 +152,11 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
 
 
 def _wait_for_dashboard(url: str) -> None:
-    """Where the tables of Ray's GCS are in Redis, Ray names the dashboard of an earlier start
-    before that of this one listens."""
+    """Wait until the dashboard listens. If Redis has the tables of Ray's GCS, Ray names the
+    dashboard of an earlier start until the new one listens."""
     address = urlsplit(url)
     until = time.monotonic() + DASHBOARD_S
-    while time.monotonic() < until:  # then the first request says what is wrong
+    while time.monotonic() < until:  # after that, the first request says what is wrong
         with suppress(OSError):
             socket.create_connection((address.hostname, address.port), timeout=1.0).close()
             return

@@ -9,13 +9,14 @@ from configs.settings import Settings
 
 
 def readyz(url: str) -> dict[str, Any] | None:
-    """The gateway's readiness report; None while it is not ready, or for another program."""
+    """Return the gateway's readiness report; None if it is not ready, or another program
+    answers."""
     answer = ask(url)
     return answer[1] if answer is not None and answer[0] == 200 else None
 
 
 def ask(url: str) -> tuple[int, dict[str, Any]] | None:
-    """The gateway's status and body, also of an error; None without an answer in JSON."""
+    """Return the gateway's status and body, also of an error; None unless the answer is JSON."""
     try:
         response = httpx.get(url, timeout=5, trust_env=False)  # no proxy knows this machine
         body = response.json()
@@ -25,5 +26,5 @@ def ask(url: str) -> tuple[int, dict[str, Any]] | None:
 
 
 def local_url(settings: Settings) -> str:
-    """The service's URL for this machine."""
+    """Return the URL of the service on this machine."""
     return address_on_this_machine(settings.host, settings.port)

@@ -1,6 +1,7 @@
 """The code, prices and configurations that the processes of a cluster run, and Ray's switches.
 
-Differences are reported (`degraded`) and refuse nothing: a rolling update passes through them.
+Differences are reported (`degraded`) but nothing is refused, since they occur during a rolling
+update.
 """
 
 import hashlib
@@ -14,16 +15,18 @@ from deployments.cluster.compat import RAY_SWITCHES
 from telemetry.reports import Report
 
 PARTS = ("antiphon", "api", "configs", "db", "deployments", "models", "pipelines", "telemetry")
-"""The folders of the tree with code and configurations."""
+"""Folders of the tree with code and configurations."""
 DEPLOYED = "configs/serve_", "configs/llm/", "configs/stt/", "configs/tts/"
-"""What operators edit and deploy while the service runs, and older processes never read again."""
+"""Files that operators edit and deploy while the service runs, and that older processes do not read
+again."""
 BUILDING = "antiphon/setup.py", "antiphon/build/"
-"""What builds the client, which a machine that installs its wheel does not have."""
+"""Files that build the client, which a machine with an installed wheel does not have."""
 
 
 @cache
 def release() -> str:
-    """A digest of this machine's code and configurations but DEPLOYED. Reads 3 MB, in 20 ms."""
+    """Return a digest of this machine's code and configurations except DEPLOYED. Reads 3 MB in 20
+    ms."""
     digest = hashlib.sha256()
     for part in PARTS:
         for path in sorted((PROJECT_DIR / part).rglob("*")):
@@ -37,12 +40,12 @@ def release() -> str:
 
 
 def missing_switches() -> tuple[str, ...]:
-    """The variables of RAY_SWITCHES that this process's node was started without."""
+    """Return the variables of RAY_SWITCHES that are missing from the node of this process."""
     return tuple(name for name in RAY_SWITCHES if name not in os.environ)
 
 
 def differences(reports: Iterable[Report]) -> dict[str, str]:
-    """What processes do not agree on, each with the machine, for the operator."""
+    """Describe for the operator what the processes do not agree on, with the machine of each."""
     listed = list(reports)
     reasons = {}
     counts = Counter(report.release for report in listed)

@@ -56,7 +56,7 @@ def _ask(dashboard_url: str, config: dict[str, Any] | None = None) -> httpx.Resp
     method = "GET" if config is None else "PUT"
     url = f"{dashboard_url}/api/serve/applications/"
     try:
-        with httpx.Client(headers=headers, timeout=60, trust_env=False) as client:  # past proxies
+        with httpx.Client(headers=headers, timeout=60, trust_env=False) as client:  # no proxies
             response = client.request(method, url, json=config)
     except httpx.HTTPError as error:
         raise ValueError(

@@ -1,6 +1,6 @@
-"""The stores that all processes of a cluster have to share: one that would work on others, or with
-other secrets, refuses to start. See `deployments.cluster.release` for what they may differ in.
-"""
+"""The stores that all processes of a cluster have to share. A process with other stores, or with
+other secrets, refuses to start. `deployments.cluster.release` has the differences that are
+allowed."""
 
 import asyncio
 import secrets
@@ -20,7 +20,7 @@ from pipelines.storage.files import TRY_TIMEOUT_S, Files
 
 
 async def check_secrets(settings: Settings) -> None:
-    """Compares the secrets with those of the database. Raises SettingsError or DatabaseError."""
+    """Compare the secrets with those of the database. Raises SettingsError or DatabaseError."""
     with closing(Database(settings.database_url)) as database:
         await check_secret_fingerprints(database, settings.secrets, record=False)
 
@@ -28,10 +28,11 @@ async def check_secrets(settings: Settings) -> None:
 async def open_database(
     settings: Settings, *, accept: bool = False, in_cluster: bool = False
 ) -> Database:
-    """Migrates the database, and compares its secrets and its store of files with the settings'.
+    """Migrate the database, and check that its secrets and its file store are those of the
+    settings.
 
-    `accept` replaces their fingerprints. Raises SettingsError when they are others, or, in a
-    process of a cluster, with the `stores_problem`, and DatabaseError.
+    `accept` stores the fingerprints of the settings instead. Raises SettingsError if they differ,
+    or in a process of a cluster if there is a `stores_problem`, and DatabaseError.
     """
     if in_cluster and (problem := await asyncio.to_thread(stores_problem, settings)):
         raise SettingsError(problem)
@@ -43,7 +44,7 @@ async def open_database(
     database = Database(settings.database_url)
     try:
         files = Files(settings, database, Encryption(settings.secrets.data_keys))
-        # Several processes may be the first: then all write the same.
+        # Several processes may be first; then all write the same.
         mark: str | None = await database.read(service_id)
         if accept:
             mark = f"{mark}-{secrets.token_hex(4)}"
@@ -61,8 +62,8 @@ async def open_database(
 
 
 def stores_problem(settings: Settings) -> str | None:
-    """Why several machines of the cluster would split accounts, credit and recordings: each would
-    have a database or files of its own."""
+    """Say why several machines of the cluster would have separate accounts, credit and recordings:
+    each would have a database or files of its own."""
     if not (own := own_stores(settings)):
         return None
     import ray
@@ -71,12 +72,12 @@ def stores_problem(settings: Settings) -> str | None:
     machines = {(node["NodeManagerHostname"], node["NodeManagerAddress"]) for node in alive}
     if len(machines) < 2:
         return None
-    each = f"Ray has {len(machines)} machines, which would have data of their own"
+    each = f"Ray has {len(machines)} machines, each of which would have data of its own"
     return f"{each}; {'; '.join(own)}"
 
 
 def own_stores(settings: Settings) -> list[str]:
-    """The settings by which this machine keeps data that no other can see."""
+    """Return the settings by which this machine stores data that no other machine can see."""
     own = []
     if settings.database_url.startswith("sqlite"):
         own.append("DATABASE_URL is SQLite: set it to one PostgreSQL database")
@@ -90,7 +91,7 @@ def own_stores(settings: Settings) -> list[str]:
 
 
 async def check_wyoming_key(settings: Settings, authenticator: Authenticator) -> None:
-    """Raises SettingsError when WYOMING_KEY is wrong or has too few scopes; DatabaseError."""
+    """Raise SettingsError if WYOMING_KEY is wrong or has too few scopes; DatabaseError."""
     if settings.wyoming is None:
         return
     try:
@@ -98,6 +99,8 @@ async def check_wyoming_key(settings: Settings, authenticator: Authenticator) ->
     except Unauthorized as error:
         raise SettingsError(f"WYOMING_KEY: {error}") from None
     if principal.is_visitor:
-        raise SettingsError("WYOMING_KEY: a browser token opens no such port; make an API key")
+        raise SettingsError(
+            "WYOMING_KEY: a browser token does not open this port; create an API key"
+        )
     if missing := [scope for scope in MODEL_SCOPES if scope not in principal.scopes]:
         raise SettingsError(f"WYOMING_KEY lacks scopes: {', '.join(missing)}")

@@ -1,8 +1,6 @@
-"""Fetches the chat model that is wanted while a smaller one answers, and swaps it in.
-
-A thread of `make run` looks at what runs, so that it also serves a deployment that wants another
-model, and weights that an operator has fetched.
-"""
+"""Fetches the wanted chat model while a smaller one answers, and swaps it in. A thread of `make
+run` looks at what runs, so that it also serves a deployment that wants another model later, and
+finds weights that an operator has fetched."""
 
 import errno
 import os
@@ -27,9 +25,9 @@ from pipelines.ports import Arrival
 from pipelines.storage.room import floor_bytes
 from telemetry.logs import redact
 
-LOOK_S = 30.0  # between two looks at what runs
-PAUSE_S, LONGEST_PAUSE_S = 300.0, 3600.0  # after a download or a swap that failed
-TELL_S = 5.0  # for a report of progress
+LOOK_S = 30.0  # interval of checks of what runs
+PAUSE_S, LONGEST_PAUSE_S = 300.0, 3600.0  # pauses after a failed download or swap
+TELL_S = 5.0  # interval of progress reports
 STOP_S = 10.0
 
 
@@ -52,12 +50,12 @@ class ChatArrival:
         self._settings, self._dashboard, self._say = settings, dashboard, say
         self._stop = Event()
         self._coming: Arrival | None = None
-        self._problem = ""  # that was said last, without numbers
+        self._problem = ""  # the last reported problem, without numbers
         self._thread = Thread(target=self._follow, name="chat arrival", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Ends a download, which the next start continues."""
+        """End a download, which the next start continues."""
         self._stop.set()
         self._thread.join(STOP_S)
 
@@ -89,13 +87,13 @@ class ChatArrival:
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _expect(self, waiting: Waiting, arrival: Arrival | None) -> None:
-        """Tells ModelIndex, and so the gateways, of a model that comes; None when it did."""
-        with suppress(Exception):  # of Ray: it is restarted; the next report reaches it
+        """Tell ModelIndex, and so the gateways, which model is coming; None once it has arrived."""
+        with suppress(Exception):  # Ray restarts it, and the next report reaches it
             index = driver_handle("ModelIndex", waiting.application)
             index.expect.remote(waiting.deployment, arrival).result(timeout_s=TELL_S)
 
     def _tell_problem(self, waiting: Waiting, problem: str) -> None:
-        """Tells the gateways, and the log once."""
+        """Tell the gateways of a problem, and log it once."""
         kind = re.sub(r"\d", "", problem)  # the free space changes
         if kind != self._problem:
             self._problem = kind
@@ -104,8 +102,11 @@ class ChatArrival:
             self._expect(waiting, self._coming.model_copy(update={"problem": problem}))
 
     def _bring(self, waiting: Waiting) -> None:
-        """Fetches the model that a deployment wants, and swaps it in unless the operator has named
-        another one meanwhile. Raises EngineError, OSError, ValueError, or Stopped."""
+        """Fetch the model that a deployment wants, and swap it in unless the operator has since
+        named another.
+
+        Raises EngineError, OSError, ValueError, or Stopped.
+        """
         shape = CHAT.read(waiting.model)
         if not is_here(waiting.model):
             self._fetch(waiting, shape.id, artefacts_of(shape))
@@ -121,7 +122,7 @@ class ChatArrival:
         self._say(f"Chat: {shape.id} answers now")
 
     def _fetch(self, waiting: Waiting, model: str, weights: set[str]) -> None:
-        """Fetches the weights of the model with that id, with its progress."""
+        """Fetch the weights of the model with this id, and report the progress."""
         store = WeightStore(weights_dir())
         store.root.mkdir(parents=True, exist_ok=True)
         floor = floor_bytes(os.statvfs(store.root), self._settings.free_space_mb)
@@ -153,7 +154,7 @@ class ChatArrival:
 
 
 def awaited(running: dict[str, Any]) -> Waiting | None:
-    """A deployment that serves another model than it wants."""
+    """Return a deployment that serves another model than it wants."""
     for name, application in running.items():
         for entry in serve_config.entries(application.get("deployed_app_config") or {}):
             config = entry.get("user_config") or {}

@@ -1,4 +1,4 @@
-"""Chooses the chat model of `model: auto`: by CHAT_MODEL, what runs, or the memory that is free."""
+"""Chooses the chat model of `model: auto`: by CHAT_MODEL, by what runs, or by the free memory."""
 
 import copy
 from typing import Any
@@ -18,10 +18,12 @@ GB = 10**9
 
 
 def resolved(config: Config, running: dict[str, Any] | None = None) -> Config:
-    """The configuration with a model in place of each AUTO, and beside it what is wanted.
+    """Return the configuration with a model in place of each AUTO, and with the wanted model beside
+    it.
 
-    What the applications that are `running` want stays, since they take memory that was free,
-    unless CHAT_MODEL says otherwise. AUTO remains where no weights are here. Raises SettingsError.
+    Applications that are `running` keep the model that they want, because it takes memory that was
+    free before, unless CHAT_MODEL names another. AUTO remains where no weights are present. Raises
+    SettingsError.
     """
     before = {
         entry["name"]: (entry.get("user_config") or {}).get("wanted")
@@ -39,13 +41,13 @@ def resolved(config: Config, running: dict[str, Any] | None = None) -> Config:
 
 
 def chosen() -> str:
-    """The configuration that CHAT_MODEL names, or else `by_memory`. Raises SettingsError."""
+    """Return the configuration that CHAT_MODEL names, or else `by_memory`. Raises SettingsError."""
     named = chat_model()
     return by_memory() if named == AUTO else named
 
 
 def by_memory() -> str:
-    """The best of `configs/default_chat.yaml` for which enough memory is free."""
+    """Return the best model of `configs/default_chat.yaml` for which enough memory is free."""
     options = load_yaml(DefaultChatConfig, "default_chat")
     free_gb = free_bytes() / GB - options.own_gb
     fitting = (option.model for option in options.models if option.free_gb <= free_gb)
@@ -53,15 +55,15 @@ def by_memory() -> str:
 
 
 def candidates(wanted: str) -> list[str]:
-    """The model, and those that may answer until it can, the best first."""
+    """Return the model, and those that may answer until it can, the best first."""
     options = [option.model for option in load_yaml(DefaultChatConfig, "default_chat").models]
     return [wanted, *options[options.index(wanted if wanted in options else by_memory()) :]]
 
 
 def is_here(model: str) -> bool:
     """Whether all weights of the model are on this machine with the right bytes, which are read
-    only if they have changed. A configuration that cannot be read needs none: loading it tells why.
-    """
+    only if they have changed. A configuration that cannot be read counts as present: loading it
+    gives the reason."""
     try:
         config, store = CHAT.read(model), WeightStore(weights_dir())
         for artefact in artefacts_of(config):

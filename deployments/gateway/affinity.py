@@ -1,8 +1,6 @@
-"""Sends the requests of a conversation to the replica that has its prompt in its cache.
-
-Measured with two replicas (benchmarks/chat/affinity.py): first tokens come in half the time of
-Ray's choice of the emptier of two. Its ConsistentHashRouter does as well, but ignores load.
-"""
+"""Sends the requests of a conversation to the replica that has its prompt in its cache. With two
+replicas, first tokens come in half the time that Ray's choice of the emptier of two takes
+(benchmarks/chat/affinity.py). Ray's ConsistentHashRouter does as well, but ignores load."""
 
 import asyncio
 import json
@@ -14,12 +12,13 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 
 from models.llm.base import GenerationRequest
 
-PLACES = 8  # requests at once, for which a replica has places and caches: those of the CPU's model
+PLACES = 8  # requests at once for which a replica has slots and caches, as in the CPU profile
 
 
 def conversation(request: GenerationRequest) -> str:
-    """The same for all turns, and never for two tenants: a digest of the conversation's id, or
-    else of the messages up to the first that is not the system's."""
+    """Return a key that all turns of a conversation share, and that differs between tenants. It is
+    a digest of the conversation's id, or else of the messages up to the first that is not the
+    system's."""
     messages = request.messages
     first = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
     begin = [request.cache_key] if request.cache_key else [m.content for m in messages[: first + 1]]
@@ -27,11 +26,11 @@ def conversation(request: GenerationRequest) -> str:
 
 
 def preferred(key: str, lengths: Mapping[str, int]) -> str:
-    """The replica for a conversation, of those with their numbers of requests.
+    """Return the replica for a conversation, given the number of requests of each replica.
 
-    Rendezvous hashing: a replica that comes or goes moves its own share only. Bounded loads
-    (Mirrokni, Thorup and Zadimoghaddam, 2018): one without a place is passed over for the next,
-    unless it has no more than the mean.
+    By rendezvous hashing, a replica that comes or goes moves only its own share. By bounded loads
+    (Mirrokni, Thorup and Zadimoghaddam, 2018), a replica without a free place is skipped, unless it
+    has no more requests than the mean.
     """
     most = max(PLACES, math.ceil((sum(lengths.values()) + 1) / len(lengths)))
     ranked = sorted(lengths, key=lambda replica: blake2b(f"{key}{replica}".encode()).digest())
@@ -39,7 +38,8 @@ def preferred(key: str, lengths: Mapping[str, int]) -> str:
 
 
 class ConversationRouter(RequestRouter):
-    """Router of a handle by its `session_id`, or else to the replica with the fewest requests."""
+    """Routes the calls of a handle by their `session_id`, or else to the replica with the fewest
+    requests."""
 
     async def choose_replicas(
         self,
@@ -51,7 +51,7 @@ class ConversationRouter(RequestRouter):
             return ranks
         pending_request.routing_context.should_backoff = True
         if len(candidate_replicas) > 1 and (key := pending_request.metadata.session_id):
-            await asyncio.sleep(0)  # until the request before is counted: many may come at once
+            await asyncio.sleep(0)  # lets the previous request be counted: many may come at once
             replicas = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
             cached = self.replica_queue_len_cache
             lengths = {

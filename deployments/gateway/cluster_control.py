@@ -1,8 +1,6 @@
-"""The cluster of a gateway, for its operator.
-
-The command `deploy` runs as a process of its own: the registry of engines, which the check of a
-configuration needs, does not belong in the memory of a gateway.
-"""
+"""The cluster of a gateway, for its operator. The command `deploy` runs as a process of its own. It
+needs the registry of engines, to check a configuration, and the gateway's memory should not hold
+that."""
 
 import asyncio
 import os
@@ -21,7 +19,7 @@ TIMEOUT_S = 700.0  # the command itself waits 600 s for models
 
 
 class ServeControl:
-    """Implements `ClusterControl` by Serve's API and the command `deploy`, one run at a time."""
+    """`ClusterControl` by Serve's API and the command `deploy`, which runs once at a time."""
 
     def __init__(self) -> None:
         named = {"ray": dashboard_url(), "grafana": os.environ.get("RAY_GRAFANA_HOST", "")}
@@ -39,7 +37,7 @@ class ServeControl:
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
         """Implements `ClusterControl.deploy`."""
         async with self._deploying:
-            await self.running()  # else a dashboard that is down would be the configuration's fault
+            await self.running()  # otherwise the configuration would be blamed
             return await asyncio.to_thread(self._deploy, config, only_check)
 
     def _deploy(self, config: str, only_check: bool) -> tuple[bool, str]:
@@ -56,6 +54,6 @@ class ServeControl:
                 raise ApiError("unavailable", f"no result after {error.timeout} s") from None
         texts = (ended.stdout, ended.stderr)
         changes, errors = (text.replace(file.name, "the configuration").strip() for text in texts)
-        if ended.returncode and not changes:  # it prints them before it deploys
+        if ended.returncode and not changes:  # the command prints changes before it deploys
             raise InvalidRequest(errors.rpartition("\n")[2])
         return ended.returncode == 0, f"{changes}\n{errors}".strip()

@@ -39,14 +39,14 @@ HEAD_TOO_LARGE = ("headers_too_large", f"the head has over {HEAD_BYTES} bytes")
 EXTENSIONS_TOO_LONG = ("validation_error", "chunk extensions and trailers are too long")
 HEADERS = 100
 URL_BYTES = 8192
-PIPELINED = 16  # requests that wait for the response to the one before
+PIPELINED = 16  # requests that wait for the response to the previous one
 
 
 def connection_limits() -> tuple[int, int]:
-    """The maximum of served connections, and of those beyond that are refused with a response.
+    """Return the maximum of served connections, and of connections beyond it that get a response.
 
-    They keep file descriptors free: without any, requests of open connections could not reach the
-    database.
+    The limits keep file descriptors free: without any, requests of open connections could not reach
+    the database.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
@@ -56,7 +56,7 @@ def connection_limits() -> tuple[int, int]:
 
 
 def refusal(connection: HTTPConnection) -> Response:
-    """The 503 response to a connection beyond the limit."""
+    """Return the 503 response to a connection beyond the limit."""
     message = "too many connections are open; try again in a moment"
     return _closing(ApiError("overloaded", message), connection)
 
@@ -68,18 +68,18 @@ def _closing(error: ApiError, connection: HTTPConnection) -> Response:
 
 
 def _connection_with(headers: list[tuple[bytes, bytes]]) -> HTTPConnection:
-    """A connection without a path, which uvicorn sets late."""
+    """Return a connection without a path, which uvicorn sets late."""
     return HTTPConnection({"type": "http", "path": "", "headers": headers})
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """The ASGI application of a connection beyond the limit."""
+    """The ASGI application of connections beyond the limit."""
     await refusal(HTTPConnection(scope))(scope, receive, send)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """The limits of connections by their clients; shared by all connections of a listener."""
+    """The limits of clients' connections, shared by all connections of a listener."""
 
     config: AdmissionConfig
     turns: Turns
@@ -87,7 +87,8 @@ class ClientLimits:
     by_address: Counter[str] = field(default_factory=Counter)  # open connections
 
     def address_of(self, host: str) -> str | None:
-        """The key of `by_address`; None for the loopback and proxies, which many clients share."""
+        """Return the key of `by_address`; None for the loopback and proxies, which many clients
+        share."""
         address = parse_address(host)
         if (
             address is None
@@ -105,26 +106,26 @@ class _BadHead(Exception):
 class HttpConnection(HttpToolsProtocol):
     """Refuses large, slow and ambiguous heads, connections beyond the limits, and slow readers.
 
-    A reader is slow if it takes less than `send_bytes_per_s` over `send_timeout_s`, or if the
-    responses have waited for it for `send_total_s`. Its connection is aborted, so that the
-    application gets a disconnect, which stops its work.
+    A reader is slow if it takes less than `send_bytes_per_s` over `send_timeout_s`, or if responses
+    have waited for it for `send_total_s`. Its connection is aborted, so that the application gets a
+    disconnect, which stops its work.
 
-    While requests wait in a pipeline uvicorn reads nothing, so that the end of the connection would
-    not be seen, and it would tell only the last of them.
+    While requests wait in a pipeline, uvicorn reads nothing. It would not notice the end of the
+    connection, and would report it only to the last request.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
     _reader_timer: asyncio.TimerHandle | None = None
     _hang_up_timer: asyncio.TimerHandle | None = None
-    _running: RequestResponseCycle | None = None  # of the requests in the pipeline
+    _running: RequestResponseCycle | None = None  # the running request of the pipeline
     _has_room = True
-    _answered = False  # by `_answer`: whatever the client still sends is discarded
-    _discards = False  # and waits until it reads more to discard
-    _in_head = True  # from the end of a request to the end of the head of the next one
+    _answered = False  # `_answer` has answered: whatever the client still sends is discarded
+    _discards = False  # discards input, and waits until more can be read
+    _in_head = True  # true from the end of a request to the end of the next head
     _overhead = 0  # bytes since the last byte of a body: heads, chunk extensions, trailers
     _unsent = 0  # bytes, when the reader was last checked
     _watched_since = 0.0  # time of the loop, when the reader was last checked
-    _waited_s = 0.0  # for the reader, in the current request
+    _waited_s = 0.0  # seconds of waiting for the reader, in the current request
     _refusal: ApiError | None = None
     _address: str | None = None
 
@@ -159,7 +160,7 @@ class HttpConnection(HttpToolsProtocol):
         room = len(data)
         if self._in_head:
             room = HEAD_BYTES - self._overhead
-            if self._head_timer is None:  # not the first request of the connection
+            if self._head_timer is None:  # this is not the first request of the connection
                 self._head_timer = self.loop.call_later(HEAD_S, self._abort_slow, "head")
         self._overhead += min(len(data), room)
         super().data_received(data[:room])
@@ -167,15 +168,13 @@ class HttpConnection(HttpToolsProtocol):
             self._refusal = ApiError(*HEAD_TOO_LARGE if self._in_head else EXTENSIONS_TOO_LONG)
             self.send_400_response(self._refusal.message)
         elif data[room:] and not self.transport.is_closing():
-            if self.transport.get_protocol() is self:  # no WebSocket since then
+            if self.transport.get_protocol() is self:  # it has not become a WebSocket since
                 self.data_received(data[room:])
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what the parser refused in the envelope of errors, and closes the connection.
-
-        While the response to another request runs, it only closes: the client would take this
-        response for the other.
-        """
+        """Answer what the parser refused, in the envelope of errors, and close the connection.
+        While the response to another request is being sent, only close it, because the client would
+        take this response for the other."""
         error = self._refusal or ApiError("validation_error", "the request is not valid HTTP")
         cycle = self.cycle
         runs = cycle is not None and not cycle.response_complete
@@ -244,7 +243,7 @@ class HttpConnection(HttpToolsProtocol):
             self._bad_head(
                 "validation_error", "Transfer-Encoding: only chunked is supported, in HTTP/1.1"
             )
-        # Of a pipelined head, which began behind the bytes of another request.
+        # The bytes of a pipelined head, which began behind those of another request.
         if sum(map(len, chain.from_iterable(self.headers))) > HEAD_BYTES:
             self._bad_head(*HEAD_TOO_LARGE)
         if len(self.pipeline) >= PIPELINED:
@@ -288,7 +287,7 @@ class HttpConnection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop_reader_timer()
-        # Also what is shorter than a period: a reader may stay just above the least pace.
+        # Shorter waits count too: a reader may stay just above the minimum pace.
         self._waited_s += self.loop.time() - self._watched_since
         if self._waited_s > self._limits.config.slow_clients.send_total_s:
             self._abort_slow("response")
@@ -321,8 +320,8 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.resume_reading()
 
     def _watch_tail(self) -> None:
-        """Watches the end of a response, which is too short to pause writing: a connection that
-        is closed stays open until its last byte is sent."""
+        """Watch the end of a response, which is too short to pause writing: a connection that is
+        closed stays open until its last byte is sent."""
         if self._reader_timer is None and self.transport.get_write_buffer_size():
             self._watch_reader()
 
@@ -343,7 +342,7 @@ class HttpConnection(HttpToolsProtocol):
         sent = self._unsent - unsent
         self._waited_s += config.send_timeout_s
         is_slow = sent < config.send_bytes_per_s * config.send_timeout_s
-        # A loop that was late itself, such as of a stopped process, could not send either.
+        # If the loop itself was late, as in a stopped process, it could not send either.
         if self.loop.time() < due + config.send_timeout_s / 2 and (
             is_slow or self._waited_s > config.send_total_s
         ):
@@ -361,11 +360,9 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.abort()
 
     def _disconnect_application(self) -> None:
-        """Report a disconnect to the application, and drop what it still sends.
-
-        uvicorn reports one when the transport has closed; until then a write is an error, with a
-        traceback in the log.
-        """
+        """Report a disconnect to the application, and drop what it still sends. uvicorn reports a
+        disconnect only when the transport has closed; until then, a write is an error with a
+        traceback in the log."""
         cycle = self._running
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True

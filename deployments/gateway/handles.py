@@ -42,10 +42,10 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 5.0
 DESCRIBE_TIMEOUT_S = 2.0
-WAKE_S = 60.0  # in which a model that was scaled to zero has to be loaded
+WAKE_S = 60.0  # time within which a model that was scaled to zero must be loaded
 WAKE_TELL_S = 2.0
-COUNTED_S = 0.05  # by then a call is among those that Serve is told of
-UNACCEPTED = "Unexpected error (StatusCode.OK)"  # the beginning of a message of Ray Serve
+COUNTED_S = 0.05  # after this time, a call is included in the report to Serve
+UNACCEPTED = "Unexpected error (StatusCode.OK)"  # start of a message of Ray Serve
 
 H = TypeVar("H", bound="ModelHandle")
 T = TypeVar("T")
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 @contextmanager
 def engine_errors(name: str) -> Iterator[None]:
-    """Converts the exceptions of a handle to EngineErrors."""
+    """Convert the exceptions of a handle to EngineErrors."""
     try:
         yield
     except BackPressureError:
@@ -72,17 +72,17 @@ def engine_errors(name: str) -> Iterator[None]:
         logger.error("serve_error", extra={"deployment": name, "error": str(error)})
         raise EngineLost(f"{name} cannot be reached") from None
     except RuntimeError as error:
-        # Of Ray Serve, whose replica ended a call before it had accepted it: 4 of some 20,000 in
+        # Ray Serve's replica ended a call before it had accepted it: 4 of some 20,000 in
         # half an hour of overload.
         if not str(error).startswith(UNACCEPTED):
             raise
         logger.warning("call_not_accepted", extra={"deployment": name, "error": str(error)})
-        raise EngineLost(f"{name} did not take the call") from None
+        raise EngineLost(f"{name} did not accept the call") from None
 
 
 class StopSignal:
-    """The end of all calls of a gateway that stops: each fails with EngineStopped, so that its
-    request ends as its protocol has it."""
+    """Ends all calls of a gateway that stops. Each call fails with EngineStopped, so that its
+    request ends as its protocol requires."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -94,7 +94,7 @@ class StopSignal:
             wait.reschedule(0.0)
 
     async def wait(self, answer: Awaitable[T]) -> T:
-        """The answer of a replica. Raises EngineStopped."""
+        """Return the answer of a replica. Raises EngineStopped."""
         try:
             async with asyncio.timeout(0 if self.is_set else None) as limit:
                 self._waits.add(limit)
@@ -108,26 +108,26 @@ class StopSignal:
 
 
 class ModelHandle:
-    """The base class of the three ports: the handle, and the description of the model, which
+    """The base class of the three ports: a handle, and the description of the model, which
     `ModelDirectory` keeps current."""
 
     def __init__(
         self, name: str, handle: DeploymentHandle[Any], stop: StopSignal | None = None
     ) -> None:
-        """`stop` ends its calls."""
+        """Create a port over `handle`; `stop` ends its calls."""
         self.name = name
         self.handle = handle
         self._stop = stop or StopSignal()
         self.info: ModelInfo | None = None
-        self._swapped_at = -math.inf  # of the monotonic clock; when a replica had another model
-        self._waiting = 0  # calls, for a replica
+        self._swapped_at = -math.inf  # time (monotonic) at which a replica had another model
+        self._waiting = 0  # number of calls that wait for a replica
         self._telling: asyncio.Task[None] | None = None
-        self._stuck_until = 0.0  # of the monotonic clock
+        self._stuck_until = 0.0  # time (monotonic) until which the model counts as lost
 
     async def describe(self) -> ModelInfo:
-        """The loaded model, or the one that the next request loads. Raises EngineLost when no
-        replica is up that should be. It calls none, which would load the model, unless it is new.
-        """
+        """Return the loaded model, or the model that the next request loads. Calls no replica,
+        which would load the model, unless the deployment is new. Raises EngineLost if no replica is
+        up that should be."""
         state = self.state()
         if self.info is None and state == "ready":
             with suppress(TimeoutError), engine_errors(self.name):
@@ -138,22 +138,23 @@ class ModelHandle:
         return replace(self.info, is_asleep=True) if state == "asleep" else self.info
 
     def forget(self) -> None:
-        """Makes the next `describe` ask a replica, whose model was swapped."""
+        """Make the next `describe` ask a replica, because its model was swapped."""
         self.info, self._swapped_at = None, time.monotonic()
 
     def learn(self, reported: ModelInfo | None) -> None:
-        """Takes what ModelIndex was told, unless it may be of before a swap that was seen here."""
+        """Store the model that ModelIndex reports, unless the report may be older than a swap that
+        was seen here."""
         is_known = reported is not None and reported.is_loaded
         if is_known and time.monotonic() > self._swapped_at + 2 * POLL_S:
             self.info = reported
 
     def state(self) -> Availability:
-        """Return its availability, `lost` also for a while after it could not be woken."""
+        """Return the availability; it is `lost` for a while after the model could not be woken."""
         state = availability(self.handle)
         return "lost" if state == "asleep" and time.monotonic() < self._stuck_until else state
 
     async def _wake(self, response: Any) -> None:
-        """Waits until a replica takes the call; Serve starts one where there is none. Raises
+        """Wait until a replica accepts the call; Serve starts a replica if there is none. Raises
         EngineLost after WAKE_S."""
         if availability(self.handle) == "ready":
             return
@@ -174,7 +175,7 @@ class ModelHandle:
         logger.info("model_awake", extra={"deployment": self.name, "waited_s": waited_s})
 
     async def _tell_of_waiting(self) -> None:
-        """Tells Serve and the log of the calls that wait, while there are any."""
+        """Report waiting calls to Serve and the log, while there are any."""
         await asyncio.sleep(COUNTED_S)
         while self._waiting and (state := availability(self.handle)) != "ready":
             if state == "asleep":
@@ -186,11 +187,9 @@ class ModelHandle:
     def _called(
         self, method: str, request: Any, **options: Any
     ) -> Iterator[tuple[Any, Callable[[], None]]]:
-        """Calls a replica; yields the response, and a function to be called at each item of it.
-
+        """Call a replica; yield the response, and a function to be called at each item of it.
         Counts the call by its outcome, converts errors to EngineErrors, and cancels the work when
-        the caller is cancelled, which Ray does not do by itself.
-        """
+        the caller is cancelled, which Ray does not do by itself."""
         name = f"{self.name}/{method}"
         span = tracing.start(name, "CLIENT", {"rpc.system.name": "ray", "rpc.method": name})
         handle = self.handle.options(method_name=method, **options)
@@ -227,7 +226,8 @@ class ModelHandle:
     async def stream(
         self, method: str, request: Any, conversation: str = ""
     ) -> AsyncGenerator[Any, None]:
-        """Items of a streaming method; closing the generator cancels the work in the replica."""
+        """Yield the items of a streaming method; closing the generator cancels the work in the
+        replica."""
         called = self._called(method, request, stream=True, session_id=conversation)
         with called as (response, answered):
             await self._stop.wait(self._wake(response))
@@ -249,7 +249,8 @@ class TTSModelHandle(ModelHandle):
             return str(await self._stop.wait(response))
 
     async def forget_voice(self, digest: str) -> None:
-        """Calls every replica, if there are any. Raises EngineLost when not all answer."""
+        """Tell every replica, if there are any, to drop a voice. Raises EngineLost unless all
+        answer."""
         if availability(self.handle) == "asleep":
             return
         with engine_errors(self.name):
@@ -280,12 +281,12 @@ class ChatModelHandle(ModelHandle):
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """What the cluster has, as far as its processes report."""
+    """The models of the cluster, as far as its processes report them."""
 
     models: ModelsArgs
-    problems: dict[str, str]  # by deployment, why it still serves its previous model
-    differences: dict[str, str]  # by process, what it does not agree on with most others
-    infos: dict[str, ModelInfo]  # by deployment, the model that it had last
+    problems: dict[str, str]  # reasons by deployment why it still serves its previous model
+    differences: dict[str, str]  # differences by process from most other processes
+    infos: dict[str, ModelInfo]  # last model by deployment
     arrivals: dict[str, Arrival] = field(default_factory=dict)  # what will replace its model
 
 
@@ -297,7 +298,7 @@ class ModelIndexHandle:
         self._handle: DeploymentHandle[Any] | None = None
 
     async def call(self, method: str, *arguments: Any, timeout_s: float) -> Any:
-        """Raises EngineLost or TimeoutError while the application is not running."""
+        """Call a method. Raises EngineLost or TimeoutError while the application is not running."""
         if self._handle is None:
             self._handle = await asyncio.to_thread(self._find)
         async with asyncio.timeout(timeout_s):
@@ -338,30 +339,32 @@ class ModelDirectory:
     def __init__(
         self, app_name: str, stores_problem: Callable[[], str | None] = lambda: None
     ) -> None:
-        """`stores_problem` tells whether machines that joined would split the service's data."""
+        """Create the directory; `stores_problem` tells whether machines that joined would split the
+        service's data."""
         self.index = ModelIndexHandle(app_name)
         self.speakers: dict[str, TTSModelHandle] = {}
         self.transcribers: dict[str, STTModelHandle] = {}
         self.chat_models: dict[str, ChatModelHandle] = {}
-        self.infos: dict[str, ModelInfo] = {}  # by deployment, also of those that are down
-        self.arrivals: dict[str, Arrival] = {}  # by deployment, what will replace its model
-        self.problems: dict[str, str] = {}  # by deployment, why it serves its previous model
-        self.differences: dict[str, str] = {}  # by process, what the cluster does not agree on
+        self.infos: dict[str, ModelInfo] = {}  # last model by deployment, also if it is down
+        self.arrivals: dict[str, Arrival] = {}  # the coming model by deployment
+        self.problems: dict[str, str] = {}  # reasons by deployment why it serves its previous model
+        self.differences: dict[str, str] = {}  # differences by process from most of the cluster
         self.stop = StopSignal()
         self._stores_problem = stores_problem
         self.transcriber = AnyTranscriber(self.transcribers)
 
     async def follow(self) -> None:
-        """Refreshes every POLL_S seconds; never returns."""
+        """Refresh every POLL_S seconds; never returns."""
         while True:
             try:
                 await self.refresh()
-            except Exception as error:  # also of Ray, and of a process of another release
+            except Exception as error:  # errors of Ray, too, and of a process of another release
                 logger.warning("model_index_unavailable", extra={"error": repr(error)})
             await asyncio.sleep(POLL_S)
 
     async def refresh(self) -> None:
-        """Raises EngineLost or TimeoutError while the application `models` is not running."""
+        """Update the ports. Raises EngineLost or TimeoutError while the application `models` is not
+        running."""
         deployed: Deployed = await self.index.call("deployed", timeout_s=POLL_S)
         self.infos.update(deployed.infos)
         self.arrivals.clear()
@@ -384,7 +387,7 @@ class ModelDirectory:
                 port.learn(deployed.infos.get(name))
                 is_up = port.info is not None and port.state() != "lost"
                 metrics.models_ready.labels(name).set(is_up)
-                metrics.calls.labels(name, "ok")  # exists before it is counted
+                metrics.calls.labels(name, "ok")  # makes the series exist before the first call
                 metrics.call_first_seconds.labels(name)
                 if port.info is not None and ports is self.chat_models:
                     metrics.chat_fallbacks.labels(port.info.id)

@@ -37,9 +37,9 @@ _TCP_NOTSENT_LOWAT = 25 if sys.platform == "linux" else None  # in `socket` sinc
 BACKLOG = 2048
 # The phases of a stop, which fit into `graceful_shutdown_timeout_s` of the gateway (60 s), and that
 # into the time that `deployments.main` waits for it.
-DRAIN_S = 30.0  # in which requests and sessions may end by themselves
-LAST_S = 4.0  # then, for the error lines of the requests that still run
-SETTLE_S = 6.0  # then, for saves, settlements and traces
+DRAIN_S = 30.0  # time in which requests and sessions may end by themselves
+LAST_S = 4.0  # time for the error lines of the requests that still run
+SETTLE_S = 6.0  # time for saves, settlements and traces
 WS_MAX_MESSAGE_BYTES = 1 << 20
 
 
@@ -48,11 +48,11 @@ class Listener(Protocol):
 
     @property
     def serving(self) -> bool:
-        """Whether it has started and not ended."""
+        """Whether the server has started and not ended."""
         ...
 
     async def stop(self, drain: Awaitable[None] | None = None) -> None:
-        """Stops accepting, awaits `drain`, which ends the sessions, and closes the rest."""
+        """Stop accepting, await `drain`, which ends the sessions, and close the rest."""
         ...
 
 
@@ -68,7 +68,8 @@ class HttpListener:
         admission: AdmissionConfig | None = None,
         turns: Turns | None = None,
     ) -> None:
-        """`admission` is that of the configuration by default; `turns` are those of the app."""
+        """Create a server; `turns` are those of the app, and `admission` defaults to the
+        configuration's."""
         admission = admission or load_yaml(AdmissionConfig, "admission")
         self._http = partial(
             HttpConnection,
@@ -109,12 +110,12 @@ class HttpListener:
 
     @property
     def port(self) -> int:
-        """The port of the server; useful when 0 was configured."""
+        """Return the port of the server; useful if 0 was configured."""
         port: int = self._socket.getsockname()[1]
         return port
 
     async def start(self) -> None:
-        """Returns when the server accepts connections. Raises RuntimeError when the app fails."""
+        """Return when the server accepts connections. Raises RuntimeError if the app fails."""
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
         while not self._server.started:
             if self._task.done():
@@ -127,11 +128,9 @@ class HttpListener:
         return self._task is not None and not self._task.done()
 
     async def stop(self, drain: Awaitable[None] | None = None) -> None:
-        """Stops accepting, awaits `drain`, waits DRAIN_S in all for requests, and for LAST_S more
-        in which they may fail, and aborts the rest.
-
-        `drain` ends the WebSocket sessions, which the server would otherwise abort at once.
-        """
+        """Stop accepting, await `drain`, and end the requests. Requests may run for DRAIN_S in all;
+        those that still run have LAST_S more in which to fail, and the rest is aborted. `drain`
+        ends the WebSocket sessions, which the server would otherwise abort at once."""
         loop = asyncio.get_running_loop()
         until = loop.time() + DRAIN_S
         if self._server.started:
@@ -157,7 +156,7 @@ class HttpListener:
 
 
 def waiting_connections(listener: socket.socket) -> list[socket.socket]:
-    """Accepts the queued connections, which the kernel would reset when `listener` is closed."""
+    """Accept the queued connections, which the kernel would reset when `listener` is closed."""
     connections: list[socket.socket] = []
     with contextlib.suppress(OSError):  # BlockingIOError: there are no more
         while True:
@@ -168,7 +167,7 @@ def waiting_connections(listener: socket.socket) -> list[socket.socket]:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A bound TCP socket whose port other replicas of this host can share."""
+    """Return a bound TCP socket whose port other replicas of this host can share."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,8 +1,6 @@
-"""ModelIndex, the root of the application `models`, and the reports of other processes' metrics.
-
-ModelIndex lists the deployments of models by kind, stores the last metrics of each process of the
-cluster for `GET /metrics`, and counts requests and sockets for all gateways when there is no Redis.
-"""
+"""The root of the application `models`, and the metrics that other processes report. ModelIndex
+lists the deployments of models by kind, stores the last metrics of each process of the cluster for
+`GET /metrics`, and counts requests and sockets for all gateways if there is no Redis."""
 
 import asyncio
 import logging
@@ -30,16 +28,17 @@ from telemetry.reports import OwnReports, Report
 
 logger = logging.getLogger(__name__)
 
-FORGET_S = 30.0  # the metrics of a process without a report for so long are dropped
+FORGET_S = 30.0  # metrics of a process without a report for this long are dropped
 REPORT_S = 5.0
 TIMEOUT_S = 1.0
 LAG_PROBE_S = 0.5
-UNKNOWN_S = 60.0  # by then the models of `make run` were loaded, and have reported
+UNKNOWN_S = 60.0  # after this time, the models of `make run` are loaded and have reported
 
 
 class ModelIndex(RequestCounter):
-    """One replica. Gateways poll it every few seconds, so that a model added to the YAML needs no
-    restart. Its counts are lost with it: windows begin again, leases are renewed."""
+    """A deployment with one replica, which lists models and counts for all gateways. Gateways poll
+    it every few seconds, so that a model added to the YAML needs no restart. Its counts are lost
+    with it: windows begin again, and leases are renewed."""
 
     def __init__(self, args: ModelsArgs, *deployments: DeploymentHandle[Any]) -> None:
         keep_replica_on_loopback()
@@ -51,7 +50,7 @@ class ModelIndex(RequestCounter):
         self._models: dict[str, ModelInfo] = {}  # by deployment; outlives its replicas
         self._arrivals: dict[str, Arrival] = {}  # by deployment
         self._asking: asyncio.Task[None] | None = None
-        # By deployment and replica, with the time of arrival.
+        # Reports by deployment and replica, with their times of arrival.
         self._reports: dict[tuple[str, str], tuple[float, Report]] = {}
 
     async def deployed(self) -> Deployed:
@@ -63,7 +62,7 @@ class ModelIndex(RequestCounter):
         return Deployed(self._args, problems, differing, self._models, self._arrivals)
 
     async def expect(self, deployment: str, arrival: Arrival | None) -> None:
-        """Stores what will replace the model of a deployment; None when it did."""
+        """Store what will replace the model of a deployment; None once that has arrived."""
         self._arrivals.pop(deployment, None)
         metrics.model_missing_bytes.clear()
         if arrival is not None:
@@ -72,8 +71,8 @@ class ModelIndex(RequestCounter):
             metrics.model_missing_bytes.labels(arrival.model).set(missing)
 
     async def _ask_unknown(self) -> None:
-        """Loads the models that were scaled to zero before this process began, so that they can be
-        listed: they report what they are."""
+        """Load the models that were scaled to zero before this process began, so that they report
+        what they are and can be listed."""
         await asyncio.sleep(UNKNOWN_S)
         unknown = [
             handle for handle in self._deployments if handle.deployment_name not in self._models
@@ -83,7 +82,7 @@ class ModelIndex(RequestCounter):
         )
 
     async def report(self, report: Report, model: ModelInfo | None = None) -> None:
-        """Stores a process's report unless it has a newer one, so that no counter decreases."""
+        """Store a process's report, unless a newer one is stored, so that no counter decreases."""
         name = (report.deployment, report.replica)
         last = self._reports.get(name)
         if last is None or last[1].sequence < report.sequence:
@@ -92,7 +91,7 @@ class ModelIndex(RequestCounter):
                 self._models[report.deployment] = model
 
     async def exchange(self, report: Report) -> list[Report]:
-        """Stores the caller's metrics; returns the last report of each process, with its age."""
+        """Store the caller's metrics; return the last report of each process, with its age."""
         await self.report(report)
         now = time.monotonic()
         self._reports = {
@@ -107,12 +106,12 @@ class ClusterReports(OwnReports):
     def __init__(self, models_app: str, deployment: str, replica: str) -> None:
         node = ray.util.get_node_ip_address()
         super().__init__(Report(deployment, replica, 0, {}, node=node, missing=missing_switches()))
-        self.model: ModelInfo | None = None  # of a replica of a model
+        self.model: ModelInfo | None = None  # set in the replica of a model
         self._index = ModelIndexHandle(models_app)
         self._taking = asyncio.Lock()  # keeps reports in order
 
     async def all(self) -> list[Report]:
-        """All reports; only this process's own while ModelIndex does not answer."""
+        """Return all reports; only this process's own while ModelIndex does not answer."""
         own = await self._take()
         try:
             reports: list[Report] = await self._index.call("exchange", own, timeout_s=TIMEOUT_S)
@@ -122,12 +121,12 @@ class ClusterReports(OwnReports):
         return reports
 
     async def send(self) -> None:
-        """Reports now, if ModelIndex answers."""
+        """Report now, if ModelIndex answers."""
         with suppress(EngineError, TimeoutError):  # the next report is cumulative
             await self._index.call("report", await self._take(), self.model, timeout_s=TIMEOUT_S)
 
     async def run(self) -> None:
-        """Reports every REPORT_S seconds and measures the lag of the event loop; never returns."""
+        """Report every REPORT_S seconds and measure the lag of the event loop; never returns."""
         next_report = time.monotonic()
         while True:
             if time.monotonic() >= next_report:
@@ -145,10 +144,8 @@ class ClusterReports(OwnReports):
 
 
 def cluster_reports(models_app: str | None = None) -> ClusterReports | None:
-    """Make the reports of this replica; None outside of Serve.
-
-    `models_app` defaults to the replica's application.
-    """
+    """Return the reports of this replica; None outside of Serve. `models_app` defaults to the
+    replica's application."""
     try:
         context = serve.get_replica_context()
     except RayServeException:

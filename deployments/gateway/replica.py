@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 SOONER_S = 1.0  # sessions end before their calls do, which some protocols close with 1011
 STATUS_S = 3.0  # timeout of a call of serve.status
-MODELS_S = 3.0  # between looks whether all models are up
-MOVE_ON_S = 1.0  # in which keep-alive clients get a response that closes their connection
+MODELS_S = 3.0  # interval of checks whether all models are up
+MOVE_ON_S = 1.0  # time in which keep-alive clients get a response that closes their connection
 
 # Imports inside functions: the process that builds the application imports this module too, and
 # would spend seconds on the web framework, for which the replica's start would wait.
@@ -75,7 +75,7 @@ class Gateway:
             self._background.start(reports.run())
 
     async def listen(self, settings: "Settings", args: GatewayArgs) -> "Listener | None":
-        """Starts the server of this replica; None where another one calls its application."""
+        """Start the server of this replica; None if another server calls its application."""
         from api.app import create_app
         from deployments.gateway.listener import HttpListener
 
@@ -96,12 +96,12 @@ class Gateway:
         return load_report(self.services.infrastructure.sockets.fullness / GATEWAY_FULL)
 
     def check_health(self) -> None:
-        """Raises when the server has stopped; Serve then restarts the replica."""
+        """Raise an error if the server has stopped; Serve then restarts the replica."""
         if self._listener is not None and not self._listener.serving:
             raise RuntimeError("the server of the replica has ended")
 
     async def __del__(self) -> None:
-        """Awaited by Serve when the replica stops: drains it first."""
+        """Drain the replica. Serve awaits this when the replica stops."""
         from deployments.gateway.listener import DRAIN_S, SETTLE_S
         from pipelines.chat.pipeline import wait_for_saves
         from telemetry.tracing import flush
@@ -127,7 +127,7 @@ class Gateway:
         await flush()
 
     def __serve_build_asgi_app__(self) -> "FastAPI":
-        """The same app for Serve's own HTTP proxy (`server: serve`)."""
+        """Return the same app for Serve's own HTTP proxy (`server: serve`)."""
         from api.app import create_app
 
         return create_app(self.services, sees_clients=False)
@@ -150,7 +150,7 @@ async def service_stops() -> bool:
 
 
 async def drain_sockets(sockets: "SocketRegistry") -> None:
-    """Lets open sessions end within their grace period, then closes them with the reason."""
+    """Let open sessions end within their grace period, then close them with the reason."""
     from api.sockets.kernel import close_codes
 
     sockets.draining = True  # first, since serve.status may take seconds
@@ -170,7 +170,7 @@ async def drain_sockets(sockets: "SocketRegistry") -> None:
 
 
 async def warm_up(services: "Services", *, corrects: bool = True) -> None:
-    """Loads in advance what the first request of each kind would otherwise wait for."""
+    """Load in advance what the first request of each kind would otherwise wait for."""
     from pipelines.text.normalisation.rewriting import compile_rules
 
     await _warm_up_planning(services)
@@ -180,12 +180,12 @@ async def warm_up(services: "Services", *, corrects: bool = True) -> None:
         await services.chat.correction.warm_up()
     logger.info("gateway_warm")
     await wait_for_models(services)
-    await _warm_up_planning(services)  # with the languages of all voices: 240 MB more, and 2 s
+    await _warm_up_planning(services)  # loads the languages of all voices: 240 MB more, and 2 s
     await asyncio.to_thread(give_back)  # measured: 30 MB that loading has freed
 
 
 async def wait_for_models(services: "Services") -> None:
-    """Return when all models were up."""
+    """Return once all models have been up."""
     while await services.infrastructure.models.missing():
         await asyncio.sleep(MODELS_S)
 

@@ -29,7 +29,7 @@ ASK_TIMEOUT_S = 0.5
 
 
 def gateway_limits(settings: Settings, index: ModelIndexHandle) -> SharedLimits:
-    """Limits over Redis if it is configured, else counted by ModelIndex."""
+    """Return limits over Redis if it is configured; otherwise ModelIndex counts."""
     if settings.redis_url is not None:
         return SharedLimits(RedisStore(settings.redis_url))
 
@@ -48,7 +48,8 @@ def gateway_services(
     reports: OwnReports | None = None,
     limits: SharedLimits | None = None,
 ) -> Services:
-    """Does not wait for models: routes answer 503 until their model is ready."""
+    """Build the services without waiting for models: routes answer 503 until their model is
+    ready."""
     weights = WeightStore(settings.weights_dir)
     live = load_yaml(ListeningConfig, "listening").vad
     vad = load(VAD, VAD_CONFIG, weights)

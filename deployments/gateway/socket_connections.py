@@ -27,27 +27,25 @@ PONG_ROOM_BYTES = 1 << 20  # unread data of a client, above which pongs are drop
 # the event loop: 64 KiB of empty fragments take 150 ms. After PARSE_S it waits for a turn, but not
 # for longer than MOST_WAIT_S: speech that is streamed would arrive too late behind a botnet.
 PARSE_S, MOST_WAIT_S = 0.002, 1.0
-PARSED_BYTES = 4096  # between two looks at the clock
+PARSED_BYTES = 4096  # bytes parsed between two looks at the clock
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """Limits control frames, fragments and parsing, and frees the socket of a stalled client.
-
-    A connection that fails by the client's fault is not an error of the service: the application
-    gets the disconnect at once, and nothing is logged.
-    """
+    """Limits control frames, fragments and parsing, and frees the socket of a stalled client. If a
+    connection fails by the client's fault, that is no error of the service: the application gets
+    the disconnect at once, and nothing is logged."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._window_began = 0.0
         self._pings = 0
         self._unparsed = b""
-        self._parsed_s = 0.0  # since its last turn
-        self._waiting: asyncio.Task[None] | None = None  # for a turn
+        self._parsed_s = 0.0  # time spent on parsing since its last turn
+        self._waiting: asyncio.Task[None] | None = None  # waits for a turn
         self.turns: Turns | None = None  # set after the handshake
         self._look_timer: asyncio.TimerHandle | None = None
         self._lost = asyncio.Event()
-        self.on_lost: Callable[[], None] = lambda: None  # the limit of connections of its address
+        self.on_lost: Callable[[], None] = lambda: None  # set by the limit of connections
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.on_lost()
@@ -77,7 +75,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         spent_s, self._parsed_s = self._parsed_s, 0.0
         with suppress(TimeoutError, Overloaded):
             async with asyncio.timeout(MOST_WAIT_S):
-                # By connection: behind a proxy all have one address.
+                # Counted by connection: behind a proxy, all have the same address.
                 await turns.pay(f"{self.client}", spent_s)
         self._waiting = None
         if not self.transport.is_closing():
@@ -117,7 +115,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self._look_timer = self.loop.call_later(LOOK_S, self._look_for_hang_up)
 
     def _look_for_hang_up(self) -> None:
-        """Nothing is read while the application handles a message."""
+        """Look for the client's hang-up, since nothing is read while the application handles a
+        message."""
         self._look_timer = None
         if self.read_paused and has_left(self.transport):
             self.transport.abort()
@@ -133,7 +132,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._report_disconnect()
 
     def _report_disconnect(self) -> None:
-        """Reports it at once; uvicorn does so only after all written data is sent."""
+        """Report the disconnect at once; uvicorn does so only after all written data is sent."""
         self._lost.set()
         self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.ABNORMAL_CLOSURE})
 
@@ -150,7 +149,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and self.close_sent:
-            self.handshake_complete = True  # by a response other than the upgrade
+            self.handshake_complete = True  # a response other than the upgrade has completed it
 
     def _refuse(self, reason: str, code: CloseCode = CloseCode.POLICY_VIOLATION) -> None:
         if self.close_sent or self.transport.is_closing():

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 SERVICE_TYPE = "_wyoming._tcp.local."
 MULTICAST_DNS = "224.0.0.251"
-MODELS_WAIT_S = 120.0  # for models that load; the port opens without those that cannot
+MODELS_WAIT_S = 120.0  # time for models to load; the port then opens without the others
 
 
 class Wyoming(Gateway):
@@ -32,7 +32,7 @@ class Wyoming(Gateway):
     corrects = False
 
     async def listen(self, settings: Settings, args: GatewayArgs) -> "Listener":
-        """Raises SettingsError for a wrong key, or none."""
+        """Start the server of this replica. Raises SettingsError if the key is wrong or missing."""
         from deployments.cluster.shared_stores import check_wyoming_key
 
         wanted = settings.wyoming
@@ -65,12 +65,12 @@ class WyomingListener:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens; useful when the port 0 was configured."""
+        """Return where the server listens; useful if the port 0 was configured."""
         host, port = self._socket.getsockname()[:2]
         return str(host), int(port)
 
     async def start(self) -> None:
-        """Returns when the server accepts connections."""
+        """Return when the server accepts connections."""
         from api.wyoming.events import HEADER_BYTES
         from deployments.gateway.listener import BACKLOG
 
@@ -83,7 +83,7 @@ class WyomingListener:
         return self._server is not None and self._server.is_serving()
 
     async def announce(self) -> None:
-        """Announce the port by multicast DNS to Home Assistant; a network may be without it."""
+        """Announce the port to Home Assistant by multicast DNS, if the network supports it."""
         from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
         host, port = self.address
@@ -98,7 +98,7 @@ class WyomingListener:
             logger.warning("wyoming_not_announced", extra={"reason": str(error)})
 
     async def stop(self, drain: Awaitable[None] | None = None) -> None:
-        """Stops accepting, and awaits `drain`, which ends the sessions."""
+        """Stop accepting, and await `drain`, which ends the sessions."""
         if self._zeroconf is not None:
             await self._zeroconf.async_unregister_all_services()
             await self._zeroconf.async_close()
@@ -109,11 +109,9 @@ class WyomingListener:
 
 
 def main_address() -> str:
-    """Return the address of this machine from which multicast DNS leaves it.
-
-    Of several addresses Home Assistant takes any one, as that of Docker's bridge. Raises OSError
-    without a route.
-    """
+    """Return the address of this machine from which multicast DNS leaves it. If several addresses
+    are announced, Home Assistant takes any of them, such as that of Docker's bridge. Raises OSError
+    without a route."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
         unused.connect((MULTICAST_DNS, 9))  # sends nothing
         return str(unused.getsockname()[0])

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 CHECKPOINT_S = 10.0
 UNDECODABLE_AFTER = 3  # attempts, after which undecodable recordings fail the voice
-PRIOR_WEIGHT = 0.1  # of the estimate from the configuration, as a share of a voice
+PRIOR_WEIGHT = 0.1  # weight of the configured estimate, as a share of a voice
 STALL_S = 3600.0  # timeout of one step of trials; longer than on a busy service
 
 AttemptResult = Literal["ready", "failed", "gone", "gave_way"]
@@ -31,14 +31,15 @@ AttemptResult = Literal["ready", "failed", "gone", "gave_way"]
 
 
 RunTrials = Callable[[Sequence[Any]], Awaitable[list[Any]]]
-"""Runs trials; their outcomes in any order. Raises the error of a trial that fails twice."""
+"""Runs trials and yields their outcomes in any order. Raises the error of a trial that fails
+twice."""
 
 
 class Forecast:
-    """The remaining time: a prior estimate of the total, corrected by the speed so far.
+    """Estimates the remaining time: a prior estimate of the total, corrected by the speed so far.
 
-    Progress comes in steps. Between two steps the estimated end is constant; when a step takes
-    longer than PRIOR_WEIGHT of the total, the end is postponed.
+    Progress comes in steps. Between two steps the estimated end is constant; if a step takes longer
+    than PRIOR_WEIGHT of the total, the end is postponed.
     """
 
     def __init__(
@@ -72,17 +73,18 @@ class FitAttempt:
     begin: Callable[[list[bytes], bytes | None], AnyFit]  # a fit of recordings and a checkpoint
     workers: Callable[[Any], RunTrials]
     engine: str  # name of the voice's engine
-    compute: ThreadPoolExecutor  # of one thread, for blocking work
+    compute: ThreadPoolExecutor  # a single thread, for blocking work
     _progress: float | None = None  # None: not known yet
     _state: tuple[bytes, Preview | None] | None = None  # the newest that is not stored yet
     _stored_at: float = float("-inf")  # so that the first checkpoint is stored at once
-    _began: float = 0.0  # its turn
+    _began: float = 0.0  # start of its turn
 
     def __post_init__(self) -> None:
         self._forecast = Forecast(self.work.seconds_per_voice, 0.0)
 
     async def run(self) -> AttemptResult:
-        """Raises the errors of the fit, its trials or the stores; another attempt can follow."""
+        """Run the attempt. Raises the errors of the fit, its trials or the stores; another attempt
+        can follow."""
         return await self.queue.under_lease(self.claimed, self._make(), self._renew) or "gone"
 
     async def give_back(self) -> None:
@@ -126,7 +128,7 @@ class FitAttempt:
         return await self._finish(await self._in_thread(fit.result))
 
     async def _begin_fit(self) -> AnyFit:
-        """Creates the fit. Raises NotFound or InvalidAudio."""
+        """Create the fit. Raises NotFound or InvalidAudio."""
         samples = await until_available(lambda: self.queue.samples(self.claimed))
         state = await until_available(lambda: self.queue.checkpoint(self.claimed))
         pack = await until_available(lambda: self.queue.replaced_pack(self.claimed, self.engine))
@@ -138,7 +140,7 @@ class FitAttempt:
         return fit
 
     async def _store_checkpoint(self) -> bool:
-        """Stores a checkpoint if one is due; False when the lease is lost."""
+        """Store a checkpoint if one is due; return False if the lease is lost."""
         now = time.monotonic()
         is_due = now >= min(self._stored_at + CHECKPOINT_S, self._began + self.work.turn_s)
         if not self._state or not is_due:
@@ -180,7 +182,7 @@ class FitAttempt:
 
 
 def _observe(fit: AnyFit, outcomes: Sequence[Any]) -> tuple[bytes, Preview | None] | None:
-    """The checkpoint and the preview."""
+    """Observe the outcomes; return the checkpoint and the preview."""
     fit.observe(outcomes)
     state = fit.checkpoint()
     return (state, fit.preview) if state else None

@@ -20,23 +20,24 @@ from telemetry.logs import setup_logs
 
 logger = logging.getLogger(__name__)
 
-RESTARTS = 10  # of one process, before the attempt fails
+RESTARTS = 10  # restarts of one process before the attempt fails
 CPUS = 0.01  # reserved with Ray: little, so that models can still be placed
 NICENESS = 19
 # Of the session of a job, a tenth of the weight of the service's. With the least one, which its
 # workers have, it kept the lock of a database for a second, and beside the workers of a voice a
 # batch took 104 s in place of 15.
 JOB_SHARE = 10
-SHARE_TRIES, SHARE_PAUSE_S = 20, 0.1  # but for root, the kernel lets one be set in 0.1 s
+SHARE_TRIES, SHARE_PAUSE_S = 20, 0.1  # the kernel lets users other than root set only one in 0.1 s
 
 AUTOGROUP = Path("/proc/self/autogroup")
 
 Run = Callable[[Any], Awaitable[Any]]
-"""Runs one trial; returns its outcome."""
+"""Runs a trial and returns its outcome."""
 
 
 class Evaluator:
-    """An actor that runs one trial at a time. Ray restarts a dead one, and repeats its trial."""
+    """An actor that runs one trial at a time. Ray restarts an actor that died, and repeats its
+    trial."""
 
     def __init__(self, maker: Maker, target: Any) -> None:
         lower_priority()
@@ -52,7 +53,7 @@ class Evaluators:
     """The evaluators of one voice."""
 
     def __init__(self, maker: Maker, target: Any, count: int) -> None:
-        """Returns at once; trials wait for the start of the actors."""
+        """Start the actors and return at once; trials wait for their start."""
         has_gpu = ray.cluster_resources().get("GPU", 0) > 0
         options = {
             "num_cpus": CPUS,
@@ -68,23 +69,24 @@ class Evaluators:
         ]
 
     async def run(self, trials: Sequence[Any]) -> list[Any]:
-        """Raises ray.exceptions.RayError for a trial that failed twice."""
+        """Run trials. Raises ray.exceptions.RayError for a trial that failed twice."""
         workers = [actor.run.options(retry_exceptions=True).remote for actor in self._actors]
         return await run_shared(trials, workers)
 
     def stop(self) -> None:
-        """Kills the actors, also during a trial."""
+        """Kill the actors, also during a trial."""
         for actor in self._actors:
             ray.kill(actor)
 
 
 def evaluators_for(cpus: float, at_once: int, most: int) -> int:
-    """The number for one voice: one per core of the cluster, shared by `at_once` voices."""
+    """Return the number of evaluators for one voice: one per core of the cluster, shared by
+    `at_once` voices."""
     return max(1, min(most, int(cpus) // at_once))
 
 
 async def run_shared(trials: Sequence[Any], workers: Sequence[Run]) -> list[Any]:
-    """Distributes trials: each worker takes the next when it is free. Raises the first error."""
+    """Distribute trials: each worker takes the next one when it is free. Raises the first error."""
     waiting = deque(trials)
     outcomes = []
 
@@ -101,12 +103,12 @@ async def run_shared(trials: Sequence[Any], workers: Sequence[Run]) -> list[Any]
 
 
 def lower_priority(share: int = NICENESS) -> None:
-    """Lets this thread, and those that it starts, run only on otherwise idle cores.
+    """Let this thread, and those that it starts, run only on otherwise idle cores.
 
-    With Linux's scheduling class SCHED_IDLE; elsewhere with the highest niceness. Where the kernel
-    shares cores between sessions first (sched_autogroup_enabled), a class counts only within one,
-    and Ray starts each job in a session of its own: half of each core was a job's beside the
-    service. This process then has one whose niceness is `share`.
+    Linux has the scheduling class SCHED_IDLE; elsewhere this sets the highest niceness. If the
+    kernel shares cores between sessions first (sched_autogroup_enabled), a class counts only within
+    a session. Ray starts each job in a session of its own, so that a job took half of each core
+    beside the service. This process then begins a session whose niceness is `share`.
     """
     if AUTOGROUP.exists():
         with suppress(OSError):
@@ -119,9 +121,9 @@ def lower_priority(share: int = NICENESS) -> None:
 
 
 def _begin_session(share: int) -> None:
-    """Gives this process a session of its own, with that niceness. Raises OSError."""
+    """Begin a session for this process, with that niceness. Raises OSError."""
     if os.getsid(0) != os.getpid():
-        # What leads a group, as each worker of Ray does, cannot begin a session.
+        # A leader of a process group, as each worker of Ray is, cannot begin a session.
         os.setpgid(0, os.getpgid(os.getppid()))
         os.setsid()
     for _ in range(SHARE_TRIES):

@@ -1,9 +1,10 @@
 """The Ray job that builds a voice: python -m deployments.leased_work.job VOICE LEASE CLUSTER
 
-The voice is claimed under LEASE, which this process renews from its start, and the watch of the
-worker where this one gets no core for long. The exit status is 0 when the voice needs no further
-attempt; otherwise another follows. It is WAITS when this one failed because something did not
-answer, which does not count.
+The voice is claimed under LEASE. This process renews the lease from its start, and so does the
+worker's watch, because this process may get no core for long.
+
+The exit status is 0 if the voice needs no further attempt; otherwise another attempt follows. The
+status WAITS means that the attempt failed because something did not answer, which does not count.
 """
 
 import asyncio
@@ -44,8 +45,8 @@ from telemetry.logs import setup_logs
 
 logger = logging.getLogger(__name__)
 
-MODELS_S = 30.0  # of waiting for the list of models; a lease lasts twice as long
-STOP_S = 2.0  # to store a checkpoint; Ray kills the job 3 s after SIGTERM
+MODELS_S = 30.0  # longest wait for the list of models; a lease lasts twice as long
+STOP_S = 2.0  # time to store a checkpoint; Ray kills the job 3 s after SIGTERM
 
 
 Work = Callable[[UUID, str], Coroutine[Any, Any, int]]
@@ -53,8 +54,8 @@ Work = Callable[[UUID, str], Coroutine[Any, Any, int]]
 
 
 def run(work: Work) -> None:
-    """Exits with the status, without waiting for threads that compute: 0, or 1 or WAITS when
-    another attempt should follow."""
+    """Run `work` and exit with its status, without waiting for threads that compute. The status is
+    0, or 1 or WAITS if another attempt should follow."""
     row_id, lease, cluster = sys.argv[1:]  # the last is the address of the cluster's GCS
     setup_logs()
     status = WAITS
@@ -73,11 +74,11 @@ def run(work: Work) -> None:
 
 
 Choose = Callable[[Voice], Awaitable[Maker]]
-"""The method for a voice."""
+"""Chooses the method for a voice."""
 
 
 async def work(choose: Choose, voice_id: UUID, lease: str) -> int:
-    """Runs one attempt, if the voice still has that lease; returns the exit status."""
+    """Run one attempt, if the voice still has this lease; return the exit status."""
     settings = load_settings(new=False)
     config = load_yaml(CustomVoicesConfig, "custom_voices").work
     database = await open_database(settings, in_cluster=True)
@@ -117,7 +118,7 @@ async def work(choose: Choose, voice_id: UUID, lease: str) -> int:
 async def until_stopped(
     row_id: UUID, attempt: Coroutine[Any, Any, Any], give_back: Callable[[], Awaitable[None]]
 ) -> int:
-    """Runs the attempt; on SIGTERM cancels it and gives the row back. Returns the exit status."""
+    """Run the attempt; on SIGTERM cancel it and give the row back. Returns the exit status."""
     running = asyncio.create_task(attempt)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     try:
@@ -133,10 +134,8 @@ async def until_stopped(
 
 
 async def as_configured(claimed: Voice) -> Maker:
-    """Choose the method by the models of the application whose name is in the environment.
-
-    Raises EngineLost or TimeoutError when it does not answer for long.
-    """
+    """Choose the method by the models of the application that the environment names. Raises
+    EngineLost or TimeoutError if the application does not answer for long."""
     directory = ModelDirectory(os.environ[MODELS_APP])
     await retry(directory.refresh, (EngineLost, TimeoutError), within_s=MODELS_S)
     return maker_for(claimed.language, directory.infos.values())

@@ -33,34 +33,33 @@ PATIENCE = {
     "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
     "RAY_grpc_client_keepalive_timeout_ms": "120000",
 }
-"""Environment variables by which Ray's client in a job waits for the cluster.
-
-Beside four busy loops a job gets so few turns of a processor that it reads no answer of Ray within
-the node's 5 s, takes the connection as lost, and would end itself after Ray's default of 60 s.
-"""
+"""Environment variables that set how long Ray's client in a job waits for the cluster. Beside four
+busy loops a job gets so few turns of a processor that it reads no answer of Ray within the node's 5
+s. It then considers the connection lost, and would end itself after Ray's default of 60 s."""
 
 JobState = Literal["starting", "running"]
 
 Ending = Literal["finished", "died", "stopped", "waits", "lost"]
-"""How an attempt ended: its program finished, or died by itself; it was stopped; it waits for what
-does not answer; or Ray lost it, such as with its machine. Only those that died are counted."""
+"""How an attempt ended. Its program finished, or died by itself; it was stopped; it waits for
+something that does not answer; or Ray lost it, for example with its machine. Only attempts that
+died are counted."""
 
 WAITS = 75  # the exit status of a program that waits: EX_TEMPFAIL of sysexits.h
-KILLED = "JOB_SUPERVISOR_ACTOR_DIED"  # such as by Ray, for want of memory; or with its machine
+KILLED = "JOB_SUPERVISOR_ACTOR_DIED"  # killed by Ray, as for lack of memory, or with its machine
 STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # before the program handles the signal
 
 
 def unsent(tree: Path) -> list[str]:
-    """Patterns of all that a job does not need, which may contain the service's data, since Ray has
-    no list of inclusions."""
+    """Return patterns of everything that a job does not need, since Ray cannot list what to
+    include. These files may contain the service's data."""
     return [f"/{glob.escape(entry.name)}" for entry in tree.iterdir() if entry.name not in PARTS]
 
 
 def places(settings: Settings) -> dict[str, str]:
-    """Environment variables with absolute paths, since a job has its own working folder.
+    """Return environment variables with absolute paths, since a job has its own working folder.
 
-    Only those without a password, since the dashboard shows them. Other variables of a job are
-    those of the cluster's nodes.
+    Paths with a password are left out, since the dashboard shows the variables. All other variables
+    of a job are those of the cluster's nodes.
     """
     variables = {"ANTIPHON_DATA": str(settings.data_dir)}
     if os.environ.get("ANTIPHON_WEIGHTS"):
@@ -85,7 +84,7 @@ class JobsUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LeasedJob:
-    """The job of one attempt to build a voice, or to do a job of a workspace."""
+    """The Ray job of one attempt to build a voice, or to do a job of a workspace."""
 
     id: str
     row_id: UUID
@@ -93,7 +92,7 @@ class LeasedJob:
 
 
 def ending_of(info: Any) -> Ending:
-    """How a job of Ray's ended, by its `JobDetails`."""
+    """Return how a job of Ray's ended, by its `JobDetails`."""
     code: int | None = info.driver_exit_code
     if info.status == "STOPPED" or code in STOPPED:
         return "stopped"
@@ -104,17 +103,19 @@ def ending_of(info: Any) -> Ending:
 
 @dataclass(eq=False, repr=False)
 class LeasedJobClient:
-    """The jobs of one service. Blocks in threads; every method raises JobsUnavailable."""
+    """The Ray jobs of one service. Calls block in threads, and every method raises
+    JobsUnavailable."""
 
-    _service: str  # its id among services on the cluster
+    _service: str  # id of the service among those on the cluster
     _module: str  # the program of a job
     _cluster: str  # the address of the cluster's GCS
-    _variables: dict[str, str]  # which the dashboard shows
-    _prefix: str = PREFIX  # of the ids of its jobs
+    _variables: dict[str, str]  # environment variables, which the dashboard shows
+    _prefix: str = PREFIX  # prefix of the ids of its jobs
 
     async def submit(self, claimed: Voice | Job) -> LeasedJob:
-        """The job's id contains the lease, since attempt numbers repeat after a release."""
-        assert claimed.lease, "what is claimed has one"
+        """Submit a job, whose id contains the lease, since attempt numbers repeat after a
+        release."""
+        assert claimed.lease, "a claimed row has a lease"
         name = f"{self._prefix}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
         job = LeasedJob(name, claimed.id, claimed.lease)
         arguments = [str(job.row_id), job.lease, self._cluster]
@@ -136,7 +137,7 @@ class LeasedJobClient:
         return job
 
     async def known(self) -> list[tuple[LeasedJob, bool]]:
-        """The service's jobs in Ray's list, of any process, and whether each has ended."""
+        """List the service's jobs that Ray knows, of any process, and whether each has ended."""
         jobs = []
         for listed in await self._call("list_jobs"):
             metadata = listed.metadata or {}  # other jobs have none, or another service
@@ -147,7 +148,7 @@ class LeasedJobClient:
         return jobs
 
     async def state(self, job: LeasedJob) -> JobState | Ending:
-        """The state, or how the job ended."""
+        """Return the state, or how the job ended."""
         info = await self._call("get_job_info", job.id)
         if info.status.is_terminal():
             details = {"job": job.id, "exit_status": info.driver_exit_code}
@@ -158,12 +159,12 @@ class LeasedJobClient:
             return ending
         if info.status == "PENDING":
             return "starting"
-        # Ray's list may say so for ever of a job that died with its machine.
+        # Ray's list may show this state for ever for a job that died with its machine.
         node = info.driver_node_id
         return "running" if node is None or node in await self._nodes() else "lost"
 
     async def _nodes(self) -> set[str]:
-        """Ids of the machines of the cluster that are up."""
+        """Return the ids of the machines of the cluster that are up."""
         try:
             nodes = await asyncio.to_thread(ray.nodes)
         except Exception as error:  # RaySystemError, or RPC errors of the GCS
@@ -171,7 +172,7 @@ class LeasedJobClient:
         return {node["NodeID"] for node in nodes if node["Alive"]}
 
     async def stop(self, job: LeasedJob) -> None:
-        """Sends SIGTERM; Ray kills it 3 s later."""
+        """Send SIGTERM; Ray kills the job 3 s later."""
         await self._call("stop_job", job.id)
 
     async def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:

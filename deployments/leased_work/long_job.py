@@ -1,9 +1,9 @@
 """The Ray job that does a job of a workspace: python -m deployments.leased_work.long_job JOB LEASE
 CLUSTER
 
-All of the process runs only on otherwise idle cores, with models of its own: the replicas that
-serve requests do none of its work. Only models on a GPU, where there is no such priority, are
-shared with them. The exit status is that of `deployments.leased_work.job`.
+The process runs only on otherwise idle cores, with models of its own: the replicas that serve
+requests do none of its work. Only models on a GPU, which has no such priority, are shared with the
+replicas. The exit status is that of `deployments.leased_work.job`.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ GIVE_BACK_S = 30.0
 
 
 def own_model(info: ModelInfo, base: type[ModelDeployment[Any]]) -> Any:
-    """A model of this process that is loaded at its first use, as a port."""
+    """Return a port of a model of this process, which is loaded at its first use."""
 
     class OwnModel(base):  # type: ignore[misc, valid-type]
         async def describe(self) -> ModelInfo:
@@ -52,8 +52,8 @@ def own_model(info: ModelInfo, base: type[ModelDeployment[Any]]) -> Any:
 
 
 async def work(job_id: UUID, lease: str) -> int:
-    """Runs one attempt, if the job still has that lease; returns the exit status."""
-    lower_priority(JOB_SHARE)  # of what this thread starts, which is all of the process
+    """Run one attempt, if the job still has this lease; return the exit status."""
+    lower_priority(JOB_SHARE)  # applies to everything that this thread starts: the whole process
     settings = load_settings(new=False)
     (await open_database(settings, in_cluster=True)).close()
     directory = ModelDirectory(os.environ[MODELS_APP])
@@ -74,7 +74,7 @@ async def work(job_id: UUID, lease: str) -> int:
         runner = JobRunner(jobs, config, stt, speech.synthesis, speakers, answer)
         give_back = partial(jobs.give_back, claimed)
         status = await until_stopped(job_id, runner.run(claimed), give_back)
-        await services.platform.billing.wait_for_settlements()  # of lines that were interrupted
+        await services.platform.billing.wait_for_settlements()  # settlements of interrupted lines
         return status
 
 
@@ -85,7 +85,7 @@ async def _give_back_often() -> None:
 
 
 def replace_models(ports: dict[str, Any], base: type[ModelDeployment[Any]]) -> None:
-    """Puts models of this process in the place of those that compute on the CPU."""
+    """Replace the models that compute on the CPU with models of this process."""
     for name, port in ports.items():
         if port.info is not None and port.info.device == "cpu":
             ports[name] = own_model(port.info, base)

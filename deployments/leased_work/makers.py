@@ -27,35 +27,38 @@ AnyTrials: TypeAlias = Union["Trials", "PromptTrials"]
 
 @dataclass(frozen=True, slots=True)
 class Maker(ABC):
-    """One method of building voices. Sent between processes; loads engines when needed."""
+    """A method of building voices. It is sent between processes, and loads engines when needed."""
 
     config: CustomVoicesConfig
     model: str  # the path under configs/ of the engine that the voice is built for
-    most_workers: int = 1  # that are useful at once
+    most_workers: int = 1  # number of workers that are useful at once
     gpus: float = 0.0  # the share of a GPU for each worker
 
     @property
     def engine(self) -> str:
-        """The name of that engine."""
+        """Return the name of the engine."""
         engine: str = TTS.read(self.model).engine
         return engine
 
     @abstractmethod
     def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> AnyFit:
-        """Creates the fit. Blocks for some seconds. Raises InvalidAudio or EngineError."""
+        """Create the fit. Blocks for some seconds. Raises InvalidAudio or EngineError."""
 
     @abstractmethod
     def trials(self, target: Any) -> AnyTrials:
-        """Loads a worker's engines. Blocks for some seconds. Raises EngineError."""
+        """Load a worker's engines. Blocks for some seconds. Raises EngineError."""
 
     def load_encoder(self) -> SpeakerEncoder:
-        """Raises EngineError."""
+        """Load the speaker encoder. Raises EngineError."""
         return load(SPEAKER, self.config.work.encoder, WeightStore(weights_dir()))
 
 
 def maker_for(language: str, deployed: Iterable[ModelInfo]) -> Maker:
-    """The method for a voice of that language by `configs/custom_voices.yaml`, where those models
-    are deployed. Raises ValidationError."""
+    """Return the method for a voice of that language, by `configs/custom_voices.yaml` and the
+    deployed models.
+
+    Raises ValidationError.
+    """
     config = load_yaml(CustomVoicesConfig, "custom_voices")
     prompt, fit = config.prompt, FitMaker(config, config.work.model, config.work.most_workers)
     if config.method == "fit":
@@ -77,7 +80,8 @@ class FitMaker(Maker):
     """Searches for a style vector of the engine."""
 
     def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> "Fit":
-        """Every attempt has the same seed, so that a resumed one has the same result."""
+        """Create the fit, with the same seed in every attempt, so that a resumed attempt has the
+        same result."""
         from pipelines.voices.fitting.fit import Fit
 
         return Fit.begin(
@@ -91,7 +95,7 @@ class FitMaker(Maker):
         )
 
     def trials(self, target: "Target") -> "Trials":
-        """The engine computes on one thread."""
+        """Load a worker's engines; they compute on one thread."""
         from pipelines.voices.fitting.trials import Trials
 
         store = WeightStore(weights_dir())
@@ -101,7 +105,7 @@ class FitMaker(Maker):
 
 @dataclass(frozen=True, slots=True)
 class PromptMaker(Maker):
-    """Selects the recording that a cloning engine uses."""
+    """Selects the recording that a cloning engine continues."""
 
     transcribed: bool = True  # whether the engine reads the words of the recording
 

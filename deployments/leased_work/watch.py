@@ -24,15 +24,15 @@ LOOK_S = 2.0  # polling interval of the queue
 FOLLOW_S = 1.0
 EXPECT_S = 10.0  # between updates of the estimates of waiting voices
 START_S = 300.0  # timeout of a job's start, on a cluster without free resources
-GRACE_S = 5.0  # for a job to end by itself
-PAUSE_S = 10.0  # after Ray refused a job
+GRACE_S = 5.0  # time for a job to end by itself
+PAUSE_S = 10.0  # pause after Ray refused a job
 QUICK_ATTEMPTS = 2
-COUNTED = ("died", "finished")  # finished: its program ended well, but not its work
+COUNTED = ("died", "finished")  # finished: the program ended well, but its work is not done
 # Of the time without progress, until the next attempt after one that does not count. What was down
 # may be up again: ten minutes on a busy machine delay a job by a quarter of that.
 PAUSE_SHARES = {"waits": 0.25, "lost": 1.0, "hung": 1.0}
-HANGS_S = 2 * 3600.0  # without progress, after which the job is stopped and begun again
-STALLED_S = 240.0  # without progress: the job hangs, or the cluster has no free resources
+HANGS_S = 2 * 3600.0  # time without progress after which the job is stopped and begun again
+STALLED_S = 240.0  # time without progress: the job hangs, or the cluster has no free resources
 
 
 @dataclass(eq=False, repr=False)
@@ -44,7 +44,7 @@ class StallMonitor:
     _logged: set[LeasedJob] = field(default_factory=set)
 
     def observe(self, job: LeasedJob, progress: float, state: str) -> float:
-        """Returns the seconds without progress; logs once after STALLED_S."""
+        """Return the seconds without progress; log once after STALLED_S."""
         now = self._clock()
         last, since = self._progress.setdefault(job, (progress, now))
         if progress > last:
@@ -62,21 +62,22 @@ class StallMonitor:
         self._logged.discard(job)
 
     def stalled_s(self) -> float:
-        """The longest time without progress of a job."""
+        """Return the longest time without progress of any job."""
         now = self._clock()
         return max((now - since for _, since in self._progress.values()), default=0.0)
 
 
 @dataclass(eq=False, repr=False)
 class Watch:
-    """Claims voices and starts jobs, and renews their leases while Ray has them: the process of a
-    job, which computes on idle cores only, may get none for minutes.
+    """Claims rows, starts their Ray jobs, and renews their leases while Ray has the jobs.
 
-    A thread of that process with a normal priority would wait for the interpreter's lock, which a
-    thread without a core may hold: beside four busy loops on two cores, renewals due every 2 s came
-    up to 14.5 s apart, and from another process up to 2.4 s. The rows are the source of truth: if
-    this process dies, that of the job renews the lease as it can, and if both do, it lapses and the
-    voice can be claimed again.
+    A job computes only on idle cores, and may get none for minutes. A thread of normal priority in
+    the same process would wait for the interpreter's lock, which a thread without a core may hold:
+    beside four busy loops on two cores, renewals due every 2 s came up to 14.5 s apart, and from
+    another process up to 2.4 s.
+
+    The rows are the source of truth. If this process dies, the job's process renews the lease as it
+    can; if both die, the lease lapses and the row can be claimed again.
     """
 
     _queue: LeasedQueue[Any]
@@ -93,7 +94,7 @@ class Watch:
     _expect_at: float = 0.0
 
     async def run(self) -> None:
-        """Never returns."""
+        """Watch the queue; never returns."""
         try:
             while True:
                 pause_s = LOOK_S
@@ -115,7 +116,7 @@ class Watch:
                 task.cancel()
 
     async def stop_jobs(self) -> None:
-        """Stops the jobs, which store checkpoints and release leases; no more are started."""
+        """Stop the jobs, which store checkpoints and release leases; no more are started."""
         self._is_stopping = True
         for job in list(self._following):
             try:
@@ -160,7 +161,7 @@ class Watch:
         self._stalls.forget(job)
 
     async def _watch(self, job: LeasedJob) -> None:
-        """Returns when the job has ended or lost its voice."""
+        """Return when the job has ended or lost its voice."""
         give_up_at = time.monotonic() + START_S
         while True:
             await asyncio.sleep(FOLLOW_S)
@@ -181,7 +182,7 @@ class Watch:
                     await self._end_attempt(job, "hung" if still_s > HANGS_S else "waits")
                     await self._end(job)
                     return
-                # Unless its process has done so lately.
+                # The job's process may have renewed it lately.
                 if claimed.lease_until < utc_now() + timedelta(seconds=self._work.lease_s / 2):
                     await self._queue.renew(claimed)
             except (DatabaseUnavailable, JobsUnavailable) as error:
@@ -190,11 +191,12 @@ class Watch:
                     return
 
     async def _end_attempt(self, job: LeasedJob, ending: str) -> None:
-        """Makes the voice available again if the job did not finish it, or fails it after the last
+        """Make the voice available again if the job did not finish it, or fail it after the last
         attempt that died.
 
-        At once after a stop and the first QUICK_ATTEMPTS, else after a pause, so that an outage of
-        a minute does not use up all attempts, and what takes its machine down does so rarely.
+        It is available at once after a stop and after the first QUICK_ATTEMPTS, and otherwise after
+        a pause. An outage of a minute therefore does not use up all attempts, and work that crashes
+        its machine does so rarely.
         """
         claimed = await self._queue.claimed(job.row_id, job.lease)
         if claimed is None:
@@ -212,7 +214,7 @@ class Watch:
             await self._queue.fail_hopeless()
 
     async def _end(self, job: LeasedJob) -> None:
-        """Stops a job that lost its lease, unless it ends by itself within GRACE_S."""
+        """Stop a job that lost its lease, unless it ends by itself within GRACE_S."""
         deadline = time.monotonic() + GRACE_S
         while await self._jobs.state(job) in ("starting", "running"):
             if time.monotonic() > deadline:

@@ -17,15 +17,18 @@ CLEAN_EVERY_S = 30.0
 
 
 class Worker:
-    """Serves no requests. Any number may run: deliveries and voices are leased, and housekeeping
-    is idempotent. One process for all three, since none has much to do: each process of Ray takes
-    90 MB and a hundredth of a core."""
+    """A deployment that serves no requests: it delivers, starts jobs, and cleans up.
+
+    Any number may run: deliveries and voices are leased, and housekeeping is idempotent. A single
+    process does all three, since none has much to do, and each process of Ray takes 90 MB and a
+    hundredth of a core.
+    """
 
     job = "deployments.leased_work.job"  # the program of a voice's job
-    long_job = "deployments.leased_work.long_job"  # that of a job of a workspace
+    long_job = "deployments.leased_work.long_job"  # the program of a workspace's job
 
     async def __init__(self, args: WorkerArgs) -> None:  # type: ignore[misc]  # Serve awaits it
-        """Migrates the database and checks its secrets. Raises SettingsError."""
+        """Migrate the database and check its secrets. Raises SettingsError."""
         import ray
 
         from configs.load import load_yaml
@@ -100,14 +103,14 @@ class Worker:
         self._tasks = [asyncio.create_task(loop, name=name) for name, loop in loops.items()]
 
     def check_health(self) -> None:
-        """Raises when one of the loops has ended; Serve then restarts the replica."""
+        """Raise an error if one of the loops has ended; Serve then restarts the replica."""
         for task in self._tasks:
             if task.done():
                 raise RuntimeError(f"the task {task.get_name()!r} has ended")
 
     async def __del__(self) -> None:
-        """Awaited by Serve when the replica stops: running deliveries end first. Jobs
-        continue unless the service stops too."""
+        """Finish running deliveries. Serve awaits this when the replica stops. Jobs continue,
+        unless the service stops too."""
         from deployments.gateway.replica import service_stops
 
         if await service_stops():
@@ -121,12 +124,12 @@ class Worker:
 
 
 async def keep_clean(housekeeper: "Housekeeper") -> None:
-    """Runs forever; failures are retried the next time."""
+    """Clean up for ever; failures are retried the next time."""
     from pipelines.temporary_directories import RECORDINGS, delete_leftover_directories
 
     while True:
         with metrics.housekeeping_seconds.time():
             await housekeeper.run_once()
-            # Of killed jobs on this machine, so that no recording stays unencrypted on disk.
+            # Files of killed jobs on this machine: no recording may stay unencrypted on disk.
             await asyncio.to_thread(delete_leftover_directories, RECORDINGS)
         await asyncio.sleep(CLEAN_EVERY_S)

@@ -1,5 +1,5 @@
-"""A canary: a new model that gets a share of the requests of a replica, beside the model that it
-may replace."""
+"""A canary: a new model that gets a share of a replica's requests, beside the model that it may
+replace."""
 
 import logging
 import random
@@ -14,7 +14,7 @@ from telemetry.tracing import CallHeaders
 
 logger = logging.getLogger(__name__)
 
-CANARY_PREFIX = "the canary"  # of the reason why a canary gets no requests
+CANARY_PREFIX = "the canary"  # start of the reason why a canary gets no requests
 LEAST_FAILED = 3
 MOST_FAILED = 0.02  # share of its requests
 
@@ -23,9 +23,10 @@ Loaded = tuple[ModelT, ModelInfo]
 
 @dataclass(eq=False)
 class Canary(Generic[ModelT]):
-    """Fails when it cannot serve what the other model then serves, or breaks off what it began."""
+    """Counts the failures of a canary: requests that the main model then had to serve, and answers
+    that the canary broke off."""
 
-    name: str  # of its configuration
+    name: str  # name of its configuration
     model: Loaded[ModelT]
     share: float  # of requests, 0 to 1
     _served: int = 0
@@ -35,13 +36,14 @@ class Canary(Generic[ModelT]):
         metrics.canary_share.labels(self.name).set(self.share)
 
     def takes(self, caller: CallHeaders | None) -> bool:
-        """Whether it gets the request: all parts of one, such as sentences, go to one model."""
+        """Whether the canary gets the request. All parts of a request, such as sentences, go to the
+        same model."""
         name = (caller or {}).get("x-request-id")
         drawn = zlib.crc32(name.encode()) / 2**32 if name else random.random()
         return drawn < self.share
 
     def note(self, failure: Exception | None) -> str:
-        """Counts a request; the reason to end the canary, once too many have failed."""
+        """Count a request; return the reason to end the canary once too many have failed."""
         self._served += 1
         if failure is None:
             return ""

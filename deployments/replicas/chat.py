@@ -25,11 +25,11 @@ from telemetry.tracing import Attributes, CallHeaders
 # the cores that compute tokens. About 16 pieces per second still look like typing.
 PIECE_INTERVAL_S = 0.06
 CLAUSE_MARKS = (",", ";", ":", ".", "!", "?", "…", "，", "、", "。", "！", "？", "।")
-FIRST_PHRASE = 40  # characters, by which the first words of a spoken answer have ended
-MAX_WAITING = 64  # requests without a slot
-KEPT_SHARE = 4  # of the slots, which speculative requests leave free
-TOKEN_CHARACTERS = 4  # of a token of a prompt
-ANSWER_TOKENS = 200  # of an answer without max_tokens
+FIRST_PHRASE = 40  # characters within which the first words of a spoken answer may end at any word
+MAX_WAITING = 64  # waiting requests, without a slot
+KEPT_SHARE = 4  # speculative requests leave a quarter of the slots free
+TOKEN_CHARACTERS = 4  # characters per token of a prompt
+ANSWER_TOKENS = 200  # assumed tokens of an answer without max_tokens
 FIRST_PACE_S = 0.05  # per token, of eight answers at once: before a model has answered
 
 
@@ -38,7 +38,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
 
     def __init__(self) -> None:
         super().__init__(CHAT, rehearse_chat)
-        # Of the engine, and of a replaced one while it still has streams.
+        # The slots of the engine, and of a replaced engine while it still has streams.
         self._slots: WeakKeyDictionary[ChatEngine, FairSlots] = WeakKeyDictionary()
         self._waiting_tokens = 0
         # Seconds a token, of the answer that ended last: a slow model that replaced a fast one
@@ -48,7 +48,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     async def generate(
         self, request: GenerationRequest, caller: CallHeaders | None = None
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """The answer as a stream, for the request of `caller`. Raises EngineError."""
+        """Generate the answer to the request of `caller`, as a stream. Raises EngineError."""
 
         def answer(engine: ChatEngine) -> AsyncGenerator[GenerationDelta, None]:
             deltas = answer_timed(self._generate(engine, request), is_resumed=bool(request.begun))
@@ -64,8 +64,11 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         await rehearse_chat(loaded, loaded)
 
     def load(self) -> float:
-        """The share of the slots that are busy, and the seconds of the tokens that wait, by WAIT_S:
-        a prompt that fills the context is half a minute of work, a greeting a second."""
+        """Return the share of the slots that are busy, plus the seconds of the waiting tokens
+        divided by WAIT_S.
+
+        A prompt that fills the context is half a minute of work, and a greeting a second.
+        """
         engine = self.engine()
         number = engine.capabilities.max_concurrency
         waiting_s = self._waiting_tokens * self._paces_s.get(engine, FIRST_PACE_S) / number
@@ -76,7 +79,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     ) -> AsyncGenerator[GenerationDelta, None]:
         slots, number = self._slots_of(engine), engine.capabilities.max_concurrency
         if request.is_speculative and slots.free <= number // KEPT_SHARE:
-            raise EngineOverloaded("the model has no slot for an answer that may not be wanted")
+            raise EngineOverloaded("the model has no slot for a speculative answer")
         answer = AnswerInTurns(request)
         while not answer.is_complete:
             async with aclosing(self._turn(engine, slots, answer)) as deltas:
@@ -86,11 +89,12 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     async def _turn(
         self, engine: ChatEngine, slots: FairSlots, answer: AnswerInTurns
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """The engine's answer, in a slot that is free when the engine has ended, not the reader:
-        to its end, or for TURN_S while a tenant waits who has no slot and has used less.
+        """Yield the engine's answer, from a slot that it holds until the engine has ended, not the
+        reader.
 
-        Four tenants who asked for 400 tokens each kept the four slots of a model, and so the chat
-        of a fifth, waiting for 40 s.
+        It holds the slot to its end, or for TURN_S if a tenant waits who has no slot and has used
+        less. Without such turns, four tenants who asked for 400 tokens each kept all four slots of
+        a model, and the chat of a fifth tenant waited for 40 s.
         """
         leave = await self._slot(slots, answer.rest, is_first=answer.usage is not None)
         began = time.perf_counter()
@@ -111,7 +115,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         except ContextLengthExceeded:
             if answer.usage is None:
                 raise
-            answer.is_complete = True  # where it would have ended without the pause
+            answer.is_complete = True  # it would have ended here without the pause
             yield GenerationDelta(finish_reason="length", usage=answer.usage)
         finally:
             if used.total_tokens:
@@ -121,7 +125,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     async def _slot(
         self, slots: FairSlots, request: GenerationRequest, *, is_first: bool
     ) -> Callable[[], None]:
-        """Waits for a slot; returns the function that gives it back. Raises EngineOverloaded."""
+        """Wait for a slot; return the function that gives it back. Raises EngineOverloaded."""
         tokens = waiting_tokens(request)
         self._waiting_tokens += tokens
         try:
@@ -145,21 +149,17 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
 
 
 def waiting_tokens(request: GenerationRequest) -> int:
-    """Estimate how many tokens the model will read and write for a request.
-
-    Both weigh the same: on 2 cores one of a prompt takes 3.6 to 9.7 ms, and one of eight answers
-    together 7.
-    """
+    """Estimate how many tokens the model will read and write for a request. Both weigh the same: on
+    2 cores, a token of a prompt takes 3.6 to 9.7 ms, and a token of one of eight concurrent answers
+    7 ms."""
     prompt = sum(len(message.content) for message in request.messages) // TOKEN_CHARACTERS
     return prompt + min(request.sampling.max_tokens or ANSWER_TOKENS, ANSWER_TOKENS)
 
 
 def clause_ends(characters: int = 0) -> Callable[[GenerationDelta], bool]:
-    """Make a function that is asked of each delta in turn if a speaker can begin with the text.
-
-    Else it would wait for 30 ms, on average. That a point ends a sentence is seen by what follows
-    it. The first `characters` may end a phrase at any word.
-    """
+    """Make a function that tells after each delta whether a speaker can begin with the text.
+    Without it, the first words would wait for 30 ms on average. Whether a full stop ends a sentence
+    shows only in the text after it. The first `characters` may end a phrase at any word."""
     before = False
     seen = 0
 
@@ -175,8 +175,8 @@ def clause_ends(characters: int = 0) -> Callable[[GenerationDelta], bool]:
 async def answer_timed(
     deltas: AsyncGenerator[GenerationDelta, None], *, is_resumed: bool = False
 ) -> AsyncGenerator[GenerationDelta, None]:
-    """The same pieces; records token metrics, also for an answer that is cancelled. Of one that is
-    resumed after a pause the prompt and the first token were recorded before."""
+    """Yield the same pieces and record token metrics, also for an answer that is cancelled. For an
+    answer that resumes after a pause, the prompt and the first token are already recorded."""
     started = time.perf_counter()
     first: float | None = None
     usage, before = TokenUsage(0, 0), 0  # `before`: completion tokens up to the first piece

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 ItemT = TypeVar("ItemT")
 Rehearsal = Callable[[Loaded[ModelT], Loaded[ModelT]], Awaitable[None]]
 
-TRIALS_S = 2.0  # between two trials of an engine that failed
+TRIALS_S = 2.0  # interval of trials of an engine that failed
 
 
 class ModelDeployment(ABC, Generic[ModelT]):
@@ -49,39 +49,40 @@ class ModelDeployment(ABC, Generic[ModelT]):
     """
 
     def __init__(self, kind: EngineKind[ModelT], rehearse: Rehearsal[ModelT]) -> None:
-        """`rehearse` tries the model that shall replace another. Raises ModelNotLoaded or
-        EngineError."""
+        """Create a deployment; `rehearse` tries a model that should replace another. It raises
+        ModelNotLoaded or EngineError."""
         keep_replica_on_loopback()
         setup_logs()
         metrics.declare(kind.name)
         tracing.start_tracing()
         # Measured under overload: with lower priority of model replicas, the gateway on the same
         # cores refuses in 77 instead of 132 ms (p99), and as many requests are served.
-        os.nice(MODEL_NICENESS)  # of this thread and those that it starts
+        os.nice(MODEL_NICENESS)  # applies to this thread and those that it starts
         self._kind, self._rehearse = kind, rehearse
         self._loaded: Loaded[ModelT] | None = None
         self._canary: Canary[ModelT] | None = None
-        self._wanted: ModelUserConfig | None = None  # that was taken last
-        self._used = False  # since the load was last told
-        self._keeps_freed_memory = False  # since the last request
-        self._trial: asyncio.Task[None] | None = None  # of the engine, after a request failed
-        self._failure: Exception | None = None  # of the last trial
+        self._wanted: ModelUserConfig | None = None  # the last accepted configuration
+        self._used = False  # whether it was used since the last report of the load
+        self._keeps_freed_memory = False  # whether freed memory may still be kept
+        self._trial: asyncio.Task[None] | None = None  # trial of the engine, after a request failed
+        self._failure: Exception | None = None  # error of the last trial
         self._swap = asyncio.Lock()  # serialises the loads of two quick edits
         self._reports: ClusterReports | None = None
         self._reporting: asyncio.Task[None] | None = None
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Loads the models of `user_config`. If that fails, the old model keeps serving.
+        """Load the models of `user_config`. If that fails, the old model keeps serving.
 
-        A failure of the first load is raised, which `serve status` shows. Later ones are reported
-        to the gateways before this returns, so that `operator deploy` can show them: on an error
-        Serve would replace the replica, and the new one could not load the model either.
+        A failure of the first load is raised, and `serve status` shows it. Later failures are
+        reported to the gateways before this returns, so that `operator deploy` can show them: after
+        an error, Serve would replace the replica, and the new replica could not load the model
+        either.
         """
         if self._reporting is None and (reports := cluster_reports()) is not None:
             self._reports = reports
             self._reporting = asyncio.create_task(reports.run(), name="report metrics")
         if self._loaded is None and self._reports is not None:
-            with suppress(Exception):  # of what is wrong with it, which loading it says
+            with suppress(Exception):  # loading reports what is wrong with it
                 wanted = ModelUserConfig.model_validate(user_config)
                 named = wanted.wanted if wanted.model == AUTO else wanted.model
                 info = await asyncio.to_thread(names_of, self._kind, str(named))
@@ -105,11 +106,11 @@ class ModelDeployment(ABC, Generic[ModelT]):
                         await self._reports.send()
                     raise
                 problem = str(error)
-                # With the traceback of an error of a library or a bug, where it says more.
+                # The traceback of a library's error or a bug says more.
                 reason = {"reason": problem}
                 logger.error("model_swap_failed", extra=reason, exc_info=error.__cause__)
             if problem:
-                await asyncio.to_thread(give_back)  # what the model took that was not loaded whole
+                await asyncio.to_thread(give_back)  # memory of the model that failed to load
             metrics.model_swap_failed.clear()
             metrics.model_swap_failed.labels(model).set(0)
             metrics.model_swap_failed.labels(tried).set(bool(problem))
@@ -120,8 +121,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 await self._reports.send()
 
     async def _take(self, user_config: dict[str, Any]) -> ModelUserConfig:
-        """Loads the model of `user_config` if it is new, and ends the canary. Raises
-        ModelNotLoaded, with the old model and its canary in place."""
+        """Load the model of `user_config` if it is new, and end the canary. Raises ModelNotLoaded,
+        and then keeps the old model and its canary."""
         try:
             wanted = ModelUserConfig.model_validate(user_config)
         except ValidationError as error:
@@ -139,7 +140,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         return wanted
 
     async def _try(self, canary: CanaryConfig) -> None:
-        """Loads the canary. Raises ModelNotLoaded."""
+        """Load the canary. Raises ModelNotLoaded."""
         try:
             loaded = await self._load(canary.model)
         except ModelNotLoaded as error:
@@ -148,8 +149,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
         logger.info("canary_loaded", extra={"model": loaded[1].id})
 
     async def _load(self, name: str) -> Loaded[ModelT]:
-        """The model, after its rehearsal if another one serves. Raises ModelNotLoaded, whose cause
-        is set unless its sentence says it all."""
+        """Load a model, and rehearse it if another model serves. Raises ModelNotLoaded, whose cause
+        is set unless its message says everything."""
         loaded = await asyncio.to_thread(self.load_now, name)
         if self._loaded is not None:
             try:
@@ -160,27 +161,27 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 raise ModelNotLoaded(text) from None
             except EngineError as error:
                 raise ModelNotLoaded(f"{name} failed its rehearsal: {error}") from None
-            except Exception as error:  # of any library
+            except Exception as error:  # any library may raise
                 text = f"{name} failed its rehearsal: {explain(error)}"
                 raise ModelNotLoaded(text) from error
         return loaded
 
     def load_now(self, name: str) -> Loaded[ModelT]:
-        """Blocks until the model is loaded. Raises like `_load`."""
+        """Block until the model is loaded. Raises like `_load`."""
         try:
             with metrics.model_load_seconds.time():
                 loaded = load_model(self._kind, name, WeightStore(weights_dir()))
         except (ValidationError, FileNotFoundError, YAMLError, EngineError) as error:
             raise ModelNotLoaded(f"{name} cannot be loaded: {explain(error)}") from None
-        except Exception as error:  # of any library
+        except Exception as error:  # any library may raise
             raise ModelNotLoaded(f"{name} cannot be loaded: {explain(error)}") from error
         give_back()  # measured: up to 40 MB of freed memory after loading
-        if loaded[0].clears_memory and self._loaded is None:  # no other engine of it computes
+        if loaded[0].clears_memory and self._loaded is None:  # no other engine computes here
             give_back_cleared()
         return loaded
 
     async def describe(self) -> ModelInfo:
-        """The model that is loaded now."""
+        """Return the model that is loaded now."""
         return self._current()[1]
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
@@ -197,17 +198,17 @@ class ModelDeployment(ABC, Generic[ModelT]):
 
     @abstractmethod
     async def try_engine(self, loaded: Loaded[ModelT]) -> None:
-        """Does a short request that should succeed. Raises what the engine raises."""
+        """Run a short request that should succeed. Raises the engine's errors."""
 
     @abstractmethod
     def load(self) -> float:
-        """Return the load of this replica with its engine; 1 is as much as it should have."""
+        """Return the load of this replica with its engine; 1 is the load that it should carry."""
 
     def engine(self) -> ModelT:
         return self._current()[0]
 
     def engines(self) -> list[ModelT]:
-        """The engine, and that of the canary."""
+        """Return the engine, and that of the canary."""
         canary = [] if self._canary is None else [self._canary.model[0]]
         return [self.engine(), *canary]
 
@@ -218,11 +219,9 @@ class ModelDeployment(ABC, Generic[ModelT]):
         attributes: tracing.Attributes,
         work: Callable[[ModelT], AsyncGenerator[ItemT, None]],
     ) -> AsyncGenerator[ItemT, None]:
-        """The items of `work` with an engine, for one request.
-
-        What a canary fails before its first item is done again by the other model, so that no
-        request fails for it.
-        """
+        """Yield the items of `work` with an engine, for one request. If a canary fails before its
+        first item, the main model does the work again, so that no request fails because of a
+        canary."""
         canary, failure = self._canary, None
         if canary is not None and canary.takes(caller):
             began = False
@@ -236,7 +235,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 return
             except PackMissing:  # the caller sends it
                 raise
-            except Exception as error:  # of any library
+            except Exception as error:  # any library may raise
                 # Its capacity is its own, and speculative requests give way by design.
                 failure = None if isinstance(error, EngineOverloaded) else error
                 if began:
@@ -268,7 +267,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         attributes: tracing.Attributes,
         loaded: Loaded[ModelT],
     ) -> Iterator[ModelT]:
-        """The engine for one request, in a span; its logs and spans are those of `caller`."""
+        """Choose the engine for a request, in a span; its logs and spans belong to `caller`."""
         # Not reset: Serve runs each request in a task of its own.
         tracing.request_id.set((caller or {}).get("x-request-id"))
         engine, info = loaded
@@ -300,8 +299,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 tracing.end(span, "" if outcome in ("ok", "left") else outcome)
 
     def _doubt(self, loaded: Loaded[ModelT]) -> None:
-        """Tries the engine beside its requests, unless another service computes: after an error of
-        a GPU, such as an illegal access, all requests of the process fail."""
+        """Try the engine beside its requests, unless it is another service's. After an error of a
+        GPU, such as an illegal access, all requests of the process fail."""
         is_trying = self._trial is not None and not self._trial.done()
         if not is_trying and not isinstance(loaded[0], UpstreamService):
             self._trial = asyncio.create_task(self._try_until_it_works(loaded))
@@ -311,17 +310,17 @@ class ModelDeployment(ABC, Generic[ModelT]):
             try:
                 await asyncio.wait_for(self.try_engine(loaded), REHEARSAL_TIMEOUT_S)
                 break
-            except Exception as error:  # of any library
+            except Exception as error:  # any library may raise
                 self._failure = error
             await asyncio.sleep(TRIALS_S)
         self._failure = None
 
     async def check_health(self) -> None:
-        """Raises the error of the last trial of the engine, until a trial or a request succeeds.
+        """Raise the error of the last trial of the engine, until a trial or a request succeeds.
 
-        Serve restarts the replica after three errors. It runs this on the event loop: when that is
-        blocked, the check times out, and the replica is restarted after 36 s. Without it only Ray's
-        own watchdog would act, after 18 minutes.
+        Serve restarts the replica after three errors. It runs this check on the event loop: if the
+        loop is blocked, the check times out, and the replica is restarted after 36 s. Without the
+        check, only Ray's own watchdog would act, after 18 minutes.
         """
         if self._failure is not None:
             raise self._failure

@@ -1,8 +1,9 @@
-"""The rehearsal of a model that replaces another: it speaks and is heard, hears a sentence, or
-answers, before it takes traffic.
+"""Rehearses a model that replaces another, before it takes traffic.
 
-The recogniser, or the voice, that is deployed beside it judges it, in comparison with the model
-that it replaces. Where none is up, the model only has to give something.
+A voice speaks a sentence that the deployed recogniser transcribes, a recogniser transcribes a
+sentence of the deployed voice, and a chat model answers. The result is compared with that of the
+model to be replaced. If no such recogniser or voice is up, the model only has to produce some
+output.
 """
 
 import asyncio
@@ -39,16 +40,17 @@ logger = logging.getLogger(__name__)
 H = TypeVar("H", bound=ModelHandle)
 
 REHEARSAL_TIMEOUT_S = 120.0
-LEAST_S, MOST_S = 0.3, 60.0  # of audio for a sentence
+LEAST_S, MOST_S = 0.3, 60.0  # seconds of audio for a sentence
 SILENCE = 1e-3  # root mean square
-KEPT = 0.5  # of the similarity to the sentence that the model before reached
-LEAST_LIKENESS = 0.3  # of that model, for a comparison
+KEPT = 0.5  # share of the similarity that the previous model reached
+LEAST_LIKENESS = 0.3  # minimum similarity of the previous model, for a comparison
 FIND_S = 5.0
 WORDS = 4
 
 
 async def rehearse_speech(new: Loaded[TTSEngine], old: Loaded[TTSEngine]) -> None:
-    """Speaks a sentence, which the recogniser hears. Raises ModelNotLoaded or EngineError."""
+    """Let the model speak a sentence, which the recogniser transcribes. Raises ModelNotLoaded or
+    EngineError."""
     if (request := sentence_of(new[1])) is None:  # it has no voice of its own
         return
     sound = await asyncio.to_thread(_joined, new[0].synthesize(request))
@@ -68,7 +70,8 @@ async def rehearse_speech(new: Loaded[TTSEngine], old: Loaded[TTSEngine]) -> Non
 
 
 async def rehearse_recognition(new: Loaded[STTEngine], old: Loaded[STTEngine]) -> None:
-    """Hears a sentence of the deployed voice. Raises ModelNotLoaded or EngineError."""
+    """Let the model transcribe a sentence of the deployed voice. Raises ModelNotLoaded or
+    EngineError."""
     voice = await _beside("tts", TTSModelHandle)
     info = None if voice is None else await voice.describe()
     common = [code for code in new[1].languages if code in old[1].languages]
@@ -88,7 +91,7 @@ async def rehearse_recognition(new: Loaded[STTEngine], old: Loaded[STTEngine]) -
 
 
 async def rehearse_chat(new: Loaded[ChatEngine], _old: Loaded[ChatEngine]) -> None:
-    """Answers a greeting. Raises ModelNotLoaded or EngineError."""
+    """Let the model answer a greeting. Raises ModelNotLoaded or EngineError."""
     asked = GenerationRequest((ChatMessage("user", "Hello!"),), SamplingOptions(max_tokens=16))
     answered = finished = False
     async with aclosing(new[0].generate(asked)) as deltas:
@@ -108,12 +111,13 @@ def _compare(model: ModelInfo, verb: str, said: str, *transcripts: Transcript) -
     logger.info("rehearsed", extra={"model": model.id, "likeness": like, "before": needed})
     if needed >= LEAST_LIKENESS and like < KEPT * needed:
         raise ModelNotLoaded(
-            f"{model.id} {verb} {new!r} in place of {said!r}, and the model before {old!r}"
+            f"{model.id} {verb} {new!r} instead of {said!r}; the previous model: {old!r}"
         )
 
 
 def sentence_of(info: ModelInfo, language: str | None = None) -> SynthesisRequest | None:
-    """Some words for the model's first voice (of the language), or None without one."""
+    """Return some words for the model's first voice (of the language), or None if it has no
+    voice."""
     sentences = load_yaml(ConsentConfig, "consent").sentences
     for voice in info.voices:
         if voice.language in sentences and language in (None, voice.language):
@@ -123,7 +127,7 @@ def sentence_of(info: ModelInfo, language: str | None = None) -> SynthesisReques
 
 
 def _joined(pieces: Iterable[AudioChunk]) -> Pcm:
-    """float32 [n] at STT_SAMPLE_RATE"""
+    """Join the pieces to float32 [n] at STT_SAMPLE_RATE."""
     if not (chunks := list(pieces)):
         return np.zeros(0, np.float32)
     whole = np.concatenate([chunk.pcm for chunk in chunks])
@@ -131,7 +135,7 @@ def _joined(pieces: Iterable[AudioChunk]) -> Pcm:
 
 
 async def _beside(kind: str, port: type[H]) -> H | None:
-    """The first model of that kind of this application, if it is up."""
+    """Return the first model of that kind of this application, if it is up."""
     with suppress(EngineError, RayServeException, TimeoutError):
         app = serve.get_replica_context().app_name
         deployed: Deployed = await ModelIndexHandle(app).call("deployed", timeout_s=FIND_S)

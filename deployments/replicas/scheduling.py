@@ -35,7 +35,7 @@ LATE_S = 0.1  # an interim that waited longer is dropped
 CROWDED_S = 0.3  # while a text waits longer, new interims are refused
 LIVE_S = 10.0  # for this long after a live request, files leave one slot free…
 FILE_PATIENCE_S = 6.0  # …except those that waited this long, so that they do not starve
-BATCH_S = 3.0  # of a batch: nothing interrupts it, and three of 17 s took 15 s of two cores
+BATCH_S = 3.0  # longest batch: nothing interrupts it, and three of 17 s took 15 s of two cores
 
 URGENCY_NAMES = {FINAL: "final", SPECULATIVE: "speculative", INTERIM: "interim", FILE: "file"}
 
@@ -48,20 +48,20 @@ class _WaitingRequest:
     request: TranscriptionRequest
     since: float  # time of arrival, by the clock
     answer: asyncio.Future[Transcript] = field(default_factory=asyncio.Future)
-    # Its turn comes in the task of another request, where nothing of it is to be noted.
+    # Its turn comes in the task of another request, whose context must not be changed.
     context: Context = field(default_factory=copy_context)
 
     def rank(self, now: float) -> tuple[float, float]:
-        """The smallest rank is first; ageing prevents starvation."""
+        """Return the rank, of which the smallest is first; ageing prevents starvation."""
         return self.request.urgency - (now - self.since) / PATIENCE_S, self.since
 
     def is_wanted(self) -> bool:
-        """Whether its caller waits for the answer."""
+        """Whether the caller still waits for the answer."""
         return not self.answer.done()
 
     def left(self, now: float) -> TranscriptionRequest:
-        """The request with `retry_within_s` reduced by the time in the queue, whose decoding ends
-        when the caller leaves."""
+        """Return the request with `retry_within_s` reduced by its time in the queue. Its decoding
+        ends when the caller leaves."""
         wanted = replace(self.request, budget=DecodingBudget(is_wanted=self.is_wanted))
         if self.request.retry_within_s is None:
             return wanted
@@ -85,18 +85,18 @@ class _Batch:
 
     @property
     def share(self) -> float:
-        """The part of its work that is the owner's."""
+        """Return the part of the batch's work that is the owner's."""
         mine = sum(waiting.request.owner == self.owner for waiting in self.requests)
         return mine / len(self.requests)
 
 
 class PriorityBatcher(Scheduler[_Batch]):
-    """Keeps every slot of an engine busy with waiting requests: of owners (tenants) in turn, of one
-    owner the most urgent first.
+    """Keeps every slot of an engine busy with waiting requests.
 
-    Without turns, files that one tenant sent and left kept the transcript of another waiting for a
-    minute. Batches form only of requests that queued while all slots were busy: alone, a request is
-    done sooner. Used from one event loop.
+    Owners (tenants) take turns, and the most urgent request of an owner is first. Without turns,
+    files that one tenant sent before it left delayed the transcript of another by a minute. Batches
+    are formed only of requests that were queued while all slots were busy, since a request alone is
+    done sooner. Use it from one event loop.
     """
 
     def __init__(
@@ -106,7 +106,8 @@ class PriorityBatcher(Scheduler[_Batch]):
         max_batch_size: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`run` computes a batch, in order; `max_batch_size` is that of one call."""
+        """Create a scheduler. `run` computes a batch, in order; `max_batch_size` is the limit of
+        one call."""
         super().__init__(max_concurrency, clock)
         self._max_batch_size = max_batch_size
         self._run = run
@@ -115,14 +116,14 @@ class PriorityBatcher(Scheduler[_Batch]):
         self._served: dict[str, float] = {}  # when the owner's last batch of files began
         self._tasks = TaskSet()
         self._live_at = float("-inf")
-        self._pace_s = 0.0  # that the last batch took for a sample of it
+        self._pace_s = 0.0  # seconds that the last batch took per sample
 
     async def submit(self, request: TranscriptionRequest) -> Transcript:
-        """The transcript of one request. Raises EngineError.
+        """Return the transcript of a request. Raises EngineError.
 
-        EngineOverloaded when an interim would be too late, or when too many wait: then the newest
-        of the owner with most of them is refused. A request whose caller is cancelled is not
-        decoded, or not again once its batch has begun.
+        Raises EngineOverloaded if an interim would be too late, or if too many requests wait: then
+        the newest request of the owner with the most is refused. If the caller is cancelled, its
+        request is not decoded; if its batch has begun, it is not decoded again.
         """
         now = self.clock()
         if request.urgency < FILE:
@@ -143,7 +144,8 @@ class PriorityBatcher(Scheduler[_Batch]):
 
     @property
     def load(self) -> float:
-        """The share of the slots that are busy, and the seconds of work that wait, by WAIT_S."""
+        """Return the share of the slots that are busy, plus the seconds of waiting work divided by
+        WAIT_S."""
         waiting_s = sum(len(waiting.request.pcm) for waiting in self._waiting) * self._pace_s
         return len(self._running) / self._max_concurrency() + waiting_s / WAIT_S
 
@@ -178,9 +180,8 @@ class PriorityBatcher(Scheduler[_Batch]):
             self._served.clear()
 
     def _take(self, free: int) -> _Batch | None:
-        """Takes the most urgent request of the owner whose turn it is, and similar ones when many
-        wait.
-        """
+        """Take the most urgent request of the owner whose turn it is, and similar requests if many
+        wait."""
         now, slots = self.clock(), self._max_concurrency()
         self._drop_late(now)
         ready = sorted(self._waiting, key=lambda waiting: waiting.rank(now))
@@ -210,11 +211,8 @@ class PriorityBatcher(Scheduler[_Batch]):
         return batch
 
     def _first(self, ready: list[_WaitingRequest], free: int, slots: int) -> _WaitingRequest | None:
-        """The request whose turn it is.
-
-        Only live speech may take the last slot beside interims of its owner: no final waits for an
-        interim of its own session.
-        """
+        """Return the request whose turn it is. Only live speech may take the last slot beside
+        interims of its owner, so that no final waits for an interim of its own session."""
         firsts: dict[str, _WaitingRequest] = {}
         for waiting in ready:
             firsts.setdefault(waiting.request.owner, waiting)
@@ -225,7 +223,7 @@ class PriorityBatcher(Scheduler[_Batch]):
         return None if owner is None else firsts[owner]
 
     def _is_urgent(self, waiting: _WaitingRequest, now: float) -> bool:
-        """Whether it comes before files, which do when their owner was not served for long."""
+        """Whether the request comes before files. Files that waited long count as urgent, too."""
         served = self._served.get(waiting.request.owner, waiting.since)
         return waiting.request.urgency < FILE or now - max(served, waiting.since) >= FILE_PATIENCE_S
 
@@ -270,7 +268,7 @@ class PriorityBatcher(Scheduler[_Batch]):
 
 
 def _alike(first: TranscriptionRequest, other: TranscriptionRequest) -> bool:
-    """Whether they may share a batch: the same urgency and similar lengths."""
+    """Whether two requests may share a batch: they have the same urgency and similar lengths."""
     if first.urgency != other.urgency:
         return False
     shorter, longer = sorted((len(first.pcm), len(other.pcm)))

@@ -38,7 +38,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
     async def transcribe(
         self, request: TranscriptionRequest, caller: CallHeaders | None = None
     ) -> Transcript:
-        """The transcript of some speech, for the request of `caller`. Raises EngineError."""
+        """Transcribe speech for the request of `caller`. Raises EngineError."""
         attributes: Attributes = {
             "antiphon.audio_seconds": len(request.pcm) / STT_SAMPLE_RATE,
             "antiphon.urgency": URGENCY_NAMES[request.urgency],
@@ -69,7 +69,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
     async def _decode(
         self, engine: Callable[[], STTEngine], requests: list[TranscriptionRequest]
     ) -> Results:
-        """Decodes a batch of requests of the same urgency."""
+        """Decode a batch of requests of the same urgency."""
         loop, began = asyncio.get_running_loop(), time.perf_counter()
         results = await loop.run_in_executor(
             self._threads, decode, engine(), requests, self._speaker_encoder
@@ -87,17 +87,15 @@ class STTDeployment(ModelDeployment[STTEngine]):
 def decode(
     engine: STTEngine, requests: list[TranscriptionRequest], encoder: Callable[[], SpeakerEncoder]
 ) -> Results:
-    """Decodes a batch; on an error decodes the requests one by one.
-
-    So only the request that causes an error gets it.
-    """
+    """Decode a batch; after an error, decode the requests one by one. Only the request that causes
+    the error then gets it."""
     try:
         transcripts = engine.transcribe(requests)
         return [
             add_voices(request, transcript, encoder()) if request.voice_windows else transcript
             for request, transcript in zip(requests, transcripts, strict=True)
         ]
-    except Exception as error:  # of any library, as for a lack of memory
+    except Exception as error:  # any library may raise, for example for lack of memory
         if len(requests) == 1:
             return [error]
     return [decode(engine, [request], encoder)[0] for request in requests]

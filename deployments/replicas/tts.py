@@ -55,7 +55,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
     async def synthesize(
         self, request: SynthesisRequest, caller: CallHeaders | None = None
     ) -> AsyncGenerator[AudioChunk, None]:
-        """Speech of one sentence as a stream, for the request of `caller`. Raises EngineError."""
+        """Speak a sentence for the request of `caller`, as a stream. Raises EngineError."""
         attributes = {"antiphon.characters": len(request.text)}
         spoken = self.serve(caller, "synthesize", attributes, partial(self._synthesize, request))
         async with aclosing(spoken):
@@ -82,7 +82,8 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
             self._release_soon(engine)
 
     async def phonemes(self, request: SynthesisRequest, caller: CallHeaders | None = None) -> str:
-        """The symbols that are spoken of a sentence, for the request of `caller`."""
+        """Return the phonemes of a sentence, in the engine's symbols, for the request of
+        `caller`."""
 
         async def read(engine: TTSEngine) -> AsyncGenerator[str, None]:
             yield await asyncio.to_thread(engine.phonemes, request)
@@ -94,7 +95,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         engine, info = loaded
         await asyncio.to_thread(
             engine.check_device
-        )  # of one without voices of its own there is no more
+        )  # an engine without voices of its own has nothing more
         if (request := sentence_of(info)) is not None:
             await asyncio.to_thread(list, engine.synthesize(request))
 
@@ -102,12 +103,12 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         return self._running / VOICE_FULL
 
     async def forget_voice(self, digest: str) -> None:
-        """Drops the voice pack of a deleted voice; called on every replica."""
+        """Drop the voice pack of a deleted voice. This is called on every replica."""
         for engine in self.engines() if self._loaded is not None else ():
             engine.forget_voice(digest)
 
     def _release_soon(self, engine: TTSEngine) -> None:
-        """Frees the engine's memory after KEEP_MEMORY_S, unless another request arrives."""
+        """Free the engine's memory after KEEP_MEMORY_S, unless another request arrives."""
         if self._running:
             return
         if self._release is not None:
@@ -120,14 +121,14 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
             await asyncio.to_thread(engine.release_memory)
 
     async def stop_warm_up(self) -> None:
-        """Cancels the warm-up; its last step may still run in the thread."""
+        """Cancel the warm-up; its last step may still run in the thread."""
         while (warm_up := self._warm_up) is not None:  # another swap may start one meanwhile
             self._warm_up = None
             warm_up.cancel()
             await asyncio.gather(warm_up, return_exceptions=True)
 
     async def _run_warm_up(self, engine: TTSEngine) -> None:
-        """Warms up between requests, which wait for one step at most."""
+        """Warm up between requests, which wait for one step at most."""
         await asyncio.sleep(WARM_UP_AFTER_S)
         executor = self._scheduler.executor(math.inf)
         steps = iterate_in_thread(engine.warm_up(), executor)
@@ -149,10 +150,8 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
 def speech_timed(
     engine: TTSEngine, request: SynthesisRequest, asked: float
 ) -> Generator[AudioChunk, None, None]:
-    """The engine's speech, with metrics; runs in the engine's thread.
-
-    `asked` is the time of the request, by time.perf_counter().
-    """
+    """Yield the engine's speech, and record metrics; runs in the engine's thread. `asked` is the
+    time of the request, by time.perf_counter()."""
     resumed = time.perf_counter()
     metrics.tts_queue_seconds.observe(resumed - asked)
     computed_s = audio_s = 0.0

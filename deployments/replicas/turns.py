@@ -1,4 +1,5 @@
-"""Answers of a chat model that are written in turns: between them another tenant has the slot."""
+"""Answers of a chat model that are written in turns. Between its turns, another tenant has the
+slot."""
 
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ ALMOST_DONE = 16  # tokens, for which a pause would last longer than the rest of
 
 
 class AnswerInTurns:
-    """What there is of an answer, and the request for the rest of it."""
+    """The answer so far, and the request for the rest of it."""
 
     def __init__(self, request: GenerationRequest) -> None:
         self.rest = request
@@ -19,17 +20,17 @@ class AnswerInTurns:
         self._request = request
         self._texts: list[str] = []
         self._usage: TokenUsage | None = None
-        self._earlier: TokenUsage | None = None  # of the turns that have ended
+        self._earlier: TokenUsage | None = None  # usage of the turns that have ended
         # Neither a grammar nor calls nor thoughts are continued, and speech must not fall silent.
         self._is_divisible = not (request.response_format or request.is_spoken)
 
     @property
     def usage(self) -> TokenUsage | None:
-        """Tokens of all turns; the prompt counts once."""
+        """Return the tokens of all turns; the prompt counts once."""
         return self._usage
 
     def add(self, delta: GenerationDelta) -> GenerationDelta:
-        """Notes a piece of this turn; returns it as a piece of the answer."""
+        """Add a piece of this turn; return it as a piece of the answer."""
         self._texts.append(delta.text)
         if delta.tool_calls or delta.reasoning:
             self._is_divisible = False
@@ -44,7 +45,7 @@ class AnswerInTurns:
         return replace(delta, usage=self._usage)
 
     def may_pause_after(self, delta: GenerationDelta) -> bool:
-        """Whether the rest can be written later."""
+        """Whether the rest of the answer can be written later."""
         if self.is_complete or not self._is_divisible:
             return False
         if self._usage is None or delta.usage is None or not delta.text:
@@ -53,7 +54,7 @@ class AnswerInTurns:
         return most is None or most - self._usage.completion_tokens > ALMOST_DONE
 
     def pause(self) -> None:
-        """Ends a turn."""
+        """End a turn."""
         assert self._usage is not None
         self._earlier = self._usage
         self.rest = self._request.after("".join(self._texts), self._usage.completion_tokens)

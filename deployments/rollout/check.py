@@ -18,7 +18,7 @@ from deployments.rollout.serve_config import Config, entries
 MODELS_BUILDER = "deployments.app:build_models"
 GATEWAY_BUILDER = "deployments.app:build_gateway"
 WYOMING_BUILDER = "deployments.app:build_wyoming"
-# By import path: the arguments, and the deployments besides models.
+# The arguments by import path, and the deployments besides models.
 BUILDERS: dict[str, tuple[type[StrictModel], tuple[str, ...]]] = {
     MODELS_BUILDER: (ModelsArgs, ("ModelIndex",)),
     GATEWAY_BUILDER: (GatewayArgs, ("Gateway",)),
@@ -28,10 +28,10 @@ BUILDERS: dict[str, tuple[type[StrictModel], tuple[str, ...]]] = {
 
 
 def application_problems(config: Config) -> list[str]:
-    """Wrong applications, arguments and names of deployments. Does not import Ray."""
+    """Find wrong applications, arguments and names of deployments, without importing Ray."""
     applications = config["applications"]
     if not all(isinstance(app, dict) and isinstance(app.get("name"), str) for app in applications):
-        return ["each of `applications` has to be a mapping with a name"]
+        return ["each of `applications` must be a mapping with a name"]
     builders = {app["name"]: str(app.get("import_path")) for app in applications}
     problems = []
     if GATEWAY_BUILDER not in builders.values():
@@ -62,7 +62,9 @@ def _problems(
     counts = Counter(listed) | Counter(named)
     problems = [f"{name!r} is listed {times} times" for name, times in counts.items() if times > 1]
     others = [name for name in listed if name not in named]
-    problems += [f"args name no deployment {name!r}, only {', '.join(named)}" for name in others]
+    problems += [
+        f"{name!r} is not among the deployments of args: {', '.join(named)}" for name in others
+    ]
     problems += [f"{name!r} of args has no entry" for name in models if name not in listed]
     problems += [
         f"{entry['name']} takes no user_config"
@@ -75,7 +77,7 @@ def _problems(
 
 
 def _exists(path: str) -> bool:
-    """Whether there is the module of `module:name`; to import it could import Ray too early."""
+    """Whether the module of `module:name` exists. Importing it could import Ray too early."""
     try:
         return find_spec(path.replace(":", ".").rpartition(".")[0]) is not None
     except (ImportError, ValueError):
@@ -83,7 +85,7 @@ def _exists(path: str) -> bool:
 
 
 def option_problems(config: Config) -> list[str]:
-    """Options that Ray Serve would refuse, or not know and ignore."""
+    """Find options that Ray Serve would refuse, or does not know and would ignore."""
     from ray.serve.config import AutoscalingConfig
     from ray.serve.schema import ServeDeploySchema
 
@@ -101,7 +103,8 @@ def option_problems(config: Config) -> list[str]:
 
 
 def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """The options of a configuration by their paths; entries of lists are known by their names."""
+    """Return the options of a configuration by their paths; entries of lists are identified by
+    their names."""
     if isinstance(value, list) and all(isinstance(item, dict) and "name" in item for item in value):
         value = {item["name"]: item for item in value}
     if not isinstance(value, dict) or not value:

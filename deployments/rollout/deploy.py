@@ -29,15 +29,13 @@ POLL_S = 0.5
 GIB = 1 << 30
 ANSWER_S = 15.0
 REPORTED_S = 8.0  # gateways ask every 5 s for failed swaps, which replicas report at once
-OUTLIVES_S = 36.0  # a report its replica: FORGET_S of ModelIndex, and until the gateway asks again
+OUTLIVES_S = 36.0  # a report outlives its replica by FORGET_S and until the gateway asks again
 
 
 def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None) -> str:
-    """Deploys the file to the running service; returns the result as a sentence.
-
-    Raises ValueError, before anything is changed if the file is wrong or does not fit, else when a
-    replica could not take its model: then the previous one continues to serve.
-    """
+    """Deploy the file to the running service; return the result as a sentence. Raises ValueError
+    before anything is changed if the file is wrong or does not fit. Also raises it if a replica
+    could not load its model; the previous model then continues to serve."""
     settings = load_settings(new=False)
     node.prepare_environment(settings)
     config = serve_config.read_config(file)
@@ -51,7 +49,7 @@ def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None
 def deploy_config(
     config: Config, settings: Settings, dashboard: str, *, only_check: bool = False
 ) -> None:
-    """Does the same with what was read, or runs. Raises ValueError."""
+    """Deploy a configuration that was read from a file or from the cluster. Raises ValueError."""
     running = serve_api.applications(dashboard)
     config = resolved(config, running)
     if problems := model_problems(config):
@@ -73,8 +71,8 @@ def deploy_config(
 
 
 def try_again(running: dict[str, Any], config: Config, readiness: dict[str, Any]) -> None:
-    """Counts up the attempt of each model that was refused, by the `readiness` of the gateway, and
-    is still wanted: Serve reconfigures a replica only after a change."""
+    """Increment `attempt` for each model that was refused, by the gateway's `readiness`, and is
+    still wanted: Serve reconfigures a replica only after a change."""
     before = {
         entry["name"]: dict(entry.get("user_config") or {})
         for application in running.values()
@@ -89,7 +87,7 @@ def try_again(running: dict[str, Any], config: Config, readiness: dict[str, Any]
 
 
 def wait(dashboard: str, names: set[str]) -> None:
-    """Waits until the applications run. Raises ValueError when one cannot, or after TIMEOUT_S."""
+    """Wait until the applications run. Raises ValueError if one cannot, or after TIMEOUT_S."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         state = serve_api.applications(dashboard)
@@ -104,10 +102,10 @@ def wait(dashboard: str, names: set[str]) -> None:
 
 
 def check_swaps(settings: Settings, outlives_s: float) -> None:
-    """Raises ValueError when a replica keeps its previous model, since Serve does not know it, or
-    when the gateway does not say within ANSWER_S that it is ready: one that is replaced may not.
+    """Raise ValueError if a replica keeps its previous model, which Serve does not know, or if the
+    gateway does not report within ANSWER_S that it is ready.
 
-    Reports of replicas that are replaced remain for up to `outlives_s`.
+    Reports of replaced replicas remain for up to `outlives_s`.
     """
     began = time.monotonic()
     url, deadline = f"{local_url(settings)}/readyz", began + ANSWER_S
@@ -135,7 +133,7 @@ def check_swaps(settings: Settings, outlives_s: float) -> None:
 
 
 def models_of(config: Config) -> dict[str, tuple[EngineKind[Any], Config]]:
-    """The kind and the entry of each deployment of a model, by its name."""
+    """Return the kind and the entry of each deployment of a model, by its name."""
     models: dict[str, tuple[EngineKind[Any], Config]] = {}
     for application in config["applications"]:
         if application.get("import_path") == MODELS_BUILDER:
@@ -147,11 +145,11 @@ def models_of(config: Config) -> dict[str, tuple[EngineKind[Any], Config]]:
 
 
 def model_problems(config: Config) -> list[str]:
-    """Models whose configuration cannot be read, whose weights are missing, or that are named
-    twice, which one deployment with more replicas is for; names of two models, and fallbacks that
-    are no model."""
+    """Find problems of models. These are configurations that cannot be read, missing weights,
+    models that are named twice (instead of a deployment with more replicas), names that two models
+    share, and fallbacks that are no model."""
     problems: list[str] = []
-    deployments: dict[str, str] = {}  # by the name of the model
+    deployments: dict[str, str] = {}  # deployments by the id of their model
     aliases: list[tuple[str, str]] = []  # deployment and alias
     fallbacks: list[tuple[str, str]] = []  # deployment and model
     for name, (kind, entry) in models_of(config).items():
@@ -187,11 +185,9 @@ def model_problems(config: Config) -> list[str]:
 
 
 def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
-    """Count, by model, the replicas that load it beside those that run.
-
-    These are all of a model that is swapped or new, those added, and those of a restart that begin
-    before old ones stop.
-    """
+    """Count, by model, the replicas that load it beside the running replicas. These are all
+    replicas of a model that is swapped or new, added replicas, and replicas of a restart that begin
+    before the old ones stop."""
     changed = changed_options(running, config)
     models = models_of(config)
     counts = {}
@@ -214,17 +210,18 @@ def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
 
 
 def _replicas(entry: Config) -> int:
-    """How many there are at least, or at first."""
+    """Return how many replicas there are at least, or at first."""
     scaling = entry.get("autoscaling_config") or {"min_replicas": entry.get("num_replicas", 1)}
     counts = [scaling.get("min_replicas", 1), scaling.get("initial_replicas")]
     return max((count for count in counts if isinstance(count, int)), default=1)
 
 
 def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
-    """Say what is wrong unless the weights of so many `replicas` fit in memory beside what runs.
+    """Describe the problem if the weights of these `replicas` do not fit in memory beside what
+    runs.
 
-    Weights are the least that a model needs, so this refuses only what cannot work. Those of models
-    on a GPU are not counted, nor is the memory of other machines known.
+    Weights are the least that a model needs, so this refuses only what cannot work. Weights on a
+    GPU are not counted, and the memory of other machines is not known.
     """
     store = WeightStore(weights_dir())
     need = 0
@@ -246,7 +243,7 @@ def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
 
 
 def differences(running: dict[str, Any], config: Config) -> tuple[list[str], set[str]]:
-    """A line for each application or option that changes, and the models to be swapped."""
+    """Return a line for each application or option that changes, and the models to be swapped."""
     wanted = {application["name"]: application for application in config["applications"]}
     lines = [f"{name}: removed" for name in running if name not in wanted]
     lines += [f"{name}: added" for name in wanted if name not in running]
@@ -262,7 +259,7 @@ def differences(running: dict[str, Any], config: Config) -> tuple[list[str], set
 
 
 def changed_options(running: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]]:
-    """The values before and after of each option that changes, by its path."""
+    """Return the values before and after of each option that changes, by its path."""
     before = flat({name: app.get("deployed_app_config") for name, app in running.items()})
     # Serve copies it into each application.
     shared = {"logging_config": config.get("logging_config")}
@@ -276,7 +273,7 @@ def changed_options(running: dict[str, Any], config: Config) -> dict[str, tuple[
 
 
 def _restarts(application: str) -> list[str]:
-    """The options that restart all its deployments."""
+    """Return the options that restart all its deployments."""
     return [f"{application}.{option}" for option in ("import_path", "args", "runtime_env")]
 
 

@@ -1,9 +1,9 @@
 """Reads `serve_config.yaml`, and splits its deployment into stages.
 
-In stages the first voice is ready before all models are loaded. Measured on 2 cores: loading all
-models, the gateway and the worker at once takes 40 s, and none answers before 33 s. With the
-gateway and one voice first, speech is ready after 21 s and all models after 34 s; after 18 s and
-30 s since Ray's controller looks around less often.
+In stages, the first voice is ready before all models are loaded. On 2 cores, loading all models,
+the gateway and the worker at once took 40 s, and none answered before 33 s. With the gateway and
+one voice first, speech was ready after 21 s and all models after 34 s; now that Ray polls less
+often, it is 18 s and 30 s.
 """
 
 import copy
@@ -51,7 +51,7 @@ def entries(application: Config) -> list[Config]:
 
 
 def model_names(config: Config) -> set[str]:
-    """The deployments of models that the `args` of the applications name."""
+    """Return the deployments of models that the `args` of the applications name."""
     given = [application.get("args") or {} for application in config["applications"]]
     return {
         name for args in given for kind in ("tts", "stt", "chat") for name in args.get(kind, ())
@@ -59,7 +59,7 @@ def model_names(config: Config) -> set[str]:
 
 
 def first_voice(config: Config) -> str | None:
-    """The deployment to load first: the first speech model, when there are other models."""
+    """Return the deployment to load first: the first speech model, if there are other models."""
     for application in config["applications"]:
         voices = (application.get("args") or {}).get("tts")
         if voices and len(entries(application)) > 2:  # the voice, the index, and another
@@ -68,10 +68,11 @@ def first_voice(config: Config) -> str | None:
 
 
 def first_stage(config: Config) -> Config:
-    """The gateway and the first voice; `config`, deployed later, adds the rest.
+    """Return a configuration with the gateway and the first voice; deploying `config` later adds
+    the rest.
 
-    Other autoscaled models get 0 replicas, a change that can be undone without restarts. Models
-    with a fixed number of replicas are not changed.
+    Other autoscaled models get 0 replicas, which can be undone without restarts. Models with a
+    fixed number of replicas are not changed.
     """
     voice = first_voice(config)
     staged = copy.deepcopy(config)

@@ -1,8 +1,8 @@
-"""Schedulers: which of the waiting work runs next, of that of several owners (tenants).
+"""Schedulers: which of the waiting work of several owners (tenants) runs next.
 
 `DeadlineScheduler` runs steps in threads, earliest deadline first (EDF) within the fair share of
-each owner: of speech in a replica, and of files of speech in a gateway. A scheduler starts work up
-to a number, whenever a request arrives or ends.
+each owner: steps of speech in a replica, and of files of speech in a gateway. A scheduler starts
+work up to a number, whenever a request arrives or ends.
 """
 
 import heapq
@@ -22,7 +22,7 @@ from models.fairness.turns import TurnOrder
 T = TypeVar("T")
 R = TypeVar("R")  # what a scheduler keeps of work that runs
 
-TIGHT_S = 1.0  # with less time left, a request runs without those that have twice as much
+TIGHT_S = 1.0  # with less time left, a request runs without others that have twice as much
 
 
 class Scheduler(ABC, Generic[R]):
@@ -46,7 +46,7 @@ class Scheduler(ABC, Generic[R]):
 @dataclass(order=True, slots=True)
 class _ScheduledStep:
     deadline: float
-    order: int  # of arrival, for steps with equal deadlines
+    order: int  # order of arrival, for steps with equal deadlines
     owner: str = field(compare=False)
     future: "Future[Any]" = field(compare=False)
     work: Callable[[], Any] = field(compare=False)
@@ -63,13 +63,13 @@ class _ScheduledStep:
 
 
 class DeadlineScheduler(Scheduler[_ScheduledStep]):
-    """Threads that run steps of many requests: those of each owner (tenant) in turn, and of its own
-    those with the earliest deadline first.
+    """Threads that run steps of many requests: owners (tenants) take turns, and an owner's requests
+    run by their deadlines, earliest first.
 
-    A request keeps its turn over steps whose result `is_empty`, until a more urgent one arrives or
-    it is cancelled: a step of another request in between would begin work that the engine then has
-    to finish first. Parallel requests slow each other down, so an owner's requests with time to
-    spare wait while one of its own is urgent (TIGHT_S).
+    A request keeps its turn over steps whose result `is_empty`, until a more urgent request arrives
+    or it is cancelled: a step of another request in between would begin work that the engine then
+    has to finish first. Parallel requests slow each other down, so that an owner's requests with
+    time to spare wait while another of its requests is urgent (TIGHT_S).
     """
 
     def __init__(
@@ -81,10 +81,8 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
         clock: Callable[[], float] = time.monotonic,
         niceness: int = 0,
     ) -> None:
-        """`max_concurrency` returns how many of the threads may work at once; all by default.
-
-        `niceness` is added to that of the process.
-        """
+        """Create a scheduler. `max_concurrency` returns how many of the threads may work at once,
+        by default all. `niceness` is added to that of the process."""
         super().__init__(max_concurrency or (lambda: threads), clock)
         self.is_empty = is_empty
         self._waiting: dict[str, list[_ScheduledStep]] = {}  # heaps by owner
@@ -94,7 +92,8 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
         self._threads = ThreadPoolExecutor(threads, name, os.nice, (niceness,))
 
     def executor(self, deadline_s: float = 0.0, owner: str = "") -> "RequestExecutor":
-        """The executor of one request, whose listener hears an underrun in `deadline_s` seconds."""
+        """Return the executor of a request whose listener hears an underrun in `deadline_s`
+        seconds."""
         return RequestExecutor(self, self.clock() + deadline_s, owner)
 
     def put(self, deadline: float, work: Callable[[], T], owner: str = "") -> "Future[T]":

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 Owner: TypeAlias = int | str  # never None: `TurnOrder.next` returns it when no owner has a turn
 
-CONTENDED_S = 60.0  # after its last request, for which an owner counts as contending
+CONTENDED_S = 60.0  # time after its last request for which an owner counts as contending
 UNBOUNDED = sys.maxsize
 
 
@@ -54,12 +54,12 @@ class RecentOwners:
 
 
 class WorkspaceShares:
-    """What each workspace holds of one capacity, and whether it may take more.
+    """What each workspace holds of a capacity, and whether it may take more.
 
-    A workspace gets at most half. Of what others hold, only their half counts against it, since
-    they took more while alone or in a burst; and only a quarter if it holds no more than a quarter
-    itself, so that two which flood do not keep a third out. In all, one and a half times the
-    capacity may be held.
+    A workspace gets at most half. Only half of what others hold counts against it, since they took
+    more while they were alone or in a burst. Only a quarter counts if it holds no more than a
+    quarter itself, so that two flooding workspaces do not keep a third out. In all, one and a half
+    times the capacity may be held.
     """
 
     def __init__(self) -> None:

@@ -18,10 +18,10 @@ COMPARED = 32  # owners with the longest queue, when one of them is refused
 class FairSlots:
     """A number of slots for work, which owners get in turn (`TurnOrder`).
 
-    When more than `max_waiting` wait, the newest of the owner with the longest queue is refused
-    (longest queue drop, Suter et al. 1998), of several the one that has used the slots for the
-    longest time: no owners keep another out. A step takes logarithmic time: 2,000 owners that wait
-    took 2 s of the event loop when each turn looked at all of them.
+    If more than `max_waiting` wait, the newest request of the owner with the longest queue is
+    refused (longest queue drop, Suter et al. 1998); among several, of the owner that has used the
+    slots for the longest time. Thus no owner keeps another out. A step takes logarithmic time:
+    2,000 waiting owners took 2 s of the event loop when each turn looked at all of them.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class FairSlots:
         most: int = UNBOUNDED,
         contended_s: float = math.inf,
     ) -> None:
-        """`refusal` makes the error of work that is refused; `most` and `contended_s` are those of
-        TurnOrder."""
+        """Create the slots. `refusal` makes the error of refused work; `most` and `contended_s` are
+        those of TurnOrder."""
         self._clock = clock
         self._slots = self._free = slots
         self._max_waiting = max_waiting
@@ -55,12 +55,12 @@ class FairSlots:
 
     @property
     def free(self) -> int:
-        """The slots that nothing holds; none while something waits."""
+        """Return the number of free slots; 0 while something waits."""
         return 0 if self._waiting.number else self._free
 
     @asynccontextmanager
     async def slot(self, owner: Owner) -> AsyncIterator[None]:
-        """Waits for a slot, and holds it for the block. Raises the refusal."""
+        """Wait for a slot, and hold it for the block. Raises the refusal."""
         leave = await self.take(owner)
         try:
             yield
@@ -68,11 +68,9 @@ class FairSlots:
             leave()
 
     def asks_to_leave(self, owner: Owner, running_s: float, turn_s: float) -> bool:
-        """Whether the owner's work, which has had its slot for `running_s`, is to leave it soon.
-
-        It is when another owner waits without a slot and has used less, by a turn, and no holder
-        was asked to leave for that one before.
-        """
+        """Whether the owner's work, which has had its slot for `running_s`, should leave it soon.
+        It should if another owner waits without a slot and has used less, by a turn, and no other
+        holder was asked to leave for that owner."""
         if running_s < turn_s or len(self._numbers) <= self._asked:
             return False
         waiting = self._first_without()
@@ -84,9 +82,12 @@ class FairSlots:
         return True
 
     async def take(self, owner: Owner, *, is_first: bool = False) -> Callable[[], None]:
-        """Waits for a slot, before all other work of the owner if `is_first`; returns the function
-        that gives it back, once. Raises the refusal."""
-        if not self._waiting.number and self._free:  # without a queue, as nearly always
+        """Wait for a slot, before all other work of the owner if `is_first`. Returns the function
+        that gives the slot back, once.
+
+        Raises the refusal.
+        """
+        if not self._waiting.number and self._free:  # usually no request waits
             if self._order.next((owner,), self._free) is not None:
                 self._free -= 1
                 self._order.take(owner)
@@ -126,7 +127,7 @@ class FairSlots:
                 turn.set_result(None)
 
     def _next(self) -> Owner | None:
-        """The owner whose turn it is; None when none may take a slot."""
+        """Return the owner whose turn it is; None if none may take a slot."""
         if not self._waiting.number:
             return None
         if (first := self._first_without()) is not None:
@@ -135,7 +136,7 @@ class FairSlots:
         return self._order.next(ready, self._free)
 
     def _first_without(self) -> Owner | None:
-        """The owner with the least use of those that wait and have no slot."""
+        """Return the owner with the least use among those that wait and have no slot."""
         while self._without:
             _, number, owner = self._without[0]
             if self._numbers.get(owner) == number:
@@ -172,12 +173,12 @@ class FairSlots:
 
 
 class _Queues:
-    """The turns that wait, by owner, and the owners by the lengths of their queues."""
+    """The waiting turns by owner, and the owners by the lengths of their queues."""
 
     def __init__(self) -> None:
-        self.number = 0  # of turns
+        self.number = 0  # number of turns
         self._turns: dict[Owner, OrderedDict[asyncio.Future[None], None]] = {}
-        self._owners: dict[int, OrderedDict[Owner, None]] = {}  # by length
+        self._owners: dict[int, OrderedDict[Owner, None]] = {}  # owners by queue length
         self._longest = 0
 
     def __contains__(self, owner: Owner) -> bool:
@@ -193,8 +194,8 @@ class _Queues:
         return next(reversed(self._turns[owner]))
 
     def longest(self, preferred: Owner, used_s: Callable[[Owner], float]) -> Owner:
-        """The owner with the longest queue; of several, of which some are compared, the one that
-        has used most, and of those the preferred one."""
+        """Return the owner with the longest queue. Of several, some are compared, and the one that
+        has used most is returned; among equals, the preferred one."""
         owners = self._owners[self._longest]
         compared = list(islice(owners, COMPARED))
         return max([preferred, *compared] if preferred in owners else compared, key=used_s)

@@ -26,23 +26,24 @@ class TurnOrder:
     def __init__(
         self, *, most: int = UNBOUNDED, contended_s: float = math.inf, clock: Clock
     ) -> None:
-        """Owners contend while two of them have asked within `contended_s`; by default always."""
+        """Create an order. Owners contend while two of them have asked within `contended_s`; by
+        default always."""
         self._share = Share(ceiling=most, keeps_last=True)
         self._contended_s = contended_s
         self._clock = clock
         self._taken: Counter[Owner] = Counter()  # only owners that have slots
-        self._used_s: dict[Owner, float] = {}  # of this busy period
-        self._most_remembered = REMEMBERED  # in it, until those that are like newcomers are dropped
-        self._least_used_s = 0.0  # that of the last turn: a newcomer begins there
+        self._used_s: dict[Owner, float] = {}  # seconds used in this busy period
+        self._most_remembered = REMEMBERED  # owners in it before those like newcomers are dropped
+        self._least_used_s = 0.0  # seconds of the last turn's owner: a newcomer begins there
         self._recent = RecentOwners()
 
     @property
     def holders(self) -> Collection[Owner]:
-        """The owners that have slots."""
+        """Return the owners that have slots."""
         return self._taken.keys()
 
     def next(self, owners: Collection[K], free: int) -> K | None:
-        """The owner whose turn it is; None when none may take one of the `free` slots."""
+        """Return the owner whose turn it is; None if none may take one of the `free` slots."""
         ready: Iterable[K] = owners
         if self._contend(owners):
             ready = [owner for owner in owners if self._share.allows(self._taken[owner], free)]
@@ -64,13 +65,13 @@ class TurnOrder:
             self._most_remembered = 2 * len(self._used_s) + REMEMBERED
 
     def clear(self) -> None:
-        """Idle: no owner is ahead of another."""
+        """Reset the order while nothing is in work: no owner is then ahead of another."""
         self._taken.clear()
         self._used_s.clear()
         self._least_used_s = 0.0
 
     def used_s(self, owner: Owner) -> float:
-        """The seconds of slots that count against the owner."""
+        """Return the seconds of slots that count against the owner."""
         return max(self._used_s.get(owner, 0.0), self._least_used_s)
 
     def _contend(self, owners: Iterable[Owner]) -> bool:

@@ -2,7 +2,7 @@
 
 The counts are those of SymSpell, as symspellpy (MIT) has them: Google Books n-grams (CC BY 3.0) of
 the words of SCOWL. Rarer words, such as "concerti", are listed in hibari's pronouncing dictionaries
-(Apache-2.0), which people have checked. Measured on 2 busy cores: 40 MB, 1.5 s to load.
+(Apache-2.0), which people have checked. Loading takes 40 MB, and 1.5 s on 2 busy cores.
 """
 
 import gzip

@@ -63,9 +63,8 @@ class AnswerReader:
         budget: "BudgetedCompletion | CheckedAnswer | None" = None,
         loops: "LoopDetector | None" = None,
     ) -> None:
-        """`thinking`: whether the prompt has opened the reasoning; None if the engine separates
-        it.
-        """
+        """Create a reader. `thinking` tells whether the prompt has opened the reasoning; it is None
+        if the engine separates the reasoning."""
         self.stopped = False  # a `stop` text has occurred: the rest is dropped
         self._thoughts = None if thinking is None else _ThoughtReader(begun=thinking)
         self._tools = tools

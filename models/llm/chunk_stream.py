@@ -57,7 +57,7 @@ class ChunkStream:
             ended = self._ended
             if chunks := [self._chunks.popleft() for _ in range(len(self._chunks))]:
                 if ended:
-                    self._ready.set()  # for the call that returns the end
+                    self._ready.set()  # wakes the call that returns the end
                 return chunks
             if self._error is not None:
                 raise self._error

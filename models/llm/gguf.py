@@ -70,7 +70,7 @@ def read_draft(library: str, path: str, draft: str) -> GgufModel:
         model = _model_of(read_drafts, draft)
     shared = slice(_SPECIAL_TOKENS, min(len(tokens), len(drafted)))
     if tokens[shared] != drafted[shared] or abs(len(tokens) - len(drafted)) > _PADDING_TOKENS:
-        raise EngineError(f"{draft} cannot draft for {path}: its vocabulary is another")
+        raise EngineError(f"{draft} cannot draft for {path}: it has a different vocabulary")
     return model
 
 
@@ -93,7 +93,7 @@ def _opened(library: str, path: str) -> Iterator[Callable[[str], Any]]:
     gguf.gguf_get_n_tensors.restype = ctypes.c_int64
     header = gguf.gguf_init_from_file(os.fsencode(path), _InitParams(True, None))
     if not header:
-        raise EngineError(f"{path} cannot be read, or is no GGUF")
+        raise EngineError(f"{path} cannot be read, or is not a GGUF file")
     try:
         _check_size(gguf, ctypes.c_void_p(header), path)
         yield partial(_value, gguf, ctypes.c_void_p(header))
@@ -141,7 +141,9 @@ def _model_of(read: Callable[[str], Any], path: str) -> GgufModel:
 
     kind = read("general.type") or "model"
     if name == "clip" or kind == "mmproj":
-        raise EngineError(f"{path} has the eyes or ears of a model (mmproj), which do not chat")
+        raise EngineError(
+            f"{path} is the vision or audio part of a model (mmproj), which cannot chat"
+        )
     if kind != "model":
         raise EngineError(f"{path} holds no model, but is of the type {kind!r}")
     if name in _ENCODERS or of("attention.causal") is False or of("pooling_type", 0) > 0:

@@ -22,7 +22,7 @@ FOLDER = "/proc/self/fd/"
 LEAST_TOKENS = 128
 FREE_SHARE = 0.25  # share of free memory
 AGE_S = 900.0  # how long a chat is kept that does not continue
-_LOOK_S = 30.0  # between two checks of the age
+_LOOK_S = 30.0  # interval of checks of the age
 _ANSWER_S = 60.0  # llama.cpp answers between two batches
 
 

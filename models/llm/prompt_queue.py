@@ -76,7 +76,7 @@ class LongPrompt:
 
     def __init__(self, queue: PromptQueue, owner: str, places: AsyncExitStack | None) -> None:
         self.owner = owner
-        self.processed_at = math.inf  # by time.monotonic; infinite until then
+        self.processed_at = math.inf  # time (time.monotonic); infinite until then
         self.is_paused = False
         self._queue = queue
         self._places = places  # held while a long prompt is processed

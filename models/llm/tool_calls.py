@@ -178,11 +178,11 @@ def joined_calls(pieces: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
 
 
 def call_arguments(text: str) -> str | None:
-    """The arguments of a call as each engine and template reads them: an object as JSON.
+    """Return the arguments of a call as each engine and template reads them: an object as JSON.
 
-    Blank text and `null` are `{}`, as models write them for a function without parameters. None for
-    anything else: templates and the JSON parser of llama.cpp fail at it, such as at arguments that
-    were cut off, NaN, a number beyond a double, or a lone surrogate.
+    Blank text and `null` become `{}`, since models write them for a function without parameters.
+    Returns None for anything else, at which templates and llama.cpp's JSON parser fail: arguments
+    that were cut off, NaN, a number beyond a double, or a lone surrogate.
     """
     if text.strip() in ("", "null"):
         return "{}"
@@ -202,13 +202,13 @@ def readable_arguments(text: str) -> str:
 
 
 def named_calls(message: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Names and arguments of the calls in OpenAI's form of a message."""
+    """Return names and arguments of the calls in a message of OpenAI's form."""
     functions = [call["function"] for call in message.get("tool_calls") or ()]
     return [(call["name"], json.loads(readable_arguments(call["arguments"]))) for call in functions]
 
 
 def _depth(value: Any) -> int:
-    """How deeply objects and arrays are nested."""
+    """Return how deeply objects and arrays are nested."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return 1 + max(map(_depth, inner), default=0)
 

@@ -106,7 +106,7 @@ class UpstreamEngine(UpstreamService, ChatEngine):
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         fields = self._config.fields
         if request.is_speculative and not self._config.drafts:
-            raise EngineOverloaded(f"{self._config.id} begins no answer that may not be wanted")
+            raise EngineOverloaded(f"{self._config.id} does not begin speculative answers")
         if request.tools and "tools" not in fields:
             raise UnsupportedFeature("this model does not support tools")
         if request.response_format and "response_format" not in fields:
@@ -208,7 +208,7 @@ class UpstreamEngine(UpstreamService, ChatEngine):
         try:
             chunk = _Chunk.model_validate_json(event)
         except ValidationError:
-            raise self._failed("sends what is no answer of a chat") from None
+            raise self._failed("sends an invalid chat answer") from None
         if chunk.error is not None:
             raise self._refused(500, json.dumps({"error": chunk.error}))
         return chunk

@@ -16,20 +16,19 @@ _IDLE, _IOWAIT, _STOLEN = 3, 4, 7  # columns of /proc/stat; the others up to 7 a
 
 
 class AdaptiveBarriers:
-    """Switch that lets libgomp's threads spin at barriers while cores are free, and sleep while
-    not.
+    """Lets libgomp's threads spin at barriers while cores are free, and sleep while they are not.
 
-    A token has hundreds of barriers. Spinning threads (300,000 times, about a millisecond, by
-    default) made 75 tokens/s on two idle cores, and sleeping ones 53; beside a process that keeps
-    one of the cores busy they made 22 and 36, and with four streams 28 and 46.
-
-    libgomp reads its settings only once, but its threads spin at most a hundred times while there
-    are more of them than cores (GOMP_SPINCOUNT in its manual). So a second team of idle threads is
-    kept while others use the cores.
+    A token has hundreds of barriers. On two idle cores, spinning threads (300,000 times, about a
+    millisecond, by default) made 75 tokens/s, and sleeping threads 53. Beside a process that keeps
+    one of the cores busy they made 22 and 36, and with four streams 28 and 46. libgomp reads its
+    settings only once, but its threads spin at most a hundred times while there are more of them
+    than cores (GOMP_SPINCOUNT in its manual). So a second team of idle threads is kept while others
+    use the cores.
     """
 
     def __init__(self, threads: int) -> None:
-        """`threads` is the number of threads of the program's parallel regions."""
+        """Create the switch. `threads` is the number of threads of the program's parallel
+        regions."""
         self._cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
         self._free = len(self._cpus) - threads  # cores that the threads leave to others
         try:

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 PieceT = TypeVar("PieceT")
 
-PAUSES_S = (0.2, 1.0)  # before the second and the third attempt
+PAUSES_S = (0.2, 1.0)  # pauses before the second and the third attempt
 FAILURES = 5  # consecutive failed calls that open the circuit
 OPEN_S = 15.0  # how long the circuit stays open
 MOST_ERROR = 1 << 14  # bytes read of a refusal
@@ -48,7 +48,7 @@ class UpstreamService:
     """Base class of engines that forward their requests."""
 
     def __init__(self, about: UpstreamModelConfig) -> None:
-        """Raises UnsupportedFeature when the environment lacks its key."""
+        """Create the service. Raises UnsupportedFeature if the environment lacks its key."""
         self._about = about
         self._key = environment.token(about.key_env) if about.key_env else ""
         if self._key is None:

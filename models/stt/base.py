@@ -53,7 +53,7 @@ class TranscriptionRequest:
     prior: Mapping[str, float] = field(default_factory=dict)
     # The caller's, with the prompt of this stretch, and `words` where anything needs their times.
     options: RecognitionOptions = RecognitionOptions()
-    beam_size: int = 1  # of the decoding profile
+    beam_size: int = 1  # width of the beam in the decoding profile
     urgency: int = FINAL
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
     is_live: bool = False  # part of a session; requests of files leave a slot to other tenants

@@ -44,16 +44,14 @@ class TranscriptStyle:
 
 @dataclass(frozen=True, slots=True)
 class RecognitionOptions:
-    """What a caller asks of a recognition, of a recording or live.
-
-    A new field needs a default, and a field keeps its name: waiting jobs were stored with the
-    earlier fields. An option that cannot be honoured has no effect.
-    """
+    """What a caller asks of a recognition, live or of a recording. A new field needs a default, and
+    a field keeps its name, because waiting jobs were stored with the earlier fields. An option that
+    cannot be honoured has no effect."""
 
     language: str | None = None  # code; None detects it
     languages: tuple[str, ...] = ()  # codes that detection chooses among; empty: any
-    profile: ProfileName = "general"  # of recordings, in `configs/transcription.yaml`
-    words: bool = False  # with times and confidence; live texts come sooner without
+    profile: ProfileName = "general"  # profile of recordings, from `configs/transcription.yaml`
+    words: bool = False  # deliver times and confidence; live texts come sooner without
     translate: bool = False  # to English; needs the engine's capability
     speakers: bool = False  # label them; `known_speakers` implies it
     known_speakers: SpeakerChoice = False  # labelled with their names
@@ -70,7 +68,7 @@ class RecognitionOptions:
 
     @property
     def needs_words(self) -> bool:
-        """Whether the engine has to give the times of words: speakers are told by them."""
+        """Whether the engine has to return the times of words, by which speakers are identified."""
         return self.words or self.labels_speakers or self.multichannel
 
 

@@ -125,7 +125,7 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
         try:
             yield _TextAnswer.model_validate_json(body)
         except ValidationError:
-            raise self._failed("sends what is no transcript") from None
+            raise self._failed("sends an invalid transcript") from None
 
     def _fields(self, request: TranscriptionRequest) -> dict[str, Any]:
         options = request.options

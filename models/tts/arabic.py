@@ -108,7 +108,7 @@ def _composed(letter: str, marks: str, others: str) -> str:
 
 
 def arabic_phonemes(text: str, foreign: Callable[[str], str]) -> str:
-    """IPA of `text` in Kokoro's symbols; `foreign` reads the parts in other scripts."""
+    """Return IPA of `text` in Kokoro's symbols; `foreign` reads the parts in other scripts."""
     parts = _FOREIGN.split(with_vowels(text))
     return "".join(foreign(part) if at % 2 else _read(part) for at, part in enumerate(parts))
 

@@ -13,7 +13,8 @@ from models.errors import UnknownVoice, UnsupportedLanguage
 
 @dataclass(frozen=True, slots=True)
 class PackRef:
-    """A voice pack by digest; its half megabyte is sent only to an engine that lacks it."""
+    """A voice pack by its digest. The half megabyte of the pack is sent only to an engine that
+    lacks it."""
 
     digest: str  # SHA-256 of the bytes, in hexadecimal digits
     data: bytes | None = None  # a pack of the kind that the engine declares
@@ -38,7 +39,8 @@ class SynthesisRequest:
     interruption: Interruption = field(default_factory=Interruption, compare=False)
 
     def symbols(self, read: Callable[[str], str], convert: Callable[[str], str]) -> str:
-        """Phonemizes `text` with `read`, and the spans whose IPA is given with `convert`."""
+        """Return the phonemes of `text` by `read`, with the spans whose IPA is given by
+        `convert`."""
         parts: list[str] = []
         spans = [(0, 0, ""), *self.phonemes, (len(self.text), 0, "")]
         for (_, start, _), (end, _, ipa) in pairwise(spans):
@@ -69,7 +71,8 @@ class VoiceTable(dict[str, VoiceInfo]):
     """Voices by key; an unknown key raises UnknownVoice."""
 
     def __init__(self, voices: Iterable[VoiceConfig] = (), engine: str = "") -> None:
-        """`voices` are those of the configuration; `engine` is the name in the registry."""
+        """Create the table. `voices` are those of the configuration; `engine` is the name in the
+        registry."""
         for voice in voices:
             described = voice.model_dump(include=set(VoiceConfig.model_fields))
             self[voice.key] = VoiceInfo(engine, **described)

@@ -176,7 +176,7 @@ def espeak_installed() -> bool:
 
 @cache
 def espeak_library() -> EspeakLibrary:
-    """The library of this process. Raises UnsupportedFeature when it is not installed."""
+    """Return the library of this process. Raises UnsupportedFeature if it is not installed."""
     try:
         import espeakng_loader
     except ImportError:

@@ -30,7 +30,7 @@ class MmsEngine(TTSEngine):
     """MMS networks on one device, one per language, with letters as input."""
 
     def __init__(self, config: MmsConfig, weights: WeightStore) -> None:
-        """Raises EngineError."""
+        """Load the networks. Raises EngineError."""
         self._voices = VoiceTable(config.voices, config.engine)
         self._networks: dict[str, _Network] | None = {
             voice.key: _Network(weights.folder(voice.weights), config) for voice in config.voices
@@ -88,7 +88,7 @@ class _Network:
         self._lock = threading.Lock()  # the options of a request are attributes of the network
 
     def symbols(self, text: str) -> list[int]:
-        """Token ids of the text; empty when nothing in it can be spoken."""
+        """Return the token ids of the text; empty if nothing in it can be spoken."""
         vocabulary = self._tokenizer.get_vocab()
         letters = (letter for letter in text.lower() if letter.isalnum())
         if not any(letter in vocabulary for letter in letters):

@@ -1,4 +1,4 @@
-"""Base of engines that continue in the voice of a recording, frame by frame."""
+"""Base of engines that continue a recording in its voice, frame by frame."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator

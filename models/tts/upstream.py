@@ -146,5 +146,5 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
                 form = channels, rate, bits
             at += size + size % 2
         if len(begun) >= MOST_HEADER:
-            raise self._failed("sends no WAV that could be read")
+            raise self._failed("sends a WAV that cannot be read")
         return None

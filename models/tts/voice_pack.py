@@ -22,7 +22,7 @@ MOST_TAPS = 8192
 MOST_BYTES = 2**20
 LARGEST = 10.0  # magnitude of a style value or a tap; stock voices stay below 3.2
 KEPT_PACKS = 32  # each half a megabyte
-KEPT_S = 600.0  # after its last use, so that the pack of a deleted voice expires
+KEPT_S = 600.0  # time after its last use, so that the pack of a deleted voice expires
 
 Pack = TypeVar("Pack")  # a pack as an engine decodes it
 

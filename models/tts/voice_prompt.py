@@ -1,8 +1,8 @@
-"""Voice prompts: packs with a recording, perhaps with its transcript, whose voice an engine
-continues.
+"""Voice prompts: packs with a recording, perhaps with its transcript, which an engine continues in
+the same voice.
 
-It is sent like other packs (`models.tts.voice_pack`), in a format of its own, so that an engine
-refuses a pack of another kind.
+A prompt is sent like other packs (`models.tts.voice_pack`), but has its own format, so that an
+engine refuses a pack of another kind.
 """
 
 import io
@@ -27,7 +27,7 @@ class VoicePrompt:
     """Some seconds of a person's speech."""
 
     pcm: Pcm  # float32 [n] at PROMPT_SAMPLE_RATE
-    transcript: str  # of the whole recording; "" if its words are not known
+    transcript: str  # text of the whole recording; "" if its words are not known
     language: str  # ISO 639-1 code
 
 

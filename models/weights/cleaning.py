@@ -10,8 +10,8 @@ FOLDERS = ("blobs", "checked", "artefacts", "derived", "listings", "downloads")
 
 
 def leftovers(store: WeightStore) -> set[Path]:
-    """Paths that no artefact of the store's catalogue needs: blobs, folders of older versions, and
-    parts of downloads that were broken off."""
+    """Return paths that no artefact of the store's catalogue needs: blobs, folders of older
+    versions, and parts of interrupted downloads."""
     needed = set()
     for name, entry in store.catalogue.artefacts.items():
         files = store.artefact(name).files.values()
@@ -36,6 +36,6 @@ def delete(paths: Iterable[Path]) -> int:
 
 
 def size_bytes(path: Path) -> int:
-    """The bytes of a file, or of the files in a folder, without the targets of links."""
+    """Return the bytes of a file, or of the files in a folder, without the targets of links."""
     files = [file for file in (path, *path.rglob("*")) if file.is_file() and not file.is_symlink()]
     return sum(file.lstat().st_size for file in files)

@@ -1,4 +1,4 @@
-"""The forms of models that are known by their files, and a configuration for each."""
+"""The kinds of models that are recognised by their files, and a configuration for each."""
 
 import json
 import re
@@ -50,8 +50,12 @@ class PiperVoice(BaseModel):
 
 
 def form_of(chosen: Collection[str], known: Collection[str]) -> tuple[str | None, dict[str, str]]:
-    """The engine for the `chosen` of the `known` paths, and the paths by the names that it reads;
-    None for a form that is not known. Raises ValueError where there are several models."""
+    """Return the engine for the `chosen` of the `known` paths, and the paths by the names under
+    which it reads them.
+
+    The engine is None if the kind of model is not recognised. Raises ValueError if there are
+    several models.
+    """
     candidates = {
         "llama_cpp": [{"model.gguf": path} for path in chosen if path.endswith(".gguf")],
         "vits": [
@@ -76,8 +80,11 @@ def form_of(chosen: Collection[str], known: Collection[str]) -> tuple[str | None
 
 
 def _recogniser(encoder: re.Match[str], known: set[str]) -> dict[str, str]:
-    """The files of the recogniser with this encoder: NeMo's as onnx-asr names them, or Moonshine's.
-    Empty if one is missing."""
+    """Return the files of the recogniser with this encoder: NeMo's as onnx-asr names them, or
+    Moonshine's.
+
+    Empty if one is missing.
+    """
     folder, separator, kind = encoder.groups(default="")
     decoder, texts = _BESIDE_ENCODER[separator]
     suffix = kind if separator == "-" else ""  # NeMo's keep the quantisation in their names
@@ -91,7 +98,7 @@ def _recogniser(encoder: re.Match[str], known: set[str]) -> dict[str, str]:
 
 
 def form_inside(folder: Path) -> str | None:
-    """The engine for a model of the transformers library, by its config.json."""
+    """Return the engine for a model of the transformers library, by its config.json."""
     config = _json(folder / "config.json")
     if config.get("model_type") == "whisper":
         return "whisper_transformers"
@@ -100,7 +107,7 @@ def form_inside(folder: Path) -> str | None:
 
 
 def some(paths: Collection[str]) -> str:
-    """The first 20 of the names, which strangers have given, escaped for a terminal."""
+    """Return the first 20 of the names, which strangers have chosen, escaped for a terminal."""
     more = f" and {len(paths) - 20} more" * (len(paths) > 20)
     return ascii(", ".join(sorted(paths)[:20]))[1:-1] + more
 
@@ -114,8 +121,8 @@ def model_yaml(
     languages: tuple[str, ...],
     gender: Gender | None,
 ) -> str:
-    """The configuration of the artefact `name`, whose files are in the folder; `title` is the
-    publisher's name of it. Raises ValueError for files that the engine cannot read."""
+    """Return the configuration of the artefact `name`, whose files are in the folder. `title` is
+    the publisher's name of the model. Raises ValueError for files that the engine cannot read."""
     fields: dict[str, Any] = {
         "engine": engine,
         "id": f"svc/{name}",
@@ -147,7 +154,7 @@ def model_yaml(
 
 
 def _causal(folder: Path) -> dict[str, Any]:
-    """The settings of a chat model on a GPU, four of whose contexts fit in its cache."""
+    """Return the settings of a chat model on a GPU; four of its contexts fit in its cache."""
     config = _json(folder / "config.json")
     template = str(_json(folder / "tokenizer_config.json").get("chat_template"))
     if (file := folder / "chat_template.jinja").exists():
@@ -162,7 +169,7 @@ def _causal(folder: Path) -> dict[str, Any]:
 
 
 def _network(folder: Path) -> dict[str, Any]:
-    """The settings of a recogniser in ONNX."""
+    """Return the settings of a recogniser in ONNX."""
     if not (folder / "vocab.txt").exists():
         return {"architecture": "moonshine"}
     is_int8 = any(path.name.endswith(".int8.onnx") for path in folder.iterdir())
@@ -171,7 +178,7 @@ def _network(folder: Path) -> dict[str, Any]:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty for a missing, large or other file."""
+    """Read the JSON object in a file; empty for a missing, large or other file."""
     with suppress(OSError, ValueError):
         if file.stat().st_size <= 16 * _MAX_JSON_BYTES:
             content = json.loads(file.read_bytes())

@@ -25,10 +25,11 @@ from models.weights.store import LISTING, WeightStore, delete_outdated, mismatch
 
 
 class FetchProgress:
-    """A progress bar on a terminal, else a line for each artefact."""
+    """Progress as a bar on a terminal, otherwise as a line for each artefact."""
 
     def __init__(self, total_bytes: int = 0, *, show: Callable[[int], None] | None = None) -> None:
-        """`show` is called in place of the bar, with the bytes that are here."""
+        """Create the progress. `show` is called in place of the bar, with the bytes that are
+        present."""
         self._show = show
         self._bar = tqdm(
             total=total_bytes,
@@ -40,7 +41,7 @@ class FetchProgress:
         )
         self._total_bytes = total_bytes
         self._stored_bytes = 0
-        self._got_bytes: dict[str, int] = {}  # by download, since the last stored file
+        self._got_bytes: dict[str, int] = {}  # bytes by download, since the last stored file
 
     def waiting(self) -> None:
         """Report that another process is filling the same cache."""
@@ -76,10 +77,8 @@ class FetchProgress:
 
 
 def missing(store: WeightStore, names: Iterable[str]) -> list[str]:
-    """The artefacts that are not complete and converted in the cache, judged by sizes.
-
-    `discard_corrupt`, called before, deletes those with wrong bytes.
-    """
+    """Return the artefacts that are not complete and converted in the cache, judged by sizes. Call
+    `discard_corrupt` before, which deletes those with wrong bytes."""
     return [name for name in names if not _finds(store, store.converted, name)]
 
 
@@ -136,10 +135,8 @@ def complete(
 def discard_corrupt(
     store: WeightStore, names: Iterable[str], *, reread: bool = True
 ) -> list[tuple[str, str]]:
-    """Delete stored and converted files with wrong bytes; returns artefact and name of each.
-
-    Without `reread` only those are read that have changed since the last check. Raises OSError.
-    """
+    """Delete stored and converted files with wrong bytes; return artefact and name of each. Without
+    `reread`, only files that have changed since the last check are read. Raises OSError."""
     dropped = []
     for name in names:
         for file_name, file in store.artefact(name).files.items():
@@ -158,10 +155,8 @@ def discard_corrupt(
 
 @contextmanager
 def only_run(root: Path, waiting: Callable[[], None]) -> Iterator[Path]:
-    """Lock the cache against other runs that change it; yields the folder of downloads.
-
-    `waiting` is called when another run has the lock.
-    """
+    """Lock the cache against other runs that change it; yield the folder of downloads. `waiting` is
+    called when another run has the lock."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("w") as lock:
         try:

@@ -72,7 +72,8 @@ class PackageArchives:
         return self._folder / f"{kind}-{package.replace('/', '_')}"
 
     def _archive(self, kind: str, package: str) -> Path:
-        """The path of the archive, downloaded unless an earlier run has finished it."""
+        """Return the path of the archive, which is downloaded unless an earlier run has finished
+        it."""
         inbox = self._inbox(kind, package)
         if not inbox.is_dir():
             with tempfile.TemporaryDirectory(dir=self._folder, prefix="draft-") as draft:
@@ -80,12 +81,12 @@ class PackageArchives:
         archives = list(inbox.iterdir())
         if len(archives) != 1:
             raise SourceFailed(f"{package} gave {len(archives)} files instead of one archive")
-        self._on_download(package, archives[0].stat().st_size)  # also one of an earlier run
+        self._on_download(package, archives[0].stat().st_size)  # also for an earlier run's archive
         return archives[0]
 
     def _download(self, kind: str, package: str, draft: Path) -> Path:
-        """Run the client; returns the folder in `draft` with the archive. Its temporary files are
-        in `draft`, too, so that their size is the progress."""
+        """Run the client; return the folder in `draft` with the archive. Its temporary files are in
+        `draft`, too, so that their size is the progress."""
         inbox = draft / "inbox"
         scratch = draft / "scratch"
         inbox.mkdir()
@@ -120,7 +121,7 @@ class PackageArchives:
 
 
 def _client(kind: str) -> list[str]:
-    """The command without its last arguments: the target folder and the package."""
+    """Return the command without its last arguments: the target folder and the package."""
     client, *options = _CLIENTS[kind].split()
     if client == "pip" and find_spec(client) is not None:
         return [sys.executable, "-m", client, *options]
@@ -130,7 +131,8 @@ def _client(kind: str) -> list[str]:
 
 
 def _largest_file_bytes(folder: Path) -> int:
-    """The progress of a download: its archive is the largest file, briefly present twice."""
+    """Return the progress of a download: its archive is the largest file, which briefly exists
+    twice."""
     largest = 0
     for parent, _, names in os.walk(folder):  # ignores folders that are deleted meanwhile
         for name in names:

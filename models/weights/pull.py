@@ -1,7 +1,9 @@
-"""Fetches weights of the operator's choice: of the model hub, an address or a path of this machine.
+"""Fetches weights of the operator's choice, from the model hub, an address or a path of this
+machine.
 
-A revision is pinned by its commit, and each file by its SHA-256. When all is in the cache, the
-artefact is added to the operator's own catalogue, and a model of a known form gets a configuration.
+A revision is pinned by its commit, and each file by its SHA-256. When all files are in the cache,
+the artefact is added to the operator's own catalogue, and a recognised kind of model gets a
+configuration.
 """
 
 import re
@@ -40,7 +42,7 @@ from models.weights.store import (
 # Files of data. Pickles, which run code when they are loaded, and code itself are not.
 DATA = {".gguf", ".safetensors", ".onnx", ".onnx_data", ".json", ".txt", ".jinja", ".model"}
 WEIGHTS = (".gguf", ".safetensors", ".onnx")
-_PICKLE = re.compile(rb"\x80[\x02-\x05]|PK\x03\x04")  # of Python, of PyTorch
+_PICKLE = re.compile(rb"\x80[\x02-\x05]|PK\x03\x04")  # pickles of Python and of PyTorch
 _GGUF_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
 
@@ -48,18 +50,18 @@ _GGUF_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 class PullOptions:
     """Options of `antiphon models pull`."""
 
-    name: str | None = None  # in the catalogue
+    name: str | None = None  # name in the catalogue
     include: tuple[str, ...] = ()  # patterns of paths
     licence: str | None = None
-    accept_licence: bool = False  # also where none is stated
-    sha256: str | None = None  # of the file at an address
+    accept_licence: bool = False  # also accepts weights whose licence is not stated
+    sha256: str | None = None  # digest of the file at an address
     languages: tuple[str, ...] = ()
-    gender: Gender | None = None  # of a voice
+    gender: Gender | None = None  # gender of a voice
 
 
 @dataclass(frozen=True)
 class WeightsOrigin:
-    """A place of files, and the description of the model there."""
+    """A source of files, and its description of the model."""
 
     title: str
     homepage: str
@@ -77,9 +79,9 @@ def pull(
 ) -> tuple[str, str | None]:
     """Fetch the model at `hf:owner/name@REVISION`, an address or a path into the cache at `root`.
 
-    Returns its name in the catalogue, and its engine if its form is known: then `own_model` has a
-    configuration. Until all files are there and right, only what was downloaded is kept, from which
-    the next pull continues. Raises ValueError, WeightsMissing, WeightsCorrupt or OSError.
+    Returns its name in the catalogue, and its engine if its kind is recognised: then `own_model`
+    has a configuration. Until all files are complete and correct, only the downloads are kept, from
+    which the next pull continues. Raises ValueError, WeightsMissing, WeightsCorrupt or OSError.
     """
     with only_run(root, lambda: say("waiting for another run")) as downloads_folder:
         store = WeightStore(root)
@@ -118,8 +120,11 @@ def pull(
 
 
 def choose(known: Collection[str], include: Collection[str]) -> tuple[str | None, dict[str, str]]:
-    """The engine of the model, if its form is known, and the paths of its files by their names in
-    the cache: of those that match the patterns, else of all files of data. Raises ValueError."""
+    """Return the engine of the model, if its kind is recognised, and the paths of its files by
+    their names in the cache.
+
+    The files are those that match the patterns, or else all data files. Raises ValueError.
+    """
     from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]  # lazy
 
     chosen = list(filter_repo_objects(known, allow_patterns=list(include) or None))
@@ -150,7 +155,7 @@ def _origin(reference: str, options: PullOptions) -> WeightsOrigin:
     if (path := Path(reference).expanduser().absolute()).exists():
         return _path(path)
     raise ValueError(
-        f"{reference!r} is no entry of the catalogue, hf:owner/name@REVISION, address or path"
+        f"{reference!r} is neither in the catalogue nor hf:owner/name@REVISION, an address or path"
     )
 
 
@@ -198,8 +203,8 @@ def _address(url: str, sha256: str | None) -> WeightsOrigin:
 
 
 def _path(path: Path) -> WeightsOrigin:
-    """A file, with the description of a voice beside it, or a folder without links, which could
-    name any file of this machine if the folder is from elsewhere."""
+    """Return a file, with the description of a voice beside it, or a folder. A folder may have no
+    links: if it comes from elsewhere, a link could name any file of this machine."""
     if path.is_file():
         voice = path.with_name(f"{path.name}.json")
         files = {file.name: file for file in (path, voice) if file.is_file()}
@@ -237,7 +242,7 @@ def _describe(origin: WeightsOrigin, paths: dict[str, str], options: PullOptions
     for name, path in paths.items():
         try:
             files[name] = origin.describe(path)
-        except ValidationError as error:  # of its size or digest
+        except ValidationError as error:  # the size or digest is wrong
             raise ValueError(f"{ascii(path)}: {explain(error)}") from None
     return Artefact(
         description=origin.description or origin.title,
@@ -250,7 +255,8 @@ def _describe(origin: WeightsOrigin, paths: dict[str, str], options: PullOptions
 
 
 def _pinned(artefact: Artefact, downloads: Downloads) -> Artefact:
-    """The artefact with the SHA-256 of each file; those with a git hash are small, and fetched."""
+    """Return the artefact with the SHA-256 of each file. Files with a git hash are small, and are
+    fetched."""
     downloads.check_room(artefact.files.values())
     [source] = artefact.sources
     try:
@@ -264,7 +270,8 @@ def _pinned(artefact: Artefact, downloads: Downloads) -> Artefact:
 
 
 def _free_name(store: WeightStore, wanted: str, artefact: Artefact) -> str:
-    """The name in the catalogue; a pull from the place of an earlier one can use its name."""
+    """Return the name in the catalogue; a pull from the place of an earlier pull can reuse its
+    name."""
     name = re.sub(r"[^a-z0-9]+", "-", wanted.lower()).strip("-") or "own"
     if (other := store.catalogue.artefacts.get(name)) is None:
         return name
@@ -288,7 +295,7 @@ def _configure(
 
 
 def _check_is_data(path: Path) -> None:
-    """Raise WeightsCorrupt when the first bytes are of a pickle, or not of the format."""
+    """Raise WeightsCorrupt if the first bytes are those of a pickle, or not of the format."""
     with path.open("rb") as stream:
         head = stream.read(9)
     is_wrong = {".gguf": head[:4] != b"GGUF", ".safetensors": head[8:] != b"{"}

@@ -68,9 +68,9 @@ class Downloads:
             )
 
     def pin(self, source: Source, name: str, file: WeightFile) -> WeightFile:
-        """The file with its SHA-256 in place of its git hash. The bytes are kept for `get`.
+        """Return the file with its SHA-256 in place of its git hash; the bytes are kept for `get`.
 
-        Raises SourceFailed, WeightsCorrupt, or WeightsMissing when there is no room for it.
+        Raises SourceFailed, WeightsCorrupt, or WeightsMissing if there is no room for it.
         """
         self.check_room([file])
         path = self.get(source, name, file, label=repr(name))
@@ -79,7 +79,8 @@ class Downloads:
         return pinned
 
     def get(self, source: Source, name: str, file: WeightFile, label: str) -> Path:
-        """The artefact's file `name` with the right bytes, for the caller to move to its place.
+        """Return a path to the artefact's file `name` with the right bytes, for the caller to move
+        to its place.
 
         Raises SourceFailed, or WeightsCorrupt, which names the file by its `label`.
         """
@@ -109,7 +110,7 @@ class Downloads:
             self._packages.forget(source.kind, member.package)
 
     def partial_path(self, file: WeightFile) -> Path:
-        """The path of a download that is not verified yet, which may not exist."""
+        """Return the path of a download that is not verified yet, which may not exist."""
         return self._folder / f"file-{file.identity}"
 
     def _draft_path(self, file: WeightFile) -> Path:
@@ -127,7 +128,7 @@ class Downloads:
         return path
 
     def _download(self, source: HubSource | UrlSource, name: str, file: WeightFile) -> Path:
-        """The path of the file; resumes the download of an earlier run by a Range request."""
+        """Return the path of the file; resume the download of an earlier run by a Range request."""
         import httpx
 
         path = self.partial_path(file)
@@ -159,14 +160,14 @@ class Downloads:
 
 
 def pinned_file(path: Path) -> WeightFile:
-    """A file of this machine with its size and SHA-256. Raises OSError."""
+    """Return a file of this machine with its size and SHA-256. Raises OSError."""
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
         return WeightFile(size_bytes=stream.tell(), sha256=digest)
 
 
 def declared_bytes(url: str) -> int:
-    """The size of the file at an address, by its server. Raises WeightsMissing."""
+    """Return the size of the file at an address, as its server states it. Raises WeightsMissing."""
     import httpx
 
     try:
@@ -177,7 +178,7 @@ def declared_bytes(url: str) -> int:
 
 
 def mirror_source(name: str) -> tuple[FileSource | UrlSource, ...]:
-    """The file of that name, its digest, in the mirror of the settings, if they have one."""
+    """Return the file named by its digest in the mirror of the settings, if there is a mirror."""
     base = weights_mirror()
     if base is None:
         return ()
@@ -191,7 +192,7 @@ class HubFile(BaseModel):
     """A file of a commit in the hub's list."""
 
     class Pointer(BaseModel):
-        """The size and digest of a large file, which Git LFS keeps in its place."""
+        """The size and digest of a large file, which Git LFS stores in its place."""
 
         size: int
         sha256: str
@@ -203,7 +204,8 @@ class HubFile(BaseModel):
 
 
 class HubModel(BaseModel):
-    """The hub's description of a repository, checked here: huggingface_hub takes any values."""
+    """The hub's description of a repository, validated here, since huggingface_hub accepts any
+    values."""
 
     commit: GitObject = Field(alias="sha")
     card: dict[str, Any] | None = Field(default=None, alias="cardData")
@@ -211,7 +213,7 @@ class HubModel(BaseModel):
 
 
 def hub_model(repo: str, revision: str) -> HubModel:
-    """The repository at a branch, tag or commit. Raises WeightsMissing."""
+    """Return the repository at a branch, tag or commit. Raises WeightsMissing."""
     import httpx
     from huggingface_hub import constants
 
@@ -224,16 +226,14 @@ def hub_model(repo: str, revision: str) -> HubModel:
 
 
 def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
-    """The files of the artefact's source, in the hub's list of its commit, or in the mirror's copy
-    of the list, a file of that name.
-
-    A commit and the git hashes of its files cannot change. Raises WeightsMissing.
-    """
+    """Return the files of the artefact's source, from the hub's list of its commit. With a mirror,
+    its copy of the list is a file of that name. A commit and the git hashes of its files cannot
+    change. Raises WeightsMissing."""
     import httpx
 
     source = artefact.listed_source()
     for mirror in mirror_source(name):
-        with suppress(OSError, ValueError, httpx.HTTPError):  # else the hub has it
+        with suppress(OSError, ValueError, httpx.HTTPError):  # otherwise the hub has it
             return LISTING.validate_json(_read(_remote(mirror, name)))
     listed = {file.path: file for file in hub_model(source.repo, source.revision).files}
     if missing := sorted(set(source.files.values()) - set(listed)):
@@ -245,7 +245,7 @@ def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
 
 
 def _read(address: str, headers: dict[str, str] | None = None) -> bytes:
-    """The content of a small file at a URL or a path. Raises OSError or an error of httpx."""
+    """Read a small file at a URL or a path. Raises OSError or an error of httpx."""
     import httpx
 
     if address.startswith("/"):
@@ -263,7 +263,7 @@ def _remote(source: HubSource | UrlSource | FileSource, name: str) -> str:
 
 
 def _address(source: HubSource | UrlSource, name: str) -> tuple[str, dict[str, str]]:
-    """The URL of the file and the headers that authorise its download."""
+    """Return the URL of the file and the headers that authorise its download."""
     remote = _remote(source, name)
     if isinstance(source, UrlSource):
         return remote, {}

@@ -38,8 +38,11 @@ fetch is final: a commit cannot change."""
 
 
 def load_catalogue() -> Catalogue:
-    """`configs/catalogue.yaml` and the operator's own entries, as they are now: a swap may name
-    weights that were added. Raises SettingsError when both have a name."""
+    """Read `configs/catalogue.yaml` and the operator's own entries, as they are now: a swap may
+    name weights that were added.
+
+    Raises SettingsError if both have the same name.
+    """
     ours = load_yaml(Catalogue, "catalogue").artefacts
     own = load_own_catalogue().artefacts
     if both := sorted(ours.keys() & own.keys()):
@@ -51,7 +54,7 @@ def load_catalogue() -> Catalogue:
 
 
 def load_own_catalogue() -> Catalogue:
-    """The operator's own entries. Raises SettingsError when the file cannot be read."""
+    """Read the operator's own entries. Raises SettingsError if the file cannot be read."""
     path = own_catalogue()
     try:
         return load_yaml(Catalogue, str(path)) if path.exists() else Catalogue(artefacts={})
@@ -69,8 +72,8 @@ def write_own_catalogue(artefacts: dict[str, Artefact]) -> None:
 
 
 def own_model(name: str) -> Path:
-    """The path of the configuration that `models pull` writes for a model of the operator's, which
-    may not exist."""
+    """Return the path of the configuration that `models pull` writes for the operator's model,
+    which may not exist."""
     return own_catalogue().parent / "models" / f"{name}.yaml"
 
 
@@ -82,7 +85,7 @@ class WeightStore:
         self.catalogue = catalogue or load_catalogue()
 
     def artefact(self, name: str) -> Artefact:
-        """The artefact of that name. Raises WeightsMissing, which lists the known names."""
+        """Return the artefact of that name. Raises WeightsMissing, which lists the known names."""
         try:
             artefact = self.catalogue.artefacts[name]
         except KeyError:
@@ -93,16 +96,17 @@ class WeightStore:
         try:
             files = LISTING.validate_json(self.listing_path(name).read_bytes())
         except (OSError, ValidationError):
-            return artefact  # without files, until a fetch lists them
+            return artefact  # an artefact without files, until a fetch lists them
         return artefact.model_copy(update={"files": files})
 
     def listing_path(self, name: str) -> Path:
-        """The path of the hub's list of an artefact's files, for its commit; it may not exist."""
+        """Return the path of the hub's list of an artefact's files, for its commit; it may not
+        exist."""
         revision = self.catalogue.artefacts[name].listed_source().revision
         return self.root / "listings" / f"{name}@{revision}.json"
 
     def blob_path(self, file: WeightFile) -> Path:
-        """The path of the bytes of a file, which may not exist."""
+        """Return the path of the bytes of a file, which may not exist."""
         return self.root / "blobs" / file.identity
 
     def has(self, file: WeightFile) -> bool:
@@ -135,7 +139,7 @@ class WeightStore:
             write_whole(self.checked_path(file), _state(self.blob_path(file)))
 
     def checked_path(self, file: WeightFile) -> Path:
-        """The path of the note of its last check, which may not exist."""
+        """Return the path of the note of the file's last check, which may not exist."""
         return self.root / "checked" / file.identity
 
     def store_converted(self, path: Path, content: bytes) -> None:
@@ -160,19 +164,17 @@ class WeightStore:
             return hashlib.file_digest(stream, "sha256").hexdigest().encode() == digest
 
     def artefact_path(self, name: str) -> Path:
-        """The path of the folder of an artefact, which may not exist."""
+        """Return the path of the folder of an artefact, which may not exist."""
         return self.root / "artefacts" / f"{name}@{self.artefact(name).fingerprint}"
 
     def derived(self, name: str, file_name: str) -> Path:
-        """The path of a file computed from the artefact's weights, which may not exist."""
+        """Return the path of a file computed from the artefact's weights, which may not exist."""
         return self.root / "derived" / f"{name}@{self.artefact(name).fingerprint}" / file_name
 
     def folder(self, name: str) -> Path:
-        """The folder with the artefact's files under their own names.
-
-        Compares sizes only, so it is cheap enough for every start; `verify` reads the bytes.
-        Raises WeightsMissing, which names the command that fetches them, or WeightsCorrupt.
-        """
+        """Return the folder with the artefact's files under their own names. Compares sizes only,
+        so that it is cheap enough for every start; `verify` reads the bytes. Raises WeightsMissing,
+        which names the command that fetches them, or WeightsCorrupt."""
         artefact = self.artefact(name)
         if not artefact.files:
             raise WeightsMissing(
@@ -194,10 +196,8 @@ class WeightStore:
         return folder
 
     def converted(self, name: str) -> dict[str, Path]:
-        """The files of the artefact's conversion, by name.
-
-        Raises WeightsMissing, which names the command that converts, or WeightsCorrupt.
-        """
+        """Return the files of the artefact's conversion, by name. Raises WeightsMissing, which
+        names the command that converts, or WeightsCorrupt."""
         self.folder(name)
         paths = self.conversion_paths(name)
         for path in paths.values():
@@ -208,7 +208,7 @@ class WeightStore:
         return paths
 
     def conversion_paths(self, name: str) -> dict[str, Path]:
-        """The paths of converted files, which may not exist; empty without a conversion."""
+        """Return the paths of converted files, which may not exist; empty without a conversion."""
         if (conversion := self.catalogue.artefacts[name].conversion) is None:
             return {}
         return {
@@ -234,7 +234,7 @@ class WeightStore:
 
 
 def _state(path: Path) -> bytes:
-    """Size and modification time, by which a file is known to be unchanged. Raises OSError."""
+    """Return size and modification time, which show whether a file is unchanged. Raises OSError."""
     status = path.stat()
     return f"{status.st_size} {status.st_mtime_ns}".encode()
 
@@ -244,10 +244,8 @@ def _digest_path(path: Path) -> Path:
 
 
 def mismatch(file: WeightFile, path: Path) -> str | None:
-    """A description of how the file's bytes differ from the catalogue; None if they match.
-
-    Raises OSError.
-    """
+    """Describe how the file's bytes differ from the catalogue; None if they match. Raises
+    OSError."""
     with path.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         size_bytes = stream.tell()
@@ -263,7 +261,7 @@ def mismatch(file: WeightFile, path: Path) -> str | None:
             expected = f"the git object {file.git_object}"
             fits = file.git_object in (
                 _git_hash(stream, size_bytes),
-                _git_hash(BytesIO(pointer), len(pointer)),  # of a file in Git LFS
+                _git_hash(BytesIO(pointer), len(pointer)),  # digest of a file in Git LFS
             )
     if fits:
         return None

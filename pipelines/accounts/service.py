@@ -346,7 +346,7 @@ def new_session(user_id: int, origin: Origin) -> LoginSession:
 
 def _require_token(principal: Principal, what: str) -> None:
     if principal.key_id is not None:
-        raise InsufficientScope(f"{what} with the token of a login: an API key cannot")
+        raise InsufficientScope(f"{what} with the token of a login: an API key cannot do this")
 
 
 def _lock_user(session: Session, user_id: int, verified: str | None = None) -> User:

@@ -31,7 +31,7 @@ class Drafts:
     _unanswered: int = 0  # warm prompts that no answer has followed yet
     _reading: "asyncio.Task[None] | None" = None
     _tasks: TaskSet = field(default_factory=TaskSet)
-    _drafts: "dict[str, asyncio.Task[Completion]]" = field(default_factory=dict)  # by turn
+    _drafts: "dict[str, asyncio.Task[Completion]]" = field(default_factory=dict)  # drafts by turn
 
     def read_ahead(self, request: ChatRequest) -> None:
         """Lets the model read a prompt, unless it is still reading another."""

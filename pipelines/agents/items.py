@@ -35,7 +35,7 @@ class Part:
     kind: PartKind
     text: str = ""  # the transcript if the part is audio
     audio_ms: int = 0
-    words: list[TimedWord] = field(default_factory=list)  # of output audio; offsets are in `text`
+    words: list[TimedWord] = field(default_factory=list)  # for output audio; offsets are in `text`
 
     def cut(self, end_ms: int) -> None:
         """Drops the audio after `end_ms`, and the words that were not heard by then."""
@@ -63,7 +63,7 @@ class Item:
     parts: list[Part] = field(default_factory=list)
     status: ItemStatus = "completed"
     call_id: str = ""
-    name: str = ""  # of the function
+    name: str = ""  # name of the function
     arguments: str = ""  # JSON
     output: str = ""
     began_at: float = field(default_factory=time.monotonic)

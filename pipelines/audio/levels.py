@@ -17,16 +17,16 @@ FRAME_SAMPLES = 512  # 32 ms
 BLOCK_FRAMES = 1024
 # Of such frames; levels are RMS at full scale 1. Measured with `benchmarks.stt.levels`: speech
 # at -30 dB is recognised as louder speech is.
-TARGET = 10 ** (-30 / 20)  # of the loudest frames; louder speech is left as it is
+TARGET = 10 ** (-30 / 20)  # level of the loudest frames; louder speech is left as it is
 MOST_GAIN = 10 ** (48 / 20)  # more would only raise the steps of 16 bits
-QUIET = 10 ** (-70 / 20)  # of the loudest frames; down to it word errors are those of louder speech
+QUIET = 10 ** (-70 / 20)  # level of the loudest frames down to which word errors do not grow
 QUIET_WARNING = "the audio is very quiet: words may be missing or wrong"
 NOISE = 1e-5  # the least that noise is taken for: the steps of 16 bits
 OVER_NOISE = 4.0  # times, from which a frame is a sound
 NOISE_RISE = 10 ** (10 * 0.032 / 20)  # a frame: noise that grows is noise after some seconds
 FALL = 10 ** (-6 * 0.032 / 20)  # a frame: the level after a click, or of one who moves away
-OFFSET_SHARE = 0.03  # of a new frame in the mean
-SMALL_OFFSET = 5e-3  # which stays in louder speech: frames cut the periods of a voice anywhere
+OFFSET_SHARE = 0.03  # weight of a new frame in the mean
+SMALL_OFFSET = 5e-3  # it stays in louder speech: frames cut the periods of a voice anywhere
 # Frames of sound before a stream has a gain: soft first ones were raised so much that Whisper heard
 # words in noise.
 FIRST_SOUNDS = 10
@@ -42,7 +42,7 @@ class Mixdown:
         self._products: NDArray[np.float64] | None = None  # [channels, channels]
 
     def mix(self, samples: NDArray[np.float32]) -> Pcm:
-        """float32 [channels, n] to float32 [n]."""
+        """Mix float32 [channels, n] to float32 [n]."""
         channels, length = samples.shape
         if channels == 1 or not length:
             first: Pcm = samples[0]
@@ -78,7 +78,8 @@ class Leveller:
         return max(self._level, self._noise) < QUIET
 
     def process(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
-        """float32 [n, samples] to the same shape; the same array where nothing is to change."""
+        """Level float32 [n, samples]; return the same shape, or the same array if nothing
+        changes."""
         return _changed(frames, self.offsets(frames), self._gains(frames))
 
     def offsets(self, frames: NDArray[np.float32]) -> Column:
@@ -103,9 +104,11 @@ class Leveller:
 
 
 def levelled(pcm: Pcm) -> tuple[Pcm, bool]:
-    """A whole signal, float32 [n] at 16 kHz, without offset and with one gain, and whether it is
-    below QUIET. The same array where nothing is to change: files are mapped, and a copy of an hour
-    would be 230 MB."""
+    """Remove the offset of a whole signal, float32 [n] at 16 kHz, and amplify it by a single gain.
+
+    Also returns whether the signal is below QUIET. If nothing changes, it is the same array: files
+    are mapped, and a copy of an hour would be 230 MB.
+    """
     levels = np.concatenate([np.zeros(1), *(frames.std(axis=1) for _, frames in _blocks(pcm))])
     audible = levels[levels > NOISE]
     sounds = audible[audible > OVER_NOISE * np.percentile(audible, 10)] if len(audible) else audible

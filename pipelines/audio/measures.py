@@ -17,7 +17,7 @@ PEAK_SHARE = 0.98  # a clipped sample is that near to the loudest
 PITCH_HZ = (60.0, 400.0)
 PITCH_WINDOW = 1024
 MOST_PITCH_FRAMES = 1000
-MIN_PERIODICITY = 0.6  # of a frame that has a pitch
+MIN_PERIODICITY = 0.6  # minimum for a frame that has a pitch
 NEAR_BEST = 0.85  # how likely a period must be, next to the likeliest
 
 Speech = NDArray[np.bool_]
@@ -63,7 +63,7 @@ def snr_db(pcm: Pcm, probabilities: Probabilities, speech: Speech, frame_samples
 
 
 def level_dbfs(pcm: Pcm) -> float:
-    """Root mean square; -inf of silence."""
+    """Measure the root mean square in dBFS; -inf for silence."""
     power = float(np.square(pcm).mean(dtype=np.float64)) if len(pcm) else 0.0
     return 10 * float(np.log10(power)) if power > 0 else -np.inf
 
@@ -109,6 +109,6 @@ def pitches_hz(speech: Pcm) -> NDArray[np.float32]:
 
 
 def _autocorrelation(windows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[n, PITCH_WINDOW] at each lag."""
+    """Compute the autocorrelation at each lag, [n, PITCH_WINDOW]."""
     spectrum = np.fft.rfft(windows, 2 * PITCH_WINDOW)
     return np.fft.irfft(np.square(np.abs(spectrum)))[:, :PITCH_WINDOW]

@@ -15,12 +15,14 @@ class NoiseReducer:
     """State of one stream of mono audio at 16 kHz."""
 
     def __init__(self, *, is_far: bool) -> None:
-        """A far microphone has more of the room, and less of the speaker, who is amplified."""
+        """Create the state. If the microphone `is_far`, noise is suppressed more, and speech is
+        amplified."""
         self._processor = AudioProcessor(*((3, 3) if is_far else (0, 2)))  # dBFS of gain, level
         self._rest = b""
 
     def reduce(self, pcm: Pcm) -> Pcm:
-        """(samples,) of float32 within ±1. At most 10 ms wait for the next call."""
+        """Reduce the noise of float32 [n] within ±1. At most 10 ms are held back until the next
+        call."""
         data = self._rest + float_to_pcm16(pcm)
         step = BLOCK * 2
         whole = len(data) - len(data) % step

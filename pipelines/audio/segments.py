@@ -10,7 +10,7 @@ MAX_SEGMENT_S = 28.0  # under the 30 s that engines take
 MIN_SEGMENT_S = 8.0  # a segment that is too long is cut after this, where it is quietest
 JOIN_GAP_S = 1.5  # speech on both sides of a shorter pause goes into one segment
 PADDING_S = 0.25  # kept on both sides of speech
-PAUSE_S = 0.25  # between the spans of a segment; speakers change there
+PAUSE_S = 0.25  # longest pause within a span; speakers change there
 SPEECH_PROBABILITY = 0.5
 HYSTERESIS = 0.15  # speech ends this far below the probability that started it
 
@@ -69,7 +69,7 @@ def spans_of(probabilities: Probabilities, frame_samples: int, segment: SpeechSe
 def find_spans(
     probabilities: Probabilities, threshold: float, min_silence: int
 ) -> list[tuple[int, int]]:
-    """Runs of speech as frame numbers, [start, end)."""
+    """Find runs of speech, as frame numbers [start, end)."""
     spans: list[tuple[int, int]] = []
     start: int | None = None
     silent_since: int | None = None
@@ -89,7 +89,7 @@ def find_spans(
 
 
 def _cut(probabilities: Probabilities, span: tuple[int, int], limit: int) -> list[tuple[int, int]]:
-    """Pieces of at most `limit` frames, cut where speech is least likely."""
+    """Cut a span into pieces of at most `limit` frames, where speech is least likely."""
     start, end = span
     pieces = []
     while end - start > limit:

@@ -69,8 +69,8 @@ class Watermarker:
             raise NotFound("this service does not watermark speech: WATERMARK is off")
 
     async def detect(self, audio: DecodedAudio, owner: str = "") -> WatermarkDetection:
-        """Looks for the mark; owners (tenants) take turns. Not before `check_on`. Cancelling ends
-        the work."""
+        """Look for the watermark; owners (tenants) take turns. Call `check_on` first. Cancelling
+        ends the work."""
         assert self._watermark is not None and self._vad is not None
         steps = iterate_in_thread(
             _detect(self._watermark, self._vad, audio), self._threads.executor(owner=owner)
@@ -83,7 +83,8 @@ class Watermarker:
 def _detect(
     watermark: Watermark, vad: VADEngine, audio: DecodedAudio
 ) -> Generator[MarkedSegment | None, None, None]:
-    """Blocking: 0.03 s for each second; None after a step without a segment."""
+    """Yield segments with speech, or None after a step without one; blocking, 0.03 s for each
+    second of audio."""
     batches = []
     for batch in vad.batches(audio.pcm):
         batches.append(batch)

@@ -74,7 +74,7 @@ class Charge:
     made: int = 0  # units of work so far, for an answer that is sent only when complete
     is_settled: bool = False  # or is being settled in the background
     _is_paid: bool = False  # an earlier run of the same request was charged
-    _may_be_charged: bool = False  # by an earlier run or an unconfirmed capture
+    _may_be_charged: bool = False  # an earlier run or an unconfirmed capture may have charged
 
     def __post_init__(self) -> None:
         self.micro_usd = self._billing.cost(self.service, self.units)

@@ -34,8 +34,8 @@ KEPT_FOR = timedelta(hours=24)
 LEASE = timedelta(seconds=60)  # a request whose process died may run again after this
 RENEW_AFTER_S = 20.0
 ROW_BYTES = 64 * 1024  # larger bodies go to the store of files
-MAX_KEPT_BYTES = 64 * 2**20  # of a larger response, only the completion is stored
-MAX_DAILY_BYTES = 256 * 2**20  # in files, for a workspace; beyond it, only completions are stored
+MAX_KEPT_BYTES = 64 * 2**20  # if a response is larger, only the completion is stored
+MAX_DAILY_BYTES = 256 * 2**20  # files of a workspace; beyond it, only completions are stored
 ROWS_SHARE = 30  # rows of a day take at most 1/30 of the plan's storage
 DAY_S = int(KEPT_FOR.total_seconds())
 

@@ -275,8 +275,8 @@ class ChatPipeline:
     _models: Mapping[str, ChatModel]
     _history: ChatHistory
     _billing: Billing
-    _infos: Mapping[str, ModelInfo] | None = None  # for `ModelList`: models that are down
-    _usual_names: Sequence[str] = (DEFAULT_MODEL,)  # for `ModelList`
+    _infos: Mapping[str, ModelInfo] | None = None  # source of `ModelList`: models that are down
+    _usual_names: Sequence[str] = (DEFAULT_MODEL,)  # default names for `ModelList`
 
     def __post_init__(self) -> None:
         self._list = ModelList(
@@ -473,7 +473,7 @@ async def _resumed(
         async with aclosing(model.generate(rest)) as deltas:
             async for delta in deltas:
                 yield delta
-    except ContextLengthExceeded:  # where the answer would have ended without the pause
+    except ContextLengthExceeded:  # the answer would have ended here without the pause
         yield GenerationDelta(finish_reason="length", usage=TokenUsage(0, 0))
 
 

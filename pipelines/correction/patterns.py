@@ -29,8 +29,8 @@ class InflectedForms:
     def __init__(self, verbs: Iterable[str]) -> None:
         """Each of `verbs` is "base past participle"."""
         self._past: dict[str, str] = {}
-        self._base: dict[str, str] = {}  # by past form or third person, never by a base
-        self._participle: dict[str, str] = {}  # by past form, where the participle differs
+        self._base: dict[str, str] = {}  # base forms by past form or third person, never by a base
+        self._participle: dict[str, str] = {}  # participles by past form, where the two differ
         forms = [tuple(verb.split()) for verb in verbs]
         self._bases = {base for base, _, _ in forms}
         for base, past, participle in forms:

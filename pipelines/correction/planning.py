@@ -12,8 +12,8 @@ from pipelines.errors import InvalidRequest
 
 _UNDONE: dict[Purpose, str] = {
     "tone": "style.tone: the wording was not changed",
-    "languages": "text: what is not English was not corrected",
-    "context": "appContext: the wording was not adapted, only rules considered it",
+    "languages": "text: parts that are not English were not corrected",
+    "context": "appContext: the wording was not adapted; only rules took it into account",
 }
 
 
@@ -71,7 +71,7 @@ class Planner:
         else:
             able = self.config.models.get(model.id, ("grammar", *wanted))
             asked = tuple(purpose for purpose in purposes if purpose in able)
-            reason = f"{model.id} does it too badly to be asked"
+            reason = f"{model.id} is not good enough at this"
             if "languages" in asked or (language == "en" and (asked or "grammar" in able)):
                 self.undone.update(
                     (purpose, reason) for purpose in purposes if purpose not in asked

@@ -17,9 +17,7 @@ _PATTERNS = load_yaml(TypeAdapter(tuple[tuple[str, str], ...]), "protected_texts
 _ANY = re.compile("|".join(f"(?P<p{i}>{pattern})" for i, (_, pattern) in enumerate(_PATTERNS)))
 _NAME = re.compile(r"(?<![\w'’-])[^\W\d_a-zß-öø-ÿ][^\W\d_]{0,60}(?:['’-][^\W\d_]{1,60}){0,4}")
 # A quotation mark opens where no word or comma is before it.
-_BEGINS = re.compile(
-    r"(?:^|[.!?:…]['\")\]”’]*\s|\n|(?:(?<![^\s(\[])[\"“]|[(\[*>•–—-])\s?)\s*$"
-)
+_BEGINS = re.compile(r"(?:^|[.!?:…]['\")\]”’]*\s|\n|(?:(?<![^\s(\[])[\"“]|[(\[*>•–—-])\s?)\s*$")
 _LOOKBACK = 12  # characters that decide whether a word begins a sentence
 
 

@@ -35,7 +35,7 @@ class CorrectionRequest:
     """A text to correct, with its options."""
 
     workspace_id: int
-    text: str  # at most MAX_CHARACTERS, with something in it beside spaces
+    text: str  # at most MAX_CHARACTERS, of which at least one is not a space
     dictionary: tuple[DictionaryEntry, ...] = ()
     style: CorrectionStyle = CorrectionStyle()
     app_context: AppContext | None = None

@@ -47,9 +47,9 @@ _ENOUGH = 3  # words in small letters that tell the language
 _SURELY_ENGLISH = 0.8  # share of the words
 _MOSTLY_ENGLISH = 0.65
 _PERHAPS_ENGLISH = 0.5  # share in a text with many names or misspellings
-# Pairs of which both words are often meant, words that no comma need follow, and "you guys".
+# Pairs whose words are often both meant, words that need no comma after them, and "you guys".
 _ACCEPTED = frozenset(("had had", "that that", "notwithstanding", "thus", "guys"))
-# After a space that typography keeps: " .bashrc", or a dash or dots that end a broken sentence.
+# What follows a space that is kept: ".bashrc", or a dash or dots that end a broken sentence.
 _KEEPS_SPACE = re.compile(r"\.\w|[-–—…]|\.\.")
 # After an article that is a letter or broken off: "A&M", "a PNG", "M, A or N", "a- I mean".
 _NO_ARTICLE = re.compile(r"&|[-–—]|\W*[A-Z](?:[A-Z]|\b)")
@@ -221,7 +221,7 @@ class CorrectionRules:
             if word.lower() != word and not begins_sentence(text, start):
                 continue
             if "-" in (text[start - 1 : start], text[end : end + 1]):
-                continue  # "ten-hour" says another thing than "hour"
+                continue  # "ten-hour" means something else than "hour"
             swap = self._speller.swap(word.lower(), words.neighbours(index))
             if swap is not None:
                 yield Edit(start, end, like(word, swap), "spelling")

@@ -69,7 +69,7 @@ class Speller:
         for candidate in offered:
             if candidate.lower() == word:
                 return candidate
-            # Of "declinations" the engine offers "declination's".
+            # For "declinations", the engine offers "declination's".
             if candidate.replace("'", "").lower() == word and not candidate.endswith("'s"):
                 return candidate
         if len(word) > _LONGEST:

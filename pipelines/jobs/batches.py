@@ -44,12 +44,12 @@ class BatchTask:
 
 TASK = TypeAdapter(BatchTask)
 BLOCK_BYTES = 1 << 20
-LONGEST_PAUSE_S = 60.0  # between attempts at a line, each of which may write to the ledger
+LONGEST_PAUSE_S = 60.0  # between attempts at a line: each may write to the ledger
 
 
 def count_lines(path: Path, most: int) -> int:
     """Counts non-blank lines; returns `most` + 1 if there are more lines of any kind. Blocking."""
-    with path.open("rb") as file:  # in blocks: a file of line breaks would take seconds
+    with path.open("rb") as file:  # read in blocks: a file of line breaks would take seconds
         if sum(block.count(b"\n") for block in iter(partial(file.read, BLOCK_BYTES), b"")) > most:
             return most + 1
     return len(read_lines(path))

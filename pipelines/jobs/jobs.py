@@ -100,7 +100,7 @@ class Jobs(JobQueue):
         def add(session: Session) -> Job:
             lock_workspace(session, owner)
             if (existing := jobs.job_of(session, owner, job.id, SERVICES)) is not None:
-                return existing  # of an earlier run of the request
+                return existing  # an earlier run of the request began it
             self._check_plan(session, owner)
             session.add(job)
             session.flush()

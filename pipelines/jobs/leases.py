@@ -83,7 +83,7 @@ class LeasedQueue(ABC, Generic[W]):
 
         The row was then deleted or finished, or claimed by another process: the work must stop.
         """
-        assert claimed.lease, "what is claimed has one"
+        assert claimed.lease, "a claimed row has a lease"
         row = await self.claimed(claimed.id, claimed.lease)
         if row is None or not self._has_news(row, progress, remaining_s):
             return row is not None

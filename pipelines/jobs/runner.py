@@ -57,7 +57,7 @@ class JobRunner:
                     await self._transcribe(claimed, transcription.TASK.validate_json(task), folder)
         except LeaseLost:
             logger.info("job_deleted", extra={"job": str(claimed.id)})
-        except Exception as error:  # of any layer; the failures of the service are raised
+        except Exception as error:  # any layer may raise; failures of the service are raised again
             if public_error(error)[0] in SERVICE_FAULTS:
                 raise
             await self.jobs.fail(claimed, error)

@@ -150,7 +150,7 @@ async def _spoken(
     try:
         plan = await _plan(request, synthesis)
         await synthesis.pipeline.speak(plan, writer.add)
-    except NothingToSpeak:  # such as a line of asterisks, or letters that the voice cannot read
+    except NothingToSpeak:  # for example a line of asterisks, or letters that the voice cannot read
         return b"", 0.0, 0
     data = (await asyncio.to_thread(writer.finish)).data
     return data, await asyncio.to_thread(_seconds_of, data), synthesis.characters(plan)

@@ -64,7 +64,7 @@ class RequestCounter:
         self._leases.release(key, member)
 
     async def leave(self, gateway: str) -> None:
-        """Removes a gateway that stops."""
+        """Remove a gateway that stops."""
         self._gateways.pop(gateway, None)
         self._changed_at = time.monotonic()
 

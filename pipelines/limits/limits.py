@@ -367,7 +367,7 @@ class SharedLimits:
             raise
         except TimeoutError:
             raise StoreLost("timeout") from None
-        except Exception as error:  # of a client library: a broken store must fail no request
+        except Exception as error:  # any error of a library: a broken store must fail no request
             logger.exception("limits_failed")
             raise StoreLost(type(error).__name__) from None
 

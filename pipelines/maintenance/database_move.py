@@ -20,15 +20,15 @@ Rows = Sequence[tuple[Any, ...]]
 
 
 def move_database(source_url: str, target_url: str) -> str:
-    """Copies each row into a database without data, while nothing else uses the source, which
-    stays as it is. Returns the number of rows, in words.
+    """Copy each row into a database without data, while nothing else uses the source, which stays
+    unchanged.
 
-    The rows are compared by digests and the ledger by its sums before the only transaction on the
-    target commits, so that a move that was killed has left no row, and can be repeated. Raises
-    ValueError, DatabaseError, or what the databases raise.
+    Returns the number of rows, in words. Digests of the rows and the sums of the ledger are
+    compared before the only transaction on the target commits. A move that was killed has therefore
+    left no row, and can be repeated. Raises ValueError, DatabaseError, or the databases' errors.
     """
     if not source_url.startswith("sqlite") or target_url.startswith("sqlite"):
-        raise ValueError("DATABASE_URL has to be of SQLite, and NEW_DATABASE_URL of PostgreSQL")
+        raise ValueError("DATABASE_URL must be of SQLite, and NEW_DATABASE_URL of PostgreSQL")
     upgrade(source_url)
     engine = make_engine(target_url)
     try:
@@ -62,8 +62,10 @@ def _check_empty(target: Connection) -> None:
 
 @contextmanager
 def _alone(url: str) -> Iterator[Connection]:
-    """A transaction on a database that nothing else has open, or opens in the block. Raises
-    ValueError when something has."""
+    """Begin a transaction on a database that nothing else has open, or opens during the block.
+
+    Raises ValueError if something does.
+    """
     engine = create_engine(url, hide_parameters=True)
 
     @event.listens_for(engine, "connect")
@@ -87,7 +89,8 @@ def _alone(url: str) -> Iterator[Connection]:
 
 @contextmanager
 def _without_triggers(target: Connection) -> Iterator[None]:
-    """No trigger adds up in the block what is copied as well: the sums of days."""
+    """Disable triggers during the block: they would add up the sums of days, which are copied as
+    well."""
     for change in ("DISABLE", "ENABLE"):
         for name in metadata.tables:
             target.exec_driver_sql(f'ALTER TABLE "{name}" {change} TRIGGER USER')
@@ -96,9 +99,7 @@ def _without_triggers(target: Connection) -> Iterator[None]:
 
 
 def _copy(source: Connection, target: Connection, table: Table) -> int:
-    """Copies rows; returns how many have arrived. Raises ValueError when they are not those
-    sent.
-    """
+    """Copy rows; return how many have arrived. Raises ValueError if they differ from those sent."""
     if table.name == FILLED:
         target.execute(table.delete())
     sent = _digest(_inserted(target, table, _rows_of(source, table)))
@@ -119,7 +120,8 @@ def _rows_of(connection: Connection, table: Table) -> Iterator[Rows]:
 
 
 def _storable(value: Any) -> Any:
-    """PostgreSQL has no text with the character NUL, which no route accepts any more."""
+    """Replace the character NUL, which PostgreSQL's text cannot contain and no route accepts any
+    more."""
     return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
 
 

@@ -45,7 +45,7 @@ class Encryption:
         return head + nonce + cipher.encrypt(nonce, data, head + associated_data.encode())
 
     def decrypt(self, encrypted: bytes, associated_data: str) -> bytes:
-        """Raises DecryptionError."""
+        """Decrypt bytes. Raises DecryptionError."""
         head, rest = encrypted[:HEADER_BYTES], encrypted[HEADER_BYTES:]
         cipher = self._ciphers.get(head[len(VERSION) :])
         if head[:1] != VERSION or cipher is None or len(encrypted) < OVERHEAD_BYTES:
@@ -54,10 +54,11 @@ class Encryption:
         try:
             return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], bound)
         except InvalidTag:
-            raise DecryptionError("the bytes were changed, or are about something else") from None
+            raise DecryptionError("the bytes were changed, or belong elsewhere") from None
 
     def is_newest(self, encrypted: bytes) -> bool:
-        """Whether it is encrypted under the first key; else `rotate` encrypts it again."""
+        """Whether the data is encrypted under the first key; otherwise `rotate` encrypts it
+        again."""
         return encrypted[:HEADER_BYTES] == VERSION + self._newest
 
     def rotate(self, encrypted: bytes, associated_data: str) -> bytes:

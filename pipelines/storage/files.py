@@ -42,9 +42,9 @@ PIECE_BYTES = 256 * 1024
 
 UNFINISHED = timedelta(hours=1)  # after which an incompletely written file is deleted
 BATCH = 200
-FAILURES_IN_A_ROW = 3  # of deletions: then the store is down
-STORE_THREADS = 8  # of its own, so that a store that hangs does not take those of the event loop
-ANSWER_S = 30.0  # for the largest file
+FAILURES_IN_A_ROW = 3  # failed deletions after which the store counts as down
+STORE_THREADS = 8  # own threads, so that a store that hangs does not take those of the event loop
+ANSWER_S = 30.0  # longest wait for the largest file
 DRAFT = ".new"
 PROBE = ".probe-"
 MARK = ".store"
@@ -54,14 +54,14 @@ GONE = "the URL of this file is wrong or has expired"
 
 
 def keep_files(session: Session, workspace_id: int, file_ids: Iterable[str]) -> None:
-    """Keeps them until they are deleted. Raises StorageUnavailable where one was meanwhile."""
+    """Keep files until they are deleted. Raises StorageUnavailable if one was deleted meanwhile."""
     if not all([keep_file(session, workspace_id, file_id, None) for file_id in file_ids]):
         raise StorageUnavailable("the files were deleted while they were stored")
 
 
 class Files:
     """Stores, reads and deletes files. The row is written before the bytes and deleted after them,
-    so the sweep finds what a dead process left."""
+    so that the sweep finds what a dead process left."""
 
     def __init__(self, settings: Settings, database: Database, encryption: Encryption) -> None:
         """Opens the store of the settings."""
@@ -103,11 +103,9 @@ class Files:
         *,
         is_result: bool = False,
     ) -> str:
-        """Stores a file and returns its id; with `lasts_s` None it is kept until it is deleted.
-
-        `is_result` is of work that was begun within the plan: it counts, but is never refused.
-        Raises StorageLimit, StorageUnavailable or DatabaseUnavailable.
-        """
+        """Store a file and return its id; with `lasts_s` None it is kept until it is deleted. A
+        result (`is_result`) of work that began within the plan counts, but is never refused. Raises
+        StorageLimit, StorageUnavailable or DatabaseUnavailable."""
         await self.space.check()
         now = utc_now()
         if isinstance(data, TemporaryFile):
@@ -127,7 +125,7 @@ class Files:
         try:
             await self._in_thread(self._write, file, data)
         except StorageUnavailable:
-            with suppress(StorageUnavailable, DatabaseError):  # else housekeeping deletes it
+            with suppress(StorageUnavailable, DatabaseError):  # otherwise housekeeping deletes it
                 await self._delete(file)
             raise
         until = None if lasts_s is None else now + timedelta(seconds=lasts_s)
@@ -149,10 +147,8 @@ class Files:
             check_room(session, self._plans, file.workspace_id)
 
     def url(self, file_id: str, workspace_id: int, lasts_s: float, place: str = "files") -> str:
-        """A signed URL, which needs no key, until it expires or the file is deleted.
-
-        `place` is the route that shows it.
-        """
+        """Return a signed URL, which needs no key, until it expires or the file is deleted. `place`
+        is the route that serves it."""
         expires = math.ceil(utc_now().timestamp() + lasts_s)
         signature = self._signature(file_id, workspace_id, expires)
         return f"{self._public_url}/{place}/{file_id}?expires={expires}&signature={signature}"
@@ -172,7 +168,7 @@ class Files:
         return file
 
     async def find(self, workspace_id: int, file_id: str) -> StoredFile:
-        """Raises NotFound or DatabaseUnavailable."""
+        """Find a file of the workspace. Raises NotFound or DatabaseUnavailable."""
         file = await self._database.get(StoredFile, file_id)
         if file is None or file.workspace_id != workspace_id or _is_past(file.expires_at):
             raise NotFound("the workspace has no such file")
@@ -203,17 +199,14 @@ class Files:
             yield piece[max(start - first, 0) : end - first]
 
     async def delete(self, workspace_id: int, file_id: str) -> None:
-        """Does nothing when there is no such file. Raises as `put`."""
+        """Delete a file, if it exists. Raises as `put`."""
         file = await self._database.get(StoredFile, file_id)
         if file is not None and file.workspace_id == workspace_id:
             await self._delete(file)
 
     async def delete_expired(self) -> int:
-        """Deletes expired files; returns how many.
-
-        It skips a file that cannot be deleted, so that later ones are deleted nevertheless. After
-        FAILURES_IN_A_ROW failures it raises as `put`.
-        """
+        """Delete expired files; return how many. A file that cannot be deleted is skipped, so that
+        later files are still deleted. Raises as `put` after FAILURES_IN_A_ROW failures."""
         now = utc_now()
         after: StoredFile | None = None
         deleted = in_a_row = 0
@@ -236,7 +229,7 @@ class Files:
         return deleted
 
     async def rotate(self, file_id: str) -> bool:
-        """Encrypts the file under the newest key; False when it already was, or was deleted
+        """Encrypt the file under the newest key. Returns False if it was already, or was deleted
         meanwhile. Raises as `read`."""
         file = await self._database.get(StoredFile, file_id)
         if file is None:
@@ -259,7 +252,8 @@ class Files:
         await self._database.run(delete_file, file.id)
 
     def _signature(self, file_id: str, workspace_id: int, expires: int) -> str:
-        """Names the workspace, so that a signature is valid for files of that workspace only."""
+        """Sign a file for a workspace, so that the signature is valid only for files of that
+        workspace."""
         message = f"{workspace_id}.{file_id}.{expires}".encode()
         digest = hmac.digest(self._url_key, message, hashlib.sha256)
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
@@ -368,9 +362,8 @@ def _is_past(moment: datetime | None) -> bool:
 async def watch_storage(
     files: Files, *, timeout_s: float = TRY_TIMEOUT_S, again_s: float = TRY_AGAIN_S
 ) -> None:
-    """Tests the store before a client needs it, so that a wrong setting is found at once.
-
-    Runs for ever: tests at the start, and then while `files.degraded`, as after a failure."""
+    """Test the store before a client needs it, so that a wrong setting is found at once. Runs for
+    ever: tests at the start, and then while `files.degraded`, as after a failure."""
     while True:
         if problem := await storage_problem(files, timeout_s):
             logger.error("file_store_unusable", extra={"problem": problem})
@@ -378,16 +371,14 @@ async def watch_storage(
             logger.info("file_store_works")
         await asyncio.sleep(again_s)
         while not files.degraded:
-            await files.space.low()  # for its metrics
+            await files.space.low()  # updates its metrics
             await asyncio.sleep(again_s)
 
 
 async def storage_problem(files: Files, timeout_s: float = TRY_TIMEOUT_S) -> str:
-    """The problem of the store, for the operator; empty when there is none.
-
-    Returns when the store has answered: a store that hangs is logged at once, and not tested again
-    meanwhile, since each test occupies a thread.
-    """
+    """Return the problem of the store, for the operator; empty if there is none. Returns when the
+    store has answered. A store that hangs is logged at once, and not tested again meanwhile, since
+    each test occupies a thread."""
     trying = asyncio.create_task(files.try_out())
     await asyncio.wait([trying], timeout=timeout_s)
     if not trying.done():

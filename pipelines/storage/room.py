@@ -27,15 +27,17 @@ def plan_limits(session: Session, plans: PlansConfig, workspace_id: int) -> Plan
 
 
 def use_and_limit(session: Session, plans: PlansConfig, workspace_id: int) -> tuple[int, int]:
-    """Returns the bytes of files and chats that a workspace keeps, and those of its plan."""
+    """Return the bytes of files and chats that a workspace keeps, and the bytes that its plan
+    allows."""
     used = stored_bytes(session, workspace_id) + bytes_of_chats(session, workspace_id)
     return used, plan_limits(session, plans, workspace_id).storage_gb * GB
 
 
 def check_room(session: Session, plans: PlansConfig, workspace_id: int, more: int = 0) -> None:
-    """Raises StorageLimit where the workspace keeps more than its plan allows, with `more` bytes.
+    """Raise StorageLimit if the workspace would keep more than its plan allows, with `more` bytes.
 
-    A file that the transaction has added counts: concurrent ones wait for each other's sums.
+    A file that the transaction has added counts; concurrent transactions wait for each other's
+    sums.
     """
     limits = plan_limits(session, plans, workspace_id)
     # Chats are bounded by the plan, too; to sum 10,000 of them takes 3 ms.
@@ -50,25 +52,26 @@ def check_room(session: Session, plans: PlansConfig, workspace_id: int, more: in
 
 
 def floor_bytes(volume: os.statvfs_result, floor_mb: int | None) -> int:
-    """The free space of a volume below which nothing is stored. With `floor_mb` None it is the
-    larger of LEAST_FREE_BYTES and LEAST_FREE_SHARE of the volume, and at most half of it."""
+    """Return the free space of a volume below which nothing is stored. With `floor_mb` None, it is
+    the larger of LEAST_FREE_BYTES and LEAST_FREE_SHARE of the volume, and at most half of it."""
     total = volume.f_blocks * volume.f_frsize
     usual = int(min(max(LEAST_FREE_BYTES, total * LEAST_FREE_SHARE), total / 2))
     return usual if floor_mb is None else floor_mb * MB
 
 
 class FreeSpace:
-    """The free space of the volumes that the service writes to; below a floor it stores nothing, so
-    that the database, which may share a volume with files, can go on."""
+    """The free space of the volumes that the service writes to. Below a floor nothing is stored, so
+    that the database, which may share a volume with files, can continue."""
 
     def __init__(self, folders: Mapping[str, Path], floor_mb: int | None) -> None:
-        """`folders` are on the volumes, by what they hold; `floor_mb` is that of `floor_bytes`."""
+        """Create the check. `folders` are on the volumes, by what they hold; `floor_mb` is that of
+        `floor_bytes`."""
         self._folders = folders
         self._floor_mb = floor_mb
         self._measured: TtlCache[None, list[str]] = TtlCache(MEASURED_FOR_S, 1)
 
     async def check(self) -> None:
-        """Raises StorageUnavailable below the floor."""
+        """Raise StorageUnavailable if a volume is below the floor."""
         if await self.low():
             raise StorageUnavailable("the disk of the service is nearly full; try again later")
 

@@ -45,7 +45,7 @@ class SessionOptions:
     utterance_end_ms: int = 500
     interim_ms: int | Callable[[], int] | None = None  # None: no interims
     owner: str = ""  # the tenant
-    turns: TurnPolicy | None = None  # of a voice agent, with its events; in place of utterance_end
+    turns: TurnPolicy | None = None  # for a voice agent, with its events; replaces utterance_end
     speakers: SpeakerOptions | None = None  # finals get their speakers
     # Of an agent: what a short sound may be in a language, at the time when it is decoded.
     expected_sounds: Callable[[str], str | None] | None = None

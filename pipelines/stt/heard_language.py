@@ -27,8 +27,8 @@ NO_EVIDENCE_S, FULL_EVIDENCE_S = 0.6, 2.4
 LEAST_WEIGHT = 0.1
 # Weight from which an utterance can shake a certain language, and probability from which several
 # shorter ones can. The errors of short turns are not independent: Whisper takes Hindi ones for
-# Arabic again and again. It took half of 336 short turns for another language, one of them with the
-# probability.
+# Arabic again and again. It took half of 336 short turns for another language, only one of them
+# with this probability.
 SHAKES = 0.8
 SURELY = 0.97
 

@@ -136,7 +136,7 @@ class LiveSession:
             await self._accept_step(pcm[start : start + step])
 
     async def commit(self) -> int:
-        """Ends the utterance now and returns its sentence_id; without speech its text is empty."""
+        """End the utterance now and return its sentence_id; without speech, its text is empty."""
         before = self._closed
         await self._end_now()
         if self._closed == before:

@@ -28,7 +28,7 @@ from pipelines.text.segmentation import (
 )
 from pipelines.text.spoken_length import DIGIT, WIDE_LETTER, spoken_length
 
-MAX_CHUNK_LENGTH = 300  # by `spoken_length`; quality and latency of engines are best below
+MAX_CHUNK_LENGTH = 300  # limit in `spoken_length`; quality and latency of engines are best below it
 FULL = 160  # target length from which a chunk may be a whole sentence
 MIN_FIRST_LENGTH = 8
 _LONG = 120  # a shorter sentence of an unknown language is not cut between arbitrary words

@@ -20,7 +20,7 @@ _ENGLISH_ACCENTS: dict[str, Accent] = {"gb": "British", "uk": "British", "us": "
 class LanguageNames:
     code: str  # ISO 639-1; 639-3 where there is no shorter one
     name: str  # English
-    native_name: str  # in the language's own script
+    native_name: str  # name in the language's own script
 
 
 def name_language(code: str) -> LanguageNames:

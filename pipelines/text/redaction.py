@@ -192,7 +192,7 @@ def _is_iban(text: str) -> bool:
     return int("".join(digits[4:] + digits[:4])) % 97 == 1
 
 
-@lru_cache(maxsize=4096)  # of a million characters
+@lru_cache(maxsize=4096)  # the million characters of Unicode would not fit
 def _alike(character: str) -> str:
     """Returns a compatible character or ASCII digit, or U+0000 for an invisible one."""
     if unicodedata.category(character) in ("Cf", "Me") or "\ufe00" <= character <= "\ufe0f":

@@ -63,11 +63,11 @@ _NEXT = " Xa"  # a possible continuation of a text: a word that may begin a sent
 
 
 def clean(text: str) -> str:
-    """`text` without control characters, directional marks, emoji and stray surrogates.
+    """Clean a text of control characters, directional marks, emoji and stray surrogates.
 
-    Lines end with a bare newline, spaces are single characters of one kind, and letters and
-    digits that only look special (full-width, mathematical) become ordinary ones, and so do
-    entities of HTML, as in "Tom &amp; Jerry".
+    Lines end with a bare newline, and spaces are single characters of one kind. Letters and digits
+    that only look special (full-width, mathematical) become ordinary ones, and so do HTML entities,
+    as in "Tom &amp; Jerry".
     """
     if "&" in text:
         text = _ENTITY.sub(lambda entity: unescape(f"&{entity[1]};"), text)
@@ -129,8 +129,8 @@ class Unit:
 
 
 def spans(text: str) -> list[tuple[int, int]]:
-    """Where the units of `text` are: its words between spaces, cut further in scripts that
-    write none."""
+    """Find the units of `text`: words between spaces, cut further in scripts that write no
+    spaces."""
     parts: list[tuple[int, int]] = []
     for match in _TOKEN.finditer(text):
         start, end = match.span()
@@ -145,7 +145,8 @@ def spans(text: str) -> list[tuple[int, int]]:
 
 
 def _unit_end(text: str, start: int, end: int) -> int:
-    """The end of one letter with its marks, or of a run of letters of a script with spaces."""
+    """Return the end of one letter with its marks, or of a run of letters of a script with
+    spaces."""
     position = start
     while position < end - 1 and (
         unicodedata.category(text[position]) in _OPENING or text[position] in _LEADING_VOWELS
@@ -168,17 +169,18 @@ def _unit_end(text: str, start: int, end: int) -> int:
 
 
 class Paragraph:
-    """One line of a text, cleaned block by block, with the caller's units of text in step."""
+    """A line of a text, cleaned block by block, with the caller's units of text in step."""
 
     def __init__(
         self, source: str, start: int, block: int, *, words: bool, read: ReadText | None = None
     ) -> None:
-        """`read` where the source is not the caller's text, but what is read of it."""
+        """Create a paragraph; `read` is given if the source is not the caller's text, but text that
+        is read in its place."""
         self.text = ""  # cleaned and not yet taken
         self.taken = 0  # cleaned characters taken before `text`
         self._start = start
         self.is_whole = False  # whether nothing follows `text`
-        self.end = start  # of the part of the source that was read; at last past the line break
+        self.end = start  # end of the part of the source that was read; at last past the line break
         self.units: deque[Unit] = deque()
         self._source = source
         self._words = words
@@ -187,7 +189,7 @@ class Paragraph:
         self.read(block)
 
     def read(self, block: int = BLOCK) -> None:
-        """Cleans one more block."""
+        """Clean one more block."""
         source, start = self._source, self.end
         line_break = LINE_BREAK.search(source, start, start + block)
         if line_break:
@@ -208,7 +210,7 @@ class Paragraph:
 
     @property
     def source_end(self) -> int:
-        """Approximate end of the taken text in the caller's text."""
+        """Return the approximate end of the taken text in the caller's text."""
         end = min(self._start + self.taken, self.end)
         return end if self._read is None else self._read.place(max(0, end - 1), end)[2]
 
@@ -253,7 +255,7 @@ def _clean_between_signs(text: str) -> str:
 
 
 def paragraphs(text: str, *, words: bool, read: ReadText | None = None) -> Iterator[Paragraph]:
-    """The lines of `text`; `words` keeps the caller's units of text, by `read` if given."""
+    """Yield the lines of `text`; `words` keeps the caller's units of text, by `read` if given."""
     position, block = 0, FIRST_BLOCK
     while position < len(text):
         paragraph = Paragraph(text, position, block, words=words, read=read)
@@ -287,10 +289,8 @@ def is_letter_start(text: str, position: int) -> bool:
 
 
 def sentence_spans(paragraph: str, language: str) -> list[tuple[int, int]]:
-    """The spans of the sentences of a cleaned paragraph, without the spaces around them.
-
-    Only spaces lie between them. A part without a letter or digit joins its neighbour.
-    """
+    """Find the spans of the sentences of a cleaned paragraph, without the spaces around them. Only
+    spaces lie between them. A part without a letter or digit joins its neighbour."""
     spans: list[tuple[int, int]] = []
     for start, end in _trimmed(paragraph, _cuts(paragraph, language)):
         if spans and _is_one_sentence(paragraph, spans[-1], (start, end), language):
@@ -317,7 +317,7 @@ def finished(text: str, language: str, *, sure: bool = True) -> int:
 
 
 def _cuts(paragraph: str, language: str) -> Iterator[int]:
-    """Ends of sentences by sentencex, and those that it misses, in order."""
+    """Yield the ends of sentences by sentencex, and those that it misses, in order."""
     position = 0
     for sentence in segment(language, paragraph):
         for end in _missed_ends(sentence, language):

@@ -11,7 +11,7 @@ WIDE_LETTER = 3  # a Chinese, Japanese or Korean letter takes as long to speak a
 DIGIT = 6  # about as many letters as a digit is spoken with
 SIGN = 5  # "dollars", "percent", "slash", "at"
 MOST_LETTERS = 32  # most letters of a digit or sign with the unit after it; 29 measured
-DOT = 16  # in addresses and abbreviations
+DOT = 16  # marks a full stop in addresses and abbreviations
 NAMED = 24  # a sign that espeak-ng reads by its name or its code: measured 22 with its pause
 SPELLED_W = 9  # "double-u" in English, "double vé" in French
 COUNTED = 5000  # characters whose spoken length is counted at once
@@ -27,7 +27,7 @@ _SPELLED = re.compile("[Ww]{2,}")
 _SAID_LONGER = re.compile(rf"(\d)|([{_NAMED}])|[$€£¥₹%&@/=#+]|{_WIDE.pattern}")
 _MAY_BE_LONG = re.compile(rf"[\d$€£¥₹₩₽৳₺₴₪₱₫¢%٪&@/=+_#<>×÷±§°²³ºª¼-¾⅐-⅞Ⅰ-ↈ①-⓿{_NAMED}]")
 _SIGNS = frozenset("$€£¥₹%&@/=#+")
-_ENDS = "!?…։؟۔।॥။។።፧‼‽⁇⁈⁉。！？｡"  # of sentences, beside the full stop
+_ENDS = "!?…։؟۔।॥။។።፧‼‽⁇⁈⁉。！？｡"  # ends of sentences, beside the full stop
 _SENTENCE_END = re.compile(rf"""[.{_ENDS}]+["'”’»」』)\]]*\s|[。！？]+""")
 
 
@@ -72,9 +72,8 @@ def spoken_lengths(text: str, language: str) -> Generator[int, None, None]:
 
 
 def _line_pauses(text: str) -> int:
-    """Letters that could be spoken in the pauses between lines, and in the extra time of short
-    ones.
-    """
+    """Return the letters that could be spoken in the pauses between lines, and in the extra time of
+    short lines."""
     return sum(
         LINE_PAUSE + max(0, SHORTEST_LINE - len(line))
         for line in text.splitlines()[:-1]

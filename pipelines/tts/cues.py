@@ -1,6 +1,6 @@
 """Cues in a plain text: pauses, and the inline markup of other services' clients.
 
-What can be obeyed becomes tokens of SSML: pauses of every dialect, Cartesia's speed, volume and
+Cues that can be obeyed become tokens of SSML: pauses of every dialect, Cartesia's speed, volume and
 spelling, and the pronunciations of ElevenLabs, Cartesia, Inworld, Deepgram and Rime. Directions
 that no voice here follows, such as `[laughs]` and `<emotion value="sad"/>`, are dropped, and so is
 the reasoning of language models.
@@ -18,7 +18,7 @@ from pipelines.tts import reasoning
 
 
 class _Directions(StrictModel):
-    """`configs/directions.yaml`: what is dropped in brackets."""
+    """`configs/directions.yaml`: words in brackets that are dropped."""
 
     words: list[str]
     phrases: list[str]
@@ -68,7 +68,7 @@ _STRENGTHS = {"short": "weak", "medium": "medium", "long": "x-strong"}  # pauses
 
 
 def _cues(text: str, *, free: bool) -> Iterator[re.Match[str]]:
-    """The cues outside of code, where only elements are cues."""
+    """Yield the cues outside of code, in which only elements are cues."""
     in_code = 0  # backticks before the cue
     position = 0
     for cue in _CUE.finditer(text) if _MARK.search(text) else ():
@@ -85,7 +85,8 @@ def has_cues(text: str, *, free: bool) -> bool:
 
 
 def dropped_cues(text: str, *, free: bool, manner: dict[str, str] | None = None) -> list[str]:
-    """The cues of a plain text that no voice follows, each once; `manner` as of `plain_tokens`."""
+    """Return the cues of a plain text that no voice follows, each once; `manner` as for
+    `plain_tokens`."""
     dropped = dict[str, None]()
     for _ in plain_tokens(text, free=free, manner=manner, dropped=dropped):
         pass
@@ -93,8 +94,8 @@ def dropped_cues(text: str, *, free: bool, manner: dict[str, str] | None = None)
 
 
 def uncut(text: str, position: int) -> int:
-    """The last place up to `position` where a text that still grows can be cut: not inside a cue,
-    nor inside what may become one."""
+    """Return the last place up to `position` where a growing text can be cut: not inside a cue, nor
+    inside what may become one."""
     if half := _open_end(text):
         position = min(position, half.start())
     if not _MARK.search(text, max(0, position - _LONGEST)):
@@ -112,11 +113,11 @@ def plain_tokens(
     manner: dict[str, str] | None = None,
     dropped: dict[str, None] | None = None,
 ) -> Iterator[Token]:
-    """A plain text as tokens of SSML: its cues, and what is spoken between them.
+    """Yield a plain text as tokens of SSML: its cues, and the text between them.
 
     `free` takes any words in brackets for a direction, as ElevenLabs and Inworld do. `manner` has
-    the speed and volume of the text before, and then those at the end of this one; `dropped` gets
-    what no voice follows.
+    the speed and volume of the text before, and then those at the end of this text. `dropped`
+    receives the cues that no voice follows.
     """
     manner = {} if manner is None else manner
     dropped = {} if dropped is None else dropped
@@ -163,14 +164,14 @@ def _change(manner: dict[str, str], name: str, ratio: float) -> None:
 def _inside(
     name: str, attributes: Mapping[str, str], cue: re.Match[str], inside: str, word: str
 ) -> Iterator[Token]:
-    """An element around `word`, at the place of what the cue has inside."""
+    """Yield an element around `word`, at the place of the text inside the cue."""
     yield Token(cue.start(), name, attributes)
     yield Token(cue.start() + cue[0].index(inside), text=word)
     yield Token(cue.end(), name, closes=True)
 
 
 def _pronounced(cue: re.Match[str], dropped: dict[str, None]) -> Iterator[Token]:
-    """A word with its phonemes; the word alone where `to_ipa` refuses them."""
+    """Yield a word with its phonemes, or the word alone if `to_ipa` refuses them."""
     word = cue["word"] or cue["sounded"]
     phonemes = cue["ipa"] or ""
     alphabet = "ipa"
@@ -193,13 +194,13 @@ def _pronounced(cue: re.Match[str], dropped: dict[str, None]) -> Iterator[Token]
 
 
 def _open_end(text: str) -> re.Match[str] | None:
-    """The end of a text that may become a cue."""
+    """Find the end of a text that may become a cue."""
     start = max(0, len(text) - _LONGEST)
     return _OPEN.search(text, start) if _MARK.search(text, start) else None
 
 
 def _half(text: str, *, free: bool) -> str:
-    """The end of a text that is surely the beginning of a cue."""
+    """Return the end of a text that is certainly the beginning of a cue."""
     if not (half := _open_end(text)):
         return ""
     inside = half[0].lstrip("</\\{[").lower()

@@ -33,7 +33,7 @@ class DictionaryRef(BaseModel):
 
 
 def content_about(dictionary_id: UUID) -> str:
-    """The associated data of the encrypted versions of a dictionary."""
+    """Return the associated data of the encrypted versions of a dictionary."""
     return f"pronunciation:{dictionary_id}"
 
 
@@ -51,13 +51,13 @@ class Dictionaries:
     async def page(
         self, workspace_id: int, page: int, limit: int
     ) -> tuple[list[PronunciationDictionary], int]:
-        """A page of the dictionaries by name, and the number of all."""
+        """List a page of the dictionaries by name, and the number of all."""
         return await self._database.read(page_of, dictionaries_of(workspace_id), page, limit)
 
     async def read(
         self, workspace_id: int, which: DictionaryRef
     ) -> tuple[PronunciationDictionary, list[Pronunciation]]:
-        """The dictionary, and the entries of that version."""
+        """Read a dictionary, and the entries of the requested version."""
         row, versions = await self._database.read(self._open, workspace_id, which.id)
         entries = versions.get(which.version or row.version)
         if entries is None:
@@ -71,7 +71,7 @@ class Dictionaries:
         entries: Sequence[Pronunciation],
         dictionary_id: str | None = None,
     ) -> PronunciationDictionary:
-        """Creates a dictionary, or the next version of one. Raises InvalidRequest at a limit."""
+        """Create a dictionary, or its next version. Raises InvalidRequest at a limit."""
         if len(entries) > MAX_ENTRIES:
             raise InvalidRequest(f"a dictionary has at most {MAX_ENTRIES} entries")
 
@@ -109,7 +109,7 @@ class Dictionaries:
         self._lexicons.forget_if(lambda key, _: key[0] == workspace_id)
 
     async def lexicon(self, workspace_id: int, which: tuple[DictionaryRef, ...]) -> Lexicon:
-        """The entries of several dictionaries; an earlier dictionary wins."""
+        """Return the entries of several dictionaries; an earlier dictionary wins."""
 
         async def load() -> Lexicon:
             dictionaries = [await self.read(workspace_id, reference) for reference in which]

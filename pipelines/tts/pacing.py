@@ -48,9 +48,9 @@ Admit = Callable[[], Awaitable[Callable[[], None]]]
 
 @dataclass(eq=False, repr=False)
 class PlaybackClock:
-    """The lead of one stream over a client that plays the audio as it arrives, and its underruns.
+    """The lead of a stream over a client that plays the audio as it arrives, and its underruns.
 
-    A delay of a client that reads its chunks late does not count as an underrun.
+    If a client reads its chunks late, that delay does not count as an underrun.
     """
 
     _scheduler: "StreamScheduler"
@@ -71,14 +71,14 @@ class PlaybackClock:
             self._runs_dry_at = self._started_at + self.before_s
 
     def start(self) -> None:
-        """Lets the stream compete with the others of its model until `stop`."""
+        """Let the stream compete with the others of its model until `stop`."""
         self._scheduler.streams[self] = None
 
     def stop(self) -> None:
         self._scheduler.streams.pop(self, None)
 
     def audio_sent(self, duration_s: float) -> None:
-        """Counts audio that is about to be handed to the client."""
+        """Count audio that is about to be handed to the client."""
         self._scheduler.made_s += duration_s
         if not self.is_played:
             return
@@ -94,12 +94,12 @@ class PlaybackClock:
         self._runs_dry_at = max(now, self._runs_dry_at) + duration_s
 
     def audio_taken(self) -> None:
-        """Notes that the client has taken the audio, and wants more."""
+        """Note that the client has taken the audio, and wants more."""
         self._unread_since = None
         self._taken_at = self.clock()
 
     def count(self, *, is_finished: bool) -> None:
-        """Adds a stream that ends to the metrics; an unfinished one was cancelled or failed."""
+        """Add a stream that ends to the metrics; an unfinished stream was cancelled or failed."""
         if self._has_begun:
             outcome = ("late" if self._gaps_s else "smooth") if is_finished else "left"
             metrics.tts_gap_seconds.inc(self._gaps_s)
@@ -107,12 +107,12 @@ class PlaybackClock:
 
     @property
     def lead_s(self) -> float:
-        """Seconds of audio left to play; 0 before the first audio."""
+        """Return the seconds of audio left to play; 0 before the first audio."""
         return 0.0 if self._runs_dry_at is None else max(0.0, self._runs_dry_at - self.clock())
 
     @property
     def deadline_s(self) -> float:
-        """Seconds until missing audio would be heard."""
+        """Return the seconds until missing audio would be heard."""
         if not self.is_played:
             return FILE_DEADLINE_S
         if self._runs_dry_at is not None:
@@ -121,7 +121,7 @@ class PlaybackClock:
 
     @property
     def is_starting(self) -> bool:
-        """Whether nothing of the stream was played yet, and it has not waited for long."""
+        """Whether nothing of the stream has been played yet, and it has not waited for long."""
         if not self.is_played or self._runs_dry_at is not None:
             return False
         return self.clock() - self._started_at < LONGEST_WAIT_S
@@ -144,10 +144,10 @@ class PlaybackClock:
 class StreamScheduler:
     """The streams of one model.
 
-    A stream with an ample lead waits while another has none; if all have one, they use the engine
-    one at a time, so that long texts finish early without delaying others. Streams that the engine
-    cannot serve beside the older ones start when these have a lead. A stream whose client does not
-    read is left out until it reads: none waits for it.
+    A stream with an ample lead waits while another stream has none. If all have an ample lead, they
+    use the engine one at a time, so that long texts finish early without delaying others. Streams
+    that the engine cannot serve beside the older ones start when these have a lead. A stream whose
+    client does not read is left out until the client reads, and no other stream waits for it.
     """
 
     def __init__(self) -> None:
@@ -160,14 +160,14 @@ class StreamScheduler:
 
     @property
     def busy(self) -> int:
-        """The number of streams that have no ample lead yet."""
+        """Return the number of streams that have no ample lead yet."""
         return sum(stream.is_behind for stream in list(self.streams))
 
     def longest_s(self, usual: float) -> float:
-        """Longest speech that can be made for every stream, by earliest deadline, before any runs
-        dry.
+        """Return the longest speech that can be made for every stream, by earliest deadline, before
+        any runs dry.
 
-        Infinite where a stream will run dry in any case: long chunks take less work.
+        It is infinite if a stream will run dry in any case: long chunks take less work.
         """
         deadlines = sorted(stream.deadline_s for stream in list(self.streams) if stream.is_behind)
         if (cost := self.cost(usual)) * len(deadlines) > MOST_LOAD:
@@ -176,10 +176,8 @@ class StreamScheduler:
         return SAFETY * min(turns, default=math.inf) / cost
 
     async def admit(self, stream: PlaybackClock, *, cost: float = 0.0) -> Callable[[], None]:
-        """Waits until the stream may start a chunk; call the result when the chunk is synthesised.
-
-        `cost` is the usual work of the engine for a second of speech, in seconds.
-        """
+        """Wait until the stream may start a chunk; call the result when the chunk is synthesised.
+        `cost` is the usual work of the engine for a second of speech, in seconds."""
         while stream.is_starting and self._starts_later(stream, self.cost(cost)):
             await asyncio.sleep(_START_POLL_S)
         release = None
@@ -195,10 +193,8 @@ class StreamScheduler:
         return partial(self._ended, stream.clock, release)
 
     def cost(self, usual: float) -> float:
-        """Seconds of work per second of speech; `usual` for a fast engine.
-
-        Measured over the last minute, since processors and their other work differ.
-        """
+        """Return the seconds of work per second of speech; `usual` for a fast engine. They are
+        measured over the last minute, since processors and their other work differ."""
         if usual < SLOW:
             return usual
         return (usual * USUAL_S + self._worked_s) / (USUAL_S + self.made_s)
@@ -226,7 +222,7 @@ class StreamScheduler:
 
 @dataclass(frozen=True, slots=True)
 class EngineAudio:
-    """Audio of a text chunk that the engine has returned since the last time."""
+    """Audio of a text chunk that the engine has returned since the last pull."""
 
     text_chunk: TextChunk
     parts: list[AudioChunk]  # together about 0.5 s; may be empty at the end
@@ -235,14 +231,14 @@ class EngineAudio:
 
 @dataclass(eq=False, repr=False)
 class InFlightChunk:
-    """A text chunk with the engine, whose audio waits here for the audio of earlier chunks."""
+    """A text chunk in the engine, whose audio waits here for the audio of earlier chunks."""
 
     _text_chunk: TextChunk
     _model: TTSModel
     _request: SynthesisRequest
     _load_pack: LoadPack | None = None  # the voice pack, for an engine that does not have it
     taken: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the client has taken the first audio of the chunk, or there is none."""
+    """Set when the client has taken the first audio of the chunk, or if there is none."""
     buffered_s: float = 0.0  # audio that has arrived and was not pulled
     is_drained: bool = False
     _parts: asyncio.Queue[AudioChunk | None] = field(default_factory=asyncio.Queue)
@@ -251,7 +247,7 @@ class InFlightChunk:
         self.task = asyncio.create_task(self._synthesize())
 
     async def pull(self) -> EngineAudio:
-        """Waits for audio. Raises EngineError."""
+        """Wait for audio. Raises EngineError."""
         parts: list[AudioChunk] = []
         part = await self._parts.get()
         while part is not None:
@@ -289,7 +285,7 @@ class PrefetchWindow:
     """Keeps at most IN_FLIGHT chunks of a text in the engine, and returns their audio in order.
 
     A client that does not read stops the window (backpressure). A chunk starts when audio of the
-    chunk before was taken: so it delays no first audio, and is ready when that chunk ends.
+    chunk before was taken, so that it delays no first audio, and is ready when that chunk ends.
     """
 
     _first: TextChunk
@@ -305,10 +301,8 @@ class PrefetchWindow:
         self._starting = asyncio.create_task(self._start_all())
 
     async def pull(self, *, is_taken: bool) -> EngineAudio | None:
-        """The next audio, None after the last; `is_taken`: audio of the current chunk was taken.
-
-        Raises EngineError.
-        """
+        """Return the next audio, or None after the last. `is_taken` means that audio of the current
+        chunk was taken. Raises EngineError."""
         if self._current is not None and (is_taken or self._current.is_drained):
             self._current.taken.set()
             if self._current.is_drained:
@@ -323,7 +317,8 @@ class PrefetchWindow:
         return await self._current.pull()
 
     async def aclose(self) -> None:
-        """Cancels the tasks and waits for them: no replica works for a disconnected client."""
+        """Cancel the tasks and wait for them, so that no replica works for a disconnected
+        client."""
         tasks = [self._starting, *(chunk.task for chunk in self._in_flight)]
         for task in tasks:
             task.cancel()

@@ -41,7 +41,7 @@ class PaidSynthesis:
     async def plan(
         self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
     ) -> SpeechPlan:
-        """Calls `SpeechPipeline.plan`; writes `tts.failed` when the service fails."""
+        """Call `SpeechPipeline.plan`; write `tts.failed` if the service fails."""
         async with self.events.recording(workspace_id, "tts.failed", voice_id=request.voice_id):
             return await self.pipeline.plan(request, early_start=early_start)
 
@@ -49,11 +49,9 @@ class PaidSynthesis:
     async def pay(
         self, workspace_id: int, operation: Operation, plan: SpeechPlan
     ) -> AsyncIterator["PaidSpeech"]:
-        """Holds the price of the text while it is spoken.
-
-        Failures of the service are not charged; a client that disconnects, or deletes the voice, is
-        charged for the audio so far. Raises InsufficientCredit or DatabaseUnavailable.
-        """
+        """Hold the price of the text while it is spoken. Failures of the service are not charged; a
+        client that disconnects, or deletes the voice, is charged for the audio so far. Raises
+        InsufficientCredit or DatabaseUnavailable."""
         keeps_copy = await self.events.wants(workspace_id, "tts.completed")
         charge = await self.billing.hold(
             workspace_id,
@@ -67,8 +65,8 @@ class PaidSynthesis:
             yield PaidSpeech(charge, self, plan, copy)
 
     def characters(self, plan: SpeechPlan) -> int:
-        """The characters that are charged: those of the text without markup, or a share of the
-        letters that are spoken, where that is more."""
+        """Return the characters that are charged: those of the text without markup, or a share of
+        the spoken letters if that is more."""
         typed = sum(len(passage.text) for passage in plan.passages)
         return self.billing.speech_characters(typed, plan.letters)
 
@@ -80,10 +78,8 @@ class PaidSynthesis:
         output_format: OutputFormat,
         most_bytes: int = sys.maxsize,
     ) -> tuple[tuple[TimedWord, ...], EncodedAudio]:
-        """The words, and the paid speech as one file.
-
-        Raises FileTooLarge for one of more than `most_bytes`, as `pay` and `SpeechPipeline.speak`.
-        """
+        """Speak the text as one file, and return its words and the paid speech. Raises FileTooLarge
+        beyond `most_bytes`, and as `pay` and `SpeechPipeline.speak`."""
         writer = FileWriter(output_format)
         async with self.pay(workspace_id, operation, plan) as paid:
             words = await self.pipeline.speak(plan, writer.add, paid.count_whole)
@@ -98,7 +94,7 @@ class PaidSynthesis:
     async def start_stream(
         self, request: SpeechRequest, workspace_id: int, operation: Operation
     ) -> tuple[SpeechPlan, SpokenChunk, AsyncGenerator[SpokenChunk, None]]:
-        """The plan, the first chunk of the paid speech, and a generator of the others.
+        """Return the plan, the first chunk of the paid speech, and a generator of the other chunks.
 
         Closing the generator early charges for the chunks that were taken. Raises as
         `SpeechPipeline.plan` and `SpeechPipeline.stream`, InsufficientCredit or
@@ -136,7 +132,7 @@ class PaidSpeech:
     is_copied: bool = True  # whether the copy, if there is one, has all of that audio
 
     async def count(self, chunk: SpokenChunk) -> None:
-        """Counts a chunk as it is made."""
+        """Count a chunk as it is synthesised."""
         self.count_whole(chunk)
         self.spoken_s += chunk.audio.duration_s
         self.is_copied = self.is_copied and self.spoken_s <= COPY_S
@@ -145,17 +141,17 @@ class PaidSpeech:
                 await asyncio.to_thread(self.copy.add, chunk.audio)
 
     def count_whole(self, chunk: SpokenChunk) -> None:
-        """Counts a chunk of an answer that is sent as a whole."""
+        """Count a chunk of an answer that is sent as a whole."""
         self.charge.progress(self._units_up_to(chunk), is_sent=False)
 
     def count_sent(self, chunk: SpokenChunk) -> None:
-        """Counts a chunk of which the next piece is sent now."""
+        """Count a chunk whose next piece is sent now."""
         self.charge.progress(self._units_up_to(chunk))
 
     def _units_up_to(self, chunk: SpokenChunk) -> int:
-        """The characters that are charged up to the end of a chunk: the share of those typed before
-        it, or its letters where they cost more. A text may begin with what costs most, and end with
-        markup that is never spoken."""
+        """Return the characters that are charged up to the end of a chunk. They are the share of
+        the characters typed before it, or its spoken letters if they cost more. A text may begin
+        with its most expensive part, and end with markup that is never spoken."""
         units = self.charge.units
         passages = self.plan.passages
         typed = self.plan.typed_up_to(chunk.text_end)
@@ -165,11 +161,9 @@ class PaidSpeech:
         return max(share, min(spoken, units), 1)
 
     async def complete(self, file: EncodedAudio | None = None) -> None:
-        """Charges for the whole text, and writes `tts.completed` with a link to the audio.
-
-        `file` is about to be sent; without it the chunks were sent already. With it, raises
-        DatabaseUnavailable: then the response must be that error.
-        """
+        """Charge for the whole text, and write `tts.completed` with a link to the audio. With a
+        `file`, which is about to be sent, this raises DatabaseUnavailable: then the response must
+        be that error. Without it, the chunks have already been sent."""
         capture = self.charge.capture_delivered if file is None else self.charge.capture
         events: list[NewEvent] = []
         if self.copy is not None:
@@ -189,14 +183,15 @@ class PaidSpeech:
 
     @contextmanager
     def _copying(self) -> Iterator[None]:
-        """A full disk costs the event its link, not the client its stream."""
+        """Let a full disk cost the event its link, but not the client its stream."""
         try:
             yield
         except StorageUnavailable:
             self.is_copied = False
 
     async def _store(self, file: EncodedAudio) -> str | None:
-        """A signed URL; None when the file cannot be stored, which does not fail the request."""
+        """Store the file and return its signed URL, or None if it cannot be stored, which does not
+        fail the request."""
         files = self.synthesis.files
         workspace_id = self.charge.workspace_id
         media_type = CODECS[file.output_format].media_type

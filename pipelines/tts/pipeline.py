@@ -91,8 +91,8 @@ class SpeechPlan:
     unread: Sequence[str] = ()  # parts of the text that no voice reads, which are left out
 
     def typed_up_to(self, place: int) -> int:
-        """The characters of the request's text up to a place in it that voices read: none of
-        markup, nor of what is dropped."""
+        """Count the characters of the request's text up to a place in it that voices read: none of
+        markup, nor of dropped text."""
         return sum(
             min(place, len(part.text)) if part.read is None else part.read.count_up_to(place)
             for part in self.passages
@@ -119,11 +119,11 @@ class SpeechPipeline:
         self._schedulers: defaultdict[str, StreamScheduler] = defaultdict(StreamScheduler)
 
     async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> SpeechPlan:
-        """Chooses the voice and reads the text up to its first chunk, however long it is.
+        """Choose the voice and read the text up to its first chunk, however long it is.
 
-        `early_start` makes the first chunks short, so that a stream starts sooner.
-        Raises VoiceNotFound, VoiceNotReady, NothingToSpeak, UnreadableText, InvalidRequest (the
-        speech would be too long), EngineLost or DatabaseUnavailable.
+        `early_start` makes the first chunks short, so that a stream starts sooner. Raises
+        VoiceNotFound, VoiceNotReady, NothingToSpeak, UnreadableText, InvalidRequest (the speech
+        would be too long), EngineLost or DatabaseUnavailable.
         """
         asked_at = time.monotonic()
         directory = self.directory
@@ -171,8 +171,8 @@ class SpeechPipeline:
     async def _read(
         self, request: SpeechRequest, tokens: Sequence[Token], usual: AvailableVoice
     ) -> tuple[tuple[SpokenPassage, ...], Sequence[str]]:
-        """The passages of a text that is not plain, and the parts that no voice reads; `usual` is
-        the voice of parts that name none."""
+        """Return the passages of a text that is not plain, and the parts that no voice reads.
+        `usual` is the voice of parts that name none."""
         directory = self.directory
         workspace_id = request.workspace_id
         names = {token.attributes.get("name") for token in tokens if token.name == "voice"}
@@ -187,9 +187,11 @@ class SpeechPipeline:
         return await asyncio.to_thread(reader.read, tokens), reader.unread
 
     async def _count(self, request: SpeechRequest, passages: Sequence[SpokenPassage]) -> int:
-        """The letters of `SpeechPlan.letters`: those that are spoken, and those that could be
-        spoken in breaks, at the speed of the request. Raises InvalidRequest if the speech would be
-        too long."""
+        """Return the letters of `SpeechPlan.letters`: the spoken letters, and those that could be
+        spoken in breaks, at the speed of the request.
+
+        Raises InvalidRequest if the speech would be too long.
+        """
         characters = sum(len(passage.text) for passage in passages)
         longest_s = self._longest_of(request)
         speed = request.speed
@@ -222,11 +224,12 @@ class SpeechPipeline:
         )
 
     def _longest_of(self, request: SpeechRequest) -> float:
-        """The longest speech that a request may have, in seconds, as counted."""
+        """Return the longest speech that a request may have, in seconds, as counted."""
         return self._voices.longest_s * max(1, len(request.text) / COUNTED)
 
     def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy:
-        """The first-chunk policy: shorter chunks for a slow engine, and while streams share it."""
+        """Return the first-chunk policy: shorter chunks for a slow engine, and while streams share
+        it."""
         scheduler = self._schedulers[voice.model_name]
         cost = scheduler.cost(voice.model.real_time_factor)
         if not cost:
@@ -248,18 +251,19 @@ class SpeechPipeline:
         write: Callable[[AudioChunk], object],
         on_chunk: Callable[[SpokenChunk], object] = lambda chunk: None,
     ) -> tuple[TimedWord, ...]:
-        """Speaks the whole text at once, its loudness measured over all of it; memory does not grow
-        with its length. `write` takes it in blocks, in a thread; `on_chunk` gets each chunk before,
-        as the engine returns it. Returns the words. Raises as `stream`."""
+        """Speak the whole text at once, with its loudness measured over all of it; memory does not
+        grow with its length.
+
+        `write` takes the speech in blocks, in a thread; `on_chunk` gets each chunk before, as the
+        engine returns it. Returns the words. Raises as `stream`.
+        """
         return await self._replan_after_swap(plan, lambda new: self._speak(new, write, on_chunk))
 
     async def _replan_after_swap(
         self, plan: SpeechPlan, speak: Callable[[SpeechPlan], Awaitable[T]]
     ) -> T:
-        """Plans again when a swap of the model has removed the voice of the plan.
-
-        This may happen more than once, because replicas are swapped one after another.
-        """
+        """Plan again if a swap of the model has removed the voice of the plan. This may happen more
+        than once, because replicas are swapped one after another."""
         for _ in range(SWAPS):
             try:
                 return await speak(plan)
@@ -269,7 +273,7 @@ class SpeechPipeline:
         return await speak(plan)
 
     def choose_watermark(self, *voices: AvailableVoice) -> Watermark | None:
-        """The watermark of speech in those voices; None when it is not to be marked."""
+        """Choose the watermark for speech in these voices; None if it is not watermarked."""
         return self.watermarker.choose(custom_voice=any(voice.custom for voice in voices))
 
     async def _speak(
@@ -309,7 +313,7 @@ class SpeechPipeline:
                 chunk = await run.next_chunk()
 
     async def _start(self, plan: SpeechPlan) -> tuple["SynthesisRun", SpokenChunk | None]:
-        """The run and its first chunk, which is None when there is no audio."""
+        """Return the run and its first chunk, which is None if there is no audio."""
         run = self._open(plan)
         try:
             return run, await run.next_chunk()
@@ -318,8 +322,9 @@ class SpeechPipeline:
             raise
 
     def _open(self, plan: SpeechPlan, *, is_file: bool = False) -> "SynthesisRun":
-        """Opens the run. The spool enhances and watermarks the speech of a file as a whole; several
-        voices are also enhanced each: those of a script differ by 5.3 LU, and then by 1.2 LU."""
+        """Open the run. The spool enhances and watermarks the speech of a file as a whole. If there
+        are several voices, each is also enhanced separately: voices of a script differ by 5.3 LU,
+        and then by 1.2 LU."""
         request = plan.request
         voice = plan.voice
         scheduler = self._schedulers[voice.model_name]
@@ -347,7 +352,8 @@ class SpeechPipeline:
         return SynthesisRun(window, clock, processor, BEYOND_LONGEST * self._longest_of(request))
 
     async def _read_next(self, plan: SpeechPlan) -> TextChunk | None:
-        """Raises VoiceNotFound once the voice is deleted or no longer shared."""
+        """Return the next chunk of the text. Raises VoiceNotFound once the voice is deleted or no
+        longer shared."""
         chunk = await asyncio.to_thread(next, plan.rest, None)
         custom = None if chunk is None else plan.passages[chunk.passage].voice.custom
         if custom is not None and self._custom is not None:
@@ -357,8 +363,8 @@ class SpeechPipeline:
         return chunk
 
     async def explain(self, plan: SpeechPlan) -> list[tuple[TextChunk, str]]:
-        """Lists the chunks with the symbols of their engines, "" for an engine without. Raises
-        EngineError, VoiceNotFound or StorageUnavailable."""
+        """List the chunks with the symbols of their engines; "" for an engine without phonemes.
+        Raises EngineError, VoiceNotFound or StorageUnavailable."""
         explained = []
         for chunk in [plan.first, *await asyncio.to_thread(list, plan.rest)]:
             model, call = self._call(plan, chunk)
@@ -369,7 +375,7 @@ class SpeechPipeline:
         return explained
 
     def _send(self, plan: SpeechPlan, chunk: TextChunk, deadline_s: float) -> InFlightChunk:
-        """Sends a text chunk to the engine. Raises EngineLost."""
+        """Send a text chunk to the engine. Raises EngineLost."""
         model, call = self._call(plan, chunk, deadline_s)
         custom = plan.passages[chunk.passage].voice.custom
         if custom is None or self._custom is None:
@@ -416,10 +422,8 @@ class SynthesisRun:
         self._clock.start()
 
     async def next_chunk(self) -> SpokenChunk | None:
-        """The next speech as soon as it is ready; None after the last.
-
-        Raises EngineError, or InvalidRequest (the speech has become too long).
-        """
+        """Return the next speech as soon as it is ready, or None after the last. Raises
+        EngineError, or InvalidRequest (the speech has become too long)."""
         self._clock.audio_taken()
         chunk: SpokenChunk | None = None
         while chunk is None and not self._is_complete:
@@ -439,8 +443,8 @@ class SynthesisRun:
             self._spoken_s += chunk.audio.duration_s
             if self._spoken_s > self._most_s:
                 raise InvalidRequest(
-                    f"text: its speech lasts longer than {self._most_s / 60:.1f} min, where it "
-                    "was ended: send it in parts"
+                    f"text: its speech was ended after {self._most_s / 60:.1f} min, since it "
+                    "became too long: send it in parts"
                 )
             self._clock.audio_sent(chunk.audio.duration_s)
         return chunk

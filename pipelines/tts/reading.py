@@ -1,8 +1,8 @@
 """A request as passages: the parts that are read, each in one voice and manner.
 
 SSML 1.1 (https://www.w3.org/TR/speech-synthesis11/), dictionaries, the turns of several speakers
-and breaks in a plain text all become passages; a plain text is one, and is read as it is. An
-unknown element of SSML is an error, an unknown attribute is not.
+and breaks in a plain text all become passages. A plain text is a single passage, and is read as it
+is. An unknown element of SSML is an error, and an unknown attribute is ignored.
 """
 
 import re
@@ -91,7 +91,7 @@ class SpeechRequest:
 
     @property
     def owner(self) -> str:
-        """The tenant, between which schedulers share their time."""
+        """Return the tenant; schedulers share their time between tenants."""
         return str(self.workspace_id or "")
 
     @property
@@ -119,38 +119,40 @@ class SpokenPassage:
 
     @property
     def engine_speed(self) -> float:
-        """The part of the speed that the engine itself gives, in better quality than stretching."""
+        """Return the part of the speed that the engine itself produces, in better quality than
+        stretching."""
         return _within(ENGINE_SPEEDS, self.speed) if self.voice.model.native_speed else 1.0
 
     @property
     def tempo(self) -> float:
-        """The part of the speed that stretching gives."""
+        """Return the part of the speed that stretching produces."""
         return self.speed / self.engine_speed
 
     @property
     def languages(self) -> frozenset[str]:
-        """The languages in which paragraphs may be spoken."""
+        """Return the languages in which paragraphs may be spoken."""
         return frozenset({self.language}) if self.language else self.voice.languages
 
     @property
     def spoken_in(self) -> str:
-        """The language of paragraphs that are not clearly in another."""
+        """Return the language of paragraphs that are not clearly in another."""
         return self.language or self.voice.language
 
 
 Runs = Iterator[tuple[str, SpokenPassage | None]]
-"""The parts of a text, each with its style; None for letters that no voice reads."""
+"""Parts of a text, each with its style; None for letters that no voice reads."""
 
 
 def is_ssml(text: str) -> bool:
-    """Whether a text begins as a document of SSML."""
+    """Whether a text begins as an SSML document."""
     return _DOCUMENT.match(text) is not None
 
 
 def parse(request: SpeechRequest) -> tuple[list[Token], str]:
-    """The tags and text, and the language of a document; the tags of a plain text are breaks.
+    """Parse a request into tags and text, and the language of a document. The only tags of a plain
+    text are breaks.
 
-    Raises InvalidRequest for markup that is not well-formed, with line and column.
+    Raises InvalidRequest with line and column if markup is not well-formed.
     """
     if not request.script:
         return _tokens(
@@ -175,7 +177,7 @@ def parse(request: SpeechRequest) -> tuple[list[Token], str]:
 
 
 def own_text(tokens: Sequence[Token]) -> str:
-    """The text whose language is not given; all text where the language of all is given."""
+    """Return the text whose language is not given, or all text if the language of all is given."""
     depth = 0
     own = list[str]()
     for token in tokens:
@@ -188,7 +190,7 @@ def own_text(tokens: Sequence[Token]) -> str:
 
 
 def _fault_of(request: SpeechRequest, at: int, error: ValueError) -> InvalidRequest:
-    """The error at a place of the text, in the turn of a script where there is one."""
+    """Return the error at a place of the text, in the turn of a script if there is one."""
     for number, turn in enumerate(request.script):
         if at <= len(turn.text):
             return fault(f"script.{number}.text", turn.text, at, error)
@@ -236,7 +238,8 @@ class PassageReader:
         self._style = SpokenPassage(self._usual, "", request.speed, request.pitch)
 
     def read(self, tokens: Sequence[Token]) -> tuple[SpokenPassage, ...]:
-        """Reads passages; a pause at the end is one without text. Raises InvalidRequest."""
+        """Read the passages; a pause at the end is a passage without text. Raises
+        InvalidRequest."""
         self._is_markup = any(token.has_entities for token in tokens)
         self._words = ReadText(self._request.text, is_markup=self._is_markup)
         for token in tokens:
@@ -257,7 +260,7 @@ class PassageReader:
             self._write(token)
         elif self._inside is not None:
             if not token.closes:
-                raise ValueError("the element has only text")
+                raise ValueError("this element may contain only text")
             self._say(self._inside.name, self._inside.attributes)
             self._inside = None
         elif token.closes:
@@ -308,7 +311,7 @@ class PassageReader:
         return replace(style, voice=voice, language=language)
 
     def _write(self, token: Token) -> None:
-        """Adds a text as it is written, with the pronunciations of dictionaries."""
+        """Add a text as it is written, with the pronunciations of dictionaries."""
         text = token.text
         at = token.start
         places = [(place, place + 1) for place in range(at, at + len(text))]
@@ -347,7 +350,7 @@ class PassageReader:
             self._add(alias or written, [self._place])
 
     def _add(self, text: str, places: list[tuple[int, int]]) -> None:
-        """Adds a text, in passages of the voices that read its letters; `places` has one place for
+        """Add a text, in passages of the voices that read its letters. `places` has one place for
         each character, or one for all."""
         style = self._style
         position = 0
@@ -368,7 +371,7 @@ class PassageReader:
             self._style = style
 
     def _cut(self, gap_s: float = 0.0, pause_s: float | None = None) -> None:
-        """Ends a passage; consecutive pauses add up."""
+        """End a passage; consecutive pauses add up."""
         words = self._words
         if written := words.text.rstrip():
             passage = replace(
@@ -386,7 +389,7 @@ class PassageReader:
 def chunks_of(
     passages: Sequence[SpokenPassage], *, words: bool, policy: FirstChunkPolicy | None
 ) -> Iterator[TextChunk]:
-    """The chunks of all passages, each computed when it is requested; blocking."""
+    """Yield the chunks of all passages, each computed when it is requested; blocking."""
     chunker = Chunker(policy)
     for number, passage in enumerate(passages):
         chunks = read_chunks(
@@ -411,12 +414,12 @@ def _within(limits: tuple[float, float], value: float) -> float:
 
 def _choice(name: str, given: Mapping[str, str], choices: Collection[str], usual: str = "") -> str:
     if (value := given.get(name, usual)) not in choices:
-        raise ValueError(f"{name}: one of {', '.join(choices)}")
+        raise ValueError(f"{name}: must be one of {', '.join(choices)}")
     return value
 
 
 def _quantity(name: str, attributes: Mapping[str, str]) -> float:
-    """The value of an attribute, in the unit of its table."""
+    """Return the value of an attribute, in the unit of its table."""
     given = attributes.get(name, "medium").strip()
     names = _TABLES.names[name]
     if given in names:
@@ -424,7 +427,7 @@ def _quantity(name: str, attributes: Mapping[str, str]) -> float:
     value = _VALUE.fullmatch(given)
     if value is None or value[3] not in _TABLES.units[name]:
         numbers = (f"a number with {unit!r}" for unit in _TABLES.units[name])
-        raise ValueError(f"{name}: {', '.join((*names, *numbers))}")
+        raise ValueError(f"{name}: must be one of {', '.join((*names, *numbers))}")
     number = float(value[1] + value[2])
     if value[3] == "%":
         return number / 100 + bool(value[1])

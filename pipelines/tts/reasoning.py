@@ -1,12 +1,12 @@
 """Removes the reasoning of language models, between tags such as `<think>`, from spoken text.
 
-A tag after a backtick or a quotation mark is mentioned, and begins no reasoning. Reasoning without
-an end lasts to the end of the text.
+A tag after a backtick or a quotation mark is only quoted, and begins no reasoning. Reasoning
+without an end tag lasts to the end of the text.
 """
 
 import re
 
-MOST_SPACES = 40  # in a tag: a text of spaces must not be held back as a part of one
+MOST_SPACES = 40  # longest run in a tag: a text of spaces must not be held back as part of one
 _NAMES = ("think", "thinking", "thought", "reasoning")
 _NAME = "|".join(_NAMES)
 # An attribute needs its value: "<think about it>" is a text.
@@ -16,7 +16,7 @@ _END = rf"\s{{0,{MOST_SPACES}}}>"
 _OPENING = rf"""(?<![`"'“‘«„])<(?P<reasoning>{_NAME})(?:{_ATTRIBUTE}){{0,3}}{_END}"""
 _STRAY = rf"""(?<![`"'“‘«„])(?P<stray><(?:/(?:{_NAME})|(?:{_NAME})\s{{0,9}}/){_END})"""
 BLOCK = rf"(?is:{_OPENING}.*?(?:</(?P=reasoning){_END}|\Z)|{_STRAY})"
-"""The pattern of reasoning with its tags, whose name is `reasoning`, or of a `stray` end."""
+"""The pattern of reasoning with its tags, whose name is `reasoning`, or of a `stray` end tag."""
 
 _TAG = re.compile(rf"(?i:{_OPENING}|{_STRAY})")
 _STARTS = "|".join({name[:size] for name in _NAMES for size in range(1, len(name) + 1)})
@@ -27,15 +27,15 @@ _LONGEST_END = len("</reasoning") + MOST_SPACES + 1  # characters
 
 
 class ReasoningFilter:
-    """Passes on what is outside of reasoning, of a text that arrives in pieces."""
+    """Passes on the text outside of reasoning, of a text that arrives in pieces."""
 
     def __init__(self) -> None:
         self._before = ""  # the last character passed on
         self._held = ""  # what may become a tag; of reasoning, its end
-        self._name = ""  # of the tag whose reasoning is not over
+        self._name = ""  # name of the tag whose reasoning is not over
 
     def feed(self, text: str) -> str:
-        """The next part of the text that is certainly outside of reasoning."""
+        """Return the next part of the text that is certainly outside of reasoning."""
         self._held += text
         passed = ""
         while True:
@@ -59,7 +59,7 @@ class ReasoningFilter:
             self._name = tag["reasoning"] or ""
 
     def finish(self) -> str:
-        """What was held back at the end of the text, unless it is in reasoning."""
+        """Return the text held back at the end, unless it is in reasoning."""
         held = "" if self._name else self._held
         self._held = ""
         return held

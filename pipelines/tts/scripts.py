@@ -1,8 +1,8 @@
 """Gives each run of letters to a voice that reads their script.
 
-Every engine reads Latin letters and lone Greek ones in all of its languages. Letters of other
-scripts it drops or spells: Kokoro drops Cyrillic and Devanagari letters in Chinese, espeak-ng
-spells Cyrillic letters by their names, and hibari drops Arabic ones.
+Every engine reads Latin letters and lone Greek letters in all of its languages. It drops or spells
+letters of other scripts: Kokoro drops Cyrillic and Devanagari letters in Chinese, espeak-ng spells
+Cyrillic letters by their names, and hibari drops Arabic letters.
 """
 
 import re
@@ -21,19 +21,19 @@ from pipelines.tts.reading import Runs, SpokenPassage
 from pipelines.tts.voices import AvailableVoice
 
 Nearest = Callable[[AvailableVoice, str], AvailableVoice]
-"""The voice of a language that is most like another one."""
+"""Finds the voice of a language that is most like another voice."""
 
 
 class ScriptReaders:
-    """The voices that are offered, by the letters that they read."""
+    """The available voices, by the letters that they read."""
 
     def __init__(self, offered: Sequence[AvailableVoice], nearest: Nearest) -> None:
         self._codes = frozenset(code for voice in offered for code in voice.languages)
         self._nearest = nearest
 
     def runs(self, text: str, style: SpokenPassage) -> Runs:
-        """The parts of a text in order, each with the style that it is spoken in; None for letters
-        that no voice reads."""
+        """Return the parts of a text in order, each with the style in which it is spoken; None for
+        letters that no voice reads."""
         if letters_outside(frozenset({style.spoken_in})).search(text) is None:
             yield text, style
             return
@@ -48,7 +48,7 @@ class ScriptReaders:
             yield line[len(written) :], base
 
     def _style_of(self, line: str, style: SpokenPassage) -> SpokenPassage:
-        """The style of a line, in the language of most of its letters."""
+        """Return the style of a line, in the language of most of its letters."""
         spoken = paragraph_language(line, style.languages, style.spoken_in)
         most = paragraph_language(line, self._codes, spoken)
         if not shares_script(most, spoken):
@@ -69,7 +69,7 @@ class ScriptReaders:
 
 
 def _split(text: str, runs: re.Pattern[str]) -> Iterator[tuple[str, bool]]:
-    """The parts between the runs (False), and the runs (True)."""
+    """Yield the parts between the runs (False), and the runs (True)."""
     position = 0
     for run in runs.finditer(text):
         yield text[position : run.start()], False

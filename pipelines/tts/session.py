@@ -43,10 +43,8 @@ class ContextFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EncodedChunk:
-    """Audio, and the words that begin in it when they were requested.
-
-    Their times and offsets count from the start of the context.
-    """
+    """Audio, and if requested the words that begin in it. Their times and offsets count from the
+    start of the context."""
 
     data: bytes
     words: tuple[TimedWord, ...] | None
@@ -54,8 +52,8 @@ class EncodedChunk:
 
 @dataclass(eq=False, repr=False)
 class SpeechStream:
-    """A speech stream: texts that one voice speaks one after another, with a charge each; loudness
-    and encoder carry over."""
+    """A speech stream: texts that one voice speaks one after another, each with its own charge.
+    Loudness and encoder carry over."""
 
     _: KW_ONLY
     synthesis: PaidSynthesis
@@ -89,7 +87,7 @@ class SpeechStream:
         self.reset()
 
     def reset(self) -> None:
-        """Drops the audio and words of a failed text that are held back."""
+        """Drop the audio and words of a failed text that are held back."""
         self._encoder = self.make_encoder()
         if self._booster is not None:
             self._booster.flush()
@@ -98,7 +96,7 @@ class SpeechStream:
     async def speak(
         self, text: str, *, early_start: bool = True
     ) -> AsyncGenerator[EncodedChunk, None]:
-        """Yields audio as soon as it is ready; closing it stops the work, and charges for the audio
+        """Yield audio as soon as it is ready; closing it stops the work, and charges for the audio
         that was taken.
 
         `early_start` makes the first chunks short. A text that no voice reads is left out once
@@ -154,7 +152,7 @@ class SpeechStream:
             await paid.complete()
 
     def _take_pause(self, text: str) -> float:
-        """Seconds of silence before `text`: none when playback has stopped meanwhile."""
+        """Return the seconds of silence before `text`: none if playback has stopped meanwhile."""
         plays_on = asyncio.get_running_loop().time() < self._plays_until
         pause_s = self._pause_s / self._request.speed if plays_on else 0.0
         if text.rstrip(" \t").endswith("\n"):
@@ -170,21 +168,21 @@ class SpeechStream:
         return self._encode_now(audio)
 
     def _encode_now(self, audio: AudioChunk) -> list[EncodedChunk]:
-        """Blocking: 0.1 to 1 ms for 0.1 s of audio."""
+        """Encode audio; blocking, 0.1 to 1 ms for 0.1 s of audio."""
         if self._booster is not None:
             self._rate = audio.sample_rate
             audio = AudioChunk(self._booster.process(audio), self._rate)
         return self._with_words(self._encoder.encode(audio))
 
     def _flush(self) -> list[EncodedChunk]:
-        """The audio that booster and encoder held back, some milliseconds."""
+        """Return the audio that booster and encoder held back, some milliseconds."""
         held: list[bytes] = []
         if self._booster is not None and len(pcm := self._booster.flush()):
             held = self._encoder.encode(AudioChunk(pcm, self._rate))
         return self._with_words(held + self._encoder.flush())
 
     def _with_words(self, encoded: list[bytes]) -> list[EncodedChunk]:
-        """Adds the words not sent yet to the first message."""
+        """Add the words that are not sent yet to the first message."""
         chunks: list[EncodedChunk] = []
         for data in encoded:
             chunks.append(EncodedChunk(data, tuple(self._words) if self._request.timings else None))
@@ -196,30 +194,28 @@ class ContextWire(Protocol):
     """Writes the events of one context for a protocol."""
 
     def audio(self, chunk: EncodedChunk) -> Frame | tuple[Frame, ...]:
-        """A chunk of speech, in one message or several."""
+        """Write a chunk of speech, in one message or several."""
 
     def rest(self, spoken_s: float) -> Frame | None:
-        """Returns the words held back until the end of a flush, which may have failed.
-
-        `spoken_s` is the length of all audio of the context's stream.
-        """
+        """Write the words held back until the end of a flush, which may have failed. `spoken_s` is
+        the length of all audio of the context's stream."""
         return None
 
     def warned(self, dropped: Sequence[str]) -> Frame | None:
-        """The cues of a flush that no voice follows; None where no event, or a later event,
+        """Report the cues of a flush that no voice follows; None if no event, or a later event,
         names them."""
         return None
 
     def flushed(self, *, is_automatic: bool) -> Frame | None:
-        """A flush succeeded; None where no event says so."""
+        """Report that a flush succeeded; None if no event does."""
         return None
 
     def closed(self) -> Frame | None:
-        """The last event of the context, if there is one."""
+        """Write the last event of the context, if there is one."""
         return None
 
     def error(self, error: Exception) -> Frame:
-        """A flush failed; the context stays open."""
+        """Report that a flush failed; the context stays open."""
 
 
 @dataclass(slots=True)
@@ -254,7 +250,7 @@ class SpeakingContext:
 
     @property
     def buffered(self) -> str:
-        """The text that no flush has taken yet."""
+        """Return the text that no flush has taken yet."""
         if len(self._parts) > 1:
             self._parts = ["".join(self._parts)]
         return self._parts[0] if self._parts else ""
@@ -341,7 +337,7 @@ class SpeakingContext:
             self._speaking.cancel()
 
     async def run(self) -> None:
-        """Speaks flushes, and sends the event that closes the context. Raises as `send` does."""
+        """Speak flushes, and send the event that closes the context. Raises as `send` does."""
         if not self.is_cancelled:
             self._speaking = asyncio.current_task()
             try:
@@ -436,13 +432,13 @@ class OpenContexts:
         return context_id in self._open
 
     def find(self, context_id: str | None) -> SpeakingContext | None:
-        """The context of an id; without an id, the only context that is open."""
+        """Find a context by its id; without an id, the only open context."""
         if context_id is not None:
             return self._open.get(context_id)
         return next(iter(self._open.values())) if len(self._open) == 1 else None
 
     def find_idle(self) -> SpeakingContext | None:
-        """The oldest context that has nothing to speak."""
+        """Find the oldest context that has nothing to speak."""
         return next((context for context in self._open.values() if context.is_idle), None)
 
     @property
@@ -451,11 +447,11 @@ class OpenContexts:
         return not all(context.is_idle for context in self._open.values())
 
     def open(self, context: SpeakingContext) -> None:
-        """Lets the context accept text; it speaks after `start`."""
+        """Let the context accept text; it speaks after `start`."""
         self._open[context.context_id] = context
 
     def start(self, context: SpeakingContext) -> None:
-        """Lets the context speak, after the client was informed of it."""
+        """Let the context speak, after the client was informed of it."""
         self._start_task(self._run(context), f"context {context.context_id}")
 
     async def _run(self, context: SpeakingContext) -> None:
@@ -473,7 +469,7 @@ def _after(pause_s: float, audio: AudioChunk) -> AudioChunk:
 
 
 def _moved(word: TimedWord, seconds: float, characters: int) -> TimedWord:
-    """The word with times and offsets within the context instead of the flush."""
+    """Return the word with times and offsets within the context instead of the flush."""
     return replace(
         word,
         start_s=word.start_s + seconds,

@@ -20,7 +20,7 @@ from pipelines.tts.voices import AvailableVoice
 
 SNIPPET_S = 0.05  # shorter audio, such as the end of a text chunk, is not worth a message
 SNIPPET_LEAD_S = 0.3  # a client with so much left to play does not wait for a snippet
-MOST_VOICES = 10_000  # whose loudness is remembered, those that spoke last
+MOST_VOICES = 10_000  # number of voices whose loudness is remembered: those that spoke last
 _MOST_REMEMBERED_S = 60.0  # speech by which the loudness of a voice is known
 
 
@@ -37,7 +37,8 @@ class TimedWord:
 
 
 def timings_json(words: Sequence[TimedWord]) -> dict[str, Any]:
-    """`words`, and `marks` where there are some, as responses list them, to the millisecond."""
+    """Format words as responses list them, to the millisecond: `words`, and `marks` if there are
+    any."""
     timings: dict[str, list[dict[str, Any]]] = {"words": []}
     for word in words:
         start = round(word.start_s, 3)
@@ -52,7 +53,7 @@ def timings_json(words: Sequence[TimedWord]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SpokenChunk:
-    """Audio, and the words that begin in it when they were requested."""
+    """Audio, and if requested the words that begin in it."""
 
     audio: AudioChunk
     words: tuple[TimedWord, ...] = ()
@@ -67,12 +68,12 @@ class VoiceLevels:
         self._measured: dict[str, tuple[float, float]] = {}  # LUFS, and seconds of speech, by id
 
     def of(self, voice: AvailableVoice) -> float | None:
-        """LUFS; None for a voice that has not spoken yet."""
+        """Return the loudness of a voice in LUFS; None if it has not spoken yet."""
         measured = self._measured.get(voice.id)
         return None if measured is None else measured[0]
 
     def learn(self, voice: AvailableVoice, lufs: float, duration_s: float) -> None:
-        """Adds a measurement over `duration_s` > 0."""
+        """Add a measurement over `duration_s` > 0."""
         before_lufs, before_s = self._measured.pop(voice.id, (0.0, 0.0))
         total_s = before_s + duration_s
         level = (before_lufs * before_s + lufs * duration_s) / total_s
@@ -83,8 +84,10 @@ class VoiceLevels:
 
 @dataclass(eq=False, repr=False)
 class StreamEnhancer:
-    """Enhances a stream as `effects.enhance` does a whole, without waiting for the end: high-pass,
-    loudness and true-peak limit; blocking, 2 ms for 0.5 s."""
+    """Enhances a stream as `effects.enhance` does a whole signal, without waiting for the end.
+
+    Applies high-pass, loudness and true-peak limit; blocking, 2 ms for 0.5 s.
+    """
 
     _levels: VoiceLevels
     _voice: AvailableVoice
@@ -99,7 +102,8 @@ class StreamEnhancer:
         self._normaliser = LoudnessNormaliser(self.target_lufs, start)
 
     def process(self, chunk: AudioChunk) -> Pcm:
-        """Returns about as many samples as come in: the last 9 ms are held back."""
+        """Process audio; return about as many samples as come in, since the last 9 ms are held
+        back."""
         pcm = chunk.pcm
         if self.high_pass:
             if self._high_pass is None:
@@ -108,7 +112,8 @@ class StreamEnhancer:
         return self._normaliser.process(pcm, chunk.sample_rate)
 
     def flush(self) -> Pcm:
-        """Returns what was held back; the stream may continue. Later streams start at its level."""
+        """Return the samples held back; the stream may continue. Later streams start at its
+        level."""
         measured_s = self._normaliser.measured_s
         if (lufs := self._normaliser.measured_lufs) is not None and measured_s > self._learnt_s:
             self._levels.learn(self._voice, lufs, measured_s - self._learnt_s)
@@ -146,12 +151,12 @@ class SpeechProcessor:
         return self._starts_at is not None
 
     def due_s(self, arrived: EngineAudio) -> float:
-        """Seconds of audio that `process` would work on."""
+        """Return the seconds of audio on which `process` would work."""
         return self._open(arrived).due_s(arrived)
 
     def process(self, arrived: EngineAudio) -> None:
-        """Blocking: up to 5 ms for 0.5 s with enhancement, 20 ms a second with a change of tempo or
-        pitch, 15 ms with a watermark."""
+        """Process the audio of a text chunk; blocking. It takes up to 5 ms for 0.5 s with
+        enhancement, 20 ms a second with a change of tempo or pitch, and 15 ms with a watermark."""
         shaper = self._open(arrived)
         shaped = shaper.shape(arrived)
         passage = self._passages[arrived.text_chunk.passage]
@@ -179,7 +184,8 @@ class SpeechProcessor:
             self._shaper = self._resampler = None
 
     def _take_pause(self, number: int) -> float:
-        """Seconds of silence before passage `number`, which is the end after the last passage."""
+        """Return the seconds of silence before passage `number`, which is the end after the last
+        passage."""
         before = self._passage
         begun = self._passages[before + 1 : number + 1]
         if number == before:
@@ -191,7 +197,7 @@ class SpeechProcessor:
         return max(passage.gap_s / passage.speed for passage in begun)
 
     def finish(self) -> None:
-        """Adds the audio that enhancement and watermark held back, after the last text chunk."""
+        """Add the audio that enhancement and watermark held back, after the last text chunk."""
         if self.sample_rate:
             if self._enhancer is not None:
                 self._add(self._enhancer.flush())
@@ -200,7 +206,8 @@ class SpeechProcessor:
                 self._pcm = np.concatenate([self._pcm, self._marking.flush()])
 
     def take(self, lead_s: float) -> SpokenChunk | None:
-        """The audio that is ready; a snippet waits for more while the client has enough to play."""
+        """Return the audio that is ready; a snippet waits for more while the client has enough to
+        play."""
         duration_s = len(self._pcm) / (self.sample_rate or 1)
         if not duration_s or (duration_s < SNIPPET_S and lead_s > SNIPPET_LEAD_S):
             return None
@@ -251,14 +258,16 @@ class ChunkShaper:
         self._ended = False
 
     def due_s(self, arrived: EngineAudio) -> float:
-        """Seconds of audio that `shape` would work on: all of it when it stretches at the end."""
+        """Return the seconds of audio on which `shape` would work: all of it when it stretches at
+        the end."""
         seconds = sum(part.duration_s for part in arrived.parts)
         if self._stretches and arrived.is_end and self._trimmer is not None:
             seconds += self._arrived / self.sample_rate
         return seconds
 
     def shape(self, arrived: EngineAudio) -> Pcm:
-        """Blocking: well under 1 ms for 0.5 s, 20 ms a second when tempo or pitch change."""
+        """Shape audio; blocking. It takes well under 1 ms for 0.5 s, and 20 ms a second if tempo or
+        pitch change."""
         self._ended = arrived.is_end
         parts = [self._push(part) for part in arrived.parts]
         if self._ended:
@@ -268,9 +277,10 @@ class ChunkShaper:
         return shaped
 
     def words(self, begins_s: float) -> tuple[TimedWord, ...]:
-        """Words that begin in the audio returned so far, each once; the chunk begins at `begins_s`.
+        """Return words that begin in the audio returned so far, each once; the chunk begins at
+        `begins_s`.
 
-        The last waits for its end, from which silence may be trimmed. Then all are returned.
+        The last word waits for its end, from which silence may be trimmed.
         """
         if self._trimmer is None:
             return ()
@@ -329,7 +339,7 @@ class WordMatcher:
         self._placed_s = 0.0
 
     def add_times(self, words: Sequence[WordTime], offset_s: float) -> None:
-        """Adds the words of audio that starts at `offset_s`."""
+        """Add the words of audio that starts at `offset_s`."""
         self._spoken += [
             replace(word, start_s=word.start_s + offset_s, end_s=word.end_s + offset_s)
             for word in words
@@ -341,7 +351,7 @@ class WordMatcher:
         return all(word.mark for word in self.waiting)
 
     def matched(self) -> list[TimedWord]:
-        """Words whose times are now known, in order, each once."""
+        """Return words whose times are now known, in order, each once."""
         matched: list[TimedWord] = []
         while self.waiting and self._spoken:
             if self._spoken[-1].text_end < self.waiting[0].spoken_end:
@@ -351,7 +361,7 @@ class WordMatcher:
         return matched
 
     def finish(self, start_s: float, end_s: float) -> list[TimedWord]:
-        """The other words of a chunk whose speech lasts from `start_s` to `end_s`."""
+        """Return the other words of a chunk whose speech lasts from `start_s` to `end_s`."""
         placed: list[TimedWord] = []
         begin = self._placed_to
         begin_s = max(self._placed_s, start_s)
@@ -367,8 +377,11 @@ class WordMatcher:
         return placed
 
     def _take(self, start_s: float, end_s: float) -> TimedWord:
-        """The next word, from the start of its first spoken word to the end of its last; at the
-        given times without those. Times are monotonic, even if an engine's are not."""
+        """Take the next word, from the start of its first spoken word to the end of its last, or at
+        the given times if there are none.
+
+        Times are monotonic, even if an engine's are not.
+        """
         source = self.waiting.popleft()
         spoken = [
             word

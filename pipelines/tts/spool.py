@@ -11,13 +11,13 @@ from pipelines.audio.effects import HighPass, enhance
 from pipelines.temporary_files import TemporaryFile
 
 BLOCK_S = 2.0  # audio a block: the limiter takes 1.5 times as long on audio that no cache holds
-STEP_S = 0.02  # work a turn: then other files have theirs in the same threads
+STEP_S = 0.02  # work in one turn; then other files have their turns in the same threads
 
 
 class SpeechSpool:
     """Takes speech while it is synthesised; then enhances, watermarks and writes it in blocks.
 
-    Blocking, for one thread at a time. 15 min of speech are 86 MB on disk.
+    Blocking, for one thread at a time. 15 minutes of speech take 86 MB on disk.
     """
 
     def __init__(self, *, is_enhanced: bool, watermark: Watermark | None) -> None:
@@ -27,7 +27,7 @@ class SpeechSpool:
         self._file = TemporaryFile()
 
     def add(self, audio: AudioChunk) -> None:
-        """Adds audio, in 0.3 ms a second. Raises StorageUnavailable when the disk is full."""
+        """Add audio, which takes 0.3 ms a second. Raises StorageUnavailable if the disk is full."""
         if not self.sample_rate:
             self.sample_rate = audio.sample_rate
             self._high_pass = HighPass(audio.sample_rate)
@@ -35,7 +35,7 @@ class SpeechSpool:
         self._file.write(pcm.tobytes())
 
     def write_all(self, write: Callable[[AudioChunk], object]) -> Generator[None, None, None]:
-        """Calls `write` with all of the speech; yields after each 20 ms of work."""
+        """Call `write` with all of the speech; yield after each 20 ms of work."""
         rate = self.sample_rate
         until_s = time.monotonic() + STEP_S
         marking = None if self._watermark is None else self._watermark.stream(rate)
@@ -49,7 +49,7 @@ class SpeechSpool:
             write(AudioChunk(marking.flush(), rate))
 
     def close(self) -> None:
-        """Deletes the speech."""
+        """Delete the speech."""
         self._file.close()
 
     def _blocks(self) -> Iterator[Pcm]:

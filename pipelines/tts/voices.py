@@ -50,7 +50,7 @@ class ReadyCustomVoices:
     _database: Database
     _files: Files
     _speakers: Mapping[str, TTSModel] = field(default_factory=dict)
-    """The models whose caches drop the packs of deleted voices."""
+    """Models whose caches drop the packs of deleted voices."""
     _tasks: TaskSet = field(default_factory=TaskSet)
 
     def __post_init__(self) -> None:
@@ -61,10 +61,8 @@ class ReadyCustomVoices:
         self._packs: TtlCache[str, bytes] = TtlCache(lambda _: REMEMBERED_S, KEPT_PACKS)
 
     async def find(self, workspace_id: int, wanted: str) -> ReadyCustomVoice | None:
-        """The voice of that id, or of that name without regard to case.
-
-        Raises VoiceNotReady or DatabaseUnavailable.
-        """
+        """Find a ready voice by its id, or by its name regardless of case. Raises VoiceNotReady or
+        DatabaseUnavailable."""
         key = key_of(wanted)
         return await self._voices.get((workspace_id, key), lambda: self._look_up(workspace_id, key))
 
@@ -79,7 +77,8 @@ class ReadyCustomVoices:
         return _as_ready(voice)
 
     async def ready(self, workspace_id: int) -> list[ReadyCustomVoice]:
-        """Lists ready voices, also shared, newest first; not cached. Raises DatabaseUnavailable."""
+        """List ready voices, also shared ones, newest first; not cached. Raises
+        DatabaseUnavailable."""
         return [_as_ready(voice) for voice in await self._database.read(ready_voices, workspace_id)]
 
     def forget(self, voice_id: UUID, pack_digest: str | None) -> None:
@@ -105,7 +104,7 @@ class ReadyCustomVoices:
                     logger.warning("voice_pack_not_evicted", extra={"reason": str(error)})
 
     async def pack(self, voice: ReadyCustomVoice) -> bytes:
-        """Reads a pack. Raises VoiceNotFound when the voice was deleted, StorageUnavailable or
+        """Read a pack. Raises VoiceNotFound if the voice was deleted, StorageUnavailable or
         DatabaseUnavailable."""
         try:
             return await self._packs.get(
@@ -126,12 +125,12 @@ class AvailableVoice:
 
     @property
     def id(self) -> str:
-        """The id by which clients name the voice."""
+        """Return the id by which clients name the voice."""
         return self.info.voice_id
 
     @property
     def language(self) -> str:
-        """The ISO 639-1 code of the voice's own language."""
+        """Return the ISO 639-1 code of the voice's own language."""
         return self.info.language
 
     def is_of(self, workspace_id: int | None) -> bool:
@@ -140,12 +139,12 @@ class AvailableVoice:
 
     @property
     def languages(self) -> frozenset[str]:
-        """The ISO 639-1 codes that it speaks."""
+        """Return the ISO 639-1 codes of the languages that the voice speaks."""
         crosses = self.model.crosses_languages
         return frozenset({self.language, *(self.model.languages if crosses else ())})
 
     def speaks(self, language: str) -> bool:
-        """Whether it speaks an ISO 639-1 code."""
+        """Whether the voice speaks the language of an ISO 639-1 code."""
         return language in self.languages
 
 
@@ -161,9 +160,9 @@ class VoiceDirectory:
     usual_languages: UsualLanguages = field(default_factory=UsualLanguages)
 
     async def voices(self, workspace_id: int | None = None) -> list[AvailableVoice]:
-        """The custom voices of the workspace, then every voice of the models, in their order.
+        """List the custom voices of the workspace, then every voice of the models, in their order.
 
-        Raises EngineLost when no model is known, or DatabaseUnavailable.
+        Raises EngineLost if no model is known, or DatabaseUnavailable.
         """
         await self._ask()
         offered = [
@@ -182,11 +181,9 @@ class VoiceDirectory:
     async def language_of(
         self, text: str, workspace_id: int | None, expected: str | None = None
     ) -> str:
-        """The language of a text, among those of the voices.
-
-        A text that does not show it is in the `expected` one, that of the conversation, or else in
-        that of the workspace's last texts, where they agree. Raises EngineLost.
-        """
+        """Determine the language of a text, among those of the voices. A text that does not show
+        its language is in the `expected` one, that of the conversation, or else in that of the
+        workspace's last texts, if they agree. Raises EngineLost."""
         offered = frozenset(voice.language for voice in await self.voices())
         if workspace_id is not None:
             expected = expected or self.usual_languages.of(workspace_id)
@@ -199,11 +196,8 @@ class VoiceDirectory:
         return language
 
     async def custom_voice_models(self, engines: Sequence[str] = ()) -> list[ModelInfo]:
-        """The models that speak custom voices: those of `engines` that are up, in that order, or
-        any other model if none is.
-
-        Raises EngineLost.
-        """
+        """Return the models that speak custom voices: those of `engines` that are up, in that
+        order, or any other such model if none is. Raises EngineLost."""
         await self._ask()
         taking = [info for info in self._seen.values() if info.takes_voice_packs]
         if not taking:
@@ -221,12 +215,12 @@ class VoiceDirectory:
     async def find(
         self, voice_id: str | None, name: str | None = None, workspace_id: int | None = None
     ) -> AvailableVoice | None:
-        """The voice that the caller named; `voice_id` wins, and `name` may be an id. None when
-        neither is given.
+        """Find the voice that the caller named; `voice_id` wins, and `name` may be an id. Returns
+        None if neither is given.
 
-        Of the same name a custom voice of the workspace comes first, and one that is shared with it
-        last: its owner names it. Raises VoiceNotFound, VoiceNotReady, EngineLost or
-        DatabaseUnavailable.
+        Among voices of the same name, a custom voice of the workspace comes first, and a voice that
+        is shared with it last, because its owner names it. Raises VoiceNotFound, VoiceNotReady,
+        EngineLost or DatabaseUnavailable.
         """
         if voice_id is None:
             return None if name is None else await self.find_named(name, workspace_id, "voice")
@@ -238,7 +232,7 @@ class VoiceDirectory:
     async def find_named(
         self, wanted: str, workspace_id: int | None, field: str = "voice_id"
     ) -> AvailableVoice:
-        """The voice of that id or name, which the request has in `field`. Raises as `find`."""
+        """Find the voice of that id or name, which the request has in `field`. Raises as `find`."""
         key = key_of(wanted)
         is_id = parse_id(wanted) is not None
         match = None
@@ -253,10 +247,8 @@ class VoiceDirectory:
         return match or self._not_found(field)
 
     async def find_custom(self, workspace_id: int | None, wanted: str) -> AvailableVoice | None:
-        """The custom voice of that id or name.
-
-        Raises VoiceNotReady, EngineLost or DatabaseUnavailable.
-        """
+        """Find the custom voice of that id or name. Raises VoiceNotReady, EngineLost or
+        DatabaseUnavailable."""
         if self._custom is None or workspace_id is None:
             return None
         custom = await self._custom.find(workspace_id, wanted)
@@ -276,7 +268,7 @@ class VoiceDirectory:
         raise VoiceNotFound(f"no voice has that {field}; GET /default-voices lists them")
 
     def _with_model(self, voice: ReadyCustomVoice) -> AvailableVoice | None:
-        """The voice with its model; None when that was never up."""
+        """Return the voice with its model; None if the model was never up."""
         for name in dict(self._models):
             info = self._seen.get(name)
             if info is not None and info.takes_voice_packs and info.engine == voice.info.engine:
@@ -284,7 +276,8 @@ class VoiceDirectory:
         return None
 
     def default(self, language: str, offered: list[AvailableVoice]) -> AvailableVoice:
-        """The default voice of a language, else any voice of it, else the default of English."""
+        """Return the default voice of a language, else any voice of it, else the default of
+        English."""
         for code in (language, FALLBACK_LANGUAGE):
             speaking = [voice for voice in offered if voice.language == code]
             chosen = self._config.defaults.get(code)
@@ -298,8 +291,9 @@ class VoiceDirectory:
     def nearest(
         self, voice: AvailableVoice, language: str, offered: list[AvailableVoice]
     ) -> AvailableVoice:
-        """The voice itself where it speaks the language; else a voice whose own language it is, of
-        the same gender if there is any, and the default voice if it fits as well."""
+        """Return the voice itself if it speaks the language. Otherwise this is a voice whose own
+        language it is, of the same gender if there is one; among these, the default voice if it
+        fits as well."""
         if voice.speaks(language):
             return voice
         speaking = [candidate for candidate in offered if candidate.speaks(language)]
@@ -313,12 +307,12 @@ class VoiceDirectory:
 
 
 def key_of(name: str) -> str:
-    """The key of a name, which names that differ only in case share."""
+    """Return the key of a name, which names that differ only in case share."""
     return name.strip().casefold()
 
 
 def parse_id(voice_id: str) -> UUID | None:
-    """The id as a UUID; None where it is not a UUID in canonical form."""
+    """Return the id as a UUID; None unless it is a UUID in canonical form."""
     try:
         parsed = UUID(voice_id.strip())
     except ValueError:
@@ -343,7 +337,8 @@ def _as_ready(voice: Voice) -> ReadyCustomVoice:
 
 
 def _gender(voice: Voice) -> VoiceGender:
-    """The stated gender; for `neutral`, which lists of voices do not have, by the pitch."""
+    """Return the stated gender; for `neutral`, which lists of voices do not have, the gender by the
+    pitch."""
     by_pitch: VoiceGender = (
         "male" if (voice.pitch_hz or LOWEST_FEMALE_HZ) < LOWEST_FEMALE_HZ else "female"
     )

@@ -34,7 +34,7 @@ class SampleFile:
     """An uploaded file. `name` is for messages only."""
 
     name: str
-    path: Path  # in a temporary directory
+    path: Path  # file in a temporary directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Sample:
 class CheckedSamples:
     """All files of one voice."""
 
-    samples: tuple[Sample, ...]  # in the order of the form
+    samples: tuple[Sample, ...]  # samples in the order of the form
     pitch_hz: float | None  # the speaker's
     excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
     openings: tuple[Pcm, ...]  # float32 [n] at 16 kHz: the beginning of each file
@@ -80,9 +80,8 @@ class SampleChecker:
     rules: SampleRules
 
     async def check(self, files: Sequence[SampleFile], owner: Owner = "") -> CheckedSamples:
-        """Owners take turns (`AudioDecoder.decode`).
-
-        Raises InvalidRequest, InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
+        """Check the files of a voice; owners take turns (`AudioDecoder.decode`). Raises
+        InvalidRequest, InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
         formats = await asyncio.to_thread(_formats, files)
         checked = []
         for file, media_type in zip(files, formats, strict=True):
@@ -132,7 +131,7 @@ class SampleChecker:
         )
 
     def _measure(self, file: SampleFile, media_type: str, duration_s: float, pcm: Pcm) -> _Analysed:
-        """Blocking: about 0.3 s for a minute of audio."""
+        """Measure a file; blocking, about 0.3 s for a minute of audio."""
         rules, name = self.rules, file.name
         probabilities = self.vad.probabilities(pcm)
         is_speech = probabilities >= rules.speech_threshold
@@ -202,7 +201,7 @@ def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: Sa
 
 
 def _formats(files: Sequence[SampleFile]) -> list[str]:
-    """Media types by content. Blocking. Raises InvalidAudio or InvalidRequest."""
+    """Return media types by content; blocking. Raises InvalidAudio or InvalidRequest."""
     seen: dict[bytes, str] = {}
     formats = []
     for file in files:

@@ -57,7 +57,8 @@ class Consent:
     def issue(
         self, workspace_id: int, language: str = "en", purpose: ConsentPurpose = "voice"
     ) -> tuple[ConsentSentence, str]:
-        """A new sentence and its token. Raises InvalidRequest for a language without sentences."""
+        """Return a new sentence and its token. Raises InvalidRequest for a language without
+        sentences."""
         offered = self._config.sentences
         code = next((c for c in map(iso_code, engine_codes(language)) if c in offered), None)
         if code is None:
@@ -83,10 +84,8 @@ class Consent:
         token: str | None,
         purpose: ConsentPurpose = "voice",
     ) -> ConsentSentence | None:
-        """The sentence of `token` that a file must begin with; None where `words` are enough.
-
-        A speaker is never enrolled without consent. Raises InvalidRequest.
-        """
+        """Return the sentence of `token` that a file must begin with; None if `words` are enough. A
+        speaker is never enrolled without consent. Raises InvalidRequest."""
         if token is not None:
             return self.open(workspace_id, token, purpose)
         if self.needed == "spoken":
@@ -122,8 +121,8 @@ class Consent:
         workspace_id: int,
         first: int = 0,
     ) -> None:
-        """Checks that a file from index `first` on begins with it, read by the speaker of the
-        others.
+        """Check that a file from index `first` on begins with the sentence, read by the speaker of
+        the others.
 
         Raises InvalidRequest or EngineError.
         """
@@ -133,12 +132,8 @@ class Consent:
     async def find(
         self, sentence: ConsentSentence, openings: Sequence[Pcm], owner: str = ""
     ) -> tuple[int, Pcm]:
-        """Finds the index of the file that begins with the sentence, and its audio.
-
-        `openings` are 16 kHz signals; `owner` is the tenant.
-
-        Raises InvalidRequest or EngineError.
-        """
+        """Find the index of the file that begins with the sentence, and its audio. `openings` are
+        16 kHz signals; `owner` is the tenant. Raises InvalidRequest or EngineError."""
         most = int(self._config.heard_seconds * STT_SAMPLE_RATE)
         for place, pcm in enumerate(openings):
             request = TranscriptionRequest(
@@ -155,12 +150,13 @@ class Consent:
                 start, end = self._span_of(sentence, words) or (0.0, self._config.heard_seconds)
                 return place, pcm[int(start * STT_SAMPLE_RATE) : int(end * STT_SAMPLE_RATE)]
         raise InvalidRequest(
-            "files: none begins with the sentence of consent, as far as it can be understood; one "
+            "files: none was recognised as beginning with the consent sentence; one "
             f"of them must begin with: {sentence.text}"
         )
 
     def is_said(self, sentence: ConsentSentence, heard: str) -> bool:
-        """Fuzzy matching (Levenshtein ratios): tolerates recognition errors, not other words."""
+        """Whether the sentence was said, by fuzzy matching (Levenshtein ratios), which tolerates
+        recognition errors but not other words."""
         wanted, got = plain(sentence.text), plain(heard)
         if len(got) < MIN_LENGTH * len(wanted):
             return False
@@ -176,9 +172,10 @@ class Consent:
     def _span_of(
         self, sentence: ConsentSentence, words: Sequence[Word]
     ) -> tuple[float, float] | None:
-        """Start and end of the sentence, s: as many words as it has, up to the last random one.
+        """Return the start and end of the sentence (s): as many words as it has, up to the last
+        random one.
 
-        Other speech may come before and after. None when no random word was recognised.
+        Other speech may come before and after. Returns None if no random word was recognised.
         """
         tokens = [plain(word.word) for word in words]
         is_drawn = [
@@ -196,7 +193,7 @@ class Consent:
 
 
 def plain(text: str) -> str:
-    """Letters and digits without case or accents, words separated by one space."""
+    """Return letters and digits without case or accents, with words separated by one space."""
     chars = unicodedata.normalize("NFKD", text.casefold())
     kept = "".join(
         char if char.isalnum() else " " for char in chars if not unicodedata.combining(char)

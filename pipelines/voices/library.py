@@ -1,9 +1,9 @@
-"""Custom voices after they were made: names, previews, shares, and sealed files of voices.
+"""Custom voices after their creation: names, previews, shares, and sealed files.
 
-A file is encrypted and authenticated by AES-256-GCM, under the service's own keys and for the
-workspace, or under the key of a passphrase (scrypt, RFC 7914, with those parameters of OWASP that
-take little memory). Its bytes are a mark with the version, a salt, and JSON as Encryption encrypts
-it.
+A file is encrypted and authenticated by AES-256-GCM: under the service's own keys and for the
+workspace, or under the key of a passphrase (scrypt, RFC 7914, with those OWASP parameters that take
+little memory). It consists of a mark with the version, a salt, and JSON that Encryption has
+encrypted.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ Short = Annotated[str, Field(max_length=40)]
 
 
 class VoiceFile(BaseModel):
-    """The content of a file, most of it as the columns of the voice."""
+    """The content of a file, most of it in the columns of the voice."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -69,14 +69,15 @@ class VoiceFile(BaseModel):
     consent_by: Annotated[str, Field(pattern=r"^(user|key):[0-9]{1,20}$")] | None
     consent_address: Annotated[str, Field(max_length=64)] | None
     consent_at: AwareDatetime | None
-    consent_claimed: bool = False  # by an earlier file, which its passphrase could forge
+    consent_claimed: bool = False  # an earlier file claimed it, which its passphrase could forge
     pack: bytes = Field(max_length=MOST_BYTES)
     report: VoiceReport | None
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceLibrary:
-    """Every method raises DatabaseUnavailable, and VoiceNotFound for a voice of another."""
+    """The voices of workspaces. Every method raises DatabaseUnavailable, and VoiceNotFound for a
+    voice of another workspace."""
 
     _custom: CustomVoices
     _encryption: Encryption
@@ -97,7 +98,7 @@ class VoiceLibrary:
         return renamed
 
     async def preview(self, principal: Principal, voice_id: str) -> bytes:
-        """Ogg Opus. Raises NotFound or StorageUnavailable."""
+        """Return the preview as Ogg Opus. Raises NotFound or StorageUnavailable."""
         voice = await self._custom.get(principal, voice_id)
         if voice.preview_file is None:
             raise NotFound(
@@ -108,9 +109,12 @@ class VoiceLibrary:
     async def offer(
         self, principal: Principal, voice_id: str, workspace_id: int | None
     ) -> tuple[Any, str | None]:
-        """Offers a ready voice whose speaker allows it: to a workspace, or without one to the first
-        that sends the code. Returns a row of `shares_of`, the same for the same workspace, and the
-        code, which is not stored. Raises VoiceNotReady, InvalidRequest or NotFound."""
+        """Offer a ready voice whose speaker allows it, to a workspace, or without one to the first
+        workspace that sends the code.
+
+        Returns a row of `shares_of`, the same for the same workspace, and the code, which is not
+        stored. Raises VoiceNotReady, InvalidRequest or NotFound.
+        """
         voice = await self._custom.ready(principal, voice_id)
         if voice.consent_at is None or is_consent_claimed(voice):
             raise InvalidRequest(
@@ -144,13 +148,13 @@ class VoiceLibrary:
         return await self._custom.database.run(offer), code
 
     async def shares(self, principal: Principal, page: int, limit: int) -> tuple[list[Any], int]:
-        """One page of the rows of `shares_of`, newest first, and their number."""
+        """List one page of the rows of `shares_of`, newest first, and their number."""
         query = shares_of(principal.workspace_id)
         return await self._custom.database.read(page_of, query, page, limit)
 
     async def redeem(self, principal: Principal, code: str) -> Any:
-        """Accepts what is offered by a code, once; the row of `shares_of`. Raises NotFound, also
-        for a code that has been used or has expired, or InvalidRequest."""
+        """Accept an offer by its code, once; return the row of `shares_of`. Raises NotFound, also
+        for a code that was used or has expired, or InvalidRequest."""
 
         def accept(session: Session) -> Any:
             is_it = col(VoiceShare.code_digest) == code_digest(code)
@@ -166,8 +170,8 @@ class VoiceLibrary:
         return self._changed(await self._custom.database.run(accept))
 
     async def change_share(self, principal: Principal, share_id: str, *, accept: bool) -> Any:
-        """Accepts what is offered, or ends a share by either side, everywhere within 5 s; the row
-        of `shares_of`. Raises NotFound."""
+        """Accept an offer, or end a share by either side, everywhere within 5 s; return the row of
+        `shares_of`. Raises NotFound."""
 
         def change(session: Session) -> Any:
             return _change(session, principal, parse_id(share_id), accept=accept)
@@ -179,8 +183,8 @@ class VoiceLibrary:
         return share
 
     async def save(self, principal: Principal, voice_id: str, passphrase: str | None) -> bytes:
-        """The file of a ready voice, without its recordings; only the workspace itself opens one
-        without a passphrase. Raises VoiceNotReady or StorageUnavailable."""
+        """Return the file of a ready voice, without its recordings. Only the workspace itself can
+        open a file without a passphrase. Raises VoiceNotReady or StorageUnavailable."""
         voice = await self._custom.ready(principal, voice_id)
         parts = voice.model_dump() | {"exported_at": utc_now(), "report": None}
         parts["consent_claimed"] = is_consent_claimed(voice)
@@ -202,8 +206,8 @@ class VoiceLibrary:
     async def load(
         self, principal: Principal, data: bytes, passphrase: str | None, operation: Operation
     ) -> Voice:
-        """A new voice of a file. Raises InvalidRequest for one that was changed or does not fit
-        this service; PlanRequired, EngineLost or StorageUnavailable."""
+        """Create a voice from a file. Raises InvalidRequest for a file that was changed or does not
+        fit this service; PlanRequired, EngineLost or StorageUnavailable."""
         custom, workspace_id, now = self._custom, principal.workspace_id, utc_now()
         file = await asyncio.to_thread(self._open, workspace_id, data, passphrase)
         model, *_ = await custom.directory.custom_voice_models([file.engine])
@@ -222,7 +226,9 @@ class VoiceLibrary:
         if custom.consent.needed == "spoken":
             field = "passphrase" if passphrase else "file"
             if file.consent_claimed or file.consent_sentence is None:
-                raise InvalidRequest(f"{field}: this service has to have heard the consent itself")
+                raise InvalidRequest(
+                    f"{field}: this service must have recorded the spoken consent itself"
+                )
         voice_id, parts = new_id(operation), [file.pack]
         if file.report is not None:
             parts.append(file.report.model_dump_json().encode())
@@ -239,7 +245,7 @@ class VoiceLibrary:
         def add(session: Session) -> Voice:
             workspace = lock_workspace(session, workspace_id)
             if (existing := voice_of(session, workspace_id, voice_id)) is not None:
-                return existing  # by the same request
+                return existing  # the same request began it
             custom.check_plan(session, workspace)
             keep_files(session, workspace_id, ids)
             session.add(voice)
@@ -253,7 +259,7 @@ class VoiceLibrary:
         return await custom.database.run(add)
 
     def _open(self, workspace_id: int, data: bytes, passphrase: str | None) -> VoiceFile:
-        """Blocking. Raises InvalidRequest."""
+        """Open a file; blocking. Raises InvalidRequest."""
         salt, rest = data[len(MARK) :][:SALT_BYTES], data[len(MARK) + SALT_BYTES :]
         try:
             if not data.startswith(MARK):
@@ -261,11 +267,15 @@ class VoiceLibrary:
             encryption, about = self._sealing(workspace_id, passphrase, salt)
             content = encryption.decrypt(rest, about)
             file = VoiceFile.model_validate_json(content)
-            (file.consent_at or file.created_at).astimezone(UTC)  # of the year 1 it overflows
+            (file.consent_at or file.created_at).astimezone(UTC)  # a time in the year 1 overflows
             if b"\\u0000" in content or not file.name.isprintable():
                 raise ValueError("control characters")
         except DecryptionError:
-            what = "it is wrong" if passphrase else "the file was sealed with one, or elsewhere"
+            what = (
+                "it is wrong"
+                if passphrase
+                else "the file needs a passphrase, or was sealed by another workspace or service"
+            )
             raise InvalidRequest(f"passphrase: {what}, or the file was changed") from None
         except (ValueError, OverflowError):
             raise InvalidRequest(NO_VOICE) from None
@@ -285,18 +295,19 @@ class VoiceLibrary:
 
 
 def is_consent_claimed(voice: Voice) -> bool:
-    """Whether only the file of an imported voice says that the speaker agreed. Imports by earlier
-    releases, which did not record it, count as such."""
+    """Whether only the file of an imported voice states that the speaker agreed. Imports by earlier
+    releases, which did not record this, count as such."""
     return voice.imported is not None and bool(voice.imported.get("consent_claimed", True))
 
 
 def code_digest(code: str) -> bytes:
-    """What is stored of the code of a share. A fast hash suffices: codes are random."""
+    """Return the digest that is stored of the code of a share. A fast hash suffices, since codes
+    are random."""
     return hashlib.sha256(code.encode()).digest()
 
 
 def _change(session: Session, principal: Principal, share_id: UUID | None, *, accept: bool) -> Any:
-    """Accepts or ends a share; the row of `shares_of`. Raises NotFound."""
+    """Accept or end a share; return the row of `shares_of`. Raises NotFound."""
     mine = principal.workspace_id
     query = shares_of(mine).where(VoiceShare.id == share_id)
     row = session.execute(query).first()

@@ -1,8 +1,5 @@
-"""The queue of custom voices to fit, for the processes that fit them.
-
-The row of a voice is its job, as `pipelines.jobs.leases` has it; the process with the lease
-publishes or fails the voice.
-"""
+"""The queue of custom voices to fit, for the processes that fit them. The row of a voice is its
+job, as in `pipelines.jobs.leases`; the process with the lease publishes or fails the voice."""
 
 import secrets
 from dataclasses import dataclass
@@ -46,7 +43,7 @@ class VoiceQueue(LeasedQueue[Voice]):
 
     @classmethod
     def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:
-        """A queue with the store, the prices and the limits of the configuration."""
+        """Create a queue with the store, prices and limits of the configuration."""
         billing = Billing(database, load_yaml(PlansConfig, "plans").prices, encryption.encrypt_text)
         work = load_yaml(CustomVoicesConfig, "custom_voices").work
         return cls(database, Files(settings, database, encryption), billing, work)
@@ -61,20 +58,20 @@ class VoiceQueue(LeasedQueue[Voice]):
         await self._database.run(expect_waiting, utc_now(), self._work)
 
     async def samples(self, claimed: Voice) -> list[bytes]:
-        """The recordings. Raises NotFound when the voice was deleted."""
+        """Read the recordings. Raises NotFound if the voice was deleted."""
         samples = await self._database.read(recordings_of, claimed)
         if not samples:
             raise NotFound("the voice was deleted")
         return [await self._files.read(claimed.workspace_id, sample.file_id) for sample in samples]
 
     async def checkpoint(self, claimed: Voice) -> bytes | None:
-        """The checkpoint of the last attempt. Raises NotFound when the voice was deleted."""
+        """Read the checkpoint of the last attempt. Raises NotFound if the voice was deleted."""
         if claimed.checkpoint_file is None:
             return None
         return await self._files.read(claimed.workspace_id, claimed.checkpoint_file)
 
     async def replaced_pack(self, claimed: Voice, engine: str) -> bytes | None:
-        """The pack that a version has to be better than, if `engine` speaks it. Raises NotFound."""
+        """Read the pack that a version has to surpass, if `engine` speaks it. Raises NotFound."""
         voice = await self._database.get(Voice, claimed.version_of) if claimed.version_of else None
         if voice is None or voice.pack_file is None or voice.engine != engine:
             return None
@@ -83,7 +80,8 @@ class VoiceQueue(LeasedQueue[Voice]):
     async def keep_checkpoint(
         self, claimed: Voice, data: bytes, preview: Preview | None = None
     ) -> bool:
-        """Replaces the last checkpoint, and the preview if there is one. False as `renew`."""
+        """Replace the last checkpoint, and the preview if there is one. Returns False as `renew`
+        does."""
 
         def keep(session: Session, voice: Voice, stored: dict[str, str]) -> None:
             old = [voice.checkpoint_file or "", *([voice.preview_file or ""] if preview else [])]
@@ -105,11 +103,12 @@ class VoiceQueue(LeasedQueue[Voice]):
         report: bytes | None,
         replaced_similarity: float | None = None,
     ) -> bool:
-        """Makes the voice ready and captures its price. False as `renew`; nothing changes then.
+        """Make the voice ready and capture its price.
 
         `engine` is the name of the engine that speaks with the pack; the report is JSON. A version
-        fails unless it is more similar than its voice, of which `replaced_similarity` is measured
-        with the same recordings; else that is what it has.
+        fails unless it is more similar than its voice. `replaced_similarity` is the voice's
+        similarity with the same recordings; if it is None, the stored similarity counts. Returns
+        False as `renew` does; then nothing changes.
         """
 
         def publish(session: Session, voice: Voice, stored: dict[str, str]) -> None:
@@ -120,7 +119,7 @@ class VoiceQueue(LeasedQueue[Voice]):
                 voice.report_file = stored.get("report")
                 expire_these_files(session, [stored["voice"]], utc_now())
                 reason = (
-                    f"{similarity:.3f} like the recordings, and the voice {before:.3f}: it stays"
+                    f"similarity {similarity:.3f}; the current voice has {before:.3f} and stays"
                 )
                 return self._fail(session, voice, "not_better", reason)
             expire_these_files(session, [first.pack_file or ""], utc_now() + STILL_SPOKEN)
@@ -153,10 +152,8 @@ class VoiceQueue(LeasedQueue[Voice]):
     async def fail(
         self, claimed: Voice, error: str, reason: str, report: bytes | None = None
     ) -> bool:
-        """Fails the voice and releases its price. False as `renew`.
-
-        `error` is a code and `reason` a sentence, both for the caller.
-        """
+        """Fail the voice and release its price. Returns False as `renew` does. `error` is a code
+        and `reason` a sentence, both for the caller."""
 
         def fail(session: Session, voice: Voice, stored: dict[str, str]) -> None:
             voice.report_file = stored.get("report")

@@ -1,8 +1,6 @@
-"""The result of a fit: the voice pack or the reason of the failure, and the report.
-
-The report is also stored for a voice that fails. It holds some seconds of a recording, so it is
-stored encrypted, like the samples.
-"""
+"""The result of a fit: the voice pack or the reason of the failure, and the report. The report is
+also stored for a voice that fails. It holds some seconds of a recording, so that it is stored
+encrypted, like the samples."""
 
 import base64
 import binascii
@@ -22,20 +20,20 @@ from models.speaker.base import SPEAKER_SAMPLE_RATE
 from models.speaker.mel import mel_centres_hz
 from pipelines.voices.fitting.features import at_level
 
-MAX_SAMPLE_BYTES = 256 * 1024  # of one sample of audio
+MAX_SAMPLE_BYTES = 256 * 1024  # limit of one sample of audio
 BINS_HZ = np.geomspace(60, 400, 39)  # 0.07 octaves each
 BIT_RATE = 24_000
-LOUDER_DB = 8.0  # than the level used for embeddings
-SHOWN_S = 5.0  # of the recordings
+LOUDER_DB = 8.0  # difference from the level used for embeddings
+SHOWN_S = 5.0  # seconds of the recordings that are shown
 SILENT = 1e-9
 TOO_UNLIKE = "similarity_too_low"
 
 Preview: TypeAlias = tuple[bytes, float]
-"""Speech with the best style so far as Ogg Opus, and the similarity of the last generation's."""
+"""Speech with the best style so far as Ogg Opus, and the similarity of the last generation."""
 
 
 class _ReportPart(BaseModel):
-    """Frozen; fields of newer versions are ignored."""
+    """A frozen part of a report, which ignores fields of newer versions."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -86,8 +84,8 @@ class Judged(_ReportPart):
 
     similarity: FiniteFloat = Field(description="Cosine similarity; 1 is the same speaker.")
     stock_similarity: FiniteFloat | None = None
-    replaced_similarity: FiniteFloat | None = None  # of the voice that it is to replace
-    recordings_similarity: FiniteFloat | None = None  # of the others with the held-out ones
+    replaced_similarity: FiniteFloat | None = None  # similarity of the voice that it replaces
+    recordings_similarity: FiniteFloat | None = None  # other recordings to held-out ones
     second_similarity: FiniteFloat | None = Field(
         default=None,
         description="Similarity by CAM++, which the search does not use; 0.1 is another person.",
@@ -147,8 +145,8 @@ class VoiceReport(_ReportPart):
 class FittedVoice:
     """A voice that passed the quality checks."""
 
-    pack: bytes  # as models.tts.voice_pack writes it
-    similarity: float  # of unseen sentences with held-out recordings
+    pack: bytes  # packed as by models.tts.voice_pack
+    similarity: float  # similarity of unseen sentences to held-out recordings
     report: VoiceReport | None = None
 
 
@@ -157,20 +155,20 @@ class FailedFit:
     """A voice that failed the quality checks."""
 
     code: str
-    reason: str  # for the caller, with the measured value
+    reason: str  # reason for the caller, with the measured value
     report: VoiceReport | None = None
 
 
 def too_unlike(similarity: float, floor: float, report: VoiceReport) -> FailedFit:
     reason = (
-        f"the voice became only {similarity:.2f} like its recordings, and {floor:g} is needed; "
+        f"the similarity to the recordings is only {similarity:.2f}, and {floor:g} is needed; "
         "longer and cleaner recordings may help"
     )
     return FailedFit(TOO_UNLIKE, reason, report)
 
 
 def pitch_of(source: NDArray[np.float32], clone: NDArray[np.float32]) -> Pitch | None:
-    """Histograms of the pitches of frames, Hz; None where one of the two has none."""
+    """Return histograms of the pitches of frames (Hz); None if one of the two has no pitch."""
     if not len(source) or not len(clone):
         return None
     shares = []
@@ -187,7 +185,7 @@ def pitch_of(source: NDArray[np.float32], clone: NDArray[np.float32]) -> Pitch |
 
 
 def spectrum_of(source: NDArray[np.floating], clone: NDArray[np.floating]) -> Spectrum:
-    """Spectra from mean powers in the mel bands, [40] each."""
+    """Return spectra from mean powers in the mel bands, [40] each."""
     levels = []
     for powers in (source, clone):
         decibels = 10 * np.log10(powers + SILENT)
@@ -197,7 +195,7 @@ def spectrum_of(source: NDArray[np.floating], clone: NDArray[np.floating]) -> Sp
 
 
 def samples_of(sentence: str, source: Pcm, clone: NDArray[np.int16] | None) -> Samples | None:
-    """Some seconds of both at one level; None where the clone has no speech."""
+    """Return some seconds of both at one level; None if the clone has no speech."""
     if clone is None:
         return None
     original = source[: int(SHOWN_S * SPEAKER_SAMPLE_RATE)]
@@ -212,7 +210,7 @@ def best_so_far(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
 
 
 def ogg_opus(pcm: Pcm) -> bytes:
-    """A file of a signal at SPEAKER_SAMPLE_RATE, louder than LEVEL_DBFS by LOUDER_DB."""
+    """Encode a signal at SPEAKER_SAMPLE_RATE, louder than LEVEL_DBFS by LOUDER_DB."""
     loud = np.clip(at_level(pcm) * 10 ** (LOUDER_DB / 20), -1, 1)
     samples, target = np.asarray(loud * 32767, np.int16), io.BytesIO()
     with av.open(target, "w", format="ogg") as file:

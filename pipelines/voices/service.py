@@ -56,11 +56,11 @@ logger = logging.getLogger(__name__)
 
 UNCLAIMED_S = 600.0  # until samples expire that no voice refers to yet
 FALLBACK_LANGUAGE = "en"
-LEAST_SHARE = 0.05  # of the price, for a voice that is deleted once a job has begun it
+LEAST_SHARE = 0.05  # share of the price for a voice that is deleted after a job has begun it
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
 REPORT_URL_TTL_S = 3600.0
-MOST_RECORDINGS = 30  # of a voice with its versions
-FAILED_IN, LEAST_FAILURES = timedelta(days=1), 3  # on plans with fewer voices
+MOST_RECORDINGS = 30  # recordings of a voice with its versions
+FAILED_IN, LEAST_FAILURES = timedelta(days=1), 3  # failures on plans with fewer voices
 NO_REPORT = "there is no report of this voice"
 NOT_FOUND = "the workspace has no voice of that id; GET /voices lists them"
 
@@ -76,7 +76,7 @@ class StoredReport:
 
 @dataclass(eq=False, repr=False)
 class CustomVoices:
-    """Every method raises DatabaseUnavailable."""
+    """Custom voices of workspaces. Every method raises DatabaseUnavailable."""
 
     database: Database
     files: Files
@@ -96,7 +96,7 @@ class CustomVoices:
     async def create(
         self, principal: Principal, new: NewVoice, files: Sequence[SampleFile], operation: Operation
     ) -> Voice:
-        """Checks and stores the samples, queues the voice, and holds its price.
+        """Check and store the samples, queue the voice, and hold its price.
 
         A request with an Idempotency-Key that runs again after its process died gets the voice that
         it created before. Raises InvalidRequest and the like for the samples, PlanRequired,
@@ -148,7 +148,7 @@ class CustomVoices:
 
     @asynccontextmanager
     async def _recordings(self, mine: int, voice: Voice | None) -> AsyncIterator[list[SampleFile]]:
-        """The recordings of a voice, until the end of the block."""
+        """Provide the recordings of a voice, until the end of the block."""
         async with temporary_directory_in_thread(RECORDINGS) as folder:
             recordings: list[SampleFile] = []
             for row in await self.database.read(voices.recordings_of, voice) if voice else ():
@@ -177,10 +177,8 @@ class CustomVoices:
         language: str | None = None,
         version_of: UUID | None = None,
     ) -> tuple[list[tuple[Voice, str | None]], int]:
-        """One page, newest first, with the names of other owners, and the number of all.
-
-        Raises InvalidRequest for an unknown `language`.
-        """
+        """List one page, newest first, with the names of other owners, and the number of all.
+        Raises InvalidRequest for an unknown `language`."""
         if language is not None and not is_language(language):
             raise InvalidRequest(f"language: {language[:40]!r} is not the code of a language")
         codes = None if language is None else engine_codes(language)
@@ -191,7 +189,7 @@ class CustomVoices:
         return [(row, owner if row.workspace_id != mine else None) for row, owner in rows], total
 
     async def get(self, principal: Principal, voice_id: str) -> Voice:
-        """Raises VoiceNotFound."""
+        """Get a voice. Raises VoiceNotFound."""
         identity = parse_voice_id(voice_id)
         voice = await self.database.read(voices.voice_of, principal.workspace_id, identity)
         if voice is None:
@@ -199,7 +197,7 @@ class CustomVoices:
         return voice
 
     async def ready(self, principal: Principal, voice_id: str) -> Voice:
-        """One that is ready, and no version. Raises VoiceNotFound or VoiceNotReady."""
+        """Get a voice that is ready, and not a version. Raises VoiceNotFound or VoiceNotReady."""
         voice = await self.get(principal, voice_id)
         if voice.version_of is not None:
             raise VoiceNotFound(NOT_FOUND)
@@ -208,14 +206,15 @@ class CustomVoices:
         return voice
 
     async def report(self, principal: Principal, voice_id: str) -> StoredReport:
-        """Raises VoiceNotFound, VoiceNotReady, NotFound or StorageUnavailable."""
+        """Read the report of a voice. Raises VoiceNotFound, VoiceNotReady, NotFound or
+        StorageUnavailable."""
         voice = await self.get(principal, voice_id)
         if voice.status == "processing":
             raise VoiceNotReady(STILL_MADE.format(voice.id))
         return await self._report_of(voice)
 
     async def signed_report(self, file_id: str, expires: str, signature: str) -> StoredReport:
-        """The report of a signed URL. Raises NotFound or StorageUnavailable."""
+        """Read the report of a signed URL. Raises NotFound or StorageUnavailable."""
         file = await self.files.find_signed(file_id, expires, signature)
         voice = await self.database.read(voices.voice_of_report, file.workspace_id, file.id)
         if voice is None:
@@ -223,7 +222,8 @@ class CustomVoices:
         return await self._report_of(voice)
 
     def report_address(self, voice: Voice) -> str:
-        """The signed URL of its page, which works without a key for REPORT_URL_TTL_S."""
+        """Return the signed URL of the report's page, which works without a key for
+        REPORT_URL_TTL_S."""
         assert voice.report_file, "the voice has a report"
         return self.files.url(voice.report_file, voice.workspace_id, REPORT_URL_TTL_S, "reports")
 
@@ -240,7 +240,8 @@ class CustomVoices:
             raise NotFound(NO_REPORT) from None
 
     async def delete(self, principal: Principal, voice_id: str) -> None:
-        """Deletes it with its files. One in progress is cancelled, and charged for its progress.
+        """Delete a voice with its files. An unfinished voice is cancelled, and charged for its
+        progress.
 
         Raises VoiceNotFound.
         """
@@ -259,14 +260,14 @@ class CustomVoices:
             logger.warning("voice_files_not_deleted", extra={"voice_id": str(voice_id)})
 
     async def _made_before(self, principal: Principal, operation: Operation) -> Voice | None:
-        """The voice that an earlier run of the same request created."""
+        """Find the voice that an earlier run of the same request created."""
         if operation.name is None:
             return None
         voice_id = new_id(operation)
         return await self.database.read(voices.voice_of, principal.workspace_id, voice_id)
 
     def _check_room(self, session: Session, workspace_id: int, earlier: Voice | None) -> None:
-        """Raises PlanRequired, InsufficientCredit or Unauthorized."""
+        """Check the room for a voice. Raises PlanRequired, InsufficientCredit or Unauthorized."""
         workspace = session.get(Workspace, workspace_id)
         if earlier is None:
             self.check_plan(session, workspace)
@@ -296,7 +297,8 @@ class CustomVoices:
         return sorted({code for model in models for code in model.languages})
 
     async def _known_language(self, language: str) -> str:
-        """The code of a language that voices support. Raises InvalidRequest or EngineLost."""
+        """Return the code of a language that voices support. Raises InvalidRequest or
+        EngineLost."""
         codes = await self._languages()
         for code in map(iso_code, engine_codes(language)):
             if code in codes:
@@ -306,7 +308,8 @@ class CustomVoices:
         )
 
     async def _detect_language(self, checked: CheckedSamples, owner: str) -> str:
-        """The language of the samples if custom voices support it; else English."""
+        """Detect the language of the samples, or return English if custom voices do not support
+        it."""
         supported = await self._languages()
         request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE, owner=owner)
         try:
@@ -318,11 +321,9 @@ class CustomVoices:
         return detected if detected in supported else FALLBACK_LANGUAGE
 
     async def _keep(self, principal: Principal, voice: Voice, checked: CheckedSamples) -> Voice:
-        """Stores files that expire unless the following transaction keeps them.
-
-        So a caller may disconnect at any time: the voice is created completely or not at all. A
-        refused voice leaves no file.
-        """
+        """Store files that expire unless the following transaction keeps them. A caller may
+        therefore disconnect at any time: the voice is created completely or not at all. A refused
+        voice leaves no file."""
         rows: list[VoiceSample] = []
         file_ids: list[str] = []
         try:
@@ -358,7 +359,7 @@ class CustomVoices:
         workspace_id = voice.workspace_id
         workspace = lock_workspace(session, workspace_id)
         if (existing := voices.voice_of(session, workspace_id, voice.id)) is not None:
-            return existing  # by the same request, whose lease had expired
+            return existing  # the same request, whose lease had expired, began it
         if voice.version_of is None:
             self.check_plan(session, workspace)
         elif not (versions := voices.lock_with_versions(session, workspace_id, voice.version_of)):
@@ -394,21 +395,22 @@ class CustomVoices:
 
 
 def parse_voice_id(voice_id: str) -> UUID:
-    """Raises VoiceNotFound."""
+    """Parse the id of a voice. Raises VoiceNotFound."""
     if (identity := parse_id(voice_id)) is None:
         raise VoiceNotFound(NOT_FOUND)
     return identity
 
 
 def new_id(operation: Operation) -> UUID:
-    """The id of a new voice, the same for each run of a request with an Idempotency-Key."""
+    """Return the id of a new voice, the same for each run of a request with an Idempotency-Key."""
     return uuid4() if operation.name is None else uuid5(_ONCE, operation.name)
 
 
 def _delete(
     session: Session, principal: Principal, voice_id: UUID, price: int
 ) -> tuple[set[str | None], list[str]]:
-    """The digests of its packs, and all files. Settles the holds of it and its versions."""
+    """Delete a voice; return the digests of its packs, and all its files. Settles the holds of the
+    voice and its versions."""
     workspace_id = principal.workspace_id
     # Locked before its voices, as in the erasure: no deadlocks.
     lock_workspace(session, workspace_id, shared=True)

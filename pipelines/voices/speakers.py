@@ -1,4 +1,4 @@
-"""Enrolled speakers of a workspace: people whose words are told by name in transcripts.
+"""Enrolled speakers of a workspace: people whose words are labelled by name in transcripts.
 
 Only an embedding of the voice is kept, encrypted, with the name and the consent.
 """
@@ -45,7 +45,7 @@ NO_SPEAKER = "the workspace has no speaker of that id; GET /speakers lists them"
 
 @dataclass(eq=False, repr=False)
 class Speakers:
-    """Every method raises DatabaseUnavailable."""
+    """Enrolled speakers of workspaces. Every method raises DatabaseUnavailable."""
 
     _database: Database
     _encryption: Encryption
@@ -56,7 +56,8 @@ class Speakers:
     async def enrol(
         self, principal: Principal, new: NewVoice, files: Sequence[SampleFile], operation: Operation
     ) -> EnrolledSpeaker:
-        """Checks recordings and consent. Raises InvalidRequest and the like, or EngineLost."""
+        """Check recordings and consent, and enrol the speaker. Raises InvalidRequest and the like,
+        or EngineLost."""
         workspace_id, identity = principal.workspace_id, new_id(operation)
         sentence = self._consent.required(workspace_id, new.consent, new.consent_token, "speaker")
         least_ms = round(self._checker.rules.min_total_seconds * 1000)
@@ -80,16 +81,16 @@ class Speakers:
     async def page(
         self, workspace_id: int, page: int, limit: int
     ) -> tuple[list[EnrolledSpeaker], int]:
-        """A page of them by name, and their number."""
+        """List a page of the speakers by name, and their number."""
         return await self._database.read(page_of, speakers_of(workspace_id), page, limit)
 
     async def delete(self, principal: Principal, speaker_id: str) -> None:
-        """Raises NotFound."""
+        """Delete a speaker. Raises NotFound."""
         await self._database.run(_delete, principal, speaker_id)
         await self._database.forget_deleted()
 
     async def known(self, workspace_id: int, wanted: SpeakerChoice) -> tuple[SpeakerVoice, ...]:
-        """All enrolled speakers, none, or those of these ids. Raises NotFound."""
+        """Return all enrolled speakers, none, or those with these ids. Raises NotFound."""
         if not wanted:
             return ()
         rows, _ = await self._database.read(page_of, speakers_of(workspace_id), 1, MAX_SPEAKERS)
@@ -103,13 +104,13 @@ class Speakers:
     async def named(
         self, principal: Principal, wanted: SpeakerChoice, granted: SpeakerChoice = False
     ) -> tuple[SpeakerVoice, ...]:
-        """Returns the speakers of `known` for a principal.
-
-        Raises InsufficientScope for a browser token or client secret, which would identify people,
-        unless its maker `granted` just that.
-        """
+        """Return the speakers of `known` for a principal. Raises InsufficientScope for a browser
+        token or client secret, which would identify people, unless its maker `granted` exactly
+        these speakers."""
         if wanted and wanted != granted and principal.secret is not None:
-            raise InsufficientScope("known_speakers: an API key alone names the enrolled")
+            raise InsufficientScope(
+                "known_speakers: only an API key may identify enrolled speakers"
+            )
         return await self.known(principal.workspace_id, wanted)
 
     async def options(
@@ -125,7 +126,8 @@ class Speakers:
 
 
 def voice_of(signals: Sequence[Pcm], checker: SampleChecker) -> Embedding:
-    """The mean of what diarization compares; blocking. Raises InvalidAudio for two speakers."""
+    """Return the mean of the embeddings that diarization compares; blocking. Raises InvalidAudio
+    for two speakers."""
     voice = diarization.voice_of(np.concatenate(signals), checker.vad, checker.encoder())
     if voice is None:
         raise InvalidAudio("files: they seem to hold more than one speaker")
@@ -133,7 +135,7 @@ def voice_of(signals: Sequence[Pcm], checker: SampleChecker) -> Embedding:
 
 
 def embedding_about(speaker_id: UUID) -> str:
-    """The associated data of an encrypted embedding."""
+    """Return the associated data of an encrypted embedding."""
     return f"speaker:{speaker_id}"
 
 

@@ -22,12 +22,12 @@ class NewVoice:
 
     name: str
     description: str | None = None
-    language: str | None = None  # any code, such as en-GB; None: that of the samples
+    language: str | None = None  # any code, such as en-GB; None: the language of the samples
     gender: VoiceGenderGiven = "neutral"
     consent: str | None = None  # attested in words
-    consent_token: str | None = None  # of a spoken sentence
-    address: str | None = None  # of the client
-    earlier: Voice | None = None  # of which it is to be a version, in the same language
+    consent_token: str | None = None  # token of a spoken sentence
+    address: str | None = None  # address of the client
+    earlier: Voice | None = None  # voice of which it becomes a version, in the same language
 
 
 class CustomVoice(BaseModel):
@@ -70,7 +70,7 @@ def custom_voice(voice: Voice, owner: str | None = None) -> CustomVoice:
 
 
 def voice_event(kind: EventKind, voice: Voice) -> NewEvent:
-    """The event with the current voice; that of a failure also has the reason."""
+    """Make the event with the current voice; the event of a failure also has the reason."""
     cause = {"error": voice.error, "message": voice.reason} if kind == "voice.failed" else {}
     return NewEvent(kind, custom_voice(voice).model_dump() | cause)
 

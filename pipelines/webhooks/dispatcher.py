@@ -36,26 +36,28 @@ AT_ONCE_FOR_WORKSPACE = 16  # and many slow ones of one workspace do not delay t
 _OF_WEBHOOK = Share(ceiling=AT_ONCE_FOR_ONE)
 _OF_WORKSPACE = Share(ceiling=AT_ONCE_FOR_WORKSPACE, spares=8)
 SLOW_S = 4.0  # an attempt that takes longer, whatever its outcome, puts its workspace
-SLOW_FOR = timedelta(minutes=10)  # for this time among those
-AT_ONCE_SLOW = 64  # that share these places
+SLOW_FOR = timedelta(minutes=10)  # time for which such a workspace counts as slow
+AT_ONCE_SLOW = 64  # places that slow workspaces share
 MAX_SLOW = 1000  # workspaces that are remembered
 STORING_S = 0.05  # counts against a workspace for each attempt: refused addresses take no time
 LEASE = timedelta(seconds=30)  # an attempt and storing its outcome take at most half of it
-STOP_S = 16.0  # for attempts that run when the worker stops; each ends within 15 s
+STOP_S = 16.0  # time for running attempts when the worker stops; each ends within 15 s
 BACKLOG_S = 10.0
 _MINUTES = (5, 30, 2 * 60, 5 * 60, 10 * 60, 14 * 60, 20 * 60, 24 * 60)
 WAITS_S = (0.0, 5.0, *(60.0 * minutes for minutes in _MINUTES))
-"""Before each attempt; about 75 hours in all."""
-JITTER = 0.2  # of a wait, so that deliveries that failed together are not retried together
+"""Waits before each attempt; about 75 hours in all."""
+JITTER = 0.2  # random share of a wait, so that failed deliveries are not all retried at once
 LONGEST_RETRY_AFTER_S = 3600.0
 GIVE_UP_AFTER = timedelta(days=5)
 
 
 @dataclass(eq=False, repr=False)
 class WebhookDispatcher:
-    """Several may run, in any number of processes: one of them at a time has a delivery.
+    """Delivers messages; several dispatchers may run, in any number of processes, and only one at a
+    time has a delivery.
 
-    At-least-once delivery: an attempt whose outcome was not stored is repeated, with the same id.
+    Delivery is at least once: an attempt whose outcome was not stored is repeated, with the same
+    id.
     """
 
     _database: Database
@@ -65,19 +67,19 @@ class WebhookDispatcher:
     now: Callable[[], datetime] = utc_now
     _running: dict[asyncio.Task[None], Claimed] = field(default_factory=dict)  # attempts
     _slow: dict[int, datetime] = field(default_factory=dict)
-    """Workspaces, and until when they count as slow."""
+    """Slow workspaces, and until when they count as slow."""
     _delivered: dict[UUID, tuple[Claimed, AttemptResult]] = field(default_factory=dict)
-    """Attempts that are not stored yet."""
-    _stored: set[UUID] = field(default_factory=set)  # by the last batch
+    """Attempts whose outcome is not stored yet."""
+    _stored: set[UUID] = field(default_factory=set)  # attempts that the last batch has stored
     _storing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _next_backlog: float = 0.0
 
     def __post_init__(self) -> None:
-        self._order = TurnOrder(clock=time.monotonic)  # of workspaces
+        self._order = TurnOrder(clock=time.monotonic)  # turns of workspaces
 
     async def run(self) -> None:
-        """Delivers for ever; an outage of the database only delays deliveries."""
+        """Deliver for ever; an outage of the database only delays deliveries."""
         while True:
             self._wake.clear()
             try:
@@ -90,14 +92,14 @@ class WebhookDispatcher:
                 await wait_within(self._wake, POLL_S)
 
     async def stop(self) -> None:
-        """Waits for running attempts; `run` must have been cancelled before."""
+        """Wait for running attempts; `run` must have been cancelled before."""
         if self._running:
             await asyncio.wait(self._running, timeout=STOP_S)
         for task in list(self._running):
             task.cancel()
 
     async def start_due(self) -> int:
-        """Starts due attempts within the limits; returns how many. Raises DatabaseError."""
+        """Start due attempts within the limits; return how many. Raises DatabaseError."""
         now = self.now()
         self._slow = {
             workspace_id: until for workspace_id, until in self._slow.items() if until > now
@@ -180,7 +182,7 @@ class WebhookDispatcher:
             return AttemptResult(None, "internal", 0)
 
     async def _note(self, claimed: Claimed, attempt: AttemptResult, wait_s: float | None) -> None:
-        """Stores the outcome. Raises DatabaseError when the lease expires before that succeeds."""
+        """Store the outcome. Raises DatabaseError if the lease expires before that succeeds."""
 
         async def finish() -> bool:
             now = self.now()
@@ -197,9 +199,10 @@ class WebhookDispatcher:
             logger.warning("webhook_deactivated", extra={"webhook_id": str(claimed.webhook.id)})
 
     async def _store_delivered(self, claimed: Claimed, attempt: AttemptResult) -> bool:
-        """Whether it was stored, with all that wait (group commit: DeWitt and others, 1984).
+        """Store a successful attempt together with all that wait, and return whether it was stored.
 
-        One by one they took 2.6 of the 4.1 ms of a delivery.
+        This is a group commit (DeWitt and others, 1984). Stored one by one, attempts took 2.6 of
+        the 4.1 ms of a delivery.
         """
         mine = claimed.delivery.id
         self._delivered[mine] = claimed, attempt
@@ -236,10 +239,8 @@ class WebhookDispatcher:
 
 
 class _Places:
-    """The places of running attempts, and which workspaces may take another.
-
-    Hanging receivers of hundreds of workspaces only fill the places of slow ones.
-    """
+    """The places of running attempts, and which workspaces may take another. Hanging receivers of
+    hundreds of workspaces fill only the places of slow workspaces."""
 
     def __init__(self, running: Iterable[Webhook], slow: Container[int]) -> None:
         self.hooks: Counter[UUID] = Counter()
@@ -262,7 +263,8 @@ class _Places:
 
 
 def next_wait_s(number: int, retry_after_s: float | None, scale: float = 1.0) -> float | None:
-    """Seconds from the failed attempt `number` (from 1) to the next; None after the last.
+    """Return the seconds from the failed attempt `number` (from 1) to the next; None after the
+    last.
 
     The receiver may ask for more, up to an hour, which `scale` does not multiply.
     """

@@ -15,14 +15,14 @@ from pipelines.tasks import TtlCache
 logger = logging.getLogger(__name__)
 
 FailureKind = Literal["tts.failed", "stt.failed"]
-TTL_S = 4.0  # as for principals: a webhook created in another process is seen within 5 s
+TTL_S = 4.0  # as for principals: a webhook from another process is seen within 5 s
 MAX_SIZE = 10_000  # workspaces
 
 
 def failure_event(
     kind: FailureKind, error: Exception, operation: str, **data: Any
 ) -> NewEvent | None:
-    """The event of a failure; None for a caller's mistake, which the response reports."""
+    """Make the event of a failure; None for a caller's mistake, which the response reports."""
     code, message = public_error(error)
     if code not in SERVICE_FAULTS:
         return None
@@ -30,11 +30,11 @@ def failure_event(
 
 
 class WebhookEvents:
-    """Caches the subscriptions of webhooks. Each request reads it, so that no audio is stored and
-    no event written without a subscriber."""
+    """Caches the kinds of events that have a subscriber. Each request reads it, so that no audio is
+    stored and no event written without a subscriber."""
 
     def __init__(self, database: Database, encrypt: EncryptText) -> None:
-        """`encrypt` is applied to the bodies of events."""
+        """Create the cache; `encrypt` is applied to the bodies of events."""
         self._database = database
         self._encrypt = encrypt
         self._kinds: TtlCache[int, frozenset[str]] = TtlCache(TTL_S, MAX_SIZE)
@@ -47,14 +47,14 @@ class WebhookEvents:
         return kind in kinds
 
     def forget(self, workspace_id: int) -> None:
-        """Drops a workspace whose webhooks changed; on other gateways its entry expires."""
+        """Drop a workspace whose webhooks changed; on other gateways its entry expires."""
         self._kinds.forget(workspace_id)
 
     @asynccontextmanager
     async def recording(
         self, workspace_id: int, kind: FailureKind, **data: Any
     ) -> AsyncIterator[None]:
-        """A failure in the block, before credit was held for the work, becomes the event that a
+        """Turn a failure in the block, before credit was held for the work, into the event that a
         failed charge would have recorded."""
         try:
             yield
@@ -65,7 +65,7 @@ class WebhookEvents:
             raise
 
     async def record(self, workspace_id: int, event: NewEvent) -> None:
-        """Writes an event of which no charge is the cause, if a webhook subscribes to it."""
+        """Write an event that no charge causes, if a webhook subscribes to it."""
         try:
             if await self.wants(workspace_id, event.kind):
                 await self._database.run(add_event, workspace_id, event, self._encrypt)

@@ -41,7 +41,7 @@ WebhookStatus = Literal["active", "inactive"]
 
 _SAMPLES = load_yaml(TypeAdapter(dict[EventKind, dict[str, Any]]), "webhook_samples")
 MAX_WEBHOOKS = 20
-FETCH_S = 60.0  # for a file that a request waits for
+FETCH_S = 60.0  # time to fetch a file that a request waits for
 OLD_SECRET_LASTS = timedelta(hours=24)  # both sign while a secret rotates
 
 
@@ -73,16 +73,15 @@ class Webhooks:
         self._own_hosts = frozenset({own.lower().removesuffix(".")} if own else ())
 
     def check(self, url: str) -> None:
-        """Raises InvalidUrl for an address that the service does not dial."""
+        """Check an address. Raises InvalidUrl for an address to which the service does not
+        connect."""
         check_url(url, self._own_hosts, self._allowed)
 
     async def fetch(
         self, url: str, path: Path, most_bytes: int, take: Callable[[int], Awaitable[None]]
     ) -> None:
-        """Writes what is at the address to a file, and calls `take` with the size of each piece.
-
-        Raises InvalidUrl, FileTooLarge, or what `take` raises.
-        """
+        """Write the content at an address to a file, and call `take` with the size of each piece.
+        Raises InvalidUrl, FileTooLarge, or the errors of `take`."""
         self.check(url)
         try:
             async with asyncio.timeout(FETCH_S), aclosing(Sender(self._settings)) as sender:
@@ -100,7 +99,8 @@ class Webhooks:
         events: Sequence[EventKind],
         secret: str | None = None,
     ) -> Webhook:
-        """Raises InvalidUrl, or InvalidRequest for the secret or at MAX_WEBHOOKS."""
+        """Register a webhook. Raises InvalidUrl, or InvalidRequest for the secret or at
+        MAX_WEBHOOKS."""
         self.check(url)
         webhook = Webhook(
             id=uuid4(), workspace_id=principal.workspace_id, url=url, events=_in_order(events)
@@ -112,17 +112,17 @@ class Webhooks:
         return webhook
 
     async def of_workspace(self, principal: Principal) -> list[Webhook]:
-        """Newest first."""
+        """List the webhooks of a workspace, newest first."""
         return await self._database.read(webhooks_of, principal.workspace_id)
 
     async def get(self, principal: Principal, webhook_id: UUID) -> Webhook:
-        """Raises NotFound."""
+        """Get a webhook. Raises NotFound."""
         return await self._database.read(_get, principal.workspace_id, webhook_id)
 
     async def change(
         self, principal: Principal, webhook_id: UUID, change: WebhookChange
     ) -> Webhook:
-        """Raises NotFound, InvalidUrl, or InvalidRequest for the secret."""
+        """Change a webhook. Raises NotFound, InvalidUrl, or InvalidRequest for the secret."""
         if change.url is not None:
             self.check(change.url)
         if change.secret is not None:
@@ -132,7 +132,7 @@ class Webhooks:
         return changed
 
     async def delete(self, principal: Principal, webhook_id: UUID) -> None:
-        """Deletes it; pending deliveries are not sent any more. Raises NotFound."""
+        """Delete a webhook; pending deliveries are not sent any more. Raises NotFound."""
         await self._database.run(_delete, principal, webhook_id)
         self.events.forget(principal.workspace_id)
 
@@ -144,7 +144,7 @@ class Webhooks:
         limit: int,
         status: str | None = None,
     ) -> tuple[Sequence[ListedDelivery], int]:
-        """One page, newest first, and the number of all. Raises NotFound."""
+        """List one page of deliveries, newest first, and the number of all. Raises NotFound."""
 
         def read(session: Session) -> tuple[list[ListedDelivery], int]:
             _get(session, principal.workspace_id, webhook_id)
@@ -155,10 +155,8 @@ class Webhooks:
     async def redeliver(
         self, principal: Principal, webhook_id: UUID, delivery_id: UUID
     ) -> ListedDelivery:
-        """Makes the delivery due at once, in any state. Raises NotFound.
-
-        Or InvalidRequest when the webhook is inactive or the event's body was deleted.
-        """
+        """Make the delivery due at once, in any state. Raises NotFound, or InvalidRequest if the
+        webhook is inactive or the event's body was deleted."""
 
         def redeliver(session: Session) -> ListedDelivery:
             webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
@@ -178,10 +176,8 @@ class Webhooks:
     async def test(
         self, principal: Principal, webhook_id: UUID, kind: EventKind | None = None
     ) -> ListedDelivery:
-        """Sends a sample event to this webhook alone; without `kind` one of its first kind.
-
-        Raises NotFound, or InvalidRequest when the webhook is inactive.
-        """
+        """Send a sample event to this webhook alone, by default of its first kind. Raises NotFound,
+        or InvalidRequest if the webhook is inactive."""
 
         def send_sample(session: Session) -> ListedDelivery:
             webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
@@ -230,7 +226,8 @@ class Webhooks:
         return webhook
 
     def _is_its_secret(self, webhook: Webhook, secret: str) -> bool:
-        """Whether that is its secret: a repeated request must not end the old one."""
+        """Whether the webhook already has this secret: a repeated request must not end the old
+        secret."""
         if webhook.secret is None:
             return False
         try:
@@ -253,7 +250,7 @@ def _check_secret(secret: str) -> None:
 
 
 def _in_order(events: Sequence[EventKind]) -> list[str]:
-    """The kinds in order, each once."""
+    """Return the kinds in order, each once."""
     return [kind for kind in EVENT_KINDS if kind in events]
 
 

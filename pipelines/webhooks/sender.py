@@ -31,13 +31,13 @@ T = TypeVar("T")
 TOTAL_S = 15.0
 CONNECT_S = 5.0
 MAX_ANSWER_BYTES = 16 << 10  # read and discarded, so that a receiver can finish its response
-ANSWER_S = 1.0  # for the body, after the status has arrived
+ANSWER_S = 1.0  # wait for the body, after the status has arrived
 RESOLVING_AT_ONCE = 256
 TEMPORARY = (408, 425, 429)  # statuses under 500 after which another try may succeed
 LASTING = ("dns", "tls", "refused_address")  # errors after which none will
-FETCH_S, FETCH_READ_S, FETCH_BYTES = 6 * 3600.0, 60.0, 1 << 18  # of a file that is fetched
-FETCH_GRACE_S = 30.0  # of waiting for it, and one second more for each
-FETCH_BYTES_PER_S = 125_000.0  # that have arrived, as of uploads
+FETCH_S, FETCH_READ_S, FETCH_BYTES = 6 * 3600.0, 60.0, 1 << 18  # limits of a file that is fetched
+FETCH_GRACE_S = 30.0  # tolerated waiting for it, and one second more for each
+FETCH_BYTES_PER_S = 125_000.0  # bytes that have arrived, as for uploads
 KEEP_ALIVE_S = 1.0  # servers close idle connections after 2 s or more
 # A receiver that restarts closes idle connections at any time: a message that finds one closed
 # takes the next.
@@ -48,19 +48,17 @@ class AddressRefused(OSError):
     """The host name of the receiver resolves to an address that is not allowed."""
 
     def __init__(self) -> None:
-        # The same text for all addresses: else aiohttp joins them to an error of another class.
-        super().__init__(errno.EACCES, "the address may not be dialled")
+        # One text for all addresses: aiohttp joins different ones to an error of another class.
+        super().__init__(errno.EACCES, "connections to this address are not allowed")
 
 
 class FetchFailed(InvalidUrl):
-    """A file cannot be fetched; another try may succeed."""
+    """A file cannot be fetched; another attempt may succeed."""
 
 
 class OwnThreads(AbstractResolver):
-    """Resolves host names in threads of its own.
-
-    The event loop has few: slow look-ups would block all others, and the store of files.
-    """
+    """Resolves host names in its own threads. The event loop has few threads, and slow look-ups
+    would block all other work, and the file store."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(RESOLVING_AT_ONCE, thread_name_prefix="resolve")
@@ -68,7 +66,7 @@ class OwnThreads(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Raises OSError."""
+        """Resolve a host name. Raises OSError."""
         look_up = partial(
             socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG
         )
@@ -90,11 +88,9 @@ class OwnThreads(AbstractResolver):
 
 
 class Sender:
-    """One for all receivers. The address of each connection is checked when it is opened.
-
-    Connections are kept for the next message: without that, a worker sent 531 a second to one host
-    in place of 1,245, and each took 1.7 ms of a core in place of 0.7.
-    """
+    """Sends to all receivers. The address of each connection is checked when it is opened.
+    Connections are kept for the next message: without that, a worker sent 531 messages a second to
+    one host instead of 1,245, and each took 1.7 ms of a core instead of 0.7."""
 
     def __init__(
         self,
@@ -103,7 +99,7 @@ class Sender:
         resolver: AbstractResolver | None = None,
         total_s: float = TOTAL_S,
     ) -> None:
-        """Call it in an event loop. `resolver` and `total_s` are for tests."""
+        """Create a sender, in an event loop. `resolver` and `total_s` are for tests."""
         self._allowed = settings.allowed_networks
         tls = ssl.create_default_context()
         if settings.ca_file is not None:
@@ -127,12 +123,12 @@ class Sender:
         )
 
     async def aclose(self) -> None:
-        """Closes its connections and threads."""
+        """Close the connections and threads."""
         await self._session.close()
         await self._resolver.close()
 
     async def post(self, url: str, headers: dict[str, str], body: bytes) -> AttemptResult:
-        """The outcome of one attempt; a failure of the receiver is never raised."""
+        """Return the outcome of one attempt; a failure of the receiver is never raised."""
         for _ in range(STALE):
             reused: list[bool] = []
             attempt = await self._post(url, headers, body, reused)
@@ -168,11 +164,9 @@ class Sender:
         return AttemptResult(status, failure, milliseconds, retry_after_s)
 
     async def fetch(self, url: str, most_bytes: int) -> AsyncGenerator[bytes, None]:
-        """The bytes at the address, in pieces.
-
-        Raises FetchFailed, InvalidUrl where another try would fail too, such as for a server that
-        trickles, or FileTooLarge.
-        """
+        """Yield the bytes at the address, in pieces. Raises FetchFailed, FileTooLarge, or
+        InvalidUrl if another attempt would fail too, for example because a server sends too
+        slowly."""
         wait = aiohttp.ClientTimeout(  # `connect` with finding the address
             total=FETCH_S, connect=2 * CONNECT_S, sock_connect=CONNECT_S, sock_read=FETCH_READ_S
         )
@@ -206,13 +200,13 @@ class Sender:
 
 
 class _Patience:
-    """The time that the server of a file may let us wait."""
+    """The time that the server of a file may keep the service waiting."""
 
     def __init__(self) -> None:
         self.left_s = FETCH_GRACE_S
 
     async def wait(self, call: Awaitable[T]) -> T:
-        """Raises InvalidUrl when it takes longer."""
+        """Await a call. Raises InvalidUrl if it takes longer than is left."""
         began = time.monotonic()
         try:
             async with asyncio.timeout(self.left_s) as limit:
@@ -220,14 +214,16 @@ class _Patience:
         except TimeoutError:
             if limit.expired():
                 pace = FETCH_BYTES_PER_S / 1000
-                raise InvalidUrl(f"url: the file comes slower than {pace:g} kB a second") from None
+                raise InvalidUrl(
+                    f"url: the file arrives more slowly than {pace:g} kB a second"
+                ) from None
             raise
         finally:
             self.left_s -= time.monotonic() - began
 
 
 def _reuse_noted() -> aiohttp.TraceConfig:
-    """Notes in the list that is the context of a request, if any, that it reuses a connection."""
+    """Note in the list that is the context of a request, if any, that it reuses a connection."""
     trace = aiohttp.TraceConfig()
 
     async def note(_: object, context: SimpleNamespace, __: object) -> None:
@@ -239,7 +235,8 @@ def _reuse_noted() -> aiohttp.TraceConfig:
 
 
 async def _discard_body(answer: aiohttp.ClientResponse) -> None:
-    """Ignores errors: the status is known, and later failures do not change the outcome."""
+    """Discard the body, ignoring errors: the status is known, and later failures do not change the
+    outcome."""
     try:
         async with asyncio.timeout(ANSWER_S):
             left = MAX_ANSWER_BYTES
@@ -252,7 +249,7 @@ async def _discard_body(answer: aiohttp.ClientResponse) -> None:
 
 
 def _error_class(error: Exception) -> str:
-    """The error as the owner of the webhook sees it."""
+    """Return the class of an error as the owner of the webhook sees it."""
     if isinstance(error, TimeoutError):
         return "timeout"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
@@ -271,7 +268,8 @@ def _since(started: float) -> int:
 
 
 def read_retry_after(value: str | None, now: datetime) -> float | None:
-    """Seconds of a Retry-After header, which has a number or a date; None for anything else."""
+    """Read the seconds of a Retry-After header, which has a number or a date; None for anything
+    else."""
     if value is None:
         return None
     value = value.strip()

@@ -1,7 +1,5 @@
-"""Where webhooks may be sent: public addresses, and networks that the operator allows.
-
-Against server-side request forgery (SSRF): requests of the service into its own network.
-"""
+"""Where webhooks may be sent: public addresses, and networks that the operator allows. This
+prevents server-side request forgery (SSRF): requests of the service into its own network."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -41,10 +39,8 @@ def may_dial(address: IPv4Address | IPv6Address, allowed: Sequence[Network]) -> 
 
 
 def check_url(text: str, own_hosts: Collection[str], allowed: Sequence[Network]) -> None:
-    """Raises InvalidUrl. The name need not resolve yet.
-
-    The HTTP client's own library parses the URL here, so both read the same.
-    """
+    """Check the URL of a webhook. Raises InvalidUrl. The name need not resolve yet. The library of
+    the HTTP client parses the URL here too, so that both read it alike."""
     if len(text) > MAX_URL_CHARACTERS:
         raise InvalidUrl(f"url: must have at most {MAX_URL_CHARACTERS} characters")
     if _FORBIDDEN.search(text) or not text.isprintable():

@@ -273,7 +273,8 @@ def test_each_change_of_a_correction_is_taken_or_left(signed_in: Page) -> None:
     fill(signed_in, Text_to_correct="Ich weiss nicht, wo der Bahnhof ist.")
     run(signed_in, "(at('#correct-go').click(), true)")
     wait_until(
-        signed_in, "document.body.innerText.includes('what is not English was not corrected')"
+        signed_in,
+        "document.body.innerText.includes('parts that are not English were not corrected')",
     )
 
 

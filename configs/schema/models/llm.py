@@ -130,7 +130,8 @@ class UpstreamConfig(LanguageModelConfig, UpstreamModelConfig):
     @classmethod
     def _are_known(cls, fields: tuple[str, ...]) -> tuple[str, ...]:
         if unknown := set(fields).difference(OPENAI_FIELDS, MORE_FIELDS):
-            raise ValueError(f"there is no {sorted(unknown)}, but also {', '.join(MORE_FIELDS)}")
+            more = ", ".join(MORE_FIELDS)
+            raise ValueError(f"unknown: {sorted(unknown)}; beside OpenAI's fields there are {more}")
         return fields
 
 

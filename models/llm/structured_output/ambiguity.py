@@ -27,7 +27,7 @@ from models.llm.structured_output.keywords import (
 
 MAX_PARSES = 16
 MAX_AMBIGUOUS = 50  # choices with alternatives that begin alike
-MAX_COMPARISONS = 100_000  # between alternatives, in all choices of a schema
+MAX_COMPARISONS = 100_000  # comparisons of alternatives in all choices of a schema
 
 _ALL = TYPES - {"integer"}
 
@@ -36,7 +36,7 @@ class Values(NamedTuple):
     """Values that a schema may allow."""
 
     types: frozenset[str]  # integers are numbers here
-    listed: frozenset[str] | None = None  # as JSON; None when they are not listed
+    listed: frozenset[str] | None = None  # values as JSON; None if they are not listed
 
     @classmethod
     def of(cls, schema: Schema) -> "Values":

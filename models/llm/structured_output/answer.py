@@ -25,7 +25,7 @@ from models.llm.structured_output.json_schema import NARROW, Bounds, SchemaCompi
 from models.llm.structured_output.notations import MAX_REMEMBERED
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 
-MAX_CALLS = 8  # in one answer
+MAX_CALLS = 8  # calls in one answer
 REFUSED_S = 60.0  # how long a schema that spent its CPU time is refused
 SCHEMA = "response_format.json_schema.schema"
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}

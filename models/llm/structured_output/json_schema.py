@@ -197,7 +197,9 @@ class SchemaCompiler:
             closed = properties or ("properties" in schema and "additionalProperties" not in schema)
             return self._map(False if closed else others, least, most)
         if least > len(required) or (most is not None and most < len(named)):
-            raise SchemaError("minProperties and maxProperties: only of objects without properties")
+            raise SchemaError(
+                "minProperties and maxProperties: only supported without named properties"
+            )
         return self._between("{", self._members(named), "}")
 
     def _members(self, named: list[tuple[str, Any, bool]]) -> Node:
@@ -219,7 +221,9 @@ class SchemaCompiler:
         # Names can repeat, but count once.
         empty = not most or not self._tree.alternatives(others)
         if least > (0 if empty else 1):
-            raise SchemaError("minProperties: it is not supported without named properties")
+            raise SchemaError(
+                "minProperties: this number is not supported without named properties"
+            )
         if empty:
             return self._between("{", EMPTY, "}")
         value = self._anything(self._bounds.depth - 1) if others is True else self._schema(others)
@@ -241,7 +245,9 @@ class SchemaCompiler:
         if rest is False or (first and least <= len(first)):
             most = min(most, len(first))
         if least > most or least > MAX_ITEMS:
-            raise SchemaTooLarge("minItems: no list is as long, or it is too long to be supported")
+            raise SchemaTooLarge(
+                "minItems: no list can be that long, or the list is too long to be supported"
+            )
         if not most:
             return self._between("[", EMPTY, "]")
         if not first:

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 from models.llm.structured_output.ast import SchemaError, SchemaTooLarge, WorkBudget
 from models.llm.structured_output.keywords import REFUSED, SHAPES, Schema, as_schema, canonical
 
-MAX_REFERENCES = 32  # in a chain of references
+MAX_REFERENCES = 32  # length of a chain of references
 MAX_STEPS = 20_000
 MAX_LEAVES = 200
 
@@ -126,7 +126,7 @@ def _conditions(schema: Schema) -> list[Schema]:
     if "not" in schema:
         refused = as_schema(schema["not"])
         if refused.keys() not in ({"not"}, {"required"}, set()):
-            raise SchemaError("not is not supported, except of not and of required")
+            raise SchemaError("not is only supported with not or required inside")
         lacking = list(map(_without, refused.get("required", ())))
         parts.append(as_schema(refused.get("not", {"anyOf": lacking} if lacking else False)))
     for key in DEPENDENCIES:

@@ -43,7 +43,7 @@ class _RuleWriter(ABC):
     def __init__(self, grammar: Grammar) -> None:
         self._uses = Counter(part for node in grammar.nodes for part in node.parts)
         self._uses[grammar.root] += 1
-        self._names: dict[Node, str] = {}  # in the order of their first use
+        self._names: dict[Node, str] = {}  # names in the order of their first use
 
     def write(self, node: Node, depth: int = 0) -> str:
         """Writes a node as part of a production."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Generated:
     """One text, in the form of CTranslate2's result."""
 
-    sequences_ids: list[list[int]]  # without the prompt and the end
+    sequences_ids: list[list[int]]  # tokens without the prompt and the end
     scores: list[float]  # mean log probability over the tokens without the end
     no_speech_prob: float
 

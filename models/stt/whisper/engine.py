@@ -20,7 +20,7 @@ from faster_whisper.transcribe import get_suppressed_tokens
 from tokenizers import Tokenizer as Vocabulary
 
 from configs.schema.models.stt import WhisperConfig, WhisperGuards
-from models.stt import coverage
+from models.stt import coverage, repetition
 from models.stt.base import (
     INTERIM,
     LEAST_PROBABILITY,
@@ -124,7 +124,9 @@ class WhisperEngine(STTEngine):
     def _transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         jobs = list(map(DecodingJob, requests))
         return [
-            self._with_missed(job, transcript) if job.request.speech else transcript
+            self._with_missed(job, self._recounted(job, transcript))
+            if job.request.speech
+            else transcript
             for job, transcript in zip(jobs, self._decode_once(jobs), strict=True)
         ]
 
@@ -140,26 +142,82 @@ class WhisperEngine(STTEngine):
         if not job.affords() or coverage.cut_at(request, words_of([whole])) is None:
             return whole
         request = replace(request.without_prompt, language=whole.language)
-        (timed,) = self._decode_once([replace(job, request=request, times=True)])
-        if len(words_of([timed])) > len(words_of([whole])):
-            whole = replace(whole, segments=timed.segments)
+        if (
+            repetition.longest_run(words_of([whole])).times < repetition.LEAST_TIMES
+        ):  # which time tokens lose
+            (timed,) = self._decode_once([replace(job, request=request, times=True)])
+            if len(words_of([timed])) > len(words_of([whole])):
+                whole = replace(whole, segments=timed.segments)
         words = words_of([whole])
         if (at := coverage.cut_at(request, words)) is None:
             return whole
-        if not job.affords(request.seconds):
-            return whole
         parts = list(map(DecodingJob, coverage.cut(request, at, whole.language)))
         at_s = at / STT_SAMPLE_RATE
-        if words and words[-1].end <= at_s:
-            transcripts = [whole, *self._decode_once(parts[1:])]
-        elif words and words[0].start >= at_s:
-            shifted = tuple(segment.shifted(-at_s) for segment in whole.segments)
-            transcripts = [*self._decode_once(parts[:1]), replace(whole, segments=shifted)]
-        else:
-            transcripts = self._decode_once(parts)
+        before = [whole] if words and words[-1].end <= at_s else []
+        shifted = tuple(segment.shifted(-at_s) for segment in whole.segments)
+        after = [replace(whole, segments=shifted)] if words and words[0].start >= at_s else []
+        missed = parts[len(before) : len(parts) - len(after)]
+        if not job.affords(sum(part.request.seconds for part in missed)):
+            return whole
+        transcripts = [*before, *self._decode_once(missed), *after]
         if len(words_of(transcripts)) <= len(words):
             return whole
         return coverage.join(whole, list(map(self._with_missed, parts, transcripts)), at)
+
+    def _recounted(self, job: DecodingJob, whole: Transcript) -> Transcript:
+        """Repeats a repeated word as often as the sound does.
+
+        The first repetitions are decoded alone if the whole has no more than a word.
+        """
+        request = job.request
+        if job.interim or job.prompt or request.options.translate:
+            return whole
+        words = words_of([whole])
+        if not self._may_repeat(request, words):
+            return whole
+        onsets_s = repetition.onsets_s(request.pcm, words)
+        count = len(onsets_s) - 1
+        if count < repetition.LEAST_TIMES:
+            return whole
+        if len(words) <= 1:  # nothing, or a word that the decoder did not end
+            whole = self._first_repetitions(request, whole, onsets_s)
+            words = words_of([whole])
+        times = repetition.longest_run(words).times
+        if times in (0, count):
+            return whole
+        counted = repetition.recounted(words, onsets_s)
+        separator = "" if whole.language in UNSPACED else " "
+        segment = replace(
+            whole.segments[0],
+            text=separator.join(word.word for word in counted),
+            start=counted[0].start,
+            end=counted[-1].end,
+            words=counted,
+        )
+        return replace(whole, segments=(segment,))
+
+    def _may_repeat(self, request: TranscriptionRequest, words: Sequence[Word]) -> bool:
+        """Whether a decoder may have lost count in a repetition, or ended it too soon."""
+        if len(words) <= 1:
+            return True
+        times = repetition.longest_run(words).times
+        if times >= repetition.LEAST_TIMES:
+            return True
+        return times > 0 and coverage.cut_at(request, words) is not None
+
+    def _first_repetitions(
+        self, request: TranscriptionRequest, whole: Transcript, onsets_s: Sequence[float]
+    ) -> Transcript:
+        """Decodes the first three repetitions alone; returns `whole` if they have no such text."""
+        start, end = (round(onsets_s[at] * STT_SAMPLE_RATE) for at in (0, repetition.LEAST_TIMES))
+        part = coverage.cut(coverage.cut(request, end, whole.language)[0], start, whole.language)[1]
+        if not DecodingJob(part).affords(part.seconds):
+            return whole
+        (alone,) = self._transcribe([part])
+        words = words_of([alone])
+        if not words or not repetition.longest_run(words).times:
+            return whole
+        return coverage.join(whole, [Transcript(whole.language, 0.0), alone], start)
 
     def _in_parts(self, job: DecodingJob) -> Transcript | None:
         """Decodes speech whose text repeats itself in two parts; None for speech without a pause.

@@ -18,7 +18,7 @@ from models.stt.base import Word
 # Least similarity of spellings, of 100. Measured in the tuned half of `benchmarks.stt.key_terms`:
 # at 50, a term is written in place of another.
 MIN_SIMILARITY = 60.0
-MAX_TERMS = 12  # in one prompt
+MAX_TERMS = 12  # terms in one prompt
 # Confidence from which a word is taken as right. Measured with 79 terms: all 14 names that were
 # written as other words had less, and 6 instead of 9 of 10 sentences without names are decoded
 # again.

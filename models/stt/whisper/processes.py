@@ -33,7 +33,7 @@ POLL_S = 0.1  # time between two checks whether a caller still waits
 # Time that an abandoned call may still run: most end by then, which costs less than a restart.
 ABANDONED_S = 0.4
 LOOK_S = 0.02  # time between two checks for a free process
-LOADING_S = 300.0  # for the first process, which may load a large model from a slow disk
+LOADING_S = 300.0  # time for the first process, which may load a large model from a slow disk
 RETRY_S = 30.0  # time without new processes after one could not load the model
 FIRST_RETRY_S = 1.0  # the same while no process is left; doubled at each failure up to RETRY_S
 END_S = 10.0  # most time for a killed process to end
@@ -57,7 +57,7 @@ class WhisperProcesses:
         self._idle = list(self._all)
         self._changed = Condition()
         self._failures = 0  # loads in a row that failed
-        self._problem = ""  # of the last failed load
+        self._problem = ""  # problem of the last failed load
         self._failed_at = 0.0  # time (time.monotonic) of the last failed load
         self.close = weakref.finalize(self, _end_all, self._all)
         facts = self._all[0].load()

@@ -10,7 +10,7 @@ from statistics import fmean
 from models.stt.base import Word
 
 RUN = 4  # tokens; repetitions of runs of this length are dropped
-MAX_TOKENS = 160  # of a prompt; more would take 1.3 times as long for a short recording
+MAX_TOKENS = 160  # tokens of a prompt; more would take 1.3 times as long for a short recording
 # Confidence, from the speech alone, below which a word of the prompt was not said; and mean below
 # which the whole text was not. Measured: rare names that were said have at least 0.2, texts 0.6.
 UNSAID_WORD = 0.12

@@ -33,7 +33,8 @@ class CsmModel:
     """Weights on one device. Calls block; thread-safe."""
 
     def __init__(self, folder: Path, device: str, dtype: str) -> None:
-        """`device` in accelerate's notation; "auto" is the GPU if there is one."""
+        """Load the networks. `device` is in accelerate's notation; "auto" is the GPU if there is
+        one."""
         self._model: Any = CsmForConditionalGeneration.from_pretrained(
             folder, dtype=getattr(torch, dtype), device_map=device, local_files_only=True
         ).eval()
@@ -62,7 +63,7 @@ class CsmModel:
         give_back()  # the library's modules refer to each other
 
     def prepare(self, prompt: VoicePrompt) -> Tensor:
-        """The backbone's input for a voice, [1, n, hidden]."""
+        """Return the backbone's input for a voice, [1, n, hidden]."""
         model = self._loaded()
         pcm = resample(prompt.pcm, PROMPT_SAMPLE_RATE, self.sample_rate)
         with torch.inference_mode():
@@ -131,7 +132,8 @@ class CsmModel:
         return model.embed_text_tokens(torch.tensor([ids], device=model.device))
 
     def _noise_shape(self) -> tuple[int, int]:
-        """Numbers of the codec's codebooks and of codes in each; the model's own are larger."""
+        """Return the numbers of the codec's codebooks and of codes in each; the model's own are
+        larger."""
         return self._codebooks, self._loaded().config.codec_config.codebook_size
 
     def _frame(self, speech: "_Speech", noise: Tensor) -> Tensor:
@@ -164,9 +166,9 @@ class _Speech:
     """Backbone state of one request, with the same shapes for all requests; steps modify it."""
 
     def __init__(self, backbone: Any, given: Tensor, context: int) -> None:
-        """`given` is the prompt and the text, [1, n, hidden]."""
+        """Create the state. `given` is the prompt and the text, [1, n, hidden]."""
         self._cache = StaticCache(config=backbone.config, max_cache_len=context)
-        self.state = torch.zeros_like(given[:, -1])  # after the last input, [1, hidden]
+        self.state = torch.zeros_like(given[:, -1])  # state after the last input, [1, hidden]
         self.read(backbone, inputs_embeds=given)
         self.tensors = [self.state]
         for layer in self._cache.layers:

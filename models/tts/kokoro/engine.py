@@ -149,7 +149,7 @@ class KokoroEngine(TTSEngine):
         """Synthesises at most MAX_SYMBOLS; `words` has indices into `phonemes`."""
         empty = AudioChunk(np.zeros(0, np.float32), SAMPLE_RATE)
         row = _style_row(pack.style, len(phonemes), request.stability)
-        durations, features, source = run(  # in the order of PLAN_OUTPUTS
+        durations, features, source = run(  # results are in the order of PLAN_OUTPUTS
             self._plan,
             {
                 "tokens": np.array([[0, *(SYMBOL_IDS[s] for s in phonemes), 0]], np.int64),
@@ -159,7 +159,9 @@ class KokoroEngine(TTSEngine):
             request.interruption,
         )
         if durations.sum() * request.speed > MOST_FRAMES * durations.size + MORE_FRAMES:
-            raise InvalidEngineRequest("the voice speaks no text: its pack is that of no speaker")
+            raise InvalidEngineRequest(
+                "the voice pack gives no speech: it does not describe a speaker"
+            )
         yield empty
         values, lead_frames = sounding_part(durations, features, source)
         values["style"] = tensor(row[:, TIMBRE])

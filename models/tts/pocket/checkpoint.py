@@ -2,9 +2,9 @@
 
 The files are those of https://huggingface.co/kyutai/pocket-tts, in the form of the package
 `pocket-tts` (https://github.com/kyutai-labs/pocket-tts) for models that put a learnt vector before
-the voice: those since April 2026. The library's networks have other names for the same weights,
-and other rows of queries and keys: its rotary embeddings turn the halves of a head, Kyutai's turn
-neighbours.
+the voice: all since April 2026. The library's networks have other names for the same weights, and
+another order of the rows of queries and keys: its rotary embeddings rotate the halves of a head,
+and Kyutai's rotate neighbouring rows.
 """
 
 import re

@@ -29,14 +29,15 @@ FRAMES_AFTER = 2
 FRAMES_AFTER_FEW = 4
 TOKENS_PER_S = 3.0
 SPARE_S = 2.0
-FADE_S = 0.005  # at the start, where the codec's empty state would click
+FADE_S = 0.005  # fade at the start, where the codec's empty state would click
 
 
 class PocketModel:
     """Weights on one device, in float32. Calls block; thread-safe."""
 
     def __init__(self, folder: Path, device: str, threads: int) -> None:
-        """`device` "auto" is the GPU if there is one; `threads` applies to the whole process."""
+        """Load the networks. `device` "auto" is the GPU if there is one; `threads` applies to the
+        whole process."""
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         speech, codec = read_networks(folder / "model.safetensors")
@@ -120,10 +121,10 @@ class PocketModel:
 
 
 class SpeechDecoder:
-    """Decodes the latents of one sentence in pieces, with the result of decoding them at once.
+    """Decodes the latents of one sentence in pieces, with the same result as decoding them at once.
 
     The codec is causal. Its transformer has a cache; its convolutions read the last frame again,
-    which is longer than what they look back.
+    which is longer than the past that they need.
     """
 
     def __init__(self, codec: Any) -> None:

@@ -22,11 +22,12 @@ BLOCKS = ((12, 1), (24, 2), (16, 2))  # layers, and the dilation of their convol
 
 
 def convert(published: Path) -> dict[str, bytes]:
-    """A graph of `features` [1, n, 80] and `context` [m, m], m = (n + 1) // 2, to `embeddings`
-    [1, 256].
+    """Return a graph from `features` [1, n, 80] and `context` [m, m], m = (n + 1)
+
+    2, to `embeddings` [1, 256].
 
     Element [j, i] of `context` is the weight of frame j in the context of frame i. Embeddings have
-    length 1; the network's are of 192 numbers, the others are 0. Raises WeightsCorrupt.
+    length 1; the network's have 192 numbers, and the others are 0. Raises WeightsCorrupt.
     """
     graph = _Graph(read_tensors(published / "campplus_cn_en_common.pt"))
     try:
@@ -52,7 +53,7 @@ class _Graph(Graph):
         return self.add("Conv", of, *weights, **attributes)
 
     def norm(self, of: str, name: str) -> str:
-        """Batch normalisation, without a scale where none is published."""
+        """Add a batch normalisation, without a scale if none is published."""
         mean = self._tensors[f"{name}.running_mean"]
         variance = self._tensors[f"{name}.running_var"]
         scale = self._tensors.get(f"{name}.weight", np.ones_like(mean))
@@ -91,7 +92,7 @@ def _network(graph: _Graph) -> None:
 
 
 def _head(graph: _Graph) -> str:
-    """[1, 32, 10, n]: an eighth of the bands."""
+    """Add the head, [1, 32, 10, n], with an eighth of the bands."""
     same = {"pads": [1, 1, 1, 1]}
     turned = graph.add("Transpose", "features", perm=[0, 2, 1])
     image = graph.conv(graph.add("Unsqueeze", turned, np.array([1])), "head.conv1", **same)
@@ -108,7 +109,7 @@ def _head(graph: _Graph) -> str:
 
 
 def _layer(graph: _Graph, sound: str, name: str, dilation: int) -> str:
-    """The 32 channels that a layer adds, [1, 32, m]."""
+    """Add the 32 channels of a layer, [1, 32, m]."""
     narrow = graph.conv(graph.norm_relu(sound, f"{name}.nonlinear1.batchnorm"), f"{name}.linear1")
     narrow = graph.norm_relu(narrow, f"{name}.nonlinear2.batchnorm")
     local = {"pads": [dilation, dilation], "dilations": [dilation]}

@@ -1,13 +1,13 @@
 """Builds fast graphs of Kokoro from the published one, whose quantization is slow.
 
-The model is https://huggingface.co/hexgrad/Kokoro-82M (StyleTTS 2 with an iSTFTNet decoder), the
-published graph that of https://github.com/thewh1teagle/kokoro-onnx.
+The model is https://huggingface.co/hexgrad/Kokoro-82M (StyleTTS 2 with an iSTFTNet decoder), and
+the published graph is that of https://github.com/thewh1teagle/kokoro-onnx. The published 8-bit
+graph quantizes the input of each convolution at run time, and the float32 graph computes the norms
+of its weights.
 
-The published graph of 8 bits quantizes the input of each convolution at run time, that in float32
-computes the norms of its weights. The vocoder, from the frames of the sentence on, is rebuilt as
-plain convolutions with the same weights, which a graph compiler can fuse and run in bfloat16. It
-has parts of about the same cost, so that a cancelled request stops between them. The plan, from
-symbols to frames, is not changed.
+The vocoder, from the frames of the sentence on, is rebuilt as plain convolutions with the same
+weights, which a graph compiler can fuse and run in bfloat16. Its parts have about the same cost, so
+that a cancelled request stops between them. The plan, from symbols to frames, is not changed.
 
 Every value of the vocoder has four dimensions, [1, channels, 1, steps]: compilers keep these in the
 channels-last layout of convolutions, and would transpose values of three dimensions back and forth.
@@ -60,12 +60,12 @@ _INTERFACE: dict[str, list[int | str]] = {
 _ENDS = {"features", "source", "style", "share", "audio"}  # inputs and outputs in float32
 _DILATIONS = (1, 3, 5)
 _HALF_FRAME, _LOW, _HIGH = 2, 20, 120  # steps per frame
-_HOP, _WINDOW, _BINS = 5, 20, 11  # of the inverse short-time Fourier transform
+_HOP, _WINDOW, _BINS = 5, 20, 11  # sizes of the inverse short-time Fourier transform
 _HALF = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
 
 
 def convert(published: Path) -> dict[str, bytes]:
-    """`plan.onnx`, from symbols to frames, and `part0.onnx` and so on, the vocoder."""
+    """Return `plan.onnx`, from symbols to frames, and `part0.onnx` and so on, the vocoder."""
     model = onnx.load(published / "kokoro.onnx")
     vocoder = _vocoder(_Published(model))
     plan = Extractor(model).extract_model(["tokens", "style", "speed"], list(_PLAN_NAMES))
@@ -80,7 +80,7 @@ def convert(published: Path) -> dict[str, bytes]:
 
 
 class _Published:
-    """The weights of the published graph in float32; names without `decoder.decoder.`."""
+    """The weights of the published graph in float32; their names lack `decoder.decoder.`."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -91,7 +91,7 @@ class _Published:
         return self._tensor(f"decoder.decoder.{name}")
 
     def convolution(self, name: str) -> tuple[Tensor, Tensor]:
-        """Weights [out, in, width] and bias [out]."""
+        """Return weights [out, in, width] and bias [out]."""
         path, bias = _path(name), f"decoder.decoder.{name}.bias"
         has_bias = bias in self._tensors
         if f"{path}/Conv" in self._nodes:
@@ -102,12 +102,12 @@ class _Published:
         return weight, self._tensor(bias) if has_bias else np.zeros(len(weight), np.float32)
 
     def transposed(self, name: str) -> tuple[Tensor, Tensor]:
-        """Weights [in, out, width] and bias [out]."""
+        """Return weights [in, out, width] and bias [out]."""
         weight, bias = self._nodes[f"{_path(name)}/ConvTranspose"].input[1:]
         return self._constant(weight), self._constant(bias)
 
     def linear(self, name: str) -> tuple[Tensor, Tensor]:
-        """Weights [in, out] and bias [out]."""
+        """Return weights [in, out] and bias [out]."""
         node = f"{_path(name)}/Gemm"
         if node in self._nodes:
             weight, bias = map(self._constant, self._nodes[node].input[1:])  # [out, in], of torch
@@ -120,7 +120,7 @@ class _Published:
         return numpy_helper.to_array(self._tensors[name])
 
     def _constant(self, name: str) -> Tensor:
-        """A tensor of the graph, or what its nodes compute of some."""
+        """Return a tensor of the graph, or the result of nodes that compute it from tensors."""
         if name in self._tensors:
             return self._tensor(name)
         node = self._makers[name]
@@ -139,7 +139,7 @@ class _Published:
 
 
 def _vocoder(published: _Published) -> Iterator[onnx.ModelProto]:
-    """The graphs in their order: each has outputs that later ones take as inputs."""
+    """Yield the graphs in their order: each has outputs that later graphs take as inputs."""
     for step in _STEPS:
         part = _VocoderPart(published)
         step(part)
@@ -207,7 +207,7 @@ _STEPS = (_decode, _low, _low_sum, _raised, _excited, _high, _high_sums, _last, 
 
 
 class _VocoderPart(Graph):
-    """Names of values are those of `_INTERFACE`, or generated."""
+    """A part of the vocoder. Names of values are those of `_INTERFACE`, or generated."""
 
     opset, ir_version = 20, 9
 
@@ -224,7 +224,7 @@ class _VocoderPart(Graph):
         return self.constant(np.array(values, np.int64))
 
     def channels(self, values: NDArray[Any]) -> str:
-        """One number for each channel."""
+        """Add a constant with one number for each channel."""
         return self.constant(values.reshape(1, -1, 1, 1).astype(np.float32))
 
     def cut(self, value: str, axis: int, start: int, end: int) -> str:
@@ -234,19 +234,19 @@ class _VocoderPart(Graph):
         return self.add("Mul", value, self.number(1 / 3))
 
     def take(self, name: str) -> str:
-        """An input of that name."""
+        """Return an input of that name."""
         if name not in self.inputs:
             self.inputs[name] = self.add("Cast", name, to=onnx.TensorProto.FLOAT)
         return self.inputs[name]
 
     def give(self, name: str, value: str) -> None:
-        """Makes `value` an output of that name."""
+        """Make `value` an output of that name."""
         self.outputs.append(self.add("Cast", value, result=name, to=_type(name)))
 
     def convolved(
         self, value: str, name: str, *, stride: int = 1, dilation: int = 1, pad: int | None = None
     ) -> str:
-        """A convolution; keeps the number of steps unless `stride` or `pad` change it."""
+        """Add a convolution, which keeps the number of steps unless `stride` or `pad` change it."""
         weight, bias = self.published.convolution(name)
         pad = dilation * (weight.shape[2] - 1) // 2 if pad is None else pad
         return self.half(
@@ -260,13 +260,13 @@ class _VocoderPart(Graph):
         )
 
     def half(self, kind: str, value: str, weight: Tensor, bias: Tensor, **attributes: Any) -> str:
-        """An operator in bfloat16, as it would run anyway, for half the memory of weights."""
+        """Add an operator in bfloat16, as it would run anyway, for half the memory of weights."""
         value = self.add("Cast", value, to=onnx.TensorProto.BFLOAT16)
         value = self.add(kind, value, weight.astype(_HALF), bias.astype(_HALF), **attributes)
         return self.add("Cast", value, to=onnx.TensorProto.FLOAT)
 
     def raised(self, value: str, name: str, times: int) -> str:
-        """Upsamples by `times`: a convolution computes the steps between two old ones as channels.
+        """Upsample by `times`: a convolution computes the steps between two old steps as channels.
 
         Compilers have no fast transposed convolution.
         """
@@ -294,7 +294,7 @@ class _VocoderPart(Graph):
         return self.add("Transpose", value, perm=[0, 3, 1, 2])
 
     def decoded(self, value: str, name: str, *, is_last: bool = False) -> str:
-        """A residual pair of convolutions; the last block doubles the number of steps."""
+        """Add a residual pair of convolutions; the last block doubles the number of steps."""
         inner = self._styled(value, f"{name}.norm1", 1)
         inner = self.add("LeakyRelu", inner, alpha=0.2)
         if is_last:
@@ -307,7 +307,7 @@ class _VocoderPart(Graph):
         return self.add("Mul", total, self.number(1 / np.sqrt(2)))
 
     def _doubled(self, value: str, name: str) -> str:
-        """A depthwise transposed convolution of width 3."""
+        """Add a depthwise transposed convolution of width 3."""
         weight, bias = self.published.transposed(name)  # [channels, 1, 3]
         first, middle, last = (self.channels(weight[:, 0, tap]) for tap in range(3))
         later = self.add("Slice", value, self.whole(1), self.whole(2**31), self.whole(3))
@@ -324,7 +324,7 @@ class _VocoderPart(Graph):
     def block(
         self, value: str, name: str, steps: int, units: Sequence[int] = range(len(_DILATIONS))
     ) -> str:
-        """Residual pairs of convolutions, each after a norm and a periodic activation."""
+        """Add residual pairs of convolutions, each after a norm and a periodic activation."""
         for index in units:
             inner = value
             for half, dilation in ((1, _DILATIONS[index]), (2, 1)):
@@ -340,7 +340,8 @@ class _VocoderPart(Graph):
         return self.add("Add", self.add("Mul", value, gain), shift)
 
     def _norm(self, value: str, name: str, steps: int) -> tuple[str, str]:
-        """Gain and shift that set each channel's mean and variance to those of the style.
+        """Return the gain and shift that set each channel's mean and variance to those of the
+        style.
 
         Mean and variance include the frames that were cut off, with the value of SILENT_FRAME.
         """
@@ -367,11 +368,8 @@ class _VocoderPart(Graph):
         return self.add("Add", sounding, change)
 
     def _snake(self, value: str, gain: str, shift: str, alpha: Tensor) -> str:
-        """y + sin²(alpha y) / alpha of y = gain value + shift.
-
-        Written as a chain in which each operator uses only the previous result: compilers fuse it
-        into one pass.
-        """
+        """Add y + sin²(alpha y) / alpha of y = gain value + shift. It is a chain in which each
+        operator uses only the previous result: compilers fuse it into one pass."""
         turns = self.channels(alpha / np.pi)
         inner = self.add("Mul", value, self.add("Mul", gain, turns))
         inner = self.add("Add", inner, self.add("Mul", shift, turns))
@@ -379,21 +377,21 @@ class _VocoderPart(Graph):
         inner = self._square(inner, 1, -0.5)
         scale, offset, rest = _COSINE
         inner = self._square(inner, scale, offset)
-        inner = self._square(inner, 1, rest)  # of the cosine of half the angle
+        inner = self._square(inner, 1, rest)  # square of the cosine of half the angle
         inner = self._square(inner, 2, -1)
         inner = self.add("Mul", inner, self.channels(1 / alpha))
         inner = self.add("Add", inner, shift)
         return self.add("Add", self.add("Mul", value, gain), inner)
 
     def _square(self, value: str, scale: float, offset: float) -> str:
-        """(scale value + offset)²"""
+        """Add (scale value + offset)²."""
         if scale != 1:
             value = self.add("Mul", value, self.number(scale))
         value = self.add("Add", value, self.number(offset))
         return self.add("Pow", value, self.number(2))
 
     def sound(self, value: str) -> str:
-        """Magnitudes and phases of short windows, overlapped and added."""
+        """Add the sound: magnitudes and phases of short windows, overlapped and added."""
         value = self.add("LeakyRelu", value, alpha=0.01)
         value = self.convolved(value, "generator.conv_post")
         magnitude, phase = (self.cut(value, 1, at, at + _BINS) for at in (0, _BINS))
@@ -411,7 +409,7 @@ class _VocoderPart(Graph):
 
 
 def _path(name: str) -> str:
-    """The node path of a layer; an index is joined to the name before it."""
+    """Return the node path of a layer; an index is joined to the name before it."""
     name = name.replace("asr_res.0", "asr_res.asr_res.0")
     path = ""
     for word in name.split("."):
@@ -428,7 +426,8 @@ def _type(name: str) -> int:
 
 
 def _cosine() -> tuple[float, float, float]:
-    """`a, b, c` of (a r² + b)² + c, which is cos(πr / 2) for |r| up to a half, off by 1e-5."""
+    """Return `a, b, c` of (a r² + b)² + c, which is cos(πr / 2) for |r| up to a half, with an error
+    of 1e-5."""
     squares = np.linspace(0, 0.25, 2001)
     fitted = np.polynomial.Chebyshev.fit(squares, np.cos(np.pi / 2 * np.sqrt(squares)), 2)
     c, b, a = (float(term) for term in fitted.convert(kind=np.polynomial.Polynomial).coef)

@@ -1,7 +1,8 @@
-"""Turns Moonshine's graphs of ONNX Runtime's own format, with weights in int8, into ONNX.
+"""Converts Moonshine's graphs from ONNX Runtime's own format, with weights in int8, to ONNX.
 
-Each call of those graphs widens every weight again, since the runtime changes nothing in that
-format: ONNX takes a fifth of the time for a token, and 190 MB of memory in place of 60.
+Each call of the original graphs widens every weight again, since the runtime changes nothing in
+that format. As ONNX, a token takes a fifth of the time, and the graphs take 190 MB of memory
+instead of 60.
 """
 
 import json
@@ -16,7 +17,7 @@ from models.runtimes.onnx import CPU, session_options
 
 
 def convert(published: Path) -> dict[str, bytes]:
-    """The graphs as ONNX, and the vocabulary in the form of tokenizer.json. Raises
+    """Return the graphs as ONNX, and the vocabulary in the form of tokenizer.json. Raises
     WeightsCorrupt."""
     graphs = {
         f"{name}.onnx": _as_onnx(published / f"{name}.ort")
@@ -34,7 +35,7 @@ def _as_onnx(path: Path) -> bytes:
         options.optimized_model_filepath = f"{folder}/{path.stem}.onnx"
         try:
             onnxruntime.InferenceSession(str(path), options, providers=CPU)
-        except Exception as error:  # of the runtime, which has a class for each
+        except Exception as error:  # the runtime has a class for each error
             raise WeightsCorrupt(f"{path.name!r} is no graph of ONNX Runtime: {error}") from None
         model = onnx.load(options.optimized_model_filepath)
     branches = (branch for node in model.graph.node for branch in node.attribute)
@@ -45,7 +46,8 @@ def _as_onnx(path: Path) -> bytes:
 
 
 def _vocabulary(table: bytes) -> dict[str, int]:
-    """Each piece, after its length in base 128, low digits first; 0 for ids without a piece."""
+    """Return the ids by their pieces. In the table, each piece follows its length in base 128, low
+    digits first; the length is 0 for ids without a piece."""
     pieces: dict[str, int] = {}
     at = number = 0
     while at < len(table):

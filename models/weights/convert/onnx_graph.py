@@ -14,7 +14,7 @@ Values = Sequence[onnx.ValueInfoProto]
 def value(
     name: str, shape: Sequence[int | str], element: int = TensorProto.FLOAT
 ) -> onnx.ValueInfoProto:
-    """An input or output; names in the shape are variable sizes."""
+    """Return an input or output; names in the shape are variable sizes."""
     return helper.make_tensor_value_info(name, element, shape)
 
 
@@ -42,14 +42,14 @@ class Graph:
         return name
 
     def model(self, name: str, inputs: Values, outputs: Values) -> onnx.ModelProto:
-        """The whole graph."""
+        """Return the whole graph."""
         tensors = [numpy_helper.from_array(array, key) for key, array in self.constants.items()]
         graph = helper.make_graph(self.nodes, name, inputs, outputs, tensors)
         opsets = [helper.make_opsetid("", self.opset)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
 
     def file(self, name: str, inputs: Values, outputs: Values) -> bytes:
-        """The whole graph, checked and serialised."""
+        """Return the whole graph, checked and serialised."""
         model = self.model(name, inputs, outputs)
         onnx.checker.check_model(model)
         return bytes(model.SerializeToString())

@@ -16,10 +16,11 @@ SLOPE = 0.01
 
 
 def convert(published: Path) -> dict[str, bytes]:
-    """The encoder: from `magnitudes` [1, 128, frames] to `change` of the same shape.
+    """Return the encoder and the decoder.
 
-    The decoder: from `slow`, `normal` and `fast` [1, 128, frames] to `<speed>_heard`
-    [1, 2, frames]: the weight of the branch, and the watermark. Raises WeightsCorrupt.
+    The encoder maps `magnitudes` [1, 128, frames] to `change` of the same shape. The decoder maps
+    `slow`, `normal` and `fast` [1, 128, frames] to `<speed>_heard` [1, 2, frames]: the weight of
+    the branch, and the watermark. Raises WeightsCorrupt.
     """
     tensors = read_tensors(published / "perth_net_250000.pth.tar", "model")
     encoder = Graph()
@@ -39,7 +40,8 @@ def convert(published: Path) -> dict[str, bytes]:
 def _stack(
     graph: Graph, tensors: dict[str, Array], prefix: str, source: str, result: str, *, outputs: int
 ) -> tuple[ValueInfoProto, ValueInfoProto]:
-    """Add convolutions from the value `source` to the value `result`; describes both."""
+    """Add convolutions from the value `source` to the value `result`; return descriptions of
+    both."""
     sound = source
     last = len(LAYERS) - 1
     for number, frames in enumerate(LAYERS):

@@ -26,10 +26,8 @@ Array = NDArray[Any]
 
 
 def read_tensors(path: Path, section: str | None = None) -> dict[str, Array]:
-    """The tensors of a checkpoint, or of the dictionary `section` in it, by name.
-
-    Raises WeightsCorrupt for any other file.
-    """
+    """Read the tensors of a checkpoint, or of the dictionary `section` in it, by name. Raises
+    WeightsCorrupt for any other file."""
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -49,7 +47,7 @@ def read_tensors(path: Path, section: str | None = None) -> dict[str, Array]:
 
 
 def _read(file: BinaryIO, section: str | None) -> dict[str, Array]:
-    """The format of torch before 1.6: the storages are at the end of the file."""
+    """Read the format of torch before 1.6, whose storages are at the end of the file."""
     storages: dict[str, Array] = {}
     if (_load(file), _load(file)) != (MAGIC, PROTOCOL):
         raise WeightsCorrupt("the file is of another format than torch's old one")
@@ -60,7 +58,7 @@ def _read(file: BinaryIO, section: str | None) -> dict[str, Array]:
         storage = storages.pop(key)
         (length,) = np.frombuffer(file.read(8), "<i8")
         if length != len(storage):
-            raise WeightsCorrupt("a storage has another length than it says")
+            raise WeightsCorrupt("a storage has a different length than it states")
         storage[:] = np.frombuffer(file.read(storage.nbytes), storage.dtype, len(storage))
     if storages:
         raise WeightsCorrupt("the file lacks the numbers of a tensor")
@@ -68,7 +66,7 @@ def _read(file: BinaryIO, section: str | None) -> dict[str, Array]:
 
 
 def _read_archive(archive: zipfile.ZipFile, section: str | None) -> dict[str, Array]:
-    """The zip format: a pickle and one file per storage, in a folder of any name."""
+    """Read the zip format: a pickle and one file per storage, in a folder of any name."""
     (folder,) = (name[:-8] for name in archive.namelist() if name.endswith("data.pkl"))
     storages: dict[str, Array] = {}
     with archive.open(f"{folder}data.pkl") as file:
@@ -111,7 +109,7 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> Array:
         kind, dtype, key, _, length, *view = pid
         if kind != "storage" or not isinstance(dtype, np.dtype) or any(view):
-            raise pickle.UnpicklingError("a reference to something else than a storage")
+            raise pickle.UnpicklingError("a reference to something other than a storage")
         if not 0 <= length <= MAX_NUMBERS:
             raise WeightsCorrupt(f"a storage of {length} numbers")
         return self._storages.setdefault(key, np.empty(length, dtype))
@@ -120,7 +118,7 @@ class _Unpickler(pickle.Unpickler):
 def _tensor(
     storage: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: object
 ) -> Array:
-    """A view of a storage; `offset` and `strides` are in elements."""
+    """Return a view of a storage; `offset` and `strides` are in elements."""
     if not isinstance(storage, np.ndarray):
         raise pickle.UnpicklingError("a tensor without a storage")
     last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
@@ -143,7 +141,7 @@ _NAMES: dict[tuple[str, str], Callable[..., Any] | np.dtype[Any]] = {
 
 
 def tensor_of(tensors: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
-    """The tensor of that name. Raises WeightsCorrupt unless it is float32 of that shape."""
+    """Return the tensor of that name. Raises WeightsCorrupt unless it is float32 of that shape."""
     tensor = tensors.get(name)
     if tensor is None or tensor.shape != shape or tensor.dtype != np.float32:
         raise WeightsCorrupt(f"the published file has no {name!r} of shape {shape}")

@@ -58,7 +58,7 @@ _MP4_BRANDS = frozenset(
 )
 _EBML = b"\x1a\x45\xdf\xa3"
 _REFUSAL = "the file is not MP3, WAV, FLAC, OGG, M4A, WebM or AAC audio"
-_TOO_MANY_LIVE = "too many streams are in containers or Opus now: send PCM, or try later"
+_TOO_MANY_LIVE = "too many streams in containers or Opus are open: send PCM, or try again later"
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,9 @@ class LiveDecoder:
         FileTooLarge or Overloaded.
         """
         if self.packets and len(data) > MESSAGE_BYTES:
-            raise InvalidAudio("a message is longer than a packet of Opus; send one in each")
+            raise InvalidAudio(
+                "a message is longer than a packet of Opus; send one packet in each message"
+            )
         if self._work is None:
             self._head = data = self._head + data
             least = MP4_HEAD_BYTES if data[4:8] == b"ftyp" else head_bytes(data)

@@ -54,9 +54,9 @@ class Codec:
     sample_format: str
     media_type: str
     rates: tuple[int, ...]  # Hz that the codec takes; empty: any that audio has here
-    decoded_rate: int | None = None  # Hz of what a decoder gives; None: as encoded
+    decoded_rate: int | None = None  # rate in Hz that a decoder delivers; None: as encoded
     bit_rate: int | None = None
-    container: str | None = None  # PyAV's name; None: as the format's
+    container: str | None = None  # name that PyAV uses; None: the format's name
 
 
 CODECS: Mapping[FileFormat, Codec] = {
@@ -75,7 +75,7 @@ CODECS: Mapping[FileFormat, Codec] = {
 
 @dataclass(frozen=True, slots=True)
 class EncodedAudio:
-    """A whole file."""
+    """An encoded file."""
 
     file: TemporaryFile
     encoding: str
@@ -85,7 +85,7 @@ class EncodedAudio:
 
     @property
     def data(self) -> bytes:
-        """All of it, in memory."""
+        """Read the whole file into memory."""
         return b"".join(self.file.blocks(2**20))
 
 
@@ -101,7 +101,7 @@ class AudioEncoder(ABC):
         self._resampler: StreamResampler | None = None
 
     def encode(self, chunk: AudioChunk) -> list[bytes]:
-        """Encodes a chunk; returns the messages that are ready, perhaps none."""
+        """Encode a chunk; return the messages that are ready, perhaps none."""
         before: list[bytes] = []
         if self._resampler is None or chunk.sample_rate != self._resampler.from_hz:
             before = self.flush()  # another voice, which begins where the one before ended
@@ -109,7 +109,7 @@ class AudioEncoder(ABC):
         return before + self._write(self._resampler.process(chunk.pcm), last=False)
 
     def flush(self) -> list[bytes]:
-        """Returns the messages still held back; the encoder may continue afterwards."""
+        """Return the messages that are still held back; the encoder may continue afterwards."""
         if self._resampler is None:
             return []
         rest = self._resampler.flush()
@@ -118,7 +118,8 @@ class AudioEncoder(ABC):
 
     @abstractmethod
     def _write(self, pcm: Pcm, *, last: bool) -> list[bytes]:
-        """Messages of `pcm`, float32 [n] at the one rate; with `last` all that is held back."""
+        """Write `pcm`, float32 [n] at the encoder's rate; with `last`, everything that is held
+        back."""
 
 
 class SampleEncoder(AudioEncoder):
@@ -155,7 +156,7 @@ def wav_header(sample_rate: int, data_bytes: int = _UNKNOWN_BYTES) -> bytes:
 
 
 class FileEncoder(AudioEncoder):
-    """A file in a container, piece by piece; after a flush another file begins."""
+    """Writes a file in a container, piece by piece; after a flush another file begins."""
 
     def __init__(
         self,
@@ -164,8 +165,8 @@ class FileEncoder(AudioEncoder):
         target: TemporaryFile | None = None,
         bit_rate: int | None = None,
     ) -> None:
-        """A file in a `target` has its true length in the header; a stream cannot. `bit_rate` is in
-        place of the codec's usual one."""
+        """Create an encoder. A file in a `target` has its true length in the header; a stream
+        cannot. `bit_rate` replaces the codec's usual bit rate."""
         self._codec = replace(codec := CODECS[output_format], bit_rate=bit_rate or codec.bit_rate)
         super().__init__(_nearest_rate(self._codec, sample_rate))
         self.sample_rate = self._codec.decoded_rate or self._rate
@@ -250,13 +251,13 @@ class FileWriter:
         self._encoder: FileEncoder | None = None
 
     def add(self, audio: AudioChunk) -> None:
-        """Raises StorageUnavailable when the disk is full."""
+        """Add a chunk. Raises StorageUnavailable if the disk is full."""
         if self._encoder is None:
             self._encoder = FileEncoder(self._format, audio.sample_rate, self._target)
         self._encoder.encode(audio)
 
     def finish(self) -> EncodedAudio:
-        """The file; some audio was added before. Raises as `add`."""
+        """Return the file, after at least some audio was added. Raises as `add`."""
         assert self._encoder is not None, "a file of no audio"
         self._encoder.flush()
         return EncodedAudio(
@@ -269,25 +270,25 @@ class FileWriter:
 
 
 def encode(audio: AudioChunk, output_format: OutputFormat) -> EncodedAudio:
-    """A whole file of `audio`; blocking."""
+    """Encode `audio` as a whole file; blocking."""
     writer = FileWriter(output_format)
     writer.add(audio)
     return writer.finish()
 
 
 def _nearest_rate(codec: Codec, sample_rate: int) -> int:
-    """The lowest rate of the codec that keeps all of the audio."""
+    """Return the lowest rate of the codec that keeps all of the audio."""
     if not codec.rates:
         return sample_rate
     return min((rate for rate in codec.rates if rate >= sample_rate), default=max(codec.rates))
 
 
 def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
-    """A silent frame with a tag for the number of samples that a decoder drops at the beginning.
+    """Make a silent frame whose tag has the number of samples that a decoder drops at the
+    beginning.
 
-    Without it players hear the codec's delay as silence. A file gets such a frame from the
-    container library, which writes it last; a stream has to begin with it. `first` begins with
-    the header of a frame.
+    Without it, players play the codec's delay as silence. The container library writes such a frame
+    last, into a file; a stream has to begin with it. `first` begins with the header of a frame.
     """
     older = sample_rate < 32_000  # MPEG-2 and 2.5
     length = (72 if older else 144) * bit_rate // sample_rate

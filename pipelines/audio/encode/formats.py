@@ -19,7 +19,7 @@ EncoderFormat = (
     | Literal["pcm", "pcm_float", "mulaw", "alaw", "wav_stream", "wav_messages", "opus_messages"]
 )
 AudioEncoding = Literal["LINEAR16", "PCM", "MULAW", "ULAW", "OGG_OPUS"]
-"""The names of /ws/tts."""
+"""Names of encodings on /ws/tts."""
 
 FALLBACK: tuple[AudioEncoding, int] = ("LINEAR16", 16_000)
 _PCM_RATES = (8000, 16_000, 24_000, 48_000)
@@ -35,11 +35,12 @@ _OF_SOCKETS: Mapping[str, tuple[EncoderFormat, tuple[int, ...]]] = {
 def open_encoder(
     encoder_format: EncoderFormat, sample_rate: int, bit_rate: int | None = None
 ) -> AudioEncoder:
-    """An encoder of a stream. A codec that lacks `sample_rate`, in Hz, takes the next above it;
-    those that lose quality have a `bit_rate`.
+    """Open an encoder of a stream.
 
-    Files begin with the first chunk and end with a flush. `wav_stream` has a header after each
-    flush, `wav_messages` one on each message; `opus_messages` are Ogg files that decode alone.
+    A codec that lacks `sample_rate` (Hz) takes the next rate above it; lossy codecs have a
+    `bit_rate`. Files begin with the first chunk and end with a flush. `wav_stream` has a header
+    after each flush, and `wav_messages` on each message; `opus_messages` are Ogg files that can be
+    decoded alone.
     """
     match encoder_format:
         case "pcm":
@@ -59,16 +60,16 @@ def open_encoder(
 
 
 def usable_pair(encoding: str, sample_rate: int) -> tuple[AudioEncoding, int]:
-    """The pair itself when /ws/tts has that encoding at that rate, else LINEAR16 at 16 kHz."""
+    """Return the pair itself if /ws/tts has that encoding at that rate, else LINEAR16 at 16 kHz."""
     if encoding in _OF_SOCKETS and sample_rate in _OF_SOCKETS[encoding][1]:
         return cast(AudioEncoding, encoding), sample_rate
     return FALLBACK
 
 
 def open_socket_encoder(encoding: AudioEncoding, sample_rate: int) -> AudioEncoder:
-    """An encoder of /ws/tts. Raises ValueError for a pair that `usable_pair` would change.
+    """Open an encoder of /ws/tts. Raises ValueError for a pair that `usable_pair` would change.
 
-    Takes well under 1 ms a second of raw samples, 3 ms of Opus.
+    A second of raw samples takes well under 1 ms, and of Opus 3 ms.
     """
     encoder_format, rates = _OF_SOCKETS[encoding]
     if sample_rate not in rates:

@@ -1,8 +1,6 @@
-"""Short Ogg Opus files (RFC 7845) that decode alone and join without a gap.
-
-A container library writes such a file too, but cannot say how many samples of the start a decoder
-drops: here each file begins with some of the audio before it, so that the codec has settled.
-"""
+"""Short Ogg Opus files (RFC 7845) that can be decoded alone and joined without a gap. A container
+library can also write such a file, but cannot state how many samples at the start a decoder drops.
+Here, each file begins with some of the audio before it, so that the codec has settled."""
 
 import struct
 import zlib
@@ -33,7 +31,7 @@ _REVERSED_BITS = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 
 
 class OpusMessageEncoder(AudioEncoder):
-    """Messages that are files of 0.2 s or more; the first may be shorter."""
+    """Writes messages that are files of 0.2 s or more; the first may be shorter."""
 
     def __init__(self, sample_rate: int) -> None:
         super().__init__(sample_rate)
@@ -57,7 +55,7 @@ class OpusMessageEncoder(AudioEncoder):
         return [self._file(whole)]
 
     def _file(self, pcm: Pcm) -> bytes:
-        """A file that decodes to exactly `pcm`."""
+        """Write a file that decodes to exactly `pcm`."""
         before = self._settling
         packet = _PACKET_SAMPLES // self._scale
         total = len(before) + len(pcm) + _ENCODER_DELAY // self._scale
@@ -77,7 +75,7 @@ class OpusMessageEncoder(AudioEncoder):
 
 
 def _opus_packets(pcm: Pcm, sample_rate: int, packet: int) -> list[bytes]:
-    """Packets of 20 ms each; `pcm` is a whole number of them."""
+    """Encode `pcm`, a whole number of packets, as packets of 20 ms."""
     encoder = cast(Any, av.CodecContext.create("libopus", "w"))
     encoder.sample_rate = sample_rate
     encoder.format = "flt"
@@ -94,11 +92,9 @@ def _opus_packets(pcm: Pcm, sample_rate: int, packet: int) -> list[bytes]:
 
 
 def _write_file(packets: list[bytes], *, sample_rate: int, dropped: int, samples: int) -> bytes:
-    """A file of mono packets of 20 ms.
-
-    A decoder drops the first `dropped` samples and gives `samples`, both counted at 48 kHz;
-    `sample_rate` is that of the audio before it was encoded, Hz; it is metadata only.
-    """
+    """Write a file of mono packets of 20 ms. A decoder drops the first `dropped` samples and yields
+    `samples`, both counted at 48 kHz. `sample_rate` (Hz) is the rate of the audio before it was
+    encoded, and only metadata."""
     head = struct.pack("<8sBBHIhB", b"OpusHead", 1, 1, dropped, sample_rate, 0, 0)
     vendor = b"libopus"
     tags = struct.pack(f"<8sI{len(vendor)}s", b"OpusTags", len(vendor), vendor)
@@ -129,6 +125,6 @@ def _page(packets: list[bytes], position: int, number: int, flags: int) -> bytes
 
 
 def _checksum(data: bytes) -> int:
-    """Ogg's CRC-32: zlib's polynomial with the bits the other way round, and no inversion."""
+    """Compute Ogg's CRC-32: zlib's polynomial in the reverse bit order, without inversion."""
     mirrored = zlib.crc32(data.translate(_REVERSED_BITS), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return int(f"{mirrored:032b}"[::-1], 2)

@@ -11,8 +11,8 @@ from pipelines.voices.fitting.search.search import MEASUREMENTS, SearchState
 
 VERSION = 3
 EVOLUTION = "evolution "  # prefix of the numbers of CMA-ES
-LISTS = ("points", "sounds", "filters", "centres")  # of arrays of one shape
-SHORTER = {  # than float64, which costs measured numbers some precision
+LISTS = ("points", "sounds", "filters", "centres")  # lists of arrays that have the same shape
+SHORTER = {  # types shorter than float64, which costs measured numbers some precision
     **dict.fromkeys(("points", "sounds", "filters"), np.float16),
     **dict.fromkeys(("centres", "squares", "products"), np.float32),
 }
@@ -25,7 +25,8 @@ class CheckpointError(ValueError):
 
 
 def write_checkpoint(searched: SearchState, progress: object) -> bytes:
-    """`progress` is a dataclass of plain values. Measured numbers lose some precision."""
+    """Write a checkpoint; `progress` is a dataclass of plain values. Measured numbers lose some
+    precision."""
     plain = {name: value for name, value in vars(searched).items() if name != "evolution"}
     parts: dict[str, Any] = {
         name: np.array(value, SHORTER.get(name)) for name, value in plain.items()
@@ -39,7 +40,7 @@ def write_checkpoint(searched: SearchState, progress: object) -> bytes:
 
 
 def read_checkpoint(data: bytes, kind: type[T], size: int) -> tuple[SearchState, T]:
-    """`size` is that of the space. Raises CheckpointError."""
+    """Read a checkpoint; `size` is that of the space. Raises CheckpointError."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as stored:
             parts: dict[str, Any] = dict(stored)
@@ -55,7 +56,7 @@ def read_checkpoint(data: bytes, kind: type[T], size: int) -> tuple[SearchState,
         searched = SearchState(**parts, evolution=evolution)
     except CheckpointError:
         raise
-    except Exception as error:  # of NumPy, zip, zlib or even the tokenizer, for corrupt bytes
+    except Exception as error:  # NumPy, zip, zlib or even the tokenizer raises for corrupt bytes
         raise CheckpointError("it cannot be read") from error
     shapes = {sound.shape for sound in searched.sounds}
     if searched.centre.shape != (size,) or shapes - {(MEASUREMENTS,)}:

@@ -14,7 +14,7 @@ BANDS = 14
 MOST_DB = 20.0
 SMOOTHING = 0.3  # weight of a step between two bands, relative to an error of the spectrum
 TAPS = 511
-KEPT_BANDS = slice(2, 10)  # whose mean is 0 dB, so that the loudness is unchanged
+KEPT_BANDS = slice(2, 10)  # bands whose mean is 0 dB, so that the loudness is unchanged
 SILENT = 1e-9
 
 _SPREAD = np.stack(
@@ -26,17 +26,17 @@ _SPREAD = np.stack(
 
 
 def gains(bands: Vectors) -> NDArray[np.float32]:
-    """Gains of the power in each mel band [..., 40], from decibels [..., BANDS]."""
+    """Return gains of the power in each mel band [..., 40], from decibels [..., BANDS]."""
     return np.asarray(10 ** (np.asarray(bands) @ _SPREAD / 10), np.float32)
 
 
 def levelled(bands: Vectors) -> Vectors:
-    """Clipped to MOST_DB, with a mean of 0 dB."""
+    """Return the bands clipped to MOST_DB, with a mean of 0 dB."""
     return np.asarray(np.clip(bands - bands[KEPT_BANDS].mean(), -MOST_DB, MOST_DB))
 
 
 def bands_between(source: Vectors, target: Vectors) -> Vectors:
-    """The smooth filter from the mean spectrum `source` [40] to `target` [40]."""
+    """Return the smooth filter from the mean spectrum `source` [40] to `target` [40]."""
     wanted = 10 * np.log10((target + SILENT) / (source + SILENT))
     rows = np.concatenate([_SPREAD.T, SMOOTHING * np.diff(np.eye(BANDS), axis=0)])
     goal = np.concatenate([wanted, np.zeros(BANDS - 1)])
@@ -44,7 +44,7 @@ def bands_between(source: Vectors, target: Vectors) -> Vectors:
 
 
 def taps(bands: Vectors, sample_rate: int) -> NDArray[np.float32]:
-    """An FIR filter, centred, for an engine of that rate; constant above the last mel band."""
+    """Return a centred FIR filter for an engine of that rate; constant above the last mel band."""
     centres = mel_centres_hz()
     decibels = bands @ _SPREAD
     half = sample_rate / 2

@@ -30,7 +30,7 @@ from pipelines.temporary_directories import (
 )
 
 LEVEL_DBFS = -30.0  # embeddings depend on loudness, which does not depend on the speaker
-DELIVERED_DBFS = -15.0  # of speech at -16 LUFS, as `enhance` makes it; measured -14 to -15.5
+DELIVERED_DBFS = -15.0  # level of speech at -16 LUFS, as `enhance` makes it; measured -14 to -15.5
 SOUND_SIZE = 2 * EMBEDDING_SIZE
 FRAME_SAMPLES = SPEAKER_SAMPLE_RATE // 50
 LOUD_PERCENTILE, SOFT_PERCENTILE = 95, 10
@@ -83,13 +83,14 @@ def analyse(
 
 
 def embed_both(level: Iterable[Pcm], heard: Iterable[Pcm], encoder: SpeakerEncoder) -> Embedding:
-    """[512] of length 1: signals at LEVEL_DBFS and as they are heard. Cosines are means of two."""
+    """Embed signals at LEVEL_DBFS and as they are heard, as [512] of length 1; cosines are means of
+    both."""
     both = [encoder.embed_signals(signals) for signals in (level, heard)]
     return np.asarray(np.concatenate(both) / np.sqrt(2), np.float32)
 
 
 def decode_all(recordings: Sequence[bytes], sample_rate: int = SPEAKER_SAMPLE_RATE) -> list[Pcm]:
-    """Signals at that rate, decoded in a worker process. Raises InvalidAudio."""
+    """Decode recordings to signals at that rate, in a worker process. Raises InvalidAudio."""
     with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop
         return thread.submit(lambda: asyncio.run(_decode_all(recordings, sample_rate))).result()
 
@@ -137,9 +138,10 @@ def mean_spectrum(mels: Mels) -> NDArray[np.float32]:
 
 
 def pitch_statistics(pitches: NDArray[np.float32]) -> tuple[float, float]:
-    """Level and range: median of the logarithm, half the span from the 15th to the 85th percentile.
+    """Return level and range: the median of the logarithm, and half the span from the 15th to the
+    85th percentile.
 
-    Both are NaN where no frame had a pitch.
+    Both are NaN if no frame has a pitch.
     """
     if not len(pitches):
         return np.nan, np.nan

@@ -53,30 +53,31 @@ from pipelines.voices.report import (
 
 logger = logging.getLogger(__name__)
 
-SEARCH_SHARE, CHOICE_SHARE = 0.85, 0.93  # of the progress, at the end of search and selection
+SEARCH_SHARE, CHOICE_SHARE = 0.85, 0.93  # progress at the end of the search and of the selection
 WINDOW = 6  # generations whose mean is compared with that of the WINDOW before
-MIN_GAIN = 0.002  # of similarity, else the search is over
+MIN_GAIN = 0.002  # gain in similarity below which the search ends
 OTHER_LANGUAGE = 1000  # added to the numbers of sentences that are not those of the prior
 STOCK = "stock "  # prefix of the names of stock voices among those of candidates
 REPLACED = "replaced"  # the name of the voice that the new one is to replace
 TOO_UNCLEAR = "speech_not_understood"
-MAX_EXTRA_ERRORS = 0.2  # of words, above those of a stock voice
+MAX_EXTRA_ERRORS = 0.2  # word errors above those of a stock voice
 
 
 @dataclass
 class FitProgress:
     """The state of a fit except its search. Checkpoints have these fields as JSON."""
 
-    number: int = 0  # of the next trial
-    seconds: float = 0.0  # of all attempts before this one
+    number: int = 0  # number of the next trial
+    seconds: float = 0.0  # duration of all attempts before this one
     evaluations: int = 0
     candidates: list[Candidate] = field(default_factory=list)
-    choice: dict[str, SelectionResult] = field(default_factory=dict)  # by name
+    choice: dict[str, SelectionResult] = field(default_factory=dict)  # results by name
     judgement: dict[str, SelectionResult] = field(default_factory=dict)
 
 
 class Fit:
-    """Deterministic for a seed; the order of the outcomes of one step does not matter."""
+    """A fit, which is deterministic for a seed; the order of the outcomes of one step does not
+    matter."""
 
     def __init__(
         self,
@@ -89,10 +90,8 @@ class Fit:
         searched: SearchState | None = None,
         progress: FitProgress | None = None,
     ) -> None:
-        """Continues from `searched`; blocking, a second. For callers: `begin`.
-
-        `british` is the accent of English, and changes no other language.
-        """
+        """Continue from `searched`; blocking, a second. Callers use `begin`. `british` is the
+        accent of English, and changes no other language."""
         self.preview: Preview | None = None
         self.replaced: bytes | None = None  # the pack of an earlier voice, rated beside the new one
         self._began = time.monotonic()
@@ -107,7 +106,7 @@ class Fit:
         self._search = Search(prior.space, prior.mixtures, speaker, wanted, searched)
         self._progress = progress or FitProgress()
         self._attempts: list[SearchTrial] = []
-        self._names: dict[int, str] = {}  # of the voice that each rated trial speaks with
+        self._names: dict[int, str] = {}  # names of voices by rated trial
         self._rated: list[Outcome] = []  # the final ones
         rows = prior.space.rows
         self.target = Target(
@@ -127,10 +126,8 @@ class Fit:
         prior: FittingPrior | None = None,
         british: bool = False,
     ) -> "Fit":
-        """Continues from a `checkpoint`, if it is given and readable.
-
-        Decodes and measures; blocking, some seconds. Raises InvalidAudio or EngineError.
-        """
+        """Continue from a `checkpoint`, if it is given and readable. Decodes and measures;
+        blocking, some seconds. Raises InvalidAudio or EngineError."""
         speaker = analyse(decode_all(recordings), encoder, load_second_encoder())
         prior = prior or load_fitting_prior()
         search: SearchState | None = None
@@ -144,7 +141,7 @@ class Fit:
 
     @property
     def progress(self) -> float:
-        """0 to 1."""
+        """Return the progress, 0 to 1."""
         state = self._progress
         if state.judgement:
             return 1.0
@@ -155,7 +152,7 @@ class Fit:
         return SEARCH_SHARE * min(1.0, state.evaluations / self._config.evaluations)
 
     def next_trials(self) -> list[Trial]:
-        """Independent trials; none when the fit is finished."""
+        """Return independent trials; none when the fit is finished."""
         state = self._progress
         self._names = {}
         if state.judgement:
@@ -180,7 +177,7 @@ class Fit:
         ]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Takes an outcome for each of the last trials, in any order; blocking, up to a second."""
+        """Take an outcome for each of the last trials, in any order; blocking, up to a second."""
         state = self._progress
         ordered = sorted(outcomes, key=lambda outcome: outcome.number)
         if state.choice:
@@ -199,14 +196,14 @@ class Fit:
                 state.candidates = candidates_of(self._prior.space, self._search.state)
 
     def checkpoint(self) -> bytes:
-        """The state for `begin`, under a megabyte; to be taken after `observe`."""
+        """Return the state for `begin`, under a megabyte; call it after `observe`."""
         seconds = self._progress.seconds + time.monotonic() - self._began
         # The audio of the final rating is not kept, so its trials are run again.
         progress = replace(self._progress, seconds=seconds, judgement={})
         return write_checkpoint(self._search.state, progress)
 
     def result(self) -> FittedVoice | FailedFit:
-        """Returns the voice or the failure, when there are no more trials."""
+        """Return the voice or the failure, when there are no more trials."""
         chosen = self._chosen()
         rating = self._progress.judgement[chosen.name]
         report = self._report(rating)
@@ -234,7 +231,7 @@ class Fit:
         return float(np.mean(since)) < float(np.mean(before)) + MIN_GAIN
 
     def _selection_trials(self) -> list[Trial]:
-        """Candidates and a stock voice, with sentences of the search."""
+        """Return trials of candidates and a stock voice, with sentences of the search."""
         texts = self._sentences.search[: self._config.choice_sentences]
         trials = [
             self._rated_trial(candidate, text)
@@ -244,7 +241,8 @@ class Fit:
         return trials + [self._stock_trial(self._native, text) for text in texts]
 
     def _final_trials(self) -> list[Trial]:
-        """The voice and two stock voices, with sentences that no trial has used."""
+        """Return trials of the voice and two stock voices, with sentences that no trial has
+        used."""
         chosen, texts = self._chosen(), self._sentences.judge[: self._config.judge_sentences]
         trials = [self._rated_trial(chosen, text, keep=text == texts[0]) for text in texts]
         voices = dict.fromkeys((self._stock[0][0], self._native))
@@ -275,7 +273,8 @@ class Fit:
         return self._trial(text, one.style, [one.bands], name=one.name, keep=keep)
 
     def _stock_trial(self, voice: str, text: str) -> Trial:
-        """Uses the style: the engine may not offer that voice, for lack of phonemes."""
+        """Return a trial of a stock voice by its style: the engine may not offer that voice, for
+        lack of phonemes."""
         space = self._prior.space
         return self._trial(text, space.stock[space.names.index(voice)], name=STOCK + voice)
 

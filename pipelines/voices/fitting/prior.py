@@ -24,7 +24,7 @@ from pipelines.voices.fitting.search.surrogate import Observation
 from pipelines.voices.fitting.trials import FALLBACK_LANGUAGE
 
 PRIOR_FILE = Path(__file__).with_name("prior.npz")
-MODEL = "tts/kokoro"  # that the prior was computed with
+MODEL = "tts/kokoro"  # model that the prior was computed with
 LANGUAGES = {
     "a": "en",
     "b": "en",
@@ -36,7 +36,8 @@ LANGUAGES = {
     "p": "pt",
     "z": "zh",
 }
-"""The language of a stock voice by the first letter of its name; the second is its gender."""
+"""The language of a stock voice by the first letter of its name; the second letter is its
+gender."""
 BRITISH = "b"  # among those of English
 EMBEDDING_STEP = 1 / 400  # embeddings are not negative, and no number of one is over 0.6
 SPECTRUM_STEP_DB = 0.4
@@ -54,7 +55,7 @@ class MixturePrior:
     qualities: Vectors  # [n], mean opinion scores
     sentences: NDArray[np.int64]  # [n], of those that fits speak in English
     stock: Vectors  # [voices of the space, 512], the mean embedding of each stock voice
-    fingerprint: str  # of the space that the points are in
+    fingerprint: str  # fingerprint of the space that the points are in
 
     def observations(self, space: StyleSpace) -> Observation:
         return Observation(
@@ -67,7 +68,7 @@ class MixturePrior:
 
 @dataclass(frozen=True, slots=True)
 class FittingPrior:
-    """Shared by all fits, and immutable."""
+    """The prior that all fits share; immutable."""
 
     space: StyleSpace
     mixtures: MixturePrior
@@ -76,11 +77,9 @@ class FittingPrior:
     def stock_for(
         self, speaker: TargetSpeaker, language: str, gender: str, *, british: bool = False
     ) -> tuple[list[tuple[str, float]], str]:
-        """The stock voices by their similarity, the nearest first, and the native one.
-
-        The native one is the nearest that was trained in the language. Similarities are those of
-        held-out recordings, so that the gain of the fit is not overstated.
-        """
+        """Return the stock voices by their similarity, the nearest first, and the native one. The
+        native one is the nearest that was trained in the language. Similarities are those of
+        held-out recordings, so that the gain of the fit is not overstated."""
         values = self.mixtures.stock @ speaker.held_out
         order = [int(index) for index in np.argsort(-values)]
         ranked = [(self.space.names[index], float(values[index])) for index in order]
@@ -93,14 +92,14 @@ class FittingPrior:
         return ranked, (alike or native or names)[0]
 
     def quality_of(self, voice: str) -> float:
-        """The mean opinion score of a stock voice, from the nearest measurements."""
+        """Return the mean opinion score of a stock voice, from the nearest measurements."""
         point = self.space.point(self.space.stock[self.space.names.index(voice)])
         near = np.argsort(np.square(self.mixtures.points - point).sum(axis=1))[:STOCK_SENTENCES]
         return float(self.mixtures.qualities[near].mean())
 
 
 def load_fitting_prior() -> FittingPrior:
-    """Loads it with the weights of this machine; blocking, a second. Raises EngineError."""
+    """Load the prior with the weights of this machine; blocking, a second. Raises EngineError."""
     space = stock_space(WeightStore(weights_dir()))
     mixtures = read_prior(PRIOR_FILE.read_bytes())
     check_prior(mixtures, space)
@@ -109,7 +108,7 @@ def load_fitting_prior() -> FittingPrior:
 
 
 def check_prior(mixtures: MixturePrior, space: StyleSpace) -> None:
-    """Raises WeightsCorrupt when its points are not in this space."""
+    """Raise WeightsCorrupt if the points of the prior are not in this space."""
     if mixtures.fingerprint != space.fingerprint:
         raise WeightsCorrupt(
             f"the prior of voice fits ({PRIOR_FILE.name}) was made with other stock voices; run "
@@ -118,7 +117,7 @@ def check_prior(mixtures: MixturePrior, space: StyleSpace) -> None:
 
 
 def stock_space(weights: WeightStore) -> StyleSpace:
-    """Raises EngineError."""
+    """Return the space of the stock voices. Raises EngineError."""
     config = load_yaml(KokoroConfig, MODEL)
     folder = weights.folder(config.voice_weights) / "voices"
     # All published voices, whichever of them the operator offers.
@@ -126,7 +125,7 @@ def stock_space(weights: WeightStore) -> StyleSpace:
 
 
 def read_prior(data: bytes) -> MixturePrior:
-    """Raises WeightsCorrupt."""
+    """Read a prior. Raises WeightsCorrupt."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as parts:
             embeddings = parts["embeddings"] * EMBEDDING_STEP

@@ -1,8 +1,9 @@
-"""Fits a voice for an engine that continues in the voice of a prompt: selects the prompt.
+"""Fits a voice for an engine that continues a prompt in its voice: selects the prompt.
 
-It has the interface of `pipelines.voices.fitting.fit.Fit`: one round of trials, one for each
+It has the interface of `pipelines.voices.fitting.fit.Fit`, with one round of trials, one for each
 suitable segment of the samples. The selected segment, with its transcript if its words are clear,
-is the voice pack (`models.tts.voice_prompt`); an engine that reads the words gets no others.
+is the voice pack (`models.tts.voice_prompt`). An engine that reads the words gets only segments
+with clear words.
 """
 
 import time
@@ -42,10 +43,10 @@ from pipelines.voices.report import (
 
 THRESHOLD = 0.5  # probability of speech
 PAUSE_S = 0.2  # a shorter one may be within a word
-EDGE_S = 0.15  # of the pause, kept on both sides
+EDGE_S = 0.15  # part of the pause that is kept on both sides
 ENOUGH_SNR_DB = 40.0  # more is inaudible
 WEIGHTS = {"snr": 1.0, "speech": 1.0, "length": 0.5, "clipped": 100.0}
-PEAK = 0.9  # of a prompt
+PEAK = 0.9  # peak of a prompt
 UNCLEAR = "invalid_audio"
 CLARITY = 0.2  # weight of intelligibility, relative to similarity
 READING_BEAM_SIZE = 5  # a wrong word in the prompt spoils every sentence
@@ -62,7 +63,7 @@ class PromptSegment:
 
 @dataclass(frozen=True, slots=True)
 class PromptTarget:
-    """Common to all trials."""
+    """What all trials of a fit share."""
 
     language: str  # ISO 639-1 code of the recordings
     texts: tuple[str, ...]  # the sentences that rate the finished voice
@@ -71,11 +72,11 @@ class PromptTarget:
 
 @dataclass(frozen=True, slots=True)
 class PromptTrial:
-    """One segment of the samples. Crosses processes."""
+    """A trial of one segment of the samples, which is sent between processes."""
 
     number: int
-    recording: NDArray[np.int16]  # at PROMPT_SAMPLE_RATE
-    held_out: Embedding  # of the speaker's other recordings
+    recording: NDArray[np.int16]  # recording at PROMPT_SAMPLE_RATE
+    held_out: Embedding  # embedding of the speaker's other recordings
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +84,23 @@ class PromptOutcome:
     """The result of the trial of the same number."""
 
     number: int
-    transcript: str  # of the recording; empty when no words are heard
+    transcript: str  # transcript of the recording; empty if no words are heard
     confidence: float  # 0 to 1, of the recogniser
-    similarity: float  # of the engine's speech with it, or of the recording without an engine
+    similarity: float  # similarity of the engine's speech; without an engine, of the recording
     took_s: float
-    error_rate: float | None = None  # of words, in the engine's speech
+    error_rate: float | None = None  # word error rate of the engine's speech
     quality: float | None = None  # DNSMOS of the engine's speech
     sound: NDArray[np.int16] | None = None  # the first sentence, at SPEAKER_SAMPLE_RATE
 
     @property
     def score(self) -> float:
-        """Similarity, and a bonus for intelligibility."""
+        """Return the similarity, plus a bonus for intelligibility."""
         return self.similarity + CLARITY * (self.confidence - (self.error_rate or 0.0))
 
 
 @dataclass(eq=False, repr=False)
 class PromptFit:
-    """Deterministic, whatever the order of the outcomes."""
+    """A fit, which is deterministic whatever the order of the outcomes."""
 
     target: PromptTarget
     _trials: list[PromptTrial]
@@ -119,10 +120,8 @@ class PromptFit:
         *,
         transcribed: bool = True,
     ) -> "PromptFit":
-        """Decodes and measures; blocking, some seconds. Raises InvalidAudio.
-
-        It is fast, so a new attempt starts from the beginning.
-        """
+        """Decode and measure; blocking, some seconds. Raises InvalidAudio. A fit is fast, so that a
+        new attempt starts from the beginning."""
         signals = decode_all(recordings, PROMPT_SAMPLE_RATE)
         resampled = [resample(pcm, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE) for pcm in signals]
         segments = [best_prompt_segment(pcm, vad, config) for pcm in resampled]
@@ -147,23 +146,23 @@ class PromptFit:
 
     @property
     def progress(self) -> float:
-        """0 or 1."""
+        """Return the progress, 0 or 1."""
         return 1.0 if self._outcomes else 0.0
 
     def next_trials(self) -> list[PromptTrial]:
-        """All trials, the first time."""
+        """Return all trials, the first time."""
         return [] if self._outcomes else self._trials
 
     def observe(self, outcomes: Sequence[PromptOutcome]) -> None:
-        """Takes an outcome for each trial, in any order."""
+        """Take an outcome for each trial, in any order."""
         self._outcomes = sorted(outcomes, key=lambda outcome: outcome.number)
 
     def checkpoint(self) -> bytes:
-        """Empty: a prompt fit is not resumed."""
+        """Return an empty state: a prompt fit is not resumed."""
         return b""
 
     def result(self) -> FittedVoice | FailedFit:
-        """The voice or the failure, when there are no more trials."""
+        """Return the voice or the failure, when there are no more trials."""
         least = self._config.min_confidence
         usable = self._outcomes
         if self.target.transcribed:
@@ -211,10 +210,8 @@ class PromptTrials:
     _target: PromptTarget
 
     def run(self, trial: PromptTrial) -> PromptOutcome:
-        """Blocking: some seconds, plus the synthesis of the sentences.
-
-        Raises EngineError.
-        """
+        """Run a trial; blocking, some seconds plus the synthesis of the sentences. Raises
+        EngineError."""
         began = time.monotonic()
         pcm = pcm16_to_float(trial.recording.tobytes())
         recording = resample(pcm, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE)
@@ -236,7 +233,7 @@ class PromptTrials:
         return replace(outcome, took_s=time.monotonic() - began)
 
     def _read(self, heard: Pcm) -> tuple[str, float]:
-        """The transcript, and the confidence of the recogniser."""
+        """Return the transcript, and the confidence of the recogniser."""
         request = TranscriptionRequest(heard, self._target.language, beam_size=READING_BEAM_SIZE)
         segments = self._raters.recogniser.transcribe([request])[0].segments
         if not segments:
@@ -249,7 +246,7 @@ class PromptTrials:
         return text, float(np.average(shares, weights=weights))
 
     def _speak(self, engine: TTSEngine, prompt: VoicePrompt) -> list[Pcm]:
-        """Speech of the rating sentences, at SPEAKER_SAMPLE_RATE; none when one is silent."""
+        """Return speech of the rating sentences, at SPEAKER_SAMPLE_RATE; none if one is silent."""
         pack = write_prompt(prompt)
         spoken = []
         for text in self._target.texts:
@@ -260,7 +257,7 @@ class PromptTrials:
 
 
 def _excerpt(pcm: Pcm, segment: PromptSegment) -> NDArray[np.int16]:
-    """The segment of a signal at PROMPT_SAMPLE_RATE, normalised to PEAK."""
+    """Return the segment of a signal at PROMPT_SAMPLE_RATE, normalised to PEAK."""
     scale = PROMPT_SAMPLE_RATE / SPEAKER_SAMPLE_RATE
     cut = pcm[round(segment.start * scale) : round(segment.end * scale)]
     peak = float(np.abs(cut).max(initial=0.0))
@@ -270,7 +267,8 @@ def _excerpt(pcm: Pcm, segment: PromptSegment) -> NDArray[np.int16]:
 def _without(
     heard: Sequence[Pcm], index: int, segment: PromptSegment, encoder: SpeakerEncoder
 ) -> Embedding:
-    """The speaker in all other recordings; in the rest of this one when there is no other."""
+    """Return the speaker's embedding in all other recordings, or in the rest of this one if there
+    is no other."""
     others = [pcm for at, pcm in enumerate(heard) if at != index]
     if not others:
         own = heard[index]
@@ -281,9 +279,10 @@ def _without(
 
 
 def best_prompt_segment(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> PromptSegment | None:
-    """The best segment of a signal, float32 [n] at VAD_SAMPLE_RATE; None without pauses that fit.
+    """Return the best segment of a signal, float32 [n] at VAD_SAMPLE_RATE; None without pauses that
+    fit.
 
-    The best one is long, with little silence, little noise and no clipping.
+    The best segment is long, with little silence, little noise and no clipping.
     """
     probabilities = vad.probabilities(pcm)
     frames_a_second = VAD_SAMPLE_RATE / vad.capabilities.frame_samples
@@ -300,7 +299,7 @@ def best_prompt_segment(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> Promp
 def _between_pauses(
     spans: list[tuple[int, int]], shortest: int, longest: int
 ) -> Iterator[tuple[int, int]]:
-    """Every run of spans whose length is within bounds, as frames."""
+    """Yield every run of spans whose length is within bounds, as frames."""
     for index, (first, _) in enumerate(spans):
         for _, last in spans[index:]:
             if last - first > longest:

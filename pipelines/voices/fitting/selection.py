@@ -14,8 +14,8 @@ from pipelines.voices.fitting.trials import Outcome, Target, mean_rating
 LAST = 6  # centres of a search, whose mean has less noise than the last one
 STYLES = (1.0, 0.92, 0.85)  # distances from the mean of the stock voices, as factors
 FILTERS = (1.0, 0.85)  # shares of the filter's decibels
-QUALITY_SLACK, QUALITY_COST = 0.1, 0.5  # for opinion scores below the stock voice
-ERROR_SLACK, ERROR_COST = 0.01, 1.0  # for the word error rate
+QUALITY_SLACK, QUALITY_COST = 0.1, 0.5  # slack and cost of opinion scores below the stock voice
+ERROR_SLACK, ERROR_COST = 0.01, 1.0  # slack and cost of the word error rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,15 @@ class SelectionResult:
 
     similarity: float  # with the recordings that the fit may use
     held_out: float  # with the held-out recordings
-    error_rate: float | None  # of words; None: the recogniser does not support the language
+    error_rate: float | None  # word error rate; None: the recogniser does not support the language
     quality: float | None
     spectrum: tuple[float, ...]
     pitches: tuple[float, ...]
     second: float | None = None  # with the held-out recordings, by the second encoder
 
     def score(self, stock: "SelectionResult", min_quality: float) -> float:
-        """Similarity, less penalties for quality and word errors worse than a stock voice's."""
+        """Return the similarity, less penalties for quality and word errors worse than a stock
+        voice's."""
         floor = max((stock.quality or 0.0) - QUALITY_SLACK, min_quality)
         below = 0.0 if self.quality is None else floor - self.quality
         wrong = (self.error_rate or 0.0) - (stock.error_rate or 0.0) - ERROR_SLACK

@@ -44,10 +44,10 @@ FALLBACK_LANGUAGE = "en"
 MIN_SPEECH_S = 0.5  # less is treated as silence
 WITHOUT_SPACES = frozenset({"ja", "zh"})  # each character counts as a word
 STT_CONFIG, QUALITY_CONFIG = "stt/whisper_base", "quality/dnsmos"
-SECOND_ENCODER_CONFIG = "speaker/campplus"  # for a second opinion that no search has optimised
+SECOND_ENCODER_CONFIG = "speaker/campplus"  # gives a second opinion that no search has optimised
 
 Style = NDArray[np.float32]
-"""float32 [256]: the timbre in the first half, the prosody in the second."""
+"""A style, float32 [256]: the timbre in the first half, the prosody in the second."""
 
 
 class Sentences(StrictModel):
@@ -61,14 +61,14 @@ _SENTENCES = load_yaml(TypeAdapter(dict[str, Sentences]), "custom_voice_sentence
 
 
 def sentences_of(language: str) -> tuple[str, Sentences]:
-    """The language, or English where it has no sentences, and its sentences."""
+    """Return the language, or English if it has no sentences, and its sentences."""
     chosen = language if language in _SENTENCES else FALLBACK_LANGUAGE
     return chosen, _SENTENCES[chosen]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The speaker to imitate. Half a megabyte, and sent to each worker once."""
+    """The speaker to imitate. It takes half a megabyte, and is sent to each worker once."""
 
     embedding: Embedding  # [512], of the recordings that the fit may use
     held_out: Embedding  # [512], of the recordings that only rate the result
@@ -80,7 +80,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial, independent of all others; a few kilobytes, sent between processes."""
+    """A trial, independent of all others; it takes a few kilobytes, and is sent between
+    processes."""
 
     number: int  # unique within a fit
     text: str
@@ -109,11 +110,11 @@ class Outcome:
     embeddings: Embeddings  # [filters, 512] as `embed_both`; one where there were none
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
     pitches: NDArray[np.float32]  # Hz, of frames that have one
-    duration_s: float  # of the speech; 0 when there was none
+    duration_s: float  # duration of the speech; 0 if there was none
     sample_rate: int  # Hz, of the engine
     rating: SpeechRating = SpeechRating()  # without words, unless the trial requests it
-    sound: NDArray[np.int16] | None = None  # at SPEAKER_SAMPLE_RATE
-    second: Embedding | None = None  # by the second encoder, where the trial was rated
+    sound: NDArray[np.int16] | None = None  # speech at SPEAKER_SAMPLE_RATE
+    second: Embedding | None = None  # embedding by the second encoder, if the trial was rated
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class SpeechRaters:
 
 
 def mean_rating(ratings: Sequence[SpeechRating]) -> tuple[float | None, float | None]:
-    """The word error rate and the quality; None where none was measured."""
+    """Return the word error rate and the quality; None if it was not measured."""
     words = sum(rating.words for rating in ratings)
     scores = [rating.quality for rating in ratings if rating.quality is not None]
     errors = sum(rating.errors for rating in ratings) / words if words else None
@@ -142,25 +143,25 @@ def mean_rating(ratings: Sequence[SpeechRating]) -> tuple[float | None, float | 
 
 
 def load_speech_raters() -> SpeechRaters:
-    """Loads them from the weights of this machine. Raises EngineError."""
+    """Load the raters from the weights of this machine. Raises EngineError."""
     store = WeightStore(weights_dir())
     recogniser, _ = load_model(STT, STT_CONFIG, store)
     return SpeechRaters(recogniser, load(QUALITY, QUALITY_CONFIG, store))
 
 
 def load_second_encoder() -> SpeakerEncoder:
-    """Raises EngineError."""
+    """Load the second encoder. Raises EngineError."""
     return load(SPEAKER, SECOND_ENCODER_CONFIG, WeightStore(weights_dir()))
 
 
 def word_errors(text: str, heard: str, language: str) -> tuple[int, int]:
-    """The number of words of `text`, and how many were substituted, deleted or inserted."""
+    """Return the number of words of `text`, and how many were substituted, deleted or inserted."""
     reference = words_of(text, language)
     return len(reference), Levenshtein.distance(reference, words_of(heard, language))
 
 
 def words_of(text: str, language: str) -> list[str]:
-    """The words of a text without case and punctuation."""
+    """Return the words of a text without case and punctuation."""
     plain = unicodedata.normalize("NFKC", text).casefold()
     kept = "".join(
         char for char in plain if char.isspace() or unicodedata.category(char)[0] in "LNM"
@@ -190,7 +191,8 @@ class Trials:
         return self._load_second()
 
     def run(self, trial: Trial) -> Outcome:
-        """Blocking: about half a second, and a second more to rate. Raises EngineError."""
+        """Run a trial; blocking, about half a second, and a second more to rate. Raises
+        EngineError."""
         engine, filters = self._engine, () if trial.rate else trial.filters
         sample_rate = engine.capabilities.sample_rate
         pack = trial.pack
@@ -231,7 +233,7 @@ class Trials:
 
 
 def say(engine: TTSEngine, text: str, voice: str, language: str, pack: bytes | None) -> Pcm:
-    """The engine's speech with a voice pack, at SPEAKER_SAMPLE_RATE. Raises EngineError."""
+    """Return the engine's speech with a voice pack, at SPEAKER_SAMPLE_RATE. Raises EngineError."""
     reference = None if pack is None else PackRef(pack_digest(pack), pack)
     request = SynthesisRequest(text, voice, language, pack=reference)
     pieces = [chunk.pcm for chunk in engine.synthesize(request)]
@@ -242,14 +244,14 @@ def say(engine: TTSEngine, text: str, voice: str, language: str, pack: bytes | N
 def pack_of(
     target: Target, style: Style, filters: Sequence[Sequence[float]], sample_rate: int
 ) -> bytes:
-    """A voice pack with the first of the filters, for an engine of that rate."""
+    """Return a voice pack with the first of the filters, for an engine of that rate."""
     fir = taps(np.array(filters[0]), sample_rate) if filters else None
     rows = np.asarray(style + target.rows, np.float32)
     return write_pack(VoicePack(rows, fir, target.british))
 
 
 def _silent(trial: Trial, sample_rate: int) -> Outcome:
-    """The outcome of silence, which is similar to no speaker."""
+    """Return the outcome of silence, which is similar to no speaker."""
     words = len(trial.text.split())
     return Outcome(
         number=trial.number,

@@ -84,4 +84,4 @@ async def test_a_server_slower_than_the_least_pace_is_refused(
     async with server_of(services, tmp_path) as (_, url):
         answer = await client.post(headers=auth, **listen(f"{url}/drip"))
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_url")
-    assert "slower than 125 kB a second" in answer.json()["err_msg"]
+    assert "more slowly than 125 kB a second" in answer.json()["err_msg"]

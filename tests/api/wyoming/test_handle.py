@@ -63,4 +63,4 @@ async def test_services_that_there_are_not_answer_with_an_error(home: Home, kind
     async with home.client() as client:
         await client.send(kind, text="turn on the light")
         event = await client.receive()
-    assert event is not None and event[0] == "error" and "not served" in event[1]["text"]
+    assert event is not None and event[0] == "error" and "not supported" in event[1]["text"]

@@ -326,7 +326,7 @@ def test_a_file_is_corrected_in_place_and_its_changes_are_shown(
     assert shell.run("correct", "-f", str(letter), "--diff").returncode == 0
     untouched = shell.run("correct", "Ich weiss nicht, wo der Bahnhof ist.")
     assert untouched.stdout.decode().strip() == "Ich weiss nicht, wo der Bahnhof ist."
-    assert b"Warning: text: what is not English was not corrected" in untouched.stderr
+    assert b"Warning: text: parts that are not English were not corrected" in untouched.stderr
     untoned = shell.run("correct", "--tone", "pirate", "He go home.")  # by a model that echoes
     assert untoned.stdout.decode().strip() == "He goes home."
     assert b"Warning: style.tone: the wording was not changed" in untoned.stderr

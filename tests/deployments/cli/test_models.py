@@ -88,7 +88,7 @@ def test_a_pull_shows_the_licence_and_what_to_do_next(pulled: Result) -> None:
 def test_a_pull_that_fails_ends_with_a_sentence_and_status_1(hub: LocalHub, run: Antiphon) -> None:
     hub.card = {}
     assert "Error: b states no licence" in run("models", "pull", "hf:a/b", status=1).output
-    assert "is no entry" in run("models", "pull", "nothing", status=1).output
+    assert "is neither in the catalogue" in run("models", "pull", "nothing", status=1).output
     hub.files.clear()
     run("models", "pull", "hf:a/b", "--licence", "MIT", status=1)
     both = ("models", "pull", "hf:a/b", "hf:a/c", "--name", "x")

@@ -197,7 +197,7 @@ async def test_a_call_that_ray_serve_did_not_accept_is_lost(
         raise RuntimeError(f"{handles.UNACCEPTED}: .")
 
     monkeypatch.setattr(replica, "_fetch_future_result_async", not_accepted)
-    with pytest.raises(EngineLost, match="did not take the call"):
+    with pytest.raises(EngineLost, match="did not accept the call"):
         with handles.engine_errors("STT"):
             await replica.remote()
     with pytest.raises(RuntimeError, match="another"):

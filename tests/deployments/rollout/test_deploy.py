@@ -140,7 +140,7 @@ def refused(capsys: Printed, *arguments: str) -> str:
         ("applications: [", "cannot be read: line 1, column 16: "),
         ("- a", "holds no configuration of Ray Serve"),
         ("applications: 5", "holds no configuration of Ray Serve"),
-        ("applications: [a]", "each of `applications` has to be a mapping with a name"),
+        ("applications: [a]", "each of `applications` must be a mapping with a name"),
         ("applications: []", "no application has the gateway"),
     ],
 )
@@ -214,7 +214,10 @@ def misspell(config: dict[str, Any], case: str) -> None:
         ("value", "applications.1.deployments.3.max_ongoing_requests: Input should be greater"),
         ("application option", "unknown option: applications.models.routeprefix"),
         ("args key", "application 'models': args: ttts: Extra inputs are not permitted"),
-        ("args name", "application 'models': args name no deployment 'Chat', only ModelIndex"),
+        (
+            "args name",
+            "application 'models': 'Chat' is not among the deployments of args: ModelIndex",
+        ),
         ("entry name", "application 'models': 'Chat' of args has no entry"),
         ("twice", "application 'models': 'Chat' is listed 2 times"),
         ("one model twice", "Other and Chat have the same model, "),

@@ -122,7 +122,7 @@ def test_a_text_with_time_tokens_is_kept_when_it_has_more_words(
 
 
 def heard(text: str, *times: tuple[float, float]) -> Transcript:
-    said = tuple(words(*times))
+    said = tuple(Word(f"word{at}", start, end, 1.0) for at, (start, end) in enumerate(times))
     return Transcript("en", 1.0, (Segment(text, said[0].start, said[-1].end, -0.2, 0.0, said),))
 
 

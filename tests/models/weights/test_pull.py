@@ -282,7 +282,7 @@ def test_a_name_of_ours_or_of_another_model_is_refused(
 ) -> None:
     ours = PullOptions(licence="MIT", name="whisper-base")
     assert "an entry of configs/catalogue.yaml" in refused(root, "hf:a/b", ours)
-    assert "is no entry of the catalogue" in refused(root, "whisper-bose")
+    assert "is neither in the catalogue" in refused(root, "whisper-bose")
     pulled(root, "hf:a/b", PullOptions(licence="MIT", name="mine"))
     (tmp_path / "x.gguf").write_bytes(GGUF)
     other = PullOptions(licence="MIT", name="mine")

@@ -141,7 +141,7 @@ async def test_a_server_that_drips_is_given_up_after_the_grace(
         job = await add(fetches, principal, f"{url}/drip")
         await until(lambda: has(fetches, principal, job, "failed"))
         failed = (await fetches.get(principal, job.id))[0]
-        assert failed.error == "invalid_url" and "slower than 125 kB" in (failed.reason or "")
+        assert failed.error == "invalid_url" and "more slowly than 125 kB" in (failed.reason or "")
 
         async def nothing_drips() -> bool:
             return server.dripping == 0

@@ -265,5 +265,5 @@ def test_texts_with_the_character_nul_are_moved_without_it(small_url: str, other
 
 def test_only_sqlite_is_moved_and_only_to_postgresql(small_url: str, other_url: str) -> None:
     for urls in ((other_url, small_url), (small_url, f"{small_url}.other")):
-        with pytest.raises(ValueError, match="has to be of SQLite, and NEW_DATABASE_URL of Post"):
+        with pytest.raises(ValueError, match="must be of SQLite, and NEW_DATABASE_URL of Post"):
             move_database(*urls)

@@ -1,9 +1,9 @@
 """CMA-ES over a style space: a population for the timbre and one for the prosody.
 
 The covariance matrix adaptation evolution strategy of N. Hansen, "The CMA Evolution Strategy: A
-Tutorial" (arXiv:1604.00772), by the library `cmaes`. Both populations have a mean, a covariance,
-paths and a step size of their own: a candidate is a draw of both, and both get its cost, so that
-the adaptation of one half does not rotate or scale the other.
+Tutorial" (arXiv:1604.00772), by the library `cmaes`. Each population has its own mean, covariance,
+paths and step size. A candidate is a draw from both, and both get its cost, so that the adaptation
+of one half does not rotate or scale the other.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 EvolutionState = Mapping[str, NDArray[np.float64]]
 """The state of an evolution by name, as checkpoints store it."""
 
-BOUND = 8.0  # of each coordinate; those of stock voices are under 4
+BOUND = 8.0  # limit of each coordinate; those of stock voices are under 4
 KEPT = ("_mean", "_sigma", "_c_1d", "_p_sigma", "_pc", "_g")  # the other values follow from them
 
 
@@ -25,7 +25,8 @@ class Evolution:
     """Two populations of the same size, sampled and updated together."""
 
     def __init__(self, space: StyleSpace, parts: Sequence[CMA], seed: int) -> None:
-        """Callers use `begin` and `resume`. `seed` is that of all later samples."""
+        """Create an evolution; callers use `begin` and `resume`. `seed` is that of all later
+        samples."""
         self._halves = space.halves
         self._parts = parts
         for index, part in enumerate(parts):
@@ -46,7 +47,7 @@ class Evolution:
         seed: int,
         min_step: float = 0.0,
     ) -> "Evolution":
-        """Continues from a `state` in the same space, with no shorter steps."""
+        """Continue from a `state` in the same space, with no shorter steps."""
         parts = []
         for index in range(len(space.halves)):
             kept = {name: state[f"{index}{name}"] for name in KEPT}
@@ -62,25 +63,25 @@ class Evolution:
         return np.concatenate([part.mean for part in self._parts])
 
     def ask(self) -> Vectors:
-        """Candidates, [population, n]."""
+        """Return candidates, [population, n]."""
         population = self._parts[0].population_size
         return np.array(
             [np.concatenate([part.ask() for part in self._parts]) for _ in range(population)]
         )
 
     def tell(self, points: Vectors, costs: Vectors) -> None:
-        """The costs of a population whose points are within bounds."""
+        """Learn the costs of a population whose points are within bounds."""
         for half, part in zip(self._halves, self._parts, strict=True):
             part.tell(list(zip(points[:, half], costs.tolist(), strict=True)))
 
     def evolve(self, costs: Callable[[Vectors], Vectors], generations: int) -> None:
-        """Runs generations whose `costs` [m] are computed from points [m, n]."""
+        """Run generations whose `costs` [m] are computed from points [m, n]."""
         for _ in range(generations):
             points = self.ask()
             self.tell(points, costs(points))
 
     def state(self) -> dict[str, NDArray[np.float64]]:
-        """The state for `resume`; to be taken after `tell`."""
+        """Return the state for `resume`; call it after `tell`."""
         return {
             f"{index}{name}": np.array(part.__getstate__()[name], np.float64)
             for index, part in enumerate(self._parts)

@@ -23,13 +23,13 @@ from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 from pipelines.voices.fitting.search.surrogate import Observation, Surrogate
 from pipelines.voices.fitting.trials import Outcome
 
-EMBEDDING = slice(0, SOUND_SIZE)  # of a measurement
+EMBEDDING = slice(0, SOUND_SIZE)  # part of a measurement
 PITCH = slice(SOUND_SIZE, SOUND_SIZE + 2)  # level and range
 MEASUREMENTS = SOUND_SIZE + 3  # the last is the quality
 FILTERS = 3  # beside the best so far
 FILTER_SPREAD_DB = 2.0
 FILTER_STEP_DB = 2.5  # root mean square, at most
-FILTER_COST = 0.0002  # of a decibel squared in each band
+FILTER_COST = 0.0002  # cost of a decibel squared in each band
 FADING = 0.7  # weight of a generation for the filter, relative to the next one
 PRIOR_STARTS = 8
 NEAREST = 40  # styles whose mean spectrum the first filter corrects
@@ -38,11 +38,11 @@ FIRST_REACH, REACH = 12.0, 2.5  # how far a generation moves without a cost
 FIRST_STEP, STEP = 0.2, 0.3  # step sizes: among the mixtures of the prior, and later
 FIRST_PREDICTED_GENERATIONS, PREDICTED_GENERATIONS = 200, 60
 MIN_POPULATION = 16  # a smaller generation is filled up with predictions
-SILENCE_COST = 1.0  # of a style without speech, above the worst with speech
-PITCH_COST, RANGE_COST = 1.0, 0.3  # of squared log distances from the speaker's level, range
-QUALITY_COST = 0.3  # of an opinion score below the least of the configuration
+SILENCE_COST = 1.0  # cost of a style without speech, above the worst with speech
+PITCH_COST, RANGE_COST = 1.0, 0.3  # costs of squared log distances from the speaker's level, range
+QUALITY_COST = 0.3  # cost of an opinion score below the minimum of the configuration
 RARITY = 0.01  # cost of a style as far from the stock voices as these are from their mean
-DISTANCE_COST = 0.05  # of a step beyond the reach, times the squared excess
+DISTANCE_COST = 0.05  # cost of a step beyond the reach, times the squared excess
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class SearchState:
     curve: list[tuple[int, float]] = field(default_factory=list)
     # of each generation: attempts until then, and the similarity of its mean embedding
     centres: list[Vectors] = field(default_factory=list)
-    evolution: dict[str, Vectors] = field(default_factory=dict)  # of CMA-ES
+    evolution: dict[str, Vectors] = field(default_factory=dict)  # state of CMA-ES
     # Faded sums over the generations, for `_filter_changes`.
     squares: Vectors = field(default_factory=lambda: np.zeros((BANDS, BANDS)))
     products: Vectors = field(default_factory=lambda: np.zeros((BANDS, SOUND_SIZE)))
@@ -85,7 +85,7 @@ class Objective:
         self._min_quality = min_quality
         self._pitch = np.nan_to_num(pitch)
         self._pitch_costs = np.where(np.isnan(pitch), 0.0, (PITCH_COST, RANGE_COST))
-        self._rarity = RARITY / space.size * space.rarity  # of a step in each direction
+        self._rarity = RARITY / space.size * space.rarity  # cost of a step in each direction
 
     def predicted_costs(
         self, surrogate: Surrogate, begin: Vectors, reach: float
@@ -109,7 +109,7 @@ class Objective:
 
 
 class Search:
-    """Deterministic for a seed."""
+    """A search, which is deterministic for a seed."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Search:
         config: FitConfig,
         state: SearchState | None,
     ) -> None:
-        """Continues from `state`; blocking, a second."""
+        """Continue from `state`; blocking, a second."""
         self._space = space
         self._prior = mixtures.observations(space)
         self._objective = Objective(speaker, space, config.min_quality)
@@ -154,7 +154,7 @@ class Search:
         return SearchState(centre, bands, sounded, evolution=evolution.state())
 
     def next_generation(self, size: int, sentences: range) -> list[SearchTrial]:
-        """`size` styles, the first of which is the best so far."""
+        """Return `size` styles, the first of which is the best so far."""
         now = self.state
         draw = np.random.default_rng((self._seed, now.generation))
         rounds = -(-size // len(sentences))
@@ -221,7 +221,7 @@ class Search:
         self._store(evolution)
 
     def _through_filter(self, bands: Vectors, changes: Vectors) -> Observation:
-        """All measurements, corrected to one filter as far as it is near to theirs."""
+        """Return all measurements, corrected to one filter as far as it is near to theirs."""
         now = self.state
         moved = np.clip(bands - np.stack(now.filters), -2 * FILTER_SPREAD_DB, 2 * FILTER_SPREAD_DB)
         sounds = np.stack(now.sounds)

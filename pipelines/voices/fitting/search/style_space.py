@@ -22,9 +22,9 @@ Vectors = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class StyleSpace:
-    """Directions of timbre and prosody, which are separate."""
+    """Separate directions of timbre and prosody."""
 
-    names: tuple[str, ...]  # of the stock voices
+    names: tuple[str, ...]  # names of the stock voices
     stock: Vectors  # [voices, 256]
     rows: NDArray[np.float32]  # [510, 256], added to a style in each row
     mean: Vectors  # [256]
@@ -38,22 +38,22 @@ class StyleSpace:
 
     @property
     def halves(self) -> tuple[slice, slice]:
-        """Coordinates of the timbre, and of the prosody."""
+        """Return the coordinates of the timbre, and of the prosody."""
         timbre = int(self.directions[:, :HALF].any(axis=1).sum())
         return slice(0, timbre), slice(timbre, self.size)
 
     def style(self, point: Vectors) -> Vectors:
-        """Styles [..., 256] of coordinates [..., n]."""
+        """Return the styles [..., 256] of coordinates [..., n]."""
         return np.asarray(self.mean + point @ self.directions)
 
     def point(self, style: Vectors) -> Vectors:
-        """The coordinates that come nearest to a style [..., 256]."""
+        """Return the coordinates that come nearest to a style [..., 256]."""
         lengths = np.square(self.directions).sum(axis=1)
         return np.asarray((style - self.mean) @ self.directions.T / lengths)
 
 
 def style_space(packs: Mapping[str, NDArray[np.float32]]) -> StyleSpace:
-    """The space of stock packs [510, 256] by name; equal ones count once."""
+    """Return the space of stock packs [510, 256] by name; equal packs count once."""
     seen: dict[bytes, str] = {}
     for name in sorted(packs):
         seen.setdefault(np.asarray(packs[name]).tobytes(), name)

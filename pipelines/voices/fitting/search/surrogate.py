@@ -15,7 +15,7 @@ from pipelines.voices.fitting.search.style_space import HALF, Vectors
 
 # Fitted by cross-validation on random mixtures of the stock voices.
 TIMBRE_LENGTH, PROSODY_LENGTH = 1.8, 3.5  # length scales of the kernel
-NOISE = 0.3  # of a sentence, relative to the variance of styles
+NOISE = 0.3  # noise of a sentence, relative to the variance of styles
 SENTENCE = 0.1  # covariance of all styles that say the same sentence
 OTHER = 0.8  # correlation of measurements with and without the filter of the voice
 OFFSET = 0.3  # variance of the change by the filter that all of them share
@@ -43,7 +43,7 @@ class Surrogate:
     """A Gaussian process; cubic in the number of observations: 0.3 s for 1,500."""
 
     def __init__(self, observed: Observation, *, own: bool) -> None:
-        """`own`: predicts measurements through the filter of this voice."""
+        """Fit the process; `own` predicts measurements through the filter of this voice."""
         self._styles = observed.styles / _LENGTHS
         shares = np.where(observed.own[:, None] == observed.own[None], 1.0, OTHER)
         kernel = _kernel(self._styles, self._styles) * shares
@@ -59,13 +59,13 @@ class Surrogate:
         self._offset = OFFSET * observed.own if own else np.zeros(len(observed.own))
 
     def sounds(self, styles: Vectors) -> Vectors:
-        """Predictions [m, 515] for styles [m, 256]; embeddings of any length."""
+        """Return predictions [m, 515] for styles [m, 256]; embeddings may have any length."""
         near = _kernel(styles / _LENGTHS, self._styles) * self._share
         return np.asarray((near + self._offset) @ self._weights + self._mean)
 
 
 def _kernel(left: Vectors, right: Vectors) -> Vectors:
-    """[n, m], 1 where they are the same."""
+    """Return the covariances [n, m], which are 1 for equal styles."""
     distance = np.square(left).sum(axis=1)[:, None] + np.square(right).sum(axis=1)[None]
     distance -= 2 * left @ right.T
     return np.asarray(np.exp(-np.maximum(distance, 0) / 2))

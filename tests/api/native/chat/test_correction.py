@@ -145,7 +145,7 @@ def test_text_in_other_languages_is_not_sent_to_an_english_only_model(server: Ch
     content, body = correct(server, text, style={"tone": "formal"})
     assert content == text and body["model"] == "svc/rules-en"
     reason = "svc/echo does not support its language (de)"
-    untouched = "text: what is not English was not corrected"
+    untouched = "text: parts that are not English were not corrected"
     assert body["correction"]["warnings"] == [
         {"kind": "tone", "message": f"style.tone: the wording was not changed: {reason}"},
         {"kind": "languages", "message": f"{untouched}: {reason}"},
@@ -193,7 +193,7 @@ def test_a_model_that_corrects_badly_is_not_asked_which_is_said(small_server: Ch
         assert content == "He goes home." and body["model"] == "svc/rules-en"
         tone, context = body["correction"]["warnings"]
         assert (tone["kind"], context["kind"]) == ("tone", "context")
-        assert tone["message"].endswith("svc/slm-135m-q4 does it too badly to be asked")
+        assert tone["message"].endswith("svc/slm-135m-q4 is not good enough at this")
 
 
 @pytest.mark.parametrize(

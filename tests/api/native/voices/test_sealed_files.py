@@ -171,7 +171,7 @@ async def test_a_file_with_a_passphrase_opens_in_another_installation(
     assert elsewhere._open(workspace_id + 1, file, PASSPHRASE).name == "Ann"
     from pipelines.errors import InvalidRequest
 
-    with pytest.raises(InvalidRequest, match="elsewhere"):
+    with pytest.raises(InvalidRequest, match="another workspace or service"):
         elsewhere._open(workspace_id, own, None)
 
 
@@ -366,7 +366,7 @@ async def test_an_import_needs_the_consent_that_a_voice_needs(
     assert refused.json()["message"].startswith("passphrase: ")
     # Sealed by the service itself, but with a consent that was only attested.
     refused = await load_sealed(client, auth, services, {})
-    assert refused.json()["message"].startswith("file: this service has to have heard")
+    assert refused.json()["message"].startswith("file: this service must have recorded")
     heard = {"consent_sentence": "I agree."}
     refused = await load_sealed(client, auth, services, heard | {"consent_claimed": True})
     assert refused.status_code == 400

@@ -157,7 +157,7 @@ async def test_a_version_without_improvement_changes_and_costs_nothing(
     version = (await improve(client, auth, voice["id"])).json()
     assert await publish(services, await claim(services), 0.75, replaced=0.75)
     shown = (await client.get(f"/voices/{version['id']}", headers=auth)).json()
-    assert shown["status"] == "failed" and "0.750 like the recordings" in shown["reason"]
+    assert shown["status"] == "failed" and "similarity 0.750" in shown["reason"]
     (event,) = await books.events()
     assert (event["event"], event["data"]["error"]) == ("voice.failed", "not_better")
     assert (await client.get(f"/voices/{voice['id']}", headers=auth)).json() == before

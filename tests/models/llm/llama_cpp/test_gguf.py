@@ -57,8 +57,8 @@ def test_the_header_of_a_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"general__architecture": "clip"}, r"has the eyes or ears of a model \(mmproj\)"),
-        ({"general__type": "mmproj"}, r"has the eyes or ears of a model \(mmproj\)"),
+        ({"general__architecture": "clip"}, r"is the vision or audio part of a model \(mmproj\)"),
+        ({"general__type": "mmproj"}, r"is the vision or audio part of a model \(mmproj\)"),
         ({"general__type": "adapter"}, "holds no model, but is of the type 'adapter'"),
         ({"llama__pooling_type": 1}, r"makes embeddings or ranks texts \(llama\)"),
         (
@@ -82,7 +82,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> No
     path = tmp_path / "a.gguf"
     path.write_bytes(content)
     for name in (str(path), str(tmp_path / "none.gguf"), str(tmp_path)):
-        with pytest.raises(EngineError, match="cannot be read, or is no GGUF"):
+        with pytest.raises(EngineError, match="cannot be read, or is not a GGUF file"):
             load(name, tmp_path)
 
 

@@ -129,7 +129,7 @@ GOOD: dict[str, Any] = {
 }
 
 BAD: dict[str, Any] = {
-    "not is not supported": {"not": {"type": "string"}},
+    "not is only supported": {"not": {"type": "string"}},
     "if": {"if": {}, "then": {}},
     "patternProperties": {"type": "object", "patternProperties": {"^a": {}}},
     "uniqueItems": {"type": "array", "uniqueItems": True},

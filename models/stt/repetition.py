@@ -1,0 +1,186 @@
+"""Repetitions: how often a word is said, counted in the sound.
+
+A decoder that writes a word again and again loses count, or never leaves the loop: each repetition
+makes the next more likely. In the sound a repeated word is a pattern that follows itself, with
+stripes beside the diagonal of its self-similarity matrix (Foote, "Visualizing music and audio using
+self-similarity", 1999). The pattern is followed from its clearest place in both directions, each
+time to the most similar place about a period away, and looked for again after a break.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.audio import Pcm
+from models.mel import FRAME_SAMPLES, HOP_SAMPLES, MEL_SAMPLE_RATE, frames_of, mel_power
+from models.stt.base import Word
+
+AROUND_S = 3.0  # after a run: a decoder may hear its end as other words
+MISHEARD = 1.5  # times as many in the sound as in the text, where it does
+LEAST_TIMES = 3  # in a row, from which the sound is counted
+LONGEST_UNIT = 4  # words
+BANDS = 40
+AUDIBLE = 1e-3  # of the power of the loud frames: pauses differ, so they are left out
+FRAMES_PER_S = MEL_SAMPLE_RATE // HOP_SAMPLES
+SMOOTHING = np.array([1.0, 3.0, 4.0, 3.0, 1.0]) / 12  # of bands over frames
+# Frames of 10 ms.
+SHORTEST_PERIOD, LONGEST_PERIOD = 10, 150
+FIRST_PEAK = 0.75  # of the highest: multiples of a period are as similar
+FASTER, SLOWER = 0.7, 1.45  # of the period
+# Similarities of the same word, measured on the tuned half of `benchmarks.stt.repetitions`: beside
+# it at least 0.4 where it changes gradually, and other words have up to 0.3.
+SIMILAR, ALIKE = 0.35, 0.6
+
+
+class Run(NamedTuple):
+    """A part of a text that repeats itself."""
+
+    first: int = 0  # index of its first word
+    size: int = 1  # words of its unit
+    times: int = 0  # 0 where nothing follows itself
+
+    @property
+    def after(self) -> int:
+        """Index of the word after it."""
+        return self.first + self.size * self.times
+
+
+def longest_run(words: Sequence[Word]) -> Run:
+    """Finds the longest part that repeats itself."""
+    plain = [re.sub(r"\W+", "", word.word.lower()) or word.word for word in words]
+    longest = Run()
+    for size in range(1, LONGEST_UNIT + 1):
+        start = 0
+        for index in range(size, len(plain) + 1):
+            if index < len(plain) and plain[index] == plain[index - size]:
+                continue
+            run = Run(start, size, times=(index - start) // size)
+            if run.times > 1 and run.after - run.first > longest.after - longest.first:
+                longest = run
+            start = index - size + 1
+    return longest
+
+
+def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
+    """When each repetition of a sound begins, and when the last one ends, in seconds; empty without
+    one. With the words of a text, near the longest run among them."""
+    run = longest_run(words)
+    from_s = words[run.first].start if run.first else 0.0
+    ends = run.times == 0 or run.after == len(words)
+    until_s = np.inf if ends else words[run.after - 1].end + AROUND_S
+    padded = np.pad(pcm, FRAME_SAMPLES // 2)
+    bands = mel_power(frames_of(padded), BANDS)
+    power = bands.sum(axis=1)
+    kept = np.flatnonzero(power > AUDIBLE * np.percentile(power, 95))
+    kept = kept[(kept >= from_s * FRAMES_PER_S) & (kept < until_s * FRAMES_PER_S)]
+    if len(kept) < LEAST_TIMES * SHORTEST_PERIOD:
+        return []
+    likeness = _self_similarity(np.log(bands[kept] + 1e-10))
+    period = _period(likeness)
+    if period is None:
+        return []
+    places = _Pattern(likeness, power[kept], period).places()
+    seconds = [float(kept[place]) / FRAMES_PER_S for place in places]
+    if run.first and seconds[0] > words[run.after - 1].end:
+        return []  # another one
+    last = kept[places[-1] : places[-1] + int(SLOWER * period)]
+    quietest = _quietest(power[last], int(FASTER * period)) if len(last) > period else len(last) - 1
+    return [*seconds, float(last[quietest]) / FRAMES_PER_S]
+
+
+def recounted(words: Sequence[Word], onsets: Sequence[float]) -> tuple[Word, ...]:
+    """Writes the longest run among the words as often as there are onsets, the last of which is its
+    end. Words that were heard in its place are left out."""
+    run = longest_run(words)
+    units = [words[at : at + run.size] for at in range(run.first, run.after, run.size)]
+    middle = [units[1]] * (len(onsets) - 3)
+    repeated = []
+    units = [units[0], *middle, units[-1]]
+    for unit, (start, end) in zip(units, pairwise(onsets), strict=True):
+        for number, word in enumerate(unit):
+            begin = start + (end - start) * number / run.size
+            stop = start + (end - start) * (number + 1) / run.size
+            repeated.append(replace(word, start=round(begin, 2), end=round(stop, 2)))
+    rest = tuple(words[run.after :])
+    if len(onsets) - 1 >= MISHEARD * run.times:
+        rest = tuple(word for word in rest if word.end > onsets[-1])
+    last, end = repeated[-1], min([onsets[-1], *(word.start for word in rest)])
+    mark = last.word if rest else last.word.rstrip(",、，")
+    repeated[-1] = replace(last, word=mark, end=round(max(end, last.start), 2))
+    return (*words[: run.first], *repeated, *rest)
+
+
+def _self_similarity(bands: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Cosines between all frames, [n, n]."""
+    centred = bands - bands.mean(axis=0)
+    smooth = np.apply_along_axis(np.convolve, 0, centred, SMOOTHING, "same")
+    smooth /= np.linalg.norm(smooth, axis=1, keepdims=True) + 1e-6
+    return np.asarray(smooth @ smooth.T, np.float32)
+
+
+def _period(likeness: NDArray[np.float32]) -> int | None:
+    """The frames after which the sound is most like itself; the first of equal ones."""
+    longest = min(LONGEST_PERIOD, int(0.45 * len(likeness)))
+    means = np.array([likeness.diagonal(lag).mean() for lag in range(longest)])
+    peaks = [
+        lag
+        for lag in range(SHORTEST_PERIOD + 1, longest - 2)
+        if means[lag] == means[max(SHORTEST_PERIOD, lag - 6) : lag + 7].max()
+    ]
+    highest = max((means[lag] for lag in peaks), default=0.0)
+    return next((lag for lag in peaks if means[lag] >= FIRST_PEAK * highest), None)
+
+
+def _quietest(power: NDArray[np.float32], first: int) -> int:
+    return first + int(np.argmin(np.convolve(np.log(power[first:] + 1e-10), np.ones(3), "same")))
+
+
+class _Pattern:
+    """The repeated sound of a signal: where it is clearest, and everything like it."""
+
+    def __init__(
+        self, likeness: NDArray[np.float32], power: NDArray[np.float32], period: int
+    ) -> None:
+        self._likeness = likeness
+        self._period = period
+        self._window = max(6, int(0.8 * period))
+        beside = np.convolve(likeness.diagonal(period), np.ones(period), "valid")
+        clearest = int(np.argmax(beside))
+        self._middle = clearest + _quietest(power[clearest : clearest + period], 0)
+
+    def places(self) -> list[int]:
+        """The frames where it begins, in order."""
+        places = [self._middle, *self._walk(1), *self._walk(-1)]
+        alike = [self._alike(self._middle, place) for place in range(len(self._likeness))]
+        while True:  # after breaks
+            nearest = FASTER * self._period
+            free = [
+                place
+                for place, value in enumerate(alike)
+                if value >= ALIKE and all(abs(place - other) >= nearest for other in places)
+            ]
+            if not free:
+                return sorted(places)
+            places.append(max(free, key=alike.__getitem__))
+
+    def _walk(self, direction: int) -> list[int]:
+        place, places = self._middle, list[int]()
+        lags = range(max(6, int(FASTER * self._period)), int(SLOWER * self._period) + 1)
+        while True:
+            likeness, lag = max((self._alike(place, place + direction * lag), lag) for lag in lags)
+            if likeness < SIMILAR:
+                return places
+            place += direction * lag
+            places.append(place)
+
+    def _alike(self, one: int, other: int) -> float:
+        """How alike the sounds are that begin in two frames; -1 outside the signal."""
+        length = min(self._window, len(self._likeness) - max(one, other))
+        if min(one, other) < 0 or length < self._period / 2:
+            return -1.0
+        return float(self._likeness[one : one + length, other : other + length].diagonal().mean())
