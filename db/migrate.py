@@ -28,8 +28,7 @@ def upgrade(url: str, revision: str = "head") -> None:
     """Applies all missing migrations, up to `revision`.
 
     A lock serialises processes that start at once.
-    Raises DatabaseUnavailable, or DatabaseError when the tables are of a newer release, or of one
-    before the first migration.
+    Raises DatabaseUnavailable, or the errors of `check_revision`.
     """
     config = _config(url)
     migrations = ScriptDirectory.from_config(config)
@@ -37,16 +36,26 @@ def upgrade(url: str, revision: str = "head") -> None:
         current = _revision(url)
         if current == migrations.get_current_head():
             return
-        if current is not None and current < (migrations.get_base() or ""):
-            raise DatabaseError(
-                f"DATABASE_URL: the tables are of a version before {LAST_WITH_ALL_MIGRATIONS} "
-                f"(revision {current}): start version {LAST_WITH_ALL_MIGRATIONS} once, "
-                "which migrates them, and then this version"
-            )
+        if current is not None:
+            check_revision(current)
         command.upgrade(config, revision)
     except (OperationalError, InterfaceError) as error:
         reason = " ".join(str(error.orig).split())
         raise DatabaseUnavailable(f"DATABASE_URL: the database cannot be used: {reason}") from error
+
+
+def check_revision(revision: str) -> None:
+    """Raises DatabaseError for the revision of tables that this release cannot migrate: those of a
+    newer release, or of one before the first migration."""
+    migrations = ScriptDirectory(str(MIGRATIONS))
+    if revision < (migrations.get_base() or ""):
+        raise DatabaseError(
+            f"DATABASE_URL: the tables are of a version before {LAST_WITH_ALL_MIGRATIONS} "
+            f"(revision {revision}): start version {LAST_WITH_ALL_MIGRATIONS} once, "
+            "which migrates them, and then this version"
+        )
+    try:
+        migrations.get_revision(revision)
     except CommandError as error:
         message = f"DATABASE_URL: the tables are not of this release, but of a newer one: {error}"
         raise DatabaseError(message) from error

@@ -303,7 +303,7 @@ def test_names() -> Iterator[str]:
 
 
 def lock_files() -> Iterator[str]:
-    """Lock files name no index but PyPI's, so that they do not depend on who wrote them."""
+    """uv.lock names no index but PyPI's, so that it does not depend on who wrote it."""
     for path in tracked(".lock"):
         for number, line in enumerate(_lines(path), 1):
             hosts = re.findall(

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# venv.sh LOCK: installs the packages that LOCK pins into .venv, or the folder VENV, and makes this
-# tree importable. Does nothing when LOCK is unchanged.
+# venv.sh GROUP ...: installs the packages that uv.lock pins for these groups of pyproject.toml into
+# .venv, or the folder VENV, and makes this tree importable. Does nothing when uv.lock is unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-lock=$1
 venv=${VENV:-.venv}
-stamp=$venv/.installed-$lock
+stamp=$venv/.installed-$(IFS=-; echo "$*")
 
-if cmp -s "$lock" "$stamp"; then exit 0; fi
+if cmp -s uv.lock "$stamp"; then exit 0; fi
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
@@ -35,7 +34,7 @@ if ! is_new_enough "$venv"/bin/python; then
 fi
 
 # uv installs in parallel but does not read pip's configuration, so its registries are passed on.
-# Every file is checked against the lock's hash, so it does not matter which registry it comes from.
+# Every file is checked against its hash, so it does not matter which registry it comes from.
 pip_setting() {
   "$venv"/bin/python -m pip config list 2>/dev/null | sed -n "s/^[^=]*\.$1='\(.*\)'\$/\1/p" | head -n 1
 }
@@ -54,13 +53,15 @@ pass_on UV_FIND_LINKS find-links ,
 pass_on SSL_CERT_FILE cert ' '
 export UV_INDEX_STRATEGY=${UV_INDEX_STRATEGY:-unsafe-best-match} # as pip chooses
 
-echo "installing the packages of $lock ..." >&2
-uv_version=0.13.8
-"$venv"/bin/python -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
+echo "installing the packages of $* ..." >&2
+"$venv"/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+  --requirement tools/uv.txt
+# Not `uv sync`, which fetches files from their addresses in uv.lock even where there is a mirror.
 # Bytecode now, not at the first start: a dozen processes import these packages at once then, and some
 # environments forbid writing it later.
-"$venv"/bin/uv pip install --quiet --python "$venv"/bin/python --compile-bytecode --require-hashes \
-  --requirement "$lock"
+"$venv"/bin/uv export --quiet --frozen --no-header --no-annotate "${@/#/--only-group=}" \
+  | "$venv"/bin/uv pip install --quiet --python "$venv"/bin/python --compile-bytecode \
+    --require-hashes --requirement -
 # A path file instead of an editable install: no build, and nothing to repeat when a file is added.
 pwd >"$("$venv"/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/antiphon.pth"
 bin=$(cd "$venv" && pwd)/bin
@@ -68,4 +69,4 @@ bin=$(cd "$venv" && pwd)/bin
 quoted=\'${bin//\'/\'\\\'\'}/python\'
 printf '#!/bin/sh\nexec %s -P -m deployments.cli.main "$@"\n' "$quoted" >"$bin/antiphon"
 chmod +x "$bin/antiphon"
-cp "$lock" "$stamp"
+cp uv.lock "$stamp"

@@ -62,6 +62,9 @@ class Readings(StrictModel):
     per: dict[str, str] = {}  # of units with a negative exponent: by exponent, with `{unit}`
     numerals: Numerals | None = None
     respelt: dict[str, str] = {}  # expressions in the words of a number, and what they become
+    # Expressions in the words of a number, "+" and the letters written after its digits, and what
+    # they become in turn, such as "ु+" and "". Letters where "+" remains are a word of their own.
+    endings: dict[str, str] = {}
     feminine: dict[str, str] = {}  # replacements before the nouns of the set "feminine"
     ordinals: dict[int, str] = {}  # irregular ordinals; with 1000, all parts of the others
     ordinal: str = ""  # form of other ordinals that num2words lacks, with `{n}`

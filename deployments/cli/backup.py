@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
+from typing import Any
 
 from fsspec.core import url_to_fs
 from sqlalchemy import inspect
@@ -20,14 +21,15 @@ from sqlmodel import col, func, select
 from configs.settings import Settings
 from db.accounts import ApiKey
 from db.database import make_engine, postgres_parameters
+from db.migrate import check_revision
 from deployments.cluster.shared_stores import open_database
 from pipelines.accounts.secret_fingerprints import check_stored_fingerprints
 
 DATABASE, FILES = "database", "files"  # names in the folder of a backup
 SESSIONS, KEYS = ("client_secret", "login_session"), "api_key"  # tables
 _SQLITE = b"SQLite format 3"
-# A row of `secret_mark`, as pg_restore lists it.
-_FINGERPRINT = re.compile(r"^(\w+)\t\\\\x([0-9a-f]+)$", re.MULTILINE)
+_COPIED_ROWS = re.compile(r"^COPY .* FROM stdin;\n(.*?)^\\\.$", re.MULTILINE | re.DOTALL)
+"""The rows of a table, as pg_restore writes them."""
 
 
 def back_up(settings: Settings, folder: Path) -> str:
@@ -65,12 +67,16 @@ def restore(settings: Settings, folder: Path, *, with_keys: bool = True) -> str:
     The database is put in place last and as a whole, so that a failed restore can be repeated.
     Login sessions and browser tokens are left out, since they may have ended after the backup, and
     API keys unless `with_keys`. Raises ValueError, also if the secrets are not those of the backup,
-    OSError, or the store's errors.
+    DatabaseError if the backup is of a version that cannot be migrated, OSError, or the store's
+    errors.
     """
     copy, files = folder / DATABASE, folder / FILES
     if not copy.is_file() or not files.is_dir():
         raise ValueError(f"{folder} is not a backup")
     url = make_url(settings.database_url)
+    _check_kind(copy, url)
+    for (revision,) in _rows(copy, url, "alembic_version", "version_num"):
+        check_revision(revision)
     check_stored_fingerprints(settings.secrets, _fingerprints(copy, url))
     engine = make_engine(settings.database_url)
     try:
@@ -125,9 +131,8 @@ async def _admit(settings: Settings) -> str:
     )
 
 
-def _fingerprints(copy: Path, url: URL) -> dict[str, bytes]:
-    """Read the fingerprints of the secrets from the copy of a database. Raises ValueError if the
-    copy is of another kind of database than `url`."""
+def _check_kind(copy: Path, url: URL) -> None:
+    """Raises ValueError if the copy is of another kind of database than `url`."""
     with copy.open("rb") as file:
         is_sqlite = file.read(len(_SQLITE)) == _SQLITE
     if is_sqlite != _is_sqlite(url):
@@ -135,12 +140,24 @@ def _fingerprints(copy: Path, url: URL) -> dict[str, bytes]:
             f"the backup is of {'SQLite' if is_sqlite else 'PostgreSQL'}, and DATABASE_URL is not:"
             " restore it into a database of that kind, then run `move-database`"
         )
-    if is_sqlite:
+
+
+def _fingerprints(copy: Path, url: URL) -> dict[str, bytes]:
+    """The fingerprints of the secrets in the copy of a database."""
+    rows = _rows(copy, url, "secret_mark", "name, digest")
+    if _is_sqlite(url):
+        return {name: digest for name, digest in rows}
+    return {name: bytes.fromhex(digest.removeprefix(r"\\x")) for name, digest in rows}
+
+
+def _rows(copy: Path, url: URL, table: str, columns: str) -> list[Sequence[Any]]:
+    """The rows of a table in the copy of a database; of PostgreSQL, all columns, as text."""
+    if _is_sqlite(url):
         unchanged = f"{copy.absolute().as_uri()}?immutable=1"
         with closing(sqlite3.connect(unchanged, uri=True)) as source:
-            return dict(source.execute("SELECT name, digest FROM secret_mark"))
-    rows = _run("pg_restore", None, "--data-only", "--table=secret_mark", "--file=-", str(copy))
-    return {name: bytes.fromhex(digest) for name, digest in _FINGERPRINT.findall(rows)}
+            return source.execute(f"SELECT {columns} FROM {table}").fetchall()
+    text = _run("pg_restore", None, "--data-only", f"--table={table}", "--file=-", str(copy))
+    return [line.split("\t") for rows in _COPIED_ROWS.findall(text) for line in rows.splitlines()]
 
 
 def _is_sqlite(url: URL) -> bool:

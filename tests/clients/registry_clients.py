@@ -11,19 +11,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-clients" / "bin" / "python"
-LOCK = ROOT / "requirements-clients.lock"
+LOCK = ROOT / "uv.lock"
 TIMEOUT_S = 90.0
 
 
 class RegistryClients:
-    """Runs scripts with the packages of requirements-clients.lock, which `make clients` installs.
+    """Runs scripts with the packages of the group `clients`, which `make clients` installs.
 
     They are not this project's dependencies: they want other versions of what it depends on.
     """
 
     def __init__(self) -> None:
         """Skips the test, with the command to run, where the packages are not installed."""
-        stamp = ROOT / ".venv-clients" / f".installed-{LOCK.name}"
+        stamp = ROOT / ".venv-clients" / ".installed-clients"
         if not stamp.exists() or stamp.read_bytes() != LOCK.read_bytes():
             pytest.skip("`make clients` has not made .venv-clients, so its clients were NOT tried")
 

@@ -81,8 +81,8 @@ def test_each_node_has_the_switches_of_ray(overlay: str) -> None:
     """Those that the image cannot have; `authOptions` sets RAY_AUTH_MODE."""
     spec = one(overlay, "RayService")["spec"]["rayClusterConfig"]
     assert spec["authOptions"] == {"mode": "token"}
-    pinned = (PROJECT_DIR / "requirements.lock").read_text()
-    assert f"\nray=={spec['rayVersion']} " in pinned
+    pinned = (PROJECT_DIR / "uv.lock").read_text()
+    assert f'name = "ray"\nversion = "{spec["rayVersion"]}"\n' in pinned
     for group in [spec["headGroupSpec"], *spec["workerGroupSpecs"]]:
         pod = group["template"]["spec"]
         assert pod["securityContext"]["runAsUser"] == 10001

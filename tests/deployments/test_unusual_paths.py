@@ -120,12 +120,12 @@ def test_the_program_antiphon_starts_in_a_folder_with_an_unusual_name(tmp_path: 
     for made in (tools, programs):
         made.mkdir(parents=True)
     shutil.copy(PROJECT_DIR / "tools" / "venv.sh", tools)
-    (tmp_path / UNUSUAL / "a.lock").touch()
+    (tmp_path / UNUSUAL / "uv.lock").touch()
     # In place of Python and uv, which would fetch packages: prints its arguments, or a folder.
     stub = '#!/bin/sh\ncase "$2" in *purelib*) pwd;; *) echo "$0" "$@";; esac\n'
     for name in ("python", "uv"):
         (programs / name).write_text(stub)
         (programs / name).chmod(0o700)
-    subprocess.run([tools / "venv.sh", "a.lock"], check=True, capture_output=True)
+    subprocess.run([tools / "venv.sh", "server"], check=True, capture_output=True)
     said = subprocess.check_output([programs / "antiphon", "a b"], text=True)
     assert said == f"{programs / 'python'} -P -m deployments.cli.main a b\n"

@@ -11,6 +11,7 @@ from babel import Locale
 
 from pipelines.text.normalisation.formulas import say_formulas
 from pipelines.text.normalisation.number_words import (
+    INDIC,
     LONGEST_GROUPED_NUMBER,
     LONGEST_NUMBER,
     NumberWords,
@@ -44,14 +45,15 @@ _EMAIL = r"""
         [\w.+&-]{1,64}+@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}(?:/[\w/.-]{1,200})?
       | @[A-Za-z_]\w{0,30}(?![\w@])))
   | """
+_WRITTEN_ON = r"[^\W\u0900-\u0dff]|-(?![\u0900-\u0dff])"  # no ending of an Indic language
 _OTHERS = rf"""
     (?P<url>(?<!\w)(?:(?:(?:https?|HTTPS?|file|s?ftp|ssh|wss?|s3)://|www\.)[^\s<>"]{{1,2000}}
       | (?<![.@-])(?:(?:[A-Za-z0-9-]{{1,40}}+\.){{1,3}}(?:{_LAST_PARTS})
         (?![\w-])|localhost(?=:\d))(?:[:/][^\s<>"]{{0,500}})?))
   | (?=[\d+(−{_SYMBOLS}A-Z-])(?:  # the others begin with one of these
-    (?P<iso>(?<![\w.,-])(?P<iso_y>\d{{4}})-(?P<iso_m>\d{{1,2}})-(?P<iso_d>\d{{1,2}})(?![\w-]))
+    (?P<iso>(?<![\w.,-])(?P<iso_y>\d{{4}})-(?P<iso_m>\d{{1,2}})-(?P<iso_d>\d{{1,2}})(?!{_WRITTEN_ON}))
   | (?P<date>(?<![\w.,/-])(?P<d1>\d{{1,2}})(?P<sep>[./-])(?P<d2>\d{{1,2}})(?P=sep)
-      (?P<d3>\d{{4}}|\d{{2}})(?![\w/-]|[.,]\d))
+      (?P<d3>\d{{4}}|\d{{2}})(?!{_WRITTEN_ON}|/|[.,]\d))
   | (?P<time>(?<![\w.,:])(?P<hour>\d{{1,2}})[:h](?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?
       (?:[ ]?(?P<half>[AaPp])(?:[ ]?[Mm]\b|\.[ ]?[Mm]\b\.?)|(?![\w:])))
   | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])
@@ -68,11 +70,13 @@ _MONEY_SCALE = re.compile(
     r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
     r"| ([mb]n?)\b(?! [a-z])"
 )
-_CURRENCY_NAME_AFTER = re.compile(r"[ \u00a0\u202f]?([\w\u0900-\u097f]{2,12})(?![\w\u0900-\u097f])")
+_CURRENCY_NAME_AFTER = re.compile(rf"[ \u00a0\u202f]?([\w{INDIC}]{{2,12}})(?![\w{INDIC}])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
+# Indic letters after a unit of other letters are an ending.
 _UNIT_AFTER = re.compile(
-    r"[ \u00a0\u202f]?((?:[^\W\d_\u3040-\u9fff]|[\u0900-\u0dff]){1,12}(?:/[^\W\d_]{1,4})?[²³]?"
-    r"|[%٪°′][CFcf]?)(?![^\W\u3040-\u9fff]|[\u0900-\u0dff])"
+    rf"[ \u00a0\u202f]?((?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,12}}(?:/[^\W\d_]{{1,4}})?[²³]?"
+    rf"|[{INDIC}]{{1,12}}(?:/[^\W\d_]{{1,4}})?[²³]?(?![{INDIC}])|[%٪°′][CFcf]?)"
+    rf"(?!(?![{INDIC}])[^\W\u3040-\u9fff])"
 )
 _ORDINAL_SIGN = re.compile(r"[ºª]")
 _ORDINAL_AFTER = {
@@ -83,7 +87,11 @@ _ORDINAL_AFTER = {
 }
 _DECADE_AFTER = re.compile(r"['’]?s\b")
 _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
-_RANGE_AFTER = re.compile(r"[-–—~〜～](?=[$€£¥₩₹]?\d)")
+_RANGE_AFTER = re.compile(  # none of a house number with more parts, such as 8-2-293
+    r"(?<!\d-\d)(?<!\d-\d\d)(?<!\d-\d{3})[-–—~〜～](?=[$€£¥₩₹]?\d)(?!\d{1,4}-\d)"
+)
+# Endings in Indic scripts, which are written after digits: "5-ம்", "2024ರಲ್ಲಿ"
+_ENDING_AFTER = re.compile(r"[ -]?([\u0900-\u0dff\u200c]{1,16})(?![\w\u0900-\u0dff\u200d])")
 _FRACTION_AFTER = re.compile(r"/(\d{1,4})(?![^\W\u3040-\u9fff]|/|[.,]\d)")
 _MONTH_BEFORE = re.compile(r"\b([A-Z][a-z]{2,8})\.? $")
 _SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
@@ -116,10 +124,14 @@ def normalise(text: str, language: str) -> str:
             before = before[:-1]
         spoken.append(before)
         spoken_token, position = _say(match, words)
+        if (ending := _ENDING_AFTER.match(text, position)) and (
+            inflected := words.with_ending(spoken_token, ending[1])
+        ):
+            spoken_token = inflected
+            position = ending.end()
         if (to := words.mark("to")) and (joined := _RANGE_AFTER.match(text, position)):
-            spoken_token = (
-                spoken_token if _letter_before(match) else f"{spoken_token} {to}"
-            )  # no range: "B747-400"
+            if not _letter_before(match):  # no range: "B747-400"
+                spoken_token = words.with_ending(spoken_token, to) or f"{spoken_token} {to}"
             position = joined.end()
         elif text[position : position + 1] == "-" and text[position + 1 : position + 2].isalpha():
             position += 1  # as in "5-star"
@@ -163,13 +175,13 @@ def _say(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
 
 
 def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
-    address = match[0].rstrip(".,;:!?)'\"")
+    address = match[0].rstrip(".,;:!?)'\"।॥")
     end = match.start() + len(address)
     spoken = address
     if address != match.string.strip():  # an address alone is dictated with its protocol
         spoken = re.sub(r"(?i)^https?://", "", address).rstrip("/")
     spoken = re.sub(
-        r"[^\w\s'\u0900-\u0dff]|_",
+        rf"[^\w\s'{INDIC}]|_",
         lambda mark: f" {words.mark(mark[0]) or words_for('en').mark(mark[0])} ",
         spoken,
     )
@@ -293,7 +305,8 @@ def _say_counted(
             return (f"{year[:-1]}ies" if year.endswith("y") else f"{year}s"), decade.end()
     if (after := _UNIT_AFTER.match(text, end)) and (unit := words.unit(after[1])):
         return words.count(number, unit), after.end()
-    if whole and len(number) == 4 and 1500 <= int(number) <= 2099 and number[1:] != "000":
+    is_year = whole and len(number) == 4 and 1500 <= int(number) <= 2099 and number[1:] != "000"
+    if is_year and text.endswith(number, 0, end):  # a number with a mark in it is none
         return words.year(int(number)), end
     decimal = words.decimal(number)
     return words.read(decimal, "counted") if millions and words.spells else decimal, end

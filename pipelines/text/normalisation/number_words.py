@@ -22,6 +22,9 @@ from configs.load import load_yaml
 from configs.schema.languages import language_words
 from configs.schema.readings import Numerals, readings
 
+# Of a class in an expression: Indic letters with their vowel signs, which are no letters for `re`;
+# without the dandas, which end sentences.
+INDIC = r"\u0900-\u0963\u0966-\u0dff"
 LONGEST_NUMBER = 15  # digits; people read longer numbers digit by digit
 LONGEST_GROUPED_NUMBER = 36  # digits with marks between groups, which account numbers lack
 LONGEST_AMOUNT = 24  # digits before the point: the precision of decimals is 28
@@ -51,6 +54,7 @@ class NumberWords:
         sets = self.readings.sets
         self._feminine_noun = re.compile(expand(sets.get("feminine", "(?!)")))
         self._uncounted = re.compile(expand(sets.get("uncounted", "(?!)")))
+        self._endings = {re.compile(expand(find)): to for find, to in self.readings.endings.items()}
         self.millions = re.compile(rf" ?({sets.get('millions', '(?!)')})\b")  # after a number
         self.joined = language in ("zh", "ja")  # written without spaces between words
         self._name = _NUM2WORDS_NAMES.get(language, language)
@@ -184,6 +188,13 @@ class NumberWords:
         groups = map(self.integer, re.findall(self.readings.decimals, fraction))
         return f"{sign}{spoken} {point} {' '.join(groups)}"
 
+    def with_ending(self, words: str, ending: str) -> str | None:
+        """Joins the words of a number with an ending; None if it is a word of its own."""
+        joined = f"{words}+{ending}"
+        for find, becomes in self._endings.items():
+            joined = find.sub(becomes, joined)
+        return None if "+" in joined else joined
+
     def ordinal(self, number: int) -> str:
         listed = self.readings.ordinals
         if number in listed:
@@ -192,7 +203,8 @@ class NumberWords:
             if (above := number - number % scale) in listed:
                 return f"{listed[above]} {self.ordinal(number - above)}"
         if form := self.readings.ordinal:
-            return form.format(n=self.integer(str(number)))
+            words, _, ending = form.format(n=self.integer(str(number))).partition("+")
+            return self.with_ending(words, ending) or words
         return self._spell(number, "ordinal") or str(number)
 
     def fraction(self, above: str, below: str) -> str:

@@ -10,11 +10,10 @@ from functools import lru_cache
 from operator import itemgetter
 
 from configs.schema.readings import FIRST, READ_LANGUAGES, SLOT
-from pipelines.text.normalisation.number_words import words_for
+from pipelines.text.normalisation.number_words import INDIC, words_for
 
-# Matches outside words. Vowel signs of Indic scripts are no letters for `re`. Where words are
-# joined, only Latin letters and digits make a word.
-_START, _START_JOINED = r"(?<![\w\u0900-\u0dff])", r"(?<![A-Za-z\d.])"
+# Matches outside words. Where words are joined, only Latin letters and digits make a word.
+_START, _START_JOINED = rf"(?<![\w{INDIC}])", r"(?<![A-Za-z\d.])"
 _GROUP = re.compile(r"(?<!\\)\((?!\?)")
 _compiled = lru_cache(maxsize=None)(re.compile)  # a rule by itself, when it first matches
 
@@ -48,7 +47,7 @@ class FormRewriter:
                 finds.append(form)
         if forms:
             longest_first = sorted(map(re.escape, forms), key=len, reverse=True)
-            finds.append(rf"(?<!\.)(?:{'|'.join(longest_first)})(?![\w\u0900-\u0dff])")
+            finds.append(rf"(?<!\.)(?:{'|'.join(longest_first)})(?![\w{INDIC}])")
         start = _START_JOINED if self._words.joined else _START
         self._any = re.compile(f"{start}(?:{'|'.join(finds)})|{signs}")
 

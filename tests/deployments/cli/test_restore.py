@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 import deployments.cli.backup as backup_module
@@ -23,6 +25,8 @@ from configs.environment import SettingsError, sqlite_url
 from configs.settings import Settings
 from db.accounts import find_workspace
 from db.billing.ledger import discrepancies
+from db.database import make_engine
+from db.errors import DatabaseError
 from deployments.cli.backup import FILES, back_up, restore
 from deployments.cluster.shared_stores import open_database
 from tests.api.local_server import local_settings, serve_app, serve_services
@@ -105,6 +109,22 @@ def keep(settings: Settings) -> Kept:
         back_up(settings, folder)
     credentials = ({"Authorization": f"Bearer {value}"} for value in (token, browser))
     return Kept(folder, settings, chat, stored, owner.id, key, *credentials)
+
+
+@contextmanager
+def called_revision(url: str, revision: str) -> Iterator[None]:
+    """Calls the tables of a database by another revision for a while."""
+    engine = make_engine(url)
+    change = sa.text("UPDATE alembic_version SET version_num = :revision")
+    with engine.begin() as connection:
+        current = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
+        connection.execute(change, {"revision": revision})
+    try:
+        yield
+    finally:
+        with engine.begin() as connection:
+            connection.execute(change, {"revision": current})
+        engine.dispose()
 
 
 @pytest.fixture
@@ -191,6 +211,27 @@ def test_restore_refuses_other_secrets_before_it_changes_anything(
         restore(wrong, kept.folder)
     assert not Path(after.storage_url.removeprefix("file://")).exists()
     assert "restored" in restore(after, kept.folder)
+
+
+@pytest.mark.parametrize(
+    ("revision", "reason"),
+    [
+        ("0023", r"before 0\.9\.0 \(revision 0023\): start version 0\.9\.0 once"),
+        ("9999", "of a newer one: .*9999"),
+    ],
+)
+def test_a_backup_of_another_release_is_refused_before_anything_changes(
+    kept: Kept, tmp_path: Path, revision: str, reason: str
+) -> None:
+    with called_revision(kept.settings.database_url, revision):
+        back_up(kept.settings, tmp_path / "backup")
+    after = kept.beside(tmp_path)
+    with pytest.raises(DatabaseError, match=reason):
+        restore(after, tmp_path / "backup")
+    assert not Path(after.storage_url.removeprefix("file://")).exists()
+    engine = make_engine(after.database_url)
+    assert sa.inspect(engine).get_table_names() == []
+    engine.dispose()
 
 
 @pytest.mark.parametrize("at", ["_restore_sqlite", "_restore_postgres", "url_to_fs"])

@@ -1,5 +1,6 @@
 """One of every event of the server, and updates of sessions."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -137,6 +138,19 @@ EVENTS: list[events.ServerEvent] = [
     events.RateLimitsUpdated(rate_limits=[_LEFT]),
 ]
 FRAMES = [events.frame_of(event) for event in EVENTS]
+
+
+def event_types(base: type[events.ServerEvent] = events.ServerEvent) -> Iterator[str]:
+    """The types of all events of the server, from their classes."""
+    for event in base.__subclasses__():
+        if event.type:
+            yield event.type
+        yield from event_types(event)
+
+
+OWN_TYPES = {kind for kind in event_types() if kind.startswith("antiphon.")}
+"""Events that OpenAI does not have."""
+OPENAI_FRAMES = [events.frame_of(event) for event in EVENTS if event.type not in OWN_TYPES]
 
 JUNK: st.SearchStrategy[Any] = st.recursive(
     st.none()

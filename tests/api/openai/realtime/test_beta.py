@@ -12,7 +12,7 @@ from api.openai.realtime.beta import from_beta, is_beta, to_beta
 from api.openai.realtime.client_events import CreateResponse, UpdateSession, parse_client_event
 from api.openai.realtime.server_events import SessionCreated, SessionUpdated, TextDelta, as_wire
 from api.openai.realtime.session_object import RealtimeSession, merged
-from tests.api.openai.realtime.examples import FRAMES, SESSION, TRANSCRIPTION
+from tests.api.openai.realtime.examples import OPENAI_FRAMES, SESSION, TRANSCRIPTION
 from tests.api.openai.realtime.test_server_events import unknown_fields
 
 _KNOWN: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
@@ -33,7 +33,7 @@ def as_typed(event: dict[str, Any]) -> dict[str, Any]:
     return event
 
 
-@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: json.loads(frame)["type"])
+@pytest.mark.parametrize("frame", OPENAI_FRAMES, ids=lambda frame: json.loads(frame)["type"])
 def test_clients_of_the_beta_know_the_events(frame: str) -> None:
     original = json.loads(frame)
     kind = original["type"]
