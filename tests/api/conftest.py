@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -13,14 +14,36 @@ from api.http import turns
 from api.services import Services
 from api.sockets.kernel import session
 from configs.settings import Settings
+from models.llm.base import GenerationRequest
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
 from tests.api import running_service
+from tests.api.in_process import client_of
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.money import Books, books_of
+from tests.api.sockets.conftest import (
+    detector,
+    fake,
+    plain,
+    server,
+    shared_server,
+    stt_server,
+    turn_server,
+)
 from tests.hostile.audio_files import wav
+from tests.local_ports import LocalChatModel
 from tests.models.sounds import speak
+
+__all__ = [  # fixtures
+    "detector",
+    "fake",
+    "plain",
+    "server",
+    "shared_server",
+    "stt_server",
+    "turn_server",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -49,8 +72,7 @@ def app(services: Services) -> FastAPI:
 
 @pytest.fixture
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as made:
+    async with client_of(app) as made:
         yield made
 
 
@@ -75,6 +97,20 @@ async def other_auth(client: httpx.AsyncClient, auth: dict[str, str]) -> dict[st
 @pytest.fixture
 async def books(services: Services, auth: dict[str, str]) -> Books:
     return await books_of(services, auth)
+
+
+@pytest.fixture
+def prompts(monkeypatch: pytest.MonkeyPatch) -> list[GenerationRequest]:
+    """What the language models get."""
+    requests: list[GenerationRequest] = []
+    generate = LocalChatModel.generate
+
+    def noting(model: LocalChatModel, request: GenerationRequest) -> Any:
+        requests.append(request)
+        return generate(model, request)
+
+    monkeypatch.setattr(LocalChatModel, "generate", noting)
+    return requests
 
 
 @pytest.fixture(scope="module")

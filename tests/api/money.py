@@ -11,6 +11,7 @@ from api.services import Services
 from db.billing.ledger import change_credit, credit_of, discrepancies
 from db.billing.tables import CreditHold, LedgerEntry
 from db.webhooks import Event, Webhook, body_about
+from pipelines.accounts.authentication import Principal
 from pipelines.storage.encryption import Encryption
 
 
@@ -62,10 +63,15 @@ class Books:
         ]
 
 
+async def principal_of(services: Services, auth: dict[str, str]) -> Principal:
+    """Of the key in the headers."""
+    credential = auth["Authorization"].removeprefix("Bearer ")
+    return await services.platform.accounts.authenticator.authenticate(credential)
+
+
 async def books_of(services: Services, auth: dict[str, str]) -> Books:
     """Of the workspace that the key in the headers belongs to."""
-    credential = auth["Authorization"].removeprefix("Bearer ")
-    principal = await services.platform.accounts.authenticator.authenticate(credential)
+    principal = await principal_of(services, auth)
     return Books(services, principal.workspace_id, principal.key_id)
 
 

@@ -51,6 +51,12 @@ def with_request_limits(services: Services, **members: Any) -> Services:
     return with_platform(services, request_limits=changed)
 
 
+def with_admission(services: Services, **changes: Any) -> Services:
+    """With other numbers of admission control, as the limits of attempts and of requests read."""
+    admission = services.platform.request_limits.admission.model_copy(update=changes)
+    return with_request_limits(services, admission=admission)
+
+
 def with_limits(services: Services, limits: SharedLimits) -> Services:
     """With another store of rate limits; the socket registry keeps its own."""
     return with_infrastructure(with_request_limits(services, limits=limits), limits=limits)

@@ -27,7 +27,7 @@ from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer, serve, upgrade
 from tests.contract.dialect import Dialect, Event, Request, Socket
 from tests.local_ports import LocalTTSModel
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, transcript
 
 __all__ = ["errors_cost_no_time"]
@@ -205,9 +205,7 @@ class Caller:
     async def until_free(self) -> None:
         """Waits until no work of this server is in progress."""
         admission = self.server.services.infrastructure.admission
-        async with asyncio.timeout(PATIENCE_S):
-            while admission._callers:
-                await asyncio.sleep(0.01)
+        await until(lambda: not admission._callers)
 
     async def units(self, service: str) -> int:
         """What was charged, once no socket is open."""

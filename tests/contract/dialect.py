@@ -17,6 +17,8 @@ Request = dict[str, Any]
 """The arguments of `httpx.AsyncClient.post`."""
 Event = dict[str, Any]
 Frame = str | bytes
+Wrong = tuple[Mapping[str, Any], str]
+"""Changes of a request, and the begin of its error, which names the field."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,6 +33,8 @@ class Speech:
     is_streamed: bool = True
     usual: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the body with the defaults of this API."""
+    wrong: Sequence[Wrong] = ()
+    options: Sequence[str] = ("json",)  # where the request has its options
     answers_at_once: bool = False  # with 200, before it has found the voice
 
     def ask(self, text: str, voice: str) -> Request:
@@ -40,6 +44,11 @@ class Speech:
         request = self.ask(text, voice)
         *keys, last = self.format
         reduce(getitem, keys, request)[last] = name
+        return request
+
+    def ask_wrongly(self, text: str, voice: str, changes: Mapping[str, Any]) -> Request:
+        request = self.ask(text, voice)
+        reduce(getitem, self.options, request).update(changes)
         return request
 
 
@@ -54,8 +63,9 @@ class Recognition:
     language: str = "language"  # its field
     usual: Mapping[str, str] = field(default_factory=dict)
     """Options with the defaults of this API."""
+    wrong: Sequence[Wrong] = ()
 
-    def ask(self, recording: bytes, **options: str) -> Request:
+    def ask(self, recording: bytes, **options: Any) -> Request:
         return {"url": self.path, **self.request(recording, options)}
 
 
@@ -114,6 +124,8 @@ class Dialect:
     other_keys: Sequence[Callable[[str], Headers]] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)  # its names of our codes
     statuses: Mapping[str, int] = field(default_factory=dict)  # that differ from ours
+    fault: Callable[[Any], str] = lambda body: str(body["message"])
+    """Where the body of an error names the field, and what is wrong with it."""
     speech: tuple[Speech, ...] = ()
     recognition: tuple[Recognition, ...] = ()
     sockets: tuple[Socket, ...] = ()

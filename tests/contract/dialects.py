@@ -11,16 +11,38 @@ from tests.contract.dialect import (
     frames,
     pieces,
 )
+from tests.contract.fields import (
+    ASSEMBLYAI_LISTEN,
+    CARTESIA_SPEECH,
+    DEEPGRAM_LISTEN,
+    DEEPGRAM_LISTEN_USUAL,
+    DEEPGRAM_RECOGNITION,
+    DEEPGRAM_RECOGNITION_USUAL,
+    DEEPGRAM_SPEECH,
+    ELEVENLABS_RECOGNITION,
+    ELEVENLABS_RECOGNITION_USUAL,
+    FLUX_USUAL,
+    INWORLD_SPEECH,
+    MCP_RECOGNITION,
+    MCP_SPEECH,
+    NATIVE_RECOGNITION,
+    NATIVE_SPEECH,
+    OPENAI_RECOGNITION,
+    OPENAI_SPEECH,
+)
 from tests.contract.messages import (
     WYOMING_AUDIO,
     assemblyai_fault,
     bearer,
     cartesia_body,
+    cartesia_code,
+    deepgram_code,
     deepgram_fault,
     deepgram_recognition,
     elevenlabs_code,
     elevenlabs_fault,
     elevenlabs_hear,
+    elevenlabs_place,
     elevenlabs_speech,
     form,
     inworld_body,
@@ -32,6 +54,7 @@ from tests.contract.messages import (
     native_hear,
     openai_code,
     openai_fault,
+    openai_place,
     twilio_start,
     wyoming_event,
     wyoming_fault,
@@ -39,12 +62,6 @@ from tests.contract.messages import (
 )
 
 UNKNOWN = "no-such-thing"
-DEEPGRAM_USUAL = dict.fromkeys(
-    "callback diarize dictation filler_words measurements mip_opt_out multichannel numerals "
-    "profanity_filter punctuate redact replace search smart_format".split(),
-    "false",
-)
-FLUX_USUAL = dict.fromkeys(("mip_opt_out", "numerals", "profanity_filter", "redact"), "false")
 JSON_FAULTS: dict[Frame, str] = {"{": "JSON", "[]": "object"}
 LINEAR = {"encoding": "linear16", "sample_rate": "16000"}
 
@@ -58,12 +75,14 @@ NATIVE = Dialect(
             "/tts-synthesize",
             lambda text, voice: {"json": {"text": text, "voice_id": voice}},
             format=("json", "output_format"),
+            wrong=NATIVE_SPEECH,
             is_streamed=False,
         ),
         Speech(
             "/tts-stream",
             lambda text, voice: {"json": {"text": text, "voice_id": voice}},
             format=("json", "output_format"),
+            wrong=NATIVE_SPEECH,
             answers_at_once=True,
         ),
     ),
@@ -79,6 +98,7 @@ NATIVE = Dialect(
                 "known_speakers": "false",
                 "response_format": "json",
             },
+            wrong=NATIVE_RECOGNITION,
         ),
     ),
     sockets=(
@@ -112,6 +132,7 @@ OPENAI = Dialect(
     "OpenAI",
     bearer,
     code=openai_code,
+    fault=openai_place,
     hint="Authorization: Bearer <",
     speech=(
         Speech(
@@ -119,6 +140,7 @@ OPENAI = Dialect(
             lambda text, voice: {"json": {"input": text, "voice": {"id": voice}}},
             format=("json", "response_format"),
             text="input",
+            wrong=OPENAI_SPEECH,
             usual={"model": "tts-1", "speed": 1.0, "stream_format": "audio", "instructions": ""},
         ),
     ),
@@ -127,6 +149,7 @@ OPENAI = Dialect(
             "/openai/v1/audio/transcriptions",
             lambda recording, options: form("file")(recording, {"model": "whisper-1", **options}),
             usual={"response_format": "json", "stream": "false", "temperature": "0", "prompt": ""},
+            wrong=OPENAI_RECOGNITION,
         ),
     ),
     sockets=(
@@ -145,7 +168,8 @@ OPENAI = Dialect(
 DEEPGRAM = Dialect(
     "Deepgram",
     lambda key: {"Authorization": f"Token {key}"},
-    code=lambda body: body["err_code"],
+    code=deepgram_code,
+    fault=lambda body: str(body["err_msg"]),
     hint="Authorization: Token <",
     other_keys=(bearer,),
     reasons={
@@ -165,24 +189,16 @@ DEEPGRAM = Dialect(
             "/v1/speak",
             lambda text, voice: {"params": {"model": voice}, "json": {"text": text}},
             format=("params", "encoding"),
+            wrong=DEEPGRAM_SPEECH,
+            options=("params",),
         ),
     ),
     recognition=(
         Recognition(
             "/v1/listen",
             deepgram_recognition,
-            usual={
-                **DEEPGRAM_USUAL,
-                "detect_entities": "false",
-                "detect_language": "false",
-                "intents": "false",
-                "paragraphs": "false",
-                "sentiment": "false",
-                "summarize": "false",
-                "topics": "false",
-                "utterances": "false",
-                "utt_split": "0.8",
-            },
+            usual=DEEPGRAM_RECOGNITION_USUAL,
+            wrong=DEEPGRAM_RECOGNITION,
         ),
     ),
     sockets=(
@@ -216,8 +232,8 @@ DEEPGRAM = Dialect(
                 Opening({"language": "tlh"}, fault="language", ends=True),
                 Opening({"model": UNKNOWN}, fault="model: ", ends=True),
             ),
-            wrong=({"encoding": "g729"}, {"sample_rate": "1"}),
-            usual={**DEEPGRAM_USUAL, "channels": "1", "endpointing": "10", "vad_events": "false"},
+            wrong=DEEPGRAM_LISTEN,
+            usual=DEEPGRAM_LISTEN_USUAL,
             broken={
                 **JSON_FAULTS,
                 '{"type": "Sing"}': "type",
@@ -251,6 +267,7 @@ ELEVENLABS = Dialect(
     "ElevenLabs",
     lambda key: {"xi-api-key": key},
     code=elevenlabs_code,
+    fault=elevenlabs_place,
     hint="xi-api-key: <",
     other_keys=(bearer,),
     reasons={
@@ -276,17 +293,8 @@ ELEVENLABS = Dialect(
             ),
             model="model_id",
             language="language_code",
-            usual={
-                "diarize": "false",
-                "enable_logging": "true",
-                "entity_detection": "",
-                "file_format": "other",
-                "no_verbatim": "false",
-                "tag_audio_events": "true",
-                "timestamps_granularity": "word",
-                "use_multi_channel": "false",
-                "webhook": "false",
-            },
+            usual=ELEVENLABS_RECOGNITION_USUAL,
+            wrong=ELEVENLABS_RECOGNITION,
         ),
     ),
     sockets=(
@@ -330,7 +338,13 @@ ELEVENLABS = Dialect(
                 Opening({"language_code": "tlh"}, fault="language", ends=True),
                 Opening({"model_id": UNKNOWN}, fault="model", ends=True),
             ),
-            wrong=({"audio_format": "opus"}, {"commit_strategy": "never"}),
+            wrong=(
+                {"audio_format": "opus"},
+                {"commit_strategy": "never"},
+                {"entity_detection": "all"},
+                {"transcript_edit": "shorten"},
+                {"vad_silence_threshold_secs": "9"},
+            ),
             usual={
                 "audio_format": "pcm_16000",
                 "commit_strategy": "manual",
@@ -344,7 +358,7 @@ ELEVENLABS = Dialect(
 CARTESIA = Dialect(
     "Cartesia",
     lambda key: {"X-API-Key": key},
-    code=lambda body: body["error_code"],
+    code=cartesia_code,
     hint="x-api-key: <",
     other_keys=(bearer,),
     speech=tuple(
@@ -353,6 +367,7 @@ CARTESIA = Dialect(
             lambda text, voice: {"json": cartesia_body(text, voice)},
             format=("json", "output_format", "encoding"),
             text="transcript",
+            wrong=CARTESIA_SPEECH,
             usual={"language": None, "speed": "normal", "add_timestamps": False},
         )
         for path in ("/cartesia/tts/bytes", "/cartesia/tts/sse")
@@ -386,12 +401,14 @@ INWORLD = Dialect(
             "/tts/v1/voice",
             lambda text, voice: {"json": inworld_body(text, voice)},
             format=("json", "audioConfig", "audioEncoding"),
+            wrong=INWORLD_SPEECH,
             is_streamed=False,
         ),
         Speech(
             "/tts/v1/voice:stream",
             lambda text, voice: {"json": inworld_body(text, voice)},
             format=("json", "audioConfig", "audioEncoding"),
+            wrong=INWORLD_SPEECH,
         ),
     ),
     sockets=(
@@ -439,7 +456,7 @@ ASSEMBLYAI = Dialect(
                 Opening({"speech_model": UNKNOWN}, fault="speech_model: ", ends=True),
                 Opening({"language_code": "tlh"}, fault="language", ends=True),
             ),
-            wrong=({"sample_rate": "5"}, {"encoding": "opus"}),
+            wrong=ASSEMBLYAI_LISTEN,
             usual={
                 "encoding": "pcm_s16le",
                 "filter_profanity": "false",
@@ -537,6 +554,7 @@ MCP = Dialect(
     "MCP",
     bearer,
     code=mcp_code,
+    fault=lambda body: str(body["result"]["content"][0]["text"]).partition(": ")[2],
     hint="Authorization: Bearer <",
     statuses=dict.fromkeys(IN_RESULT, 200),
     speech=(
@@ -544,6 +562,8 @@ MCP = Dialect(
             "/mcp",
             lambda text, voice: mcp_call("speak", text=text, voice=voice),
             format=("json", "params", "arguments", "output_format"),
+            wrong=MCP_SPEECH,
+            options=("json", "params", "arguments"),
             is_streamed=False,
         ),
     ),
@@ -551,8 +571,9 @@ MCP = Dialect(
         Recognition(
             "/mcp",
             lambda recording, options: mcp_call(
-                "transcribe", audio=base64_text(recording), **options
+                "transcribe", **{"audio": base64_text(recording), **options}
             ),
+            wrong=MCP_RECOGNITION,
         ),
     ),
 )

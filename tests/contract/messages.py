@@ -14,6 +14,7 @@ from tests.contract.dialect import (
     frames,
     pieces,
 )
+from tests.contract.fields import ELEVENLABS_SPEECH
 
 RAW = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16_000}
 WYOMING_AUDIO = {"rate": 16_000, "width": 2, "channels": 1}
@@ -63,6 +64,17 @@ def openai_code(body: Any) -> str:
     return str(error["code"])
 
 
+def openai_place(body: Any) -> str:
+    error = body["error"]
+    assert (error["message"].partition(":")[0]).startswith(error["param"]), error
+    return str(error["message"])
+
+
+def deepgram_code(body: Any) -> str:
+    assert body["err_msg"] == body["message"] and body["request_id"]
+    return str(body["err_code"])
+
+
 def deepgram_fault(event: Event) -> str:
     if event["type"] not in ("Error", "Warning"):
         return ""
@@ -77,6 +89,13 @@ def deepgram_recognition(recording: bytes, options: Mapping[str, str]) -> Reques
 def elevenlabs_code(body: Any) -> str:
     detail = body["detail"]
     return "validation_error" if isinstance(detail, list) else str(detail["status"])
+
+
+def elevenlabs_place(body: Any) -> str:
+    """The place of the field, and what is wrong with it."""
+    (fault,) = body["detail"]
+    assert fault["type"] == "value_error"
+    return f"{'.'.join(fault['loc'][1:])}: {fault['msg']}"
 
 
 def elevenlabs_fault(event: Event) -> str:
@@ -104,6 +123,7 @@ def elevenlabs_speech(suffix: str, is_streamed: bool) -> Speech:
         "/v1/text-to-speech/{voice}" + suffix,
         lambda text, _: {"json": {"text": text}, "params": {"output_format": "pcm_16000"}},
         format=("params", "output_format"),
+        wrong=ELEVENLABS_SPEECH,
         usual={
             "apply_text_normalization": "auto",
             "language_code": None,
@@ -114,6 +134,11 @@ def elevenlabs_speech(suffix: str, is_streamed: bool) -> Speech:
         },
         is_streamed=is_streamed,
     )
+
+
+def cartesia_code(body: Any) -> str:
+    assert body["title"] and body["request_id"]
+    return str(body["error_code"])
 
 
 def cartesia_body(text: str, voice: str) -> dict[str, Any]:
@@ -159,8 +184,9 @@ def wyoming_hear(pcm: bytes) -> list[Frame]:
     return [wyoming_event("transcribe"), wyoming_event("audio-start", **WYOMING_AUDIO), *chunks]
 
 
-def mcp_call(tool: str, **arguments: str) -> Request:
-    call = {"name": tool, "arguments": arguments}
+def mcp_call(tool: str, **arguments: Any) -> Request:
+    given = {name: value for name, value in arguments.items() if value is not None}
+    call = {"name": tool, "arguments": given}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
     return {"json": body, "headers": {"Accept": "application/json, text/event-stream"}}
 

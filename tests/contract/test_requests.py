@@ -258,6 +258,34 @@ async def test_defaults_that_are_stated_are_accepted(
 
 
 @pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
+async def test_wrong_fields_are_named_and_free(
+    dialect: Dialect, call: Speech | Recognition, caller: Caller
+) -> None:
+    for changes, named in call.wrong:
+        if isinstance(call, Speech):
+            request = call.ask_wrongly(TEXT, caller.voice, changes)
+        else:
+            request = call.ask(TALK, **changes)
+        answer = await caller.post(dialect, request)
+        dialect.check_refusal(answer, "validation_error")
+        assert dialect.fault(answer.json()).startswith(named), (changes, answer.text)
+    assert await caller.books.kinds() == []
+
+
+@pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
+async def test_a_repeated_request_is_answered_and_paid_once(
+    dialect: Dialect, call: Speech | Recognition, caller: Caller
+) -> None:
+    request = example(call, caller)
+    headers = {**request.get("headers", {}), "Idempotency-Key": "once"}
+    first, again = [await caller.post(dialect, {**request, "headers": headers}) for _ in range(2)]
+    assert (first.status_code, again.content) == (200, first.content)
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert again.headers["Content-Type"] == first.headers["Content-Type"]
+    assert await caller.books.kinds() == ["hold", "capture"]
+
+
+@pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
 async def test_fields_that_are_ignored_are_named(
     dialect: Dialect, call: Speech | Recognition, caller: Caller
 ) -> None:

@@ -82,7 +82,9 @@ async def test_a_key_without_the_scope_opens_no_socket(
     dialect: Dialect, socket: Socket, caller: Caller
 ) -> None:
     key = await caller.new_key("voices")
-    dialect.check_refusal(await refusal(caller, dialect, socket, key), "insufficient_scope")
+    answer = await refusal(caller, dialect, socket, key)
+    dialect.check_refusal(answer, "insufficient_scope")
+    assert "the API key lacks the scope" in answer.text
 
 
 @sockets(lambda socket: socket.wrong)
@@ -126,6 +128,17 @@ async def test_a_broken_message_is_an_error_and_the_session_goes_on(
             await client.send(frame)
             assert fault in await client.until_fault(), frame
         await use(client, caller)
+
+
+@sockets(lambda socket: socket.broken)
+async def test_twenty_broken_messages_end_the_session(
+    dialect: Dialect, socket: Socket, caller: Caller
+) -> None:
+    async with caller.open(dialect, socket) as client:
+        await client.send(*["{"] * 20)
+        while (fault := await client.until_fault()) and "too many" not in fault:
+            assert "JSON" in fault
+        assert await client.until_closed() == 1008
 
 
 def frames_of(socket: Socket, caller: Caller) -> Sequence[Frame]:

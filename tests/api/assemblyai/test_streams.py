@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
-from websockets.exceptions import InvalidStatus
 
 from api.assemblyai.streams import TurnsQuery
 from models.errors import EngineLost
@@ -47,15 +46,6 @@ def said(number: int, request: TranscriptionRequest) -> Transcript:
 async def turn_of(client: DeepgramClient) -> list[dict[str, Any]]:
     """The events of a turn, while the microphone stays open."""
     return await client.until_in_silence("Turn", end_of_turn=True)
-
-
-async def refusal(server: SocketServer, **query: Any) -> tuple[int, dict[str, Any]]:
-    with pytest.raises(InvalidStatus) as refused:
-        async with assembly(server, **query):
-            pass
-    answer = refused.value.response
-    body: dict[str, Any] = json.loads(answer.body or b"{}")
-    return answer.status_code, body
 
 
 async def test_a_turn_grows_to_its_end_and_the_session_to_its_termination(
@@ -243,27 +233,6 @@ async def test_a_turn_that_the_recogniser_fails_on_ends_with_a_warning(
         await client.send("Terminate")
         rest, code, _ = await client.rest()
     assert [one["type"] for one in rest] == ["Warning", "Termination"] and code == 1000
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"keyterms_prompt": "[1"},
-        {"keyterms_prompt": "[" * 1000},
-        {"keyterms_prompt": ["x"] * 101},
-        {"end_of_turn_confidence_threshold": "high"},
-        {"redact_pii": "true"},
-        {"webhook_url": "https://example.com"},
-        {"llm_gateway": '{"model": "x"}'},
-        {"inactivity_timeout": 1},
-    ],
-)
-async def test_wrong_and_unsupported_options_get_no_socket(
-    turn_server: SocketServer, query: dict[str, Any]
-) -> None:
-    status, body = await refusal(turn_server, **{**STREAM, **query})
-    assert (status, body["error_code"]) == (400, "validation_error")
-    assert next(iter(query)) in body["error"]
 
 
 async def test_a_silent_client_is_told_why_its_session_ends(turn_server: SocketServer) -> None:

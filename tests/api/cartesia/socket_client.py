@@ -1,6 +1,5 @@
 """A client of Cartesia's socket for tests."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,20 +7,19 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection
 
-from tests.api.sockets.client import connect
+from tests.api.sockets.client import JsonClient, connect
 from tests.api.sockets.conftest import SocketServer
-from tests.patience import PATIENCE_S
 
 PATH = "/cartesia/tts/websocket"
 MORE: dict[str, Any] = {"continue": True}
 FORMAT = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16_000}
 
 
-class CartesiaClient:
+class CartesiaClient(JsonClient):
     """Sends generation requests and reads events."""
 
     def __init__(self, socket: ClientConnection, voice_id: str) -> None:
-        self.socket = socket
+        super().__init__(socket)
         self.usual = {
             "model_id": "sonic-3",
             "voice": {"mode": "id", "id": voice_id},
@@ -32,11 +30,6 @@ class CartesiaClient:
         named = {} if context_id is None else {"context_id": context_id}
         message = {**self.usual, "transcript": transcript, **named, **fields}
         await self.socket.send(json.dumps(message))
-
-    async def receive(self) -> dict[str, Any]:
-        async with asyncio.timeout(PATIENCE_S):
-            event: dict[str, Any] = json.loads(await self.socket.recv())
-        return event
 
     async def until(self, kind: str, context_id: str = "c") -> list[dict[str, Any]]:
         """The events of a context up to the first of that type."""

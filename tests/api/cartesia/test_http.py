@@ -159,31 +159,6 @@ def test_voices_come_in_pages_that_end(http: httpx.Client) -> None:
     assert http.get("/voices", params={"ending_before": one["id"]}).status_code == 400
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"voice": {"mode": "embedding", "embedding": [0.1]}}, "voice"),
-        ({"voice": None}, "voice"),
-        ({"output_format": {"container": "ogg"}}, "output_format.container"),
-        ({"output_format": {**RAW, "encoding": "pcm_s24le"}}, "output_format.encoding"),
-        ({"output_format": {**RAW, "sample_rate": 11_025}}, "sample_rate"),
-        ({"output_format": {**RAW, "sample_rate": "16000"}}, "output_format.sample_rate"),
-        ({"output_format": {"container": "mp3", "bit_rate": 7}}, "bit_rate"),
-        ({"generation_config": {"speed": 9}}, "generation_config.speed"),
-        ({"speed": "fastest"}, "speed"),
-    ],
-)
-def test_wrong_fields_are_named_in_cartesias_envelope(
-    http: httpx.Client, fields: dict[str, Any], field: str
-) -> None:
-    for path in ("/tts/bytes", "/tts/sse")[: 1 if field == "bit_rate" else 2]:
-        answer = speak(http, path, **fields)
-        body = answer.json()
-        assert (answer.status_code, body["error_code"]) == (400, "validation_error"), body
-        assert body["title"] == "Validation error" and field in body["message"]
-        assert body["request_id"] == answer.headers["X-Request-Id"]
-
-
 def test_events_are_raw_and_unknown_dictionaries_are_refused(http: httpx.Client) -> None:
     refused = speak(http, "/tts/sse", output_format={"container": "wav"})
     assert refused.status_code == 400 and "raw" in refused.json()["message"]

@@ -118,8 +118,7 @@ async def test_failed_speech_ends_its_context_with_an_error_alone(
 
 async def books_of(server: SocketServer) -> Books:
     await server.until_empty()
-    principal = await server.services.platform.accounts.authenticator.authenticate(server.key)
-    return Books(server.services, principal.workspace_id, principal.key_id)
+    return await server.books()
 
 
 async def test_contexts_speak_side_by_side_and_unused_ones_make_room(

@@ -82,27 +82,6 @@ def test_the_answer_names_the_voice_that_speaks_and_the_characters_charged(
     assert by_id.headers["dg-model-uuid"] == voice["uuid"]
 
 
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        ({"encoding": "mp3", "sample_rate": 8000}, 400),
-        ({"encoding": "mp3", "bit_rate": 33_000}, 400),
-        ({"encoding": "linear16", "bit_rate": 32_000}, 400),
-        ({"encoding": "opus", "bit_rate": 300_000}, 400),
-        ({"encoding": "pcm"}, 400),
-        ({"speed": 3}, 400),
-        ({"callback": "https://example.com"}, 400),
-        ({"model": "aura-2-thalia-xx"}, 404),
-    ],
-)
-def test_what_is_not_there_is_refused_in_deepgrams_envelope(
-    http: httpx.Client, query: dict[str, Any], status: int
-) -> None:
-    answer = speak(http, **query)
-    assert answer.status_code == status, answer.text
-    assert answer.json()["err_msg"] and answer.json()["request_id"]
-
-
 def voice(key: str, language: str, gender: VoiceGender, *categories: str) -> AvailableVoice:
     info = VoiceInfo("tone", key, key, language, gender, "Neutral", categories=categories)
     return AvailableVoice(info, ModelInfo("m", "tts", "tone", "us", 0), "m")

@@ -1,4 +1,4 @@
-"""The servers of the socket tests, and a client with ElevenLabs' header."""
+"""A server for the tests of a module, and a client with ElevenLabs' header."""
 
 from collections.abc import Iterator
 
@@ -6,9 +6,6 @@ import httpx
 import pytest
 
 from tests.api.local_server import patient_client, serve_local
-from tests.api.sockets.conftest import fake, plain, server, shared_server, stt_server
-
-__all__ = ["fake", "plain", "server", "shared_server", "stt_server"]
 
 
 @pytest.fixture(scope="module")

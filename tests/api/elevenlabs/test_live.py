@@ -1,6 +1,5 @@
 """ElevenLabs' socket of recognition, over a transcriber that says what tests give it."""
 
-import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -10,14 +9,11 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import InvalidStatus
 
 from models.audio import Pcm, encode_g711, float_to_pcm16
 from tests.api.deepgram.test_streams import sentence
-from tests.api.sockets.client import connect
+from tests.api.sockets.client import JsonClient, connect
 from tests.api.sockets.conftest import SocketServer
-from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 
 HEARD = "Hello, World."
@@ -28,11 +24,8 @@ def hears_two_words(fake: FakeTranscriber) -> None:
     fake.answer = sentence
 
 
-class LiveClient:
+class LiveClient(JsonClient):
     """Sends audio, and reads events."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket = socket
 
     async def send(self, data: bytes = b"", **fields: Any) -> None:
         audio = base64.b64encode(data).decode()
@@ -43,11 +36,6 @@ class LiveClient:
         data = float_to_pcm16(np.concatenate(pieces))
         for at in range(0, len(data), 3200):
             await self.send(data[at : at + 3200], commit=False)
-
-    async def receive(self) -> dict[str, Any]:
-        async with asyncio.timeout(PATIENCE_S):
-            event: dict[str, Any] = json.loads(await self.socket.recv())
-        return event
 
     async def until(self, kind: str) -> list[dict[str, Any]]:
         events = [await self.receive()]
@@ -97,25 +85,6 @@ async def test_telephone_audio_is_taken(stt_server: SocketServer) -> None:
         data = encode_g711(loud(1)[::2], "mulaw")
         await client.send(data, commit=True)
         assert (await client.until("committed_transcript"))[-1]["text"]
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"vad_silence_threshold_secs": 9},
-        {"entity_detection": "all"},
-        {"transcript_edit": "shorten"},
-    ],
-)
-async def test_wrong_or_unsupported_options_get_no_socket(
-    stt_server: SocketServer, query: dict[str, Any]
-) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        async with listening(stt_server, **query):
-            pass
-    assert refused.value.response.status_code == 422
-    (fault,) = json.loads(refused.value.response.body or b"")["detail"]
-    assert fault["loc"] == ["body", *query]
 
 
 async def test_audio_in_letters_beyond_ascii_is_an_input_error(stt_server: SocketServer) -> None:

@@ -11,7 +11,6 @@ from tests.api.money import Books
 from tests.api.native.jobs.doing import recording
 
 Headers = dict[str, str]
-WORDS = SCRIPT.split()
 
 
 async def hear(
@@ -99,32 +98,6 @@ async def test_raw_samples_have_their_name_and_an_address_must_be_public(
         assert refused.json()["detail"]["status"] == "invalid_url"
     both = await hear(client, xi, source_url="https://example.com/a.wav")
     assert (both.status_code, both.json()["detail"][0]["loc"]) == (422, ["body", "source_url"])
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"webhook": "true"},
-        {"entity_detection": '"all"'},
-        {"entity_redaction": '["pii"]'},
-        {"transcript_edit": "shorten"},
-        {"detect_speaker_roles": "true"},
-        {"use_speaker_library": "true"},
-        {"diarize": "perhaps"},
-        {"timestamps_granularity": "sentence"},
-        {"additional_formats": '[{"format": "pdf"}]'},
-        {"additional_formats": "srt"},
-        {"keyterms": "x" * 101},
-    ],
-)
-async def test_a_wrong_or_unsupported_field_is_422_with_its_place(
-    client: httpx.AsyncClient, xi: Headers, books: Books, fields: dict[str, Any]
-) -> None:
-    answer = await hear(client, xi, **fields)
-    assert answer.status_code == 422, answer.text
-    (fault,) = answer.json()["detail"]
-    assert fault["loc"] == ["body", next(iter(fields))] and fault["msg"]
-    assert await books.charged("stt") == (0, 0)
 
 
 async def test_a_form_without_a_recording_names_its_field(

@@ -104,30 +104,6 @@ def test_voices_speak_by_id_or_name_and_foreign_ones_have_stand_ins(
         assert speak(http, voice=wanted, query=SECOND).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("body", "query", "place"),
-    [
-        ({"text": ""}, {}, ["body", "text"]),
-        ({"voice_settings": {"stability": 2}}, {}, ["body", "voice_settings", "stability"]),
-        ({"voice_settings": {"speed": 9}}, {}, ["body", "voice_settings", "speed"]),
-        ({}, {"output_format": "mp3_8000_32"}, ["body", "output_format"]),
-        (
-            {"pronunciation_dictionary_locators": [{"pronunciation_dictionary_id": 5}]},
-            {},
-            ["body", "pronunciation_dictionary_locators", "0", "pronunciation_dictionary_id"],
-        ),
-    ],
-)
-@pytest.mark.parametrize("part", ["", "/stream", "/with-timestamps", "/stream/with-timestamps"])
-def test_a_wrong_field_is_422_with_its_place(
-    http: httpx.Client, part: str, body: dict[str, Any], query: dict[str, str], place: list[str]
-) -> None:
-    answer = speak(http, part, **body, query=query)
-    assert answer.status_code == 422, answer.text
-    ((fault),) = answer.json()["detail"]
-    assert fault["loc"] == place and fault["msg"] and fault["type"] == "value_error"
-
-
 def test_other_errors_name_a_status_and_a_message(http: httpx.Client) -> None:
     elsewhere = http.post("/v1/text-to-dialogue", json={})
     assert (elsewhere.status_code, elsewhere.json()["detail"]["status"]) == (404, "not_found")

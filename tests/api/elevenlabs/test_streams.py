@@ -1,6 +1,5 @@
 """ElevenLabs' sockets of growing texts, over the tone engine."""
 
-import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -10,32 +9,21 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
 
 from tests.api.elevenlabs.test_speech import RACHEL
-from tests.api.sockets.client import connect
+from tests.api.sockets.client import JsonClient, connect
 from tests.api.sockets.conftest import SocketServer
-from tests.patience import PATIENCE_S
 
 CHARACTER_S = 0.06  # of the tone engine
 BYTES_PER_S = 32_000
 
 
-class InputClient:
+class InputClient(JsonClient):
     """Sends messages, and reads events."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket = socket
 
     async def send(self, text: str | None = None, **fields: Any) -> None:
         text_field = {} if text is None else {"text": text}
         await self.socket.send(json.dumps({**text_field, **fields}))
-
-    async def receive(self) -> dict[str, Any]:
-        async with asyncio.timeout(PATIENCE_S):
-            event: dict[str, Any] = json.loads(await self.socket.recv())
-        return event
 
     async def until_final(self, context_id: str | None = None) -> list[dict[str, Any]]:
         """The events of a context before its last."""
@@ -43,15 +31,6 @@ class InputClient:
         while not (events[-1].get("isFinal") and events[-1].get("contextId") == context_id):
             events.append(await self.receive())
         return [one for one in events[:-1] if one.get("contextId") == context_id]
-
-    async def rest(self) -> tuple[list[dict[str, Any]], int | None]:
-        """The events until the server closes, and its code."""
-        events = []
-        try:
-            while True:
-                events.append(await self.receive())
-        except ConnectionClosed:
-            return events, self.socket.close_code
 
 
 @asynccontextmanager
@@ -87,7 +66,7 @@ async def test_a_text_is_spoken_with_timed_letters_until_its_end(
         for word in ("Hello ", "there. ", "How ", "are ", "you? "):
             await client.send(word)
         await client.send("")
-        events, code = await client.rest()
+        events, code = await client.receive_rest()
     assert code == 1000 and events[-1] == {"audio": None, "isFinal": True}
     assert seconds(events) == pytest.approx(25 * CHARACTER_S, abs=0.7)
     assert spelt(events) == "Hello there. How are you? "
@@ -117,7 +96,7 @@ async def test_sentences_are_spoken_unflushed_and_a_flush_speaks_the_rest(
         while "another" not in spelt(spoken):
             spoken.append(await client.receive())
         await client.send("", flush=True)
-        events, code = await client.rest()
+        events, code = await client.receive_rest()
     assert code == 1000 and events[-1]["isFinal"]
 
 
@@ -163,7 +142,7 @@ async def test_contexts_speak_side_by_side_and_end_when_they_are_closed(
         await client.send("Once more. ", context_id="a", flush=True)  # another context
         await client.send(context_id="unknown", close_context=True)
         await client.send(close_socket=True)
-        events, code = await client.rest()
+        events, code = await client.receive_rest()
     assert code == 1000
     finals = [one["contextId"] for one in events if one.get("isFinal")]
     assert sorted(finals) == ["a", "b"]
@@ -186,10 +165,10 @@ async def test_a_context_without_input_ends_and_so_does_a_stream(server: SocketS
         await client.send("Not flushed", context_id="a")
         assert spelt(await client.until_final("a")) == "Not flushed "
         await client.send(close_socket=True)
-        assert (await client.rest())[1] == 1000
+        assert (await client.receive_rest())[1] == 1000
     async with speaking(server, inactivity_timeout=1) as client:
         await client.send(" ")
-        events, code = await client.rest()
+        events, code = await client.receive_rest()
         assert code == 1008 and "no input came" in events[-1]["message"]
 
 
@@ -217,7 +196,7 @@ async def test_the_key_may_come_in_the_first_message(server: SocketServer, name:
         await client.send(**{name: value})
         await client.send("Hello. ")
         await client.send("")
-        events, code = await client.rest()
+        events, code = await client.receive_rest()
     assert code == 1000 and spelt(events) == "Hello. "
 
 
@@ -227,7 +206,7 @@ async def test_a_first_message_without_a_valid_key_ends_the_socket(
 ) -> None:
     async with speaking(server, key="") as client:
         await client.socket.send(first)
-        (error,), code = await client.rest()
+        (error,), code = await client.receive_rest()
     assert error["detail"]["status"] == "invalid_api_key" and error["message"]
     assert code == 1008
     await server.until_empty()
@@ -258,7 +237,7 @@ async def test_dictionaries_of_the_first_message_are_heard(server: SocketServer)
             await client.send(" ", pronunciation_dictionary_locators=locators)
             await client.send("The IP of it. ")
             await client.send("")
-            lengths.append(seconds((await client.rest())[0]))
+            lengths.append(seconds((await client.receive_rest())[0]))
     assert lengths[1] - lengths[0] == pytest.approx(15 * CHARACTER_S, abs=0.2)
 
 
@@ -268,14 +247,14 @@ async def test_no_first_message_within_the_time_of_a_handshake_ends_the_socket(
     sockets = server.services.infrastructure.sockets
     monkeypatch.setattr(sockets, "limits", sockets.limits.model_copy(update={"handshake_s": 0.2}))
     async with speaking(server, key="") as client:
-        (error,), code = await client.rest()
+        (error,), code = await client.receive_rest()
     assert error["message"] == "no message with a key came in time" and code == 1008
 
 
 async def test_an_invalid_text_ends_a_stream_with_a_client_error(server: SocketServer) -> None:
     async with speaking(server) as client:
         await client.send("<speak>&lol;</speak>", flush=True)
-        events, code = await client.rest()
+        events, code = await client.receive_rest()
     assert (events[-1]["error"], code) == ("validation_error", 1008)
 
 
@@ -289,7 +268,7 @@ async def test_speech_that_fails_ends_a_stream_and_only_a_context_of_several(
         async with speaking(server) as client:
             await client.send(" ")
             await client.send("This fails. ", flush=True)
-            events, code = await client.rest()
+            events, code = await client.receive_rest()
         assert code == 1011 and not any(one.get("isFinal") for one in events)
         assert events[-1]["error"] == "internal_error"
         async with speaking(server, "multi-stream-input") as client:

@@ -21,8 +21,9 @@ from api.http.bodies import (
 )
 from api.http.errors import ApiError
 from api.services import Services
+from tests.api.in_process import client_of
 from tests.api.replaced import with_infrastructure
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 HOSTILE = {
     "empty": b"",
@@ -151,7 +152,6 @@ async def test_json_bodies_are_bounded_in_bytes_in_all_and_by_workspace(
     """2,000 requests of 1 MiB that stall before their last byte took 2 GB."""
     small = with_infrastructure(services, bodies=BodySpace(10_000, "bodies"))
     space = small.infrastructure.bodies
-    transport = httpx.ASGITransport(create_app(small))
     stall = asyncio.Event()
 
     async def stalling() -> AsyncIterator[bytes]:
@@ -159,16 +159,14 @@ async def test_json_bodies_are_bounded_in_bytes_in_all_and_by_workspace(
         await stall.wait()
         yield b"{}"
 
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client_of(create_app(small)) as client:
 
         async def post(headers: dict[str, str], content: Any) -> httpx.Response:
             headers = {**headers, "Content-Type": "application/json"}
             return await client.post("/webhooks", headers=headers, content=content)
 
         waiting = asyncio.create_task(post(auth, stalling()))
-        async with asyncio.timeout(PATIENCE_S):
-            while not space._shares.holders:
-                await asyncio.sleep(0.01)
+        await until(lambda: space._shares.holders)
         full = await post(auth, b" " * 2000)
         assert (full.status_code, full.json()["error"]) == (503, "overloaded")
         assert (await post(other_auth, b" " * 2000)).status_code == 400

@@ -16,6 +16,7 @@ from db.errors import DatabaseError
 from models.errors import EngineError
 from pipelines.errors import PipelineError
 from tests.api.disconnects import send_and_disconnect
+from tests.api.in_process import client_of
 from tests.plans import raise_plans
 
 
@@ -59,7 +60,7 @@ def failing(services: Services) -> FastAPI:
 
 @pytest.fixture
 async def failing_client(failing: FastAPI) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app=failing), base_url="http://test")
+    return client_of(failing)
 
 
 @pytest.mark.parametrize("code", STATUS_OF_CODE)
@@ -166,15 +167,6 @@ async def test_unknown_addresses_answer_browsers_with_html_and_programs_with_jso
         for accept in ("*/*", "application/json"):
             answer = await client.get(path, headers={"Accept": accept})
             assert (answer.status_code, answer.json()["success"]) == (404, False)
-
-
-async def test_a_text_that_is_too_long_is_told_its_length(
-    client: httpx.AsyncClient, auth: dict[str, str]
-) -> None:
-    body = {"text": "hi", "voice": "x" * 201}
-    answer = await client.post("/tts-synthesize", json=body, headers=auth)
-    assert answer.status_code == 400
-    assert answer.json()["message"] == "voice: has 201 characters, and at most 200 are allowed"
 
 
 async def test_a_slash_at_the_end_of_any_path_changes_nothing(

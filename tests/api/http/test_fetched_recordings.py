@@ -13,6 +13,7 @@ from api.app import create_app
 from api.services import Services
 from pipelines.webhooks import sender as sender_module
 from tests.api.http.test_slow_bodies import limited
+from tests.api.in_process import client_of
 from tests.api.native.jobs.doing import recording
 from tests.patience import PATIENCE_S
 from tests.pipelines.webhooks.dripping import DrippingServer
@@ -55,8 +56,7 @@ async def test_a_server_that_drips_keeps_no_place_of_a_route_from_others(
 ) -> None:
     path = asked("")["url"]
     narrow = limited(services, work_per_core={path: 1}, lasting_per_core={})
-    transport = httpx.ASGITransport(app=create_app(narrow))
-    client = httpx.AsyncClient(transport=transport, base_url="http://test", timeout=PATIENCE_S)
+    client = client_of(create_app(narrow))
     async with client, server_of(services, tmp_path) as (server, url):
 
         async def post(address: str) -> httpx.Response:

@@ -19,6 +19,7 @@ from configs.environment import sqlite_url
 from configs.settings import Settings
 from db.database import make_engine
 from db.files import StoredFile, wrong_stored_bytes
+from tests.api.in_process import client_of
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.hostile.audio_files import wav
@@ -173,11 +174,8 @@ async def test_a_temporary_folder_that_fills_up_truncates_no_answer(
         "/tts-synthesize": {"json": {"text": text}},
         "/openai/v1/audio/speech": {"json": {"model": "tts-1", "voice": "alloy", "input": text}},
     }
-    transport = httpx.ASGITransport(app=create_app(services), raise_app_exceptions=False)
-    auth = {"Authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(
-        transport=transport, base_url="http://test", headers=auth
-    ) as client:
+    async with client_of(create_app(services)) as client:
+        client.headers["Authorization"] = f"Bearer {key}"
         lengths: dict[str, int] = {}
         for path, arguments in asked.items():
             whole = await client.post(path, **arguments)

@@ -18,7 +18,6 @@ Headers = dict[str, str]
 HEADER = "X-Ignored-Fields"
 STRICT = {"Prefer": 'return="minimal", handling="strict"; x=y'}
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "stream": False}
-AUDIO = {"files": {"audio": b"no audio"}}
 
 
 @pytest.mark.parametrize(

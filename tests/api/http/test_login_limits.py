@@ -13,7 +13,7 @@ from api.services import Services
 from pipelines.limits import limits as limits_module
 from pipelines.limits.limits import HOUR_S, SharedLimits
 from tests.api.http.test_rate_limits import clock, log_in, services
-from tests.api.replaced import with_request_limits
+from tests.api.replaced import with_admission
 from tests.clock import Clock
 
 __all__ = ["clock", "services"]  # fixtures
@@ -27,8 +27,7 @@ async def clients_at(
     services: Services, *addresses: str, **limits: int
 ) -> AsyncIterator[list[httpx.AsyncClient]]:
     """Clients at those addresses of an application with other limits of attempts."""
-    admission = services.platform.request_limits.admission.model_copy(update=limits)
-    app = create_app(with_request_limits(services, admission=admission))
+    app = create_app(with_admission(services, **limits))
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(

@@ -22,7 +22,7 @@ from pipelines.limits.cluster import ClusterStore, RequestCounter
 from pipelines.limits.limits import SharedLimits
 from pipelines.limits.redis import RedisStore
 from tests.api.http.test_rate_limits import clock, listening, services
-from tests.api.replaced import with_request_limits
+from tests.api.replaced import with_admission
 from tests.clock import Clock
 from tests.kept import hash_as_shipped
 from tests.patience import PATIENCE_S
@@ -40,10 +40,8 @@ NETWORKS = [(OF_56, 4), (OF_48, 16), (OF_IPV4, 40)]
 @asynccontextmanager
 async def behind_proxy(services: Services, **limits: int) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a server that trusts the addresses that it forwards, with those limits."""
-    admission = services.platform.request_limits.admission.model_copy(update=limits)
-    app = create_app(with_request_limits(services, admission=admission))
+    app = create_app(with_admission(services, **limits))
     async with listening(app, ("127.0.0.0/8",)) as client:
-        client.timeout = httpx.Timeout(PATIENCE_S)
         yield client
 
 
@@ -83,7 +81,7 @@ async def statuses(
 
 @pytest.mark.parametrize("window", ["minute", "hour"])
 @pytest.mark.parametrize(("addresses", "times"), NETWORKS)
-async def test_sign_ups_are_limited_by_network(
+async def test_sign_ups_and_failed_logins_are_limited_by_network(
     services: Services,
     monkeypatch: pytest.MonkeyPatch,
     addresses: list[str],
@@ -93,28 +91,15 @@ async def test_sign_ups_are_limited_by_network(
     async def hash_quickly(*_: object, **__: object) -> str:
         return "!"
 
-    monkeypatch.setattr(Passwords, "hash_new", hash_quickly)
-    limits = {f"sign_ups_per_{window}": 1}
-    counts = await statuses(services, "/auth/signup", addresses, **limits)
-    assert counts[201] == times and counts[429] == len(addresses) - times
-
-
-@pytest.mark.parametrize("window", ["minute", "hour"])
-@pytest.mark.parametrize(("addresses", "times"), NETWORKS)
-async def test_failed_logins_are_limited_by_network(
-    services: Services,
-    monkeypatch: pytest.MonkeyPatch,
-    addresses: list[str],
-    times: int,
-    window: str,
-) -> None:
     async def refuse(*_: object, **__: object) -> bool:
         return False
 
+    monkeypatch.setattr(Passwords, "hash_new", hash_quickly)
     monkeypatch.setattr(Passwords, "verify", refuse)
-    limits = {f"failed_logins_per_{window}": 1}
-    counts = await statuses(services, "/auth/login", addresses, **limits)
-    assert counts[401] == times and counts[429] == len(addresses) - times
+    limits = {f"{attempts}_per_{window}": 1 for attempts in ("sign_ups", "failed_logins")}
+    for path, status in (("/auth/login", 401), ("/auth/signup", 201)):
+        counts = await statuses(services, path, addresses, **limits)
+        assert counts == Counter({status: times, 429: len(addresses) - times})
 
 
 @pytest.mark.parametrize(("addresses", "times"), NETWORKS)

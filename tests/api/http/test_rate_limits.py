@@ -9,20 +9,23 @@ from pathlib import Path
 import httpx
 import pytest
 from fastapi import FastAPI
-from starlette.requests import Request
 
 from api.app import create_app
-from api.http.addresses import client_address
 from api.http.admission import REQUEST, AdmissionControl
 from api.http.errors import ApiError
 from api.services import Services
-from api.sockets.kernel.registry import SocketRegistry
 from deployments.gateway.listener import HttpListener
-from pipelines.accounts.authentication import Principal
 from pipelines.limits.limits import SharedLimits, Windows
 from pipelines.limits.redis import RedisStore
-from tests.api.replaced import with_infrastructure, with_limits, with_request_limits
+from tests.api.in_process import client_of
+from tests.api.replaced import (
+    with_admission,
+    with_infrastructure,
+    with_limits,
+    with_request_limits,
+)
 from tests.clock import Clock
+from tests.patience import PATIENCE_S
 from tests.plans import raise_plans
 from tests.servers import free_port
 from tests.stopwatch import stopwatch
@@ -105,8 +108,7 @@ async def test_the_rate_limit_holds_without_errors_while_redis_is_unreachable(
     services: Services, auth: dict[str, str]
 ) -> None:
     limits = SharedLimits(RedisStore(f"redis://127.0.0.1:{free_port()}/0"))
-    transport = httpx.ASGITransport(create_app(with_limits(services, limits)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client_of(create_app(with_limits(services, limits))) as client:
         answers = [await get(client, auth) for _ in range(FREE + 2)]
     await limits.close()
     assert [answer.status_code for answer in answers] == [200] * FREE + [429] * 2
@@ -130,12 +132,8 @@ async def log_in(client: httpx.AsyncClient, password: str) -> httpx.Response:
 async def test_failed_logins_per_address_are_limited_and_successful_ones_are_not_counted(
     client: httpx.AsyncClient, services: Services, clock: Clock
 ) -> None:
-    admission = services.platform.request_limits.admission.model_copy(
-        update={"failed_logins_per_minute": 3}
-    )
-    app = create_app(with_request_limits(services, admission=admission))
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as limited:
+    app = create_app(with_admission(services, failed_logins_per_minute=3))
+    async with client_of(app) as limited:
         body = {"email": "ada@example.com", "password": "right password"}
         assert (await limited.post("/auth/signup", json=body)).status_code == 201
         for _ in range(5):
@@ -151,11 +149,8 @@ async def test_failed_logins_per_address_are_limited_and_successful_ones_are_not
 async def test_sign_ups_per_address_are_limited_by_minute_and_by_hour(
     services: Services, clock: Clock
 ) -> None:
-    numbers = {"sign_ups_per_minute": 2, "sign_ups_per_hour": 3}
-    admission = services.platform.request_limits.admission.model_copy(update=numbers)
-    app = create_app(with_request_limits(services, admission=admission))
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    app = create_app(with_admission(services, sign_ups_per_minute=2, sign_ups_per_hour=3))
+    async with client_of(app) as client:
 
         async def statuses(count: int) -> list[int]:
             answers = [await client.post("/auth/signup", json={"email": "x"}) for _ in range(count)]
@@ -173,29 +168,15 @@ async def test_sign_ups_per_address_are_limited_by_minute_and_by_hour(
         assert await statuses(1) == [201]
 
 
-async def test_requests_with_unknown_keys_are_not_limited(client: httpx.AsyncClient) -> None:
-    wrong = {"Authorization": "Bearer sk_" + "a" * 46}
-    assert {(await get(client, wrong)).status_code for _ in range(100)} == {401}
-
-
-def address_of(host: str) -> str:
-    return client_address(Request({"type": "http", "client": (host, 1), "headers": []}))
-
-
-def test_an_ipv6_64_network_counts_as_one_address() -> None:
-    assert address_of("2001:db8::1") == address_of("2001:db8::ffff:1") == "2001:db8::/64"
-    assert address_of("2001:db8:0:1::1") == "2001:db8:0:1::/64"
-    assert address_of("::ffff:192.0.2.1") == address_of("192.0.2.1") == "192.0.2.1"
-    assert address_of("unix") == "unix"
-
-
 @asynccontextmanager
-async def listening(app: FastAPI, trusted: tuple[str, ...]) -> AsyncIterator[httpx.AsyncClient]:
+async def listening(
+    app: FastAPI, trusted: tuple[str, ...] = ()
+) -> AsyncIterator[httpx.AsyncClient]:
     listener = HttpListener(app, "127.0.0.1", 0, trusted)
     await listener.start()
     try:
         url = f"http://127.0.0.1:{listener.port}"
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
             yield client
     finally:
         await listener.stop()
@@ -205,10 +186,7 @@ async def listening(app: FastAPI, trusted: tuple[str, ...]) -> AsyncIterator[htt
 async def test_forwarded_addresses_are_trusted_only_from_configured_proxies(
     services: Services, trusted: tuple[str, ...]
 ) -> None:
-    admission = services.platform.request_limits.admission.model_copy(
-        update={"failed_logins_per_minute": 1}
-    )
-    app = create_app(with_request_limits(services, admission=admission))
+    app = create_app(with_admission(services, failed_logins_per_minute=1))
     async with listening(app, trusted) as client:
         statuses = []
         for address in ("192.0.2.1", "192.0.2.2", "203.0.113.9, 192.0.2.2"):
@@ -238,8 +216,7 @@ async def test_admission_control_refuses_work_at_capacity_and_admits_other_reque
     services: Services, auth: dict[str, str], tmp_path: Path
 ) -> None:
     with services_at_capacity(services, 100, 4) as busy:
-        transport = httpx.ASGITransport(app=create_app(busy), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with client_of(create_app(busy)) as client:
             await get(client, auth)
             with stopwatch() as waited_s:
                 answer = await client.post("/tts-synthesize", headers=auth, json={"text": "hi"})
@@ -315,8 +292,7 @@ async def test_admission_slots_are_released_however_a_request_ends(
         with_request_limits(services, admission=admission),
         admission=AdmissionControl(admission, cores=1),
     )
-    transport = httpx.ASGITransport(app=create_app(one_each), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client_of(create_app(one_each)) as client:
         for body in (
             {"text": "hi"},
             {"text": 3},
@@ -340,30 +316,7 @@ async def test_requests_over_the_total_limit_are_refused_but_health_checks_are_n
     full = AdmissionControl(config)
     full.enter(REQUEST)
     app = create_app(with_infrastructure(services, admission=full))
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client_of(app) as client:
         answer = await get(client, auth)
         assert (answer.status_code, answer.json()["error"]) == (503, "overloaded")
         assert (await client.get("/healthz")).status_code == 200
-
-
-def test_every_path_with_an_admission_limit_is_a_route(app: FastAPI, services: Services) -> None:
-    paths = {getattr(route, "path", "") for route in app.routes}
-    admission = services.platform.request_limits.admission
-    assert set(admission.lasting_per_core) <= set(admission.work_per_core) <= paths
-
-
-async def test_the_number_of_sockets_per_process_is_limited(services: Services) -> None:
-    sockets = SocketRegistry(
-        services.infrastructure.sockets.limits,
-        services.platform.accounts.authenticator,
-        services.platform.plans,
-        services.infrastructure.limits,
-        at_most=2,
-    )
-    principals = [Principal(number, number, "w", "free", frozenset(), None) for number in range(3)]
-    first, _ = [await sockets.admit(one) for one in principals[:2]]
-    with pytest.raises(ApiError, match="too many sessions"):
-        await sockets.admit(principals[2])
-    await first.release()
-    await sockets.admit(principals[2])

@@ -2,8 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, ExitStack, closing
 from typing import Any
 
 import httpx
@@ -19,8 +18,8 @@ from api.http.errors import ApiError
 from api.http.turns import Turn, Turns
 from api.services import Services
 from configs.schema.platform import AdmissionConfig, SlowClients
-from deployments.gateway.listener import HttpListener
 from telemetry import metrics
+from tests.api.http.test_rate_limits import listening
 from tests.api.replaced import with_infrastructure, with_request_limits
 from tests.patience import PATIENCE_S
 
@@ -37,18 +36,6 @@ def limited(services: Services, cores: int = 1, **changes: Any) -> Services:
     return with_infrastructure(changed, admission=AdmissionControl(config, cores=cores))
 
 
-@asynccontextmanager
-async def serving(services: Services) -> AsyncIterator[httpx.AsyncClient]:
-    listener = HttpListener(create_app(services), "127.0.0.1", 0)
-    await listener.start()
-    try:
-        url = f"http://127.0.0.1:{listener.port}"
-        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
-            yield client
-    finally:
-        await listener.stop()
-
-
 async def stalled(client: httpx.AsyncClient, path: str, headers: Headers, n: int) -> list[Any]:
     """Connections that have sent a head and half a body, and wait for ever."""
     port = client.base_url.port or 0
@@ -62,12 +49,6 @@ async def stalled(client: httpx.AsyncClient, path: str, headers: Headers, n: int
         return made
 
     return [await asyncio.to_thread(connect) for _ in range(n)]
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def until_closed(client: socket.socket) -> bytes:
@@ -98,7 +79,7 @@ async def test_a_stalled_body_is_answered_with_408_and_disconnected(
         path = path.replace("x", made.json()["id"])
     before = metrics.slow_clients.labels("body")._value.get()
     quick = limited(services, slow_clients=SlowClients(json_s=0.2, upload_s=0.2))
-    async with serving(quick) as impatient:
+    async with listening(create_app(quick)) as impatient:
         (one,) = await stalled(impatient, path, {**more, **auth}, 1)
         with closing(one):
             answer = await until_closed(one)
@@ -115,7 +96,7 @@ async def test_a_stalled_repetition_has_the_time_of_its_kind_of_body(
     body = {"url": "https://example.com/", "events": ["tts.completed"]}
     assert (await client.post("/webhooks", headers=repeated, json=body)).status_code == 201
     limits = SlowClients(json_s=0.2, upload_s=3600)
-    async with serving(limited(services, slow_clients=limits)) as impatient:
+    async with listening(create_app(limited(services, slow_clients=limits))) as impatient:
         (one,) = await stalled(impatient, "/webhooks", repeated, 1)
         with closing(one):
             assert (await until_closed(one)).startswith(b"HTTP/1.1 408 ")
@@ -139,7 +120,7 @@ async def test_stalled_bodies_hold_no_turn_in_the_event_loop(
     more: Headers,
 ) -> None:
     monkeypatch.setattr(turns, "LONGEST_S", 3600.0)
-    async with serving(services) as client:
+    async with listening(create_app(services)) as client:
         replayed = {**auth, "Idempotency-Key": "replayed"}
         body = {"url": "https://example.com/", "events": ["tts.completed"]}
         assert (await client.post("/webhooks", headers=replayed, json=body)).status_code == 201
@@ -181,7 +162,7 @@ async def test_stalled_bodies_take_no_place_of_their_route(
 ) -> None:
     """Three took all of /tts-synthesize."""
     few = limited(services, work_per_core={"/tts-synthesize": 2, "/stt": 1})
-    async with serving(few) as client:
+    async with listening(create_app(few)) as client:
         forms = {**auth, "Content-Type": "multipart/form-data; boundary=b"}
         held = await stalled(client, "/tts-synthesize", auth, 20)
         held += await stalled(client, "/stt", forms, 5)
@@ -201,7 +182,7 @@ async def test_stalled_requests_without_a_key_take_no_place_of_other_requests(
 ) -> None:
     """2,000 stalled sign-ups took all of `requests`."""
     few = limited(services, requests=30, requests_per_address=10)
-    async with serving(few) as client:
+    async with listening(create_app(few)) as client:
         held = await stalled(client, "/auth/signup", {}, 60)
         try:
             refused = await client.post("/auth/login", json={"email": "a", "password": "b"})
@@ -226,7 +207,7 @@ async def test_stalled_requests_of_a_workspace_leave_half_of_all_requests_to_oth
     services: Services, auth: Headers, other_auth: Headers
 ) -> None:
     """Also those that came while no other workspace did."""
-    async with serving(limited(services, requests=20)) as client:
+    async with listening(create_app(limited(services, requests=20))) as client:
         held = await stalled(client, "/webhooks", auth, 30)
         try:
             refused = await client.get("/plans", headers=auth)
@@ -245,7 +226,7 @@ async def test_a_route_without_places_refuses_before_the_body_is_read(
     admission = full.infrastructure.admission
     # The second place is for a workspace that has none.
     leave = [admission.enter("/tts-synthesize", workspace_id) for workspace_id in (998, 999)]
-    async with serving(full) as client, AsyncExitStack() as stack:
+    async with listening(create_app(full)) as client, AsyncExitStack() as stack:
         (one,) = await stalled(client, "/tts-synthesize", auth, 1)
         stack.callback(one.close)
         answer = await asyncio.to_thread(one.recv, 4096)

@@ -19,10 +19,11 @@ from pipelines.accounts.service import Origin, new_session
 from tests.api.elevenlabs import owned as elevenlabs
 from tests.api.ended_credentials import ended_credentials
 from tests.api.http.body_ids import ID_FIELD, ids_in_bodies
+from tests.api.money import principal_of
 from tests.api.native.jobs.doing import transcribe
 from tests.api.native.voices import voice_making
 from tests.api.openai import owned
-from tests.api.replaced import with_request_limits
+from tests.api.replaced import with_admission
 from tests.plans import raise_plans
 
 Headers = dict[str, str]
@@ -155,9 +156,7 @@ def cases() -> list[Case]:
 @pytest.fixture
 def services(services: Services) -> Services:
     """With a limit of tests of webhooks that the many requests here do not reach."""
-    admission = services.platform.request_limits.admission
-    more = admission.model_copy(update={"webhook_sends_per_minute": 1000})
-    return with_request_limits(services, admission=more)
+    return with_admission(services, webhook_sends_per_minute=1000)
 
 
 @pytest.fixture
@@ -219,9 +218,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
     dictionary = await post("/pronunciations", {"name": "mine", "entries": []})
     speaker = await voice_making.enrol(client, headers)
     job = await transcribe(client, headers, None, parts=2)
-    accounts = services.platform.accounts
-    credential = headers["Authorization"].removeprefix("Bearer ")
-    principal = await accounts.authenticator.authenticate(credential)
+    principal = await principal_of(services, headers)
     login = new_session(principal.user_id, Origin())
     await services.infrastructure.database.run(begin_session, login)
     return {
@@ -354,9 +351,8 @@ async def test_stored_files_open_only_by_signature_whatever_the_credential(
     credentials: list[Credential],
     services: Services,
 ) -> None:
-    accounts, files = services.platform.accounts, services.infrastructure.files
-    token = auth["Authorization"].removeprefix("Bearer ")
-    owner = (await accounts.authenticator.authenticate(token)).workspace_id
+    files = services.infrastructure.files
+    owner = (await principal_of(services, auth)).workspace_id
     stored, other = [
         await files.put(owner, "speech", "audio/mpeg", b"sound", 86_400) for _ in range(2)
     ]

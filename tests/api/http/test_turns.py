@@ -14,7 +14,7 @@ from api.http.context import context_of
 from api.http.middleware import RequestFrame
 from api.http.turns import SLOTS
 from api.services import Services
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -59,9 +59,7 @@ async def settled(
     calls: list[asyncio.Task[int]], answered: int
 ) -> tuple[set[asyncio.Task[int]], set[asyncio.Task[int]]]:
     """Those that are done and those that are not, when so many are and a moment has passed."""
-    async with asyncio.timeout(PATIENCE_S):
-        while sum(one.done() for one in calls) < answered:
-            await asyncio.sleep(0.01)
+    await until(lambda: sum(one.done() for one in calls) >= answered)
     return await asyncio.wait(calls, timeout=0.3)
 
 

@@ -116,13 +116,3 @@ async def test_keys_that_exist_are_not_counted(
         await client.get("/plans", headers=auth)
     assert len(lookups) > times
     assert (await plans(client, f"Bearer {new_api_key()}")).status_code == 401
-
-
-async def test_the_error_of_a_too_long_text_names_the_socket(
-    client: httpx.AsyncClient, auth: Headers
-) -> None:
-    for path in ("/tts-stream", "/tts-synthesize"):
-        answer = await client.post(path, headers=auth, json={"text": "a" * 5001})
-        assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
-        message = answer.json()["message"]
-        assert message.startswith("text: ") and "5001" in message and "/ws/tts" in message

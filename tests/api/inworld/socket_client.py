@@ -8,17 +8,17 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection
 
-from tests.api.sockets.client import connect
+from tests.api.sockets.client import JsonClient, connect
 from tests.api.sockets.conftest import SocketServer
 
 PATH = "/tts/v1/voice:streamBidirectional"
 
 
-class InworldClient:
+class InworldClient(JsonClient):
     """Sends messages and reads events with Inworld's field names."""
 
     def __init__(self, socket: ClientConnection, voice_id: str) -> None:
-        self.socket = socket
+        super().__init__(socket)
         self.voice_id = voice_id
 
     async def send(self, name: str, context_id: str | None = None, **body: Any) -> None:
@@ -27,7 +27,7 @@ class InworldClient:
 
     async def receive(self) -> dict[str, Any]:
         """The `result` of the next event."""
-        event: dict[str, Any] = json.loads(await self.socket.recv())
+        event = await super().receive()
         assert list(event) == ["result"]
         result: dict[str, Any] = event["result"]
         assert set(result["status"]) == {"code", "message", "details"}

@@ -96,13 +96,11 @@ async def test_an_interrupted_context_stops_and_is_charged_only_for_spoken_text(
 ) -> None:
     text = "A sentence that nobody waits for. " * 400
     billing = shared_server.services.platform.billing
-    principal = await shared_server.services.platform.accounts.authenticator.authenticate(
-        shared_server.key
-    )
+    workspace_id = (await shared_server.books()).workspace_id
     await shared_server.until_empty()
     await billing.wait_for_settlements()  # of earlier tests
     async with inworld(shared_server) as client:
-        before = await billing.credit(principal.workspace_id)
+        before = await billing.credit(workspace_id)
         await client.create()
         await client.send_text(text)
         await client.send("flush_context")
@@ -112,7 +110,7 @@ async def test_an_interrupted_context_stops_and_is_charged_only_for_spoken_text(
                 await client.send(name)
             assert (await client.until("contextClosed")).seconds < len(text) * CHARACTER_S / 2
         await billing.wait_for_settlements()
-        spent = before - await billing.credit(principal.workspace_id)
+        spent = before - await billing.credit(workspace_id)
         assert 0 < spent < len(text) * 15 / 2
         await client.create("next")
         await client.send("send_text", "next", text="Short.", flush_context={})

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.engines import ECHO, SCRIPTED, TONE
 from tests.engines.counted import STEP_S, CountedEcho, CountedScripted, CountedTone, Steps
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.models.speaker.bands import BandsEngine
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 ONE_SECOND = round(1 / STEP_S)  # steps of an engine
 
@@ -35,11 +35,6 @@ class LeavingSite:
     books: Books
     steps: Steps
     charged_before: int = 0
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():
-                await asyncio.sleep(0.01)
 
     def request(self, path: str, work: Work) -> bytes:
         """As it is sent."""
@@ -71,10 +66,10 @@ class LeavingSite:
         """Checks that the engines end within a second of steps after `made`, and that all that the
         request held is free; returns the units that it was charged."""
         admission = self.server.services.infrastructure.admission
-        await self.until(lambda: not self.steps.live)
+        await until(lambda: not self.steps.live)
         await self.server.until_empty()
         limits = [*admission._kinds.values(), *admission._sending.values()]
-        await self.until(lambda: not any(limit._count for limit in limits))
+        await until(lambda: not any(limit._count for limit in limits))
         assert not admission._callers and not admission.turns.yields
         assert self.steps.made - made <= ONE_SECOND, (made, self.steps.made)
         async with asyncio.timeout(PATIENCE_S):
@@ -149,10 +144,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Leavin
     services = with_listening(services, transcriber)
     try:
         async with serve(services) as server:
-            accounts = services.platform.accounts
-            principal = await accounts.authenticator.authenticate(server.key)
-            books = Books(services, principal.workspace_id, principal.key_id)
-            yield LeavingSite(server, books, steps)
+            yield LeavingSite(server, await server.books(), steps)
             await services.platform.billing.wait_for_settlements()
     finally:
         services.infrastructure.database.close()

@@ -29,7 +29,7 @@ from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
 from tests.engines.counted import Steps
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 T = TypeVar("T")
 
@@ -198,7 +198,7 @@ class StoppedSite:
     async def until_each(self, condition: Callable[[Client], bool]) -> None:
         """Waits for each client: a count of all steps tells nothing of the one that is behind."""
         for client in self.clients:
-            await self.site.until(partial(condition, client))
+            await until(partial(condition, client))
 
     async def end(self) -> dict[int, dict[str, int]]:
         """Stops the gateway as Serve does; what each key was charged, by service."""

@@ -7,6 +7,7 @@ from configs.load import load_yaml
 from configs.schema.platform import AdmissionConfig
 from tests.api.leaving.conftest import Client, LeavingSite
 from tests.api.leaving.work import NO_ENGINE, REQUESTS
+from tests.patience import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -31,7 +32,7 @@ async def test_work_ends_for_a_client_that_leaves_before_the_answer(
     await site.forget()
     work = REQUESTS[path]
     client = await site.send(site.request(path, work))
-    await site.until(lambda: site.steps.made > 0)
+    await until(lambda: site.steps.made > 0)
     made = site.steps.made
     LEAVE[leave](client)
     charged = await site.check_left(made)
@@ -51,7 +52,7 @@ async def test_an_abandoned_stream_ends_and_charges_what_was_sent(
     while not head.partition(b"\r\n\r\n")[2]:
         head += await client.read_some()
     assert head.startswith(b"HTTP/1.1 200"), head
-    await site.until(lambda: site.steps.made > 5)
+    await until(lambda: site.steps.made > 5)
     made = site.steps.made
     client.reset()
     assert await site.check_left(made) > 0
@@ -62,7 +63,7 @@ async def test_an_upload_that_is_left_begins_no_work(site: LeavingSite, path: st
     await site.forget()
     data = site.request(path, REQUESTS[path])
     client = await site.send(data[: len(data) - 10])
-    await site.until(lambda: _takes_requests(site) == 1)
+    await until(lambda: _takes_requests(site) == 1)
     client.close()
     assert await site.check_left(0) == 0
     assert site.steps.made == 0
@@ -73,7 +74,7 @@ async def test_requests_in_a_pipeline_end_with_the_client(site: LeavingSite, pat
     await site.forget()
     data = site.request(path, REQUESTS[path])
     client = await site.send(data)
-    await site.until(lambda: site.steps.made > 0)
+    await until(lambda: site.steps.made > 0)
     client.writer.write(data)
     await client.writer.drain()
     made = site.steps.made

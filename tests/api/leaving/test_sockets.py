@@ -13,7 +13,7 @@ from tests.api.leaving.conftest import LeavingSite
 from tests.api.leaving.work import SOCKETS, TEXT, pcm
 from tests.api.sockets.client import connect
 from tests.api.wyoming.conftest import WyomingClient
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -50,7 +50,7 @@ async def test_work_ends_for_a_client_that_leaves_its_socket(
     url = address.replace("{voice}", site.server.voice_id)
     async with connect(url, additional_headers=headers, max_queue=None, close_timeout=1) as socket:
         await begin(socket, site.server.voice_id)
-        await site.until(lambda: site.steps.made > 2)
+        await until(lambda: site.steps.made > 2)
         await heard(socket, service)
         made = site.steps.made
         if leave == "reset":
@@ -76,7 +76,7 @@ async def test_a_client_that_leaves_unread_audio_behind_is_noticed(
         async with connect(url, additional_headers=headers, close_timeout=1) as socket:
             for _ in range(24):
                 await socket.send(pcm(4.0) + bytes(32_000))
-            await site.until(lambda: site.steps.made > 0)
+            await until(lambda: site.steps.made > 0)
             made = site.steps.made
             if leave == "reset":
                 socket.transport.abort()
@@ -112,7 +112,7 @@ async def test_work_ends_for_a_client_of_wyoming_that_leaves(site: LeavingSite, 
         client = WyomingClient(reader, writer, None)
         for kind, payload, data in WYOMING[work]:
             await client.send(kind, payload, **data)
-        await site.until(lambda: site.steps.made > 2)
+        await until(lambda: site.steps.made > 2)
         made = site.steps.made
         writer.transport.abort()
         await site.check_left(made)

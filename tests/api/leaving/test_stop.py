@@ -54,7 +54,7 @@ from tests.engines.counted import CountedEcho, CountedScripted, CountedTone, Ste
 from tests.engines.echo import _WORD
 from tests.local_ports import LocalTTSModel
 from tests.models.speaker.bands import BandsEngine
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 DRAIN_S, LISTENS_S = 3.0, 0.5
 HELD_S = 0.03  # of speech: what loudness control holds back, in place of a pause between sentences
@@ -222,8 +222,8 @@ async def test_cut_speech_costs_the_sentences_that_were_sent(
         working.append(asyncio.create_task(stopped.request(path, work)))
     for path, begin in SPEECH_SOCKETS.items():
         working.append(asyncio.create_task(stopped.session(path, begin)))
-    await stopped.site.until(lambda: len(stopped.clients) == len(working))
-    await stopped.site.until(lambda: stopped.steps.made > made)
+    await until(lambda: len(stopped.clients) == len(working))
+    await until(lambda: stopped.steps.made > made)
     await stopped.until_each(lambda client: due(ends, client.speech_s) > 0)
     charged = await stopped.end()
     await asyncio.gather(*working)
@@ -259,7 +259,7 @@ async def test_a_socket_that_is_read_slowly_costs_what_was_queued(
                 made = stopped.steps.made
                 await asyncio.sleep(1.0)
             ending = asyncio.create_task(stopped.end())
-            await stopped.site.until(lambda: all(one.close_code == 1001 for one in sockets.live))
+            await until(lambda: all(one.close_code == 1001 for one in sockets.live))
             with suppress(ConnectionClosed):
                 while True:
                     client.received.append(await reader.recv())
@@ -315,7 +315,7 @@ async def test_cut_answers_and_transcripts_cost_what_was_sent(
     for path_of_work, begin in LIVE.items():
         working.append(asyncio.create_task(stopped.session(path_of_work, begin)))
     count = len(FILES + CHATS) + len(LIVE)
-    await stopped.site.until(lambda: len(stopped.clients) == count)
+    await until(lambda: len(stopped.clients) == count)
     await stopped.until_each(lambda client: bool(client.received))
     charged = await stopped.end()
     await asyncio.gather(*working)
@@ -343,8 +343,8 @@ async def test_answers_that_are_sent_whole_cost_nothing_when_they_are_cut(
     stopped.steps.slowness = 100.0
     for path in WHOLE:
         working.append(asyncio.create_task(stopped.request(path, REQUESTS[path])))
-    await stopped.site.until(lambda: len(stopped.clients) == len(WHOLE))
-    await stopped.site.until(lambda: stopped.steps.made > 300)
+    await until(lambda: len(stopped.clients) == len(WHOLE))
+    await until(lambda: stopped.steps.made > 300)
     charged = await stopped.end()
     await asyncio.gather(*working)
     refused = 0

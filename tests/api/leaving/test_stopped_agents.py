@@ -19,6 +19,7 @@ from tests.api.openai.realtime.client import RealtimeClient
 from tests.api.wyoming.conftest import WyomingClient
 from tests.engines.echo import _WORD
 from tests.engines.tone import CHARACTER_S
+from tests.patience import until
 
 __all__ = ["stopped", "working"]  # fixtures
 # Each word has four letters, so that a part of the text tells how many tokens it has.
@@ -61,8 +62,8 @@ async def test_cut_answers_of_agents_cost_the_text_that_was_sent(
     path = SOCKETS["/openai/v1/realtime"][0]
     for begin in (speak, write):
         working.append(asyncio.create_task(stopped.session(path, begin)))
-    await stopped.site.until(lambda: len(stopped.clients) == len(working))
-    await stopped.site.until(lambda: stopped.steps.made > made)
+    await until(lambda: len(stopped.clients) == len(working))
+    await until(lambda: stopped.steps.made > made)
     await stopped.until_each(lambda client: any(map(is_part_of_answer, client.messages)))
     charged = await stopped.end()
     await asyncio.gather(*working)
@@ -90,8 +91,8 @@ async def test_a_cut_call_costs_the_text_of_its_speech(
     start = {"event": "start", "start": {"streamSid": "MZ0", "customParameters": parameters}}
     work = stopped.session("/telephony/twilio", messages(start))
     working.append(asyncio.create_task(work))
-    await stopped.site.until(lambda: len(stopped.clients) == len(working))
-    await stopped.site.until(lambda: stopped.steps.made > 100)
+    await until(lambda: len(stopped.clients) == len(working))
+    await until(lambda: stopped.steps.made > 100)
     await stopped.until_each(lambda client: "media" in [one["event"] for one in client.messages])
     charged = await stopped.end()
     await asyncio.gather(*working)
@@ -136,9 +137,9 @@ async def test_what_wyoming_was_sent_is_charged(stopped: StoppedSite) -> None:
             await client.send("transcript", text=ANSWER)
         clients = (speaks, streams, answers)
         receiving = [asyncio.create_task(client.until_end()) for client in clients]
-        await stopped.site.until(lambda: stopped.steps.made > 300)
-        await stopped.site.until(lambda: "audio-chunk" in speaks.kinds)
-        await stopped.site.until(lambda: "handled-chunk" in streams.kinds)
+        await until(lambda: stopped.steps.made > 300)
+        await until(lambda: "audio-chunk" in speaks.kinds)
+        await until(lambda: "handled-chunk" in streams.kinds)
         listens = await open_home("command", OLD)
         await listens.send("transcribe")
         await listens.send("audio-start", **SAMPLES)

@@ -19,7 +19,6 @@ SENTENCE = "The harbour lay still, and no ship came in sight. "
 TEXT = SENTENCE * 90
 SHORT = SENTENCE * 18  # for routes that take fewer characters
 SECONDS = 240.0  # of the recordings
-SONG = "It was a long day. "
 
 
 @cache

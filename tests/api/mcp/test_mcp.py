@@ -11,12 +11,10 @@ from typing import Any
 import httpx
 import pytest
 from aiohttp import web
-from fastapi import FastAPI
 
 from api.mcp import routes
 from api.services import Services
 from pipelines.tts.voices import AvailableVoice
-from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
 from tests.api.native.jobs.doing import recording
 from tests.pipelines.tts.engine_texts import record_engine_texts
@@ -180,16 +178,6 @@ async def test_cross_lingual_voices_are_listed_for_languages_without_native_ones
     assert len(others) == len(offered) > len(english)
 
 
-async def test_a_key_sees_and_calls_only_the_tools_of_its_scopes(
-    client: httpx.AsyncClient, auth: Headers
-) -> None:
-    made = await client.post("/developer/api", headers=auth, json={"name": "x", "scopes": ["stt"]})
-    limited = {"Authorization": f"Bearer {made.json()['key']}"}
-    tools = (await send(client, limited, "tools/list")).json()["result"]["tools"]
-    assert [one["name"] for one in tools] == ["transcribe"]
-    assert (await failed(client, limited, "speak", text=TEXT)).startswith("insufficient_scope: ")
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [
@@ -324,28 +312,3 @@ async def _cancel(client: httpx.AsyncClient, headers: Headers, request_id: Any) 
         "/mcp", headers={**HANDSHAKE, **headers}, json={"jsonrpc": "2.0", **message}
     )
     assert noted.status_code == 202
-
-
-async def test_a_call_stops_when_its_client_disconnects(
-    app: FastAPI,
-    client: httpx.AsyncClient,
-    auth: Headers,
-    books: Books,
-    services: Services,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    slow = SlowSpeech(services, monkeypatch)
-    params = {"name": "speak", "arguments": {"text": TEXT}}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    sent = client.build_request("POST", "/mcp", headers={**HANDSHAKE, **auth}, json=message)
-    assert await send_and_disconnect(app, sent, slow.began) in (None, 499)
-    assert slow.ended.is_set() and await books.charged("tts") == (0, 0)
-
-
-async def test_a_repeated_request_with_an_idempotency_key_is_answered_and_paid_once(
-    client: httpx.AsyncClient, auth: Headers, books: Books
-) -> None:
-    headers = {**auth, "Idempotency-Key": "once"}
-    first = await call(client, headers, "speak", text=TEXT)
-    assert await call(client, headers, "speak", text=TEXT) == first
-    assert (await books.charged("tts"))[0] == len(TEXT)

@@ -9,6 +9,7 @@ from api.app import create_app
 from api.services import Services
 from models.vad.base import VADEngine
 from pipelines.audio.watermarking import Watermarker
+from tests.api.in_process import client_of
 from tests.api.money import Books
 from tests.api.replaced import with_speech
 from tests.pipelines.audio.test_watermarking import FakeDetector, FakeWatermark
@@ -30,8 +31,7 @@ async def test_watermark_verification_reports_stretches_and_costs_as_a_transcrip
 ) -> None:
     vad = cast(VADEngine, FakeDetector())
     app = create_app(with_speech(services, watermarks=Watermarker("all", FakeWatermark(), vad)))
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client_of(app) as client:
         loud = np.full(8 * 16_000, 0.9, np.float32)
         files = {"audio": ("a.wav", wav(loud))}
         answer = await client.post("/audio/verify", headers=auth, files=files)

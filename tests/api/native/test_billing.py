@@ -8,17 +8,11 @@ from starlette.testclient import TestClient
 
 from api.services import Services
 from db.database import utc_now
-from pipelines.accounts.authentication import Principal
 from pipelines.billing.operation import Operation
+from tests.api.money import principal_of
 from tests.clock import WallClock
 
 Headers = dict[str, str]
-
-
-async def workspace_of(services: Services, headers: Headers) -> Principal:
-    return await services.platform.accounts.authenticator.authenticate(
-        headers["Authorization"].partition(" ")[2]
-    )
 
 
 async def test_a_new_workspace_is_on_the_free_plan(
@@ -70,14 +64,6 @@ async def test_an_invalid_subscription_is_refused(
     assert (answer.status_code, answer.json()["error"]) == (status, error)
 
 
-async def test_billing_needs_the_billing_scope(client: httpx.AsyncClient, auth: Headers) -> None:
-    made = await client.post("/developer/api", json={"name": "x", "scopes": ["tts"]}, headers=auth)
-    headers = {"Authorization": f"Bearer {made.json()['key']}"}
-    for method, path in [("GET", "current-plan"), ("GET", "usage"), ("POST", "subscribe")]:
-        answer = await client.request(method, f"/billing/{path}", headers=headers)
-        assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_scope")
-
-
 async def test_usage_is_summed_by_service_and_day(
     client: httpx.AsyncClient,
     other_auth: Headers,
@@ -85,7 +71,7 @@ async def test_usage_is_summed_by_service_and_day(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     WallClock(monkeypatch).set_to_noon()
-    caller = await workspace_of(services, other_auth)
+    caller = await principal_of(services, other_auth)
     hold = services.platform.billing.hold
     for service, units in [("tts", 100), ("tts", 20), ("stt", 2500), ("chat", 7)]:
         held = await hold(caller.workspace_id, service, units, Operation())  # type: ignore[arg-type]
@@ -112,7 +98,7 @@ async def test_usage_of_other_days_and_workspaces_is_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     WallClock(monkeypatch).set_to_noon()
-    caller = await workspace_of(services, auth)
+    caller = await principal_of(services, auth)
     held = await services.platform.billing.hold(caller.workspace_id, "tts", 5, Operation())
     await held.capture(5)
     elsewhere = await client.get("/billing/usage", headers=other_auth)
@@ -154,7 +140,7 @@ async def test_invalid_date_ranges_of_usage_are_refused(
 async def test_sign_up_grants_credit_once(
     client: httpx.AsyncClient, other_auth: Headers, services: Services
 ) -> None:
-    caller = await workspace_of(services, other_auth)
+    caller = await principal_of(services, other_auth)
     assert await services.platform.billing.credit(caller.workspace_id) == 5_000_000
     taken = {"email": "other@example.com", "password": "other password"}
     assert (await client.post("/auth/signup", json=taken)).status_code == 400
@@ -164,7 +150,7 @@ async def test_sign_up_grants_credit_once(
 async def test_sockets_announce_the_credit_balance_without_held_credit(
     auth: Headers, services: Services, app: object
 ) -> None:
-    caller = await workspace_of(services, auth)
+    caller = await principal_of(services, auth)
     hold = await services.platform.billing.hold(caller.workspace_id, "tts", 1000, Operation())
     assert hold.micro_usd == 15_000
     with TestClient(app).websocket_connect("/ws/tts", headers=auth) as socket:  # type: ignore[arg-type]

@@ -4,14 +4,10 @@ from datetime import datetime, timedelta
 
 import httpx
 import pytest
-from websockets.asyncio.client import connect
 
 from db.database import utc_now
-from tests.api.sockets.conftest import SocketServer, server
-from tests.api.sockets.test_handshake import refused
 from tests.clock import WallClock
 
-__all__ = ["server"]  # a fixture
 Headers = dict[str, str]
 
 
@@ -23,18 +19,6 @@ async def token_of(client: httpx.AsyncClient, headers: Headers, *scopes: str) ->
     answer = await make(client, headers, scopes=list(scopes))
     assert answer.status_code == 201, answer.text
     return {"Authorization": f"Bearer {answer.json()['token']}"}
-
-
-async def test_a_token_opens_what_its_scopes_name_and_nothing_else(
-    client: httpx.AsyncClient, auth: Headers
-) -> None:
-    token = await token_of(client, auth, "tts")
-    spoken = await client.post("/tts-synthesize", headers=token, json={"text": "Hello."})
-    assert spoken.status_code == 200, spoken.text
-    assert (await client.get("/models", headers=token)).status_code == 200
-    for path in ("/developer/api", "/billing/usage", "/webhooks", "/auth/workspace", "/chats"):
-        answer = await client.get(path, headers=token)
-        assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_scope"), path
 
 
 async def test_a_token_lasts_as_long_as_asked(client: httpx.AsyncClient, auth: Headers) -> None:
@@ -52,16 +36,6 @@ async def test_a_token_ends_by_itself(
     WallClock(monkeypatch).ahead = timedelta(seconds=601)
     answer = await client.get("/models", headers=token)
     assert answer.status_code == 401 and "has expired" in answer.json()["message"]
-
-
-async def test_a_token_makes_no_other_credentials(client: httpx.AsyncClient, auth: Headers) -> None:
-    token = await token_of(client, auth, "tts", "stt", "chat", "voices")
-    again = await make(client, token, scopes=["tts"])
-    assert (again.status_code, again.json()["error"]) == (403, "insufficient_scope")
-    secret = await client.post("/openai/v1/realtime/client_secrets", headers=token, json={})
-    assert secret.status_code == 403
-    key = await client.post("/developer/api", headers=token, json={"name": "k"})
-    assert key.status_code == 403
 
 
 async def test_a_key_gives_no_scope_that_it_lacks(client: httpx.AsyncClient, auth: Headers) -> None:
@@ -90,18 +64,3 @@ async def test_the_end_of_a_key_ends_its_tokens(client: httpx.AsyncClient, auth:
     assert (await client.get("/models", headers=token)).status_code == 200
     assert (await client.delete(f"/developer/api/{made['id']}", headers=auth)).status_code == 200
     assert (await client.get("/models", headers=token)).status_code == 401
-
-
-@pytest.mark.parametrize("path", ["/ws/tts", "/ws/stt", "/openai/v1/realtime"])
-async def test_sockets_open_with_a_token_that_has_their_scopes(
-    server: SocketServer, path: str
-) -> None:
-    base = f"http://{server.address}"
-    auth = {"Authorization": f"Bearer {server.key}"}
-    async with httpx.AsyncClient(base_url=base) as client:
-        rights = {"/ws/tts": ("tts",), "/ws/stt": ("stt",)}.get(path, ("tts", "stt", "chat"))
-        token = (await token_of(client, auth, *rights))["Authorization"].removeprefix("Bearer ")
-        other = (await token_of(client, auth, "voices"))["Authorization"].removeprefix("Bearer ")
-    async with connect(server.url(path, token)) as socket:
-        assert await socket.recv()
-    assert (await refused(server.url(path, other))).status_code == 403

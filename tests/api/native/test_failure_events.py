@@ -16,8 +16,9 @@ from models.errors import EngineLost
 from models.stt.base import STT_SAMPLE_RATE
 from models.tts.base import SynthesisRequest
 from pipelines.webhooks import events
+from tests.api.in_process import client_of
 from tests.api.money import Books, books_of
-from tests.api.native.speech.test_stream import app_with, client_of
+from tests.api.native.speech.test_stream import app_with
 from tests.hostile.audio_files import wav
 from tests.pipelines.stt.voiced import VoicedSpeaker
 

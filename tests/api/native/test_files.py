@@ -8,6 +8,7 @@ import pytest
 
 from api.services import Services
 from pipelines.storage.files import PIECE_BYTES
+from tests.api.money import principal_of
 
 DATA = os.urandom(PIECE_BYTES + 1000)
 
@@ -15,9 +16,7 @@ DATA = os.urandom(PIECE_BYTES + 1000)
 @pytest.fixture
 async def address(services: Services, auth: dict[str, str]) -> str:
     """Path and query of a file with DATA."""
-    principal = await services.platform.accounts.authenticator.authenticate(
-        auth["Authorization"].split()[1]
-    )
+    principal = await principal_of(services, auth)
     owner = principal.workspace_id
     file_id = await services.infrastructure.files.put(owner, "speech", "audio/mpeg", DATA, 86_400)
     parts = urlsplit(services.infrastructure.files.url(file_id, owner, 86_400))

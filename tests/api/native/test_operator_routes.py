@@ -7,13 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from antiphon.version import __version__
 from api.app import create_app
 from api.services import Services
 from configs.settings import Settings
 from pipelines.errors import InvalidRequest
+from tests.api.in_process import client_of
 from tests.api.local_server import OPERATOR_TOKEN, local_settings
 from tests.api.replaced import with_infrastructure, with_request_limits
 
@@ -64,10 +64,6 @@ def services(services: Services, control: Control) -> Services:
     return with_infrastructure(services, cluster=control)
 
 
-def serving(app: FastAPI) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test")
-
-
 async def post(client: httpx.AsyncClient, path: str, body: Any) -> httpx.Response:
     return await client.post(f"/operator/{path}", headers=OPERATOR, json=body)
 
@@ -83,7 +79,7 @@ async def test_without_an_operator_token_there_is_nothing(
     services: Services, tmp_path: Any, method: str, path: str
 ) -> None:
     app = create_app(with_infrastructure(services, settings=local_settings(tmp_path)))
-    async with serving(app) as client:
+    async with client_of(app) as client:
         answer = await client.request(method, path, headers=OPERATOR, content="no JSON")
         unknown = await client.request(method, "/nothing", headers=OPERATOR)
     assert (answer.status_code, answer.json()) == (404, unknown.json())
@@ -105,7 +101,7 @@ async def test_only_wrong_tokens_of_an_address_are_limited(
     admission = services.platform.request_limits.admission
     few = admission.model_copy(update={"unknown_keys_per_minute": 3})
     app = create_app(with_request_limits(services, admission=few))
-    async with serving(app) as client:
+    async with client_of(app) as client:
         wrong = {"Authorization": "Bearer wrong"}
         statuses = [
             (await client.get("/operator/overview", headers=wrong)).status_code for _ in range(5)
@@ -251,7 +247,7 @@ async def test_a_configuration_is_checked_and_deployed(
 
 async def test_without_a_cluster_nothing_is_deployed(services: Services) -> None:
     app = create_app(with_infrastructure(services, cluster=None))
-    async with serving(app) as client:
+    async with client_of(app) as client:
         answer = await post(client, "deploy", {"config": "applications: []"})
         assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
         assert (await client.get("/operator/config", headers=OPERATOR)).status_code == 503

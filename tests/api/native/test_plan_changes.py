@@ -17,6 +17,7 @@ from antiphon.webhooks import signature_headers, signing_key
 from api.app import create_app
 from api.services import Services
 from configs.settings import PlanWebhook, Settings
+from tests.api.in_process import client_of
 from tests.api.local_services import local_services
 from tests.api.replaced import with_platform
 
@@ -113,17 +114,6 @@ async def test_a_change_is_pending_until_the_payment_system_confirms(
     entries = (await client.get("/audit", headers=auth)).json()["data"]
     made = [(one["action"], one["actor"]) for one in entries if "plan" in one["action"]]
     assert made == [("plan.subscribed", "payments")]
-
-
-async def test_a_plan_is_taken_back_by_the_payment_system(
-    client: httpx.AsyncClient, auth: dict[str, str], payments: Payments
-) -> None:
-    await subscribe(client, auth)
-    (event,) = payments.events
-    await confirm(client, event["data"])
-    ended = {**event["data"], "plan": {"id": "free"}, "billing_cycle": "monthly"}
-    assert (await confirm(client, ended)).status_code == 200
-    assert await plan(client, auth) == "free monthly"
 
 
 async def test_a_signed_confirmation_is_applied_once(
@@ -265,8 +255,7 @@ async def test_a_payment_system_that_is_down_is_503(settings: Settings, payments
     webhook = PlanWebhook("http://127.0.0.1:1/", SECRET)
     down = local_services(replace(settings, plan_changes="webhook", plan_webhook=webhook))
     key = await down.platform.accounts.ensure_first_workspace()
-    transport = httpx.ASGITransport(create_app(down), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client_of(create_app(down)) as client:
         answer = await subscribe(client, {"Authorization": f"Bearer {key}"})
     down.infrastructure.database.close()
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
@@ -285,8 +274,7 @@ async def test_where_the_operator_changes_plans_workspaces_cannot(
     services: Services, auth: dict[str, str], payments: Payments
 ) -> None:
     closed = with_platform(services, plan_changes="operator", payments=None)
-    transport = httpx.ASGITransport(create_app(closed), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client_of(create_app(closed)) as client:
         answer = await subscribe(client, auth)
         assert (answer.status_code, answer.json()["error"]) == (403, "plan_change_refused")
         assert "operator" in answer.json()["message"]

@@ -23,6 +23,7 @@ from pipelines.errors import StorageLimit
 from pipelines.maintenance.housekeeping import Housekeeper
 from pipelines.storage.files import Files
 from tests.api.http.test_full_volumes import every_body
+from tests.api.in_process import client_of
 from tests.api.local_services import local_services
 from tests.api.money import Books
 from tests.pipelines.storage.on_disk import files_in
@@ -268,8 +269,7 @@ async def test_below_the_floor_of_free_space_every_route_that_stores_is_503(
     settings = replace(services.infrastructure.settings, free_space_mb=10**9)
     low = local_services(settings)
     raise_plans(settings.database_url)
-    transport = httpx.ASGITransport(app=create_app(low), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as full:
+    async with client_of(create_app(low)) as full:
         for method, path, arguments in every_body():
             headers = {**auth, **arguments.pop("headers", {})}
             answer = await full.request(method, path, headers=headers, **arguments)
@@ -331,8 +331,7 @@ async def on_volume(
     volume = Volume()
     monkeypatch.setattr("pipelines.storage.room.os.statvfs", lambda _: volume)
     built = local_services(replace(services.infrastructure.settings, free_space_mb=None))
-    transport = httpx.ASGITransport(app=create_app(built), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client_of(create_app(built)) as client:
         yield client, volume
     built.infrastructure.database.close()
 

@@ -68,22 +68,6 @@ async def test_a_transcript_that_cannot_be_serialised_is_not_charged(
     assert await books.kinds() == ["hold", "release"]
 
 
-async def test_without_credit_nothing_is_transcribed(
-    client: httpx.AsyncClient,
-    auth: Headers,
-    books: Books,
-    transcribed_by: Callable[[Transcribe], None],
-) -> None:
-    async def transcribe(recording: DecodedRecording) -> None:
-        raise AssertionError("transcribed")
-
-    transcribed_by(transcribe)
-    await books.set_credit(1000)  # ten seconds of audio
-    answer = await client.post("/stt", headers=auth, files={"audio": wav(bytes(2 * 16_000 * 11))})
-    assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
-    assert await books.kinds() == []
-
-
 @pytest.mark.parametrize(
     ("path", "field"),
     [("/stt", "audio"), ("/audio/verify", "audio"), ("/openai/v1/audio/transcriptions", "file")],

@@ -8,13 +8,13 @@ import httpx
 import pytest
 
 from api.services import Services
+from tests.api.money import principal_of
 from tests.api.native.voices.voice_making import enrol
 from tests.api.openai.realtime.client import RealtimeClient
 from tests.api.sockets.client import connect
-from tests.api.sockets.conftest import SocketServer, server
+from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.voices.recordings import good_files
 
-__all__ = ["server"]  # a fixture
 Headers = dict[str, str]
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "stream": False}
 COMPLETIONS = ("/v1/chat/completions", "/openai/v1/chat/completions")
@@ -136,8 +136,7 @@ async def test_a_visitor_uses_up_no_idempotency_key_of_others(
 async def test_a_visitor_downloads_what_was_signed_for_it(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
-    credential = auth["Authorization"].removeprefix("Bearer ")
-    owner = await services.platform.accounts.authenticator.authenticate(credential)
+    owner = await principal_of(services, auth)
     files = services.infrastructure.files
     stored = await files.put(owner.workspace_id, "speech", "audio/mpeg", b"sound", 60)
     visitor = await visitor_of(client, auth, "tts")

@@ -9,6 +9,8 @@ from sqlmodel import select
 from api.services import Services
 from db.audit import audit_chain
 from db.webhooks import NewEvent, Webhook, add_event
+from tests.api.in_process import client_of
+from tests.api.money import principal_of
 from tests.api.replaced import with_infrastructure, with_platform
 from tests.db.test_webhooks import plain
 
@@ -79,8 +81,7 @@ async def test_a_webhook_to_our_own_host_is_refused(services: Services, auth: He
     app = create_app(
         with_platform(with_infrastructure(services, settings=settings), webhooks=webhooks)
     )
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client_of(app) as client:
         answer = await register(client, auth, url="https://speech.example.com/hook")
         assert answer.json()["error"] == "invalid_url"
 
@@ -157,9 +158,7 @@ async def test_deliveries_are_paginated_and_can_be_redelivered(
     path = f"/webhooks/{webhook['id']}"
     tested = await client.post(f"{path}/test", headers=auth)
     assert tested.status_code == 200 and tested.json()["event"] == "tts.completed"
-    principal = await services.platform.accounts.authenticator.authenticate(
-        auth["Authorization"].split()[1]
-    )
+    principal = await principal_of(services, auth)
     event = NewEvent("voice.ready", {"id": "v"})
     event_id = await services.infrastructure.database.run(
         add_event, principal.workspace_id, event, plain
@@ -216,9 +215,7 @@ async def test_a_delivery_of_another_webhook_is_not_found(
 async def test_subscription_checks_see_webhook_changes_at_once(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
-    principal = await services.platform.accounts.authenticator.authenticate(
-        auth["Authorization"].split()[1]
-    )
+    principal = await principal_of(services, auth)
 
     async def wants() -> bool:
         return await services.platform.webhooks.events.wants(principal.workspace_id, "voice.ready")
@@ -240,9 +237,7 @@ async def test_webhook_changes_are_in_the_audit_log(
     webhook = (await register(client, auth, secret=SECRET)).json()["id"]
     await client.patch(f"/webhooks/{webhook}", headers=auth, json={"status": "inactive"})
     await client.delete(f"/webhooks/{webhook}", headers=auth)
-    principal = await services.platform.accounts.authenticator.authenticate(
-        auth["Authorization"].split()[1]
-    )
+    principal = await principal_of(services, auth)
     chain = await services.infrastructure.database.read(audit_chain, principal.workspace_id)
     found = [entry for entry in chain if entry.target == webhook]
     assert [one.action for one in found] == [

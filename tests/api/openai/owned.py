@@ -7,6 +7,7 @@ from sqlmodel import col, update
 
 from api.services import Services
 from db.accounts import Workspace
+from tests.api.money import principal_of
 
 RESPONSES, BATCHES = "/openai/v1/responses", "/openai/v1/batches"
 LISTS = {BATCHES, "/openai/v1/files"}
@@ -31,8 +32,7 @@ async def make(
     client: httpx.AsyncClient, headers: dict[str, str], services: Services
 ) -> dict[str, str]:
     """One of each, by the name of its id."""
-    credential = headers["Authorization"].removeprefix("Bearer ")
-    principal = await services.platform.accounts.authenticator.authenticate(credential)
+    principal = await principal_of(services, headers)
     more = update(Workspace).where(col(Workspace.id) == principal.workspace_id)
     plan = more.values(plan="enterprise")  # with room for the files
     await services.infrastructure.database.run(lambda rows: rows.connection().execute(plan))

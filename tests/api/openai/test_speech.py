@@ -12,7 +12,6 @@ import av
 import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
 
 from api.app import create_app
 from api.services import Services
@@ -27,6 +26,7 @@ from models.tts.base import SynthesisRequest
 from pipelines.errors import VoiceNotReady
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.voices import AvailableVoice, ReadyCustomVoice
+from tests.api.in_process import client_of
 from tests.api.local_server import serve_app
 from tests.api.local_services import local_services
 from tests.api.money import Books
@@ -45,11 +45,6 @@ def with_speakers(services: Services, **speakers: Any) -> Services:
     return with_synthesis(services, SpeechPipeline(speakers, voices))
 
 
-async def client_of(app: FastAPI) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://test")
-
-
 @pytest.fixture
 def speaker() -> VoicedSpeaker:
     return VoicedSpeaker()
@@ -57,7 +52,7 @@ def speaker() -> VoicedSpeaker:
 
 @pytest.fixture
 async def voiced(services: Services, speaker: VoicedSpeaker) -> AsyncIterator[httpx.AsyncClient]:
-    async with await client_of(create_app(with_speakers(services, one=speaker))) as client:
+    async with client_of(create_app(with_speakers(services, one=speaker))) as client:
         yield client
 
 
@@ -115,7 +110,7 @@ async def test_pcm_is_24_khz_at_any_rate_of_the_engine(services: Services, auth:
                 yield replace(chunk, sample_rate=16_000)
 
     app = create_app(with_speakers(services, one=Slower()))
-    async with await client_of(app) as client:
+    async with client_of(app) as client:
         pcm = (await say(client, auth, response_format="pcm")).content
         wav = (await say(client, auth, response_format="wav")).content
     with av.open(io.BytesIO(wav), "r") as container:
@@ -152,7 +147,7 @@ async def test_speech_duration_follows_speed_from_0_25_to_4(
 
     model = Native(info=replace(INFO, native_speed=native))
     body = {"response_format": "pcm", "input": "One plain sentence."}
-    async with await client_of(create_app(with_speakers(services, one=model))) as client:
+    async with client_of(create_app(with_speakers(services, one=model))) as client:
         plain = await say(client, auth, **body)
         for speed in (0.25, 0.8, 4.0):
             changed = await say(client, auth, **body, speed=speed)
@@ -178,23 +173,11 @@ async def test_the_first_bytes_are_sent_before_the_second_sentence_is_synthesise
         await task
 
 
-async def test_a_repeated_idempotency_key_replays_the_first_response(
-    voiced: httpx.AsyncClient, auth: Headers, speaker: VoicedSpeaker
-) -> None:
-    once = {**auth, "Idempotency-Key": "one"}
-    first = await say(voiced, once)
-    calls = len(speaker.calls)
-    again = await say(voiced, once)
-    assert again.headers["idempotency-replayed"] == "true"
-    assert (again.content, len(speaker.calls)) == (first.content, calls)
-    assert again.headers["content-type"] == "audio/mpeg"
-
-
 async def test_an_error_during_an_sse_stream_is_a_free_event(
     services: Services, auth: Headers, books: Books
 ) -> None:
     app = create_app(with_speakers(services, one=FailsAt(1, EngineLost("the replica died"))))
-    async with await client_of(app) as client:
+    async with client_of(app) as client:
         events = events_of(await say(client, auth, stream_format="sse"))
     assert [event["type"] for event in events[:-1]] == ["speech.audio.delta"] * (len(events) - 1)
     assert (events[-1]["type"], events[-1]["error"]["code"]) == ("error", "unavailable")
@@ -215,25 +198,6 @@ def test_an_error_during_an_audio_stream_aborts_the_connection(settings: Setting
                     list(pieces)
     finally:
         services.infrastructure.database.close()
-
-
-async def test_validation_error_names_the_field(voiced: httpx.AsyncClient, auth: Headers) -> None:
-    wrong: list[tuple[dict[str, Any], str, str]] = [
-        ({"input": "x" * 5001}, "input", "5000"),
-        ({"speed": 0.2}, "speed", "0.25"),
-        ({"speed": "1"}, "speed", "number"),
-        ({"response_format": "ogg"}, "response_format", "opus"),
-        ({"stream_format": "ndjson"}, "stream_format", "sse"),
-        ({"voice": 3}, "voice", "string"),
-        ({"voice": {"name": "x"}}, "voice", "string"),
-        ({"instructions": "x" * 4097}, "instructions", "4096"),
-    ]
-    for body, param, words in wrong:
-        answer = await say(voiced, auth, **body)
-        error = answer.json()["error"]
-        assert (answer.status_code, error["type"]) == (400, "invalid_request_error"), body
-        assert (error["code"], error["param"]) == ("validation_error", param)
-        assert words in error["message"]
 
 
 async def test_an_unknown_voice_or_model_is_404(client: httpx.AsyncClient, auth: Headers) -> None:

@@ -1,5 +1,6 @@
 """A client of `/ws/tts` for tests."""
 
+import asyncio
 import base64
 import json
 from abc import ABC, abstractmethod
@@ -49,19 +50,36 @@ class SocketAddresses(ABC):
             yield client
 
 
-class TtsClient:
+class JsonClient:
+    """Reads the JSON events of a socket."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+
+    async def receive(self) -> dict[str, Any]:
+        async with asyncio.timeout(PATIENCE_S):
+            event: dict[str, Any] = json.loads(await self.socket.recv())
+        return event
+
+    async def receive_rest(self) -> tuple[list[dict[str, Any]], int | None]:
+        """The events until the server closes, and its code."""
+        events = []
+        try:
+            while True:
+                events.append(await self.receive())
+        except ConnectionClosed:
+            return events, self.socket.close_code
+
+
+class TtsClient(JsonClient):
     """Speaks the protocol of `/ws/tts`."""
 
     def __init__(self, socket: ClientConnection, voice_id: str) -> None:
-        self.socket = socket
+        super().__init__(socket)
         self.voice_id = voice_id
 
     async def send(self, name: str, **body: Any) -> None:
         await self.socket.send(json.dumps({name: body}))
-
-    async def receive(self) -> dict[str, Any]:
-        event: dict[str, Any] = json.loads(await self.socket.recv())
-        return event
 
     async def create(self, **body: Any) -> str:
         """Opens a context and returns its id."""
@@ -88,14 +106,3 @@ class TtsClient:
             assert "audio_chunk" in event, event
             heard += base64.b64decode(event["audio_chunk"]["audioContent"], validate=True)
         return heard
-
-    async def receive_rest(self) -> tuple[list[dict[str, Any]], int]:
-        """All remaining events, and the close code."""
-        events = []
-        while True:
-            try:
-                events.append(await self.receive())
-            except ConnectionClosed:
-                code = self.socket.close_code
-                assert code is not None
-                return events, code

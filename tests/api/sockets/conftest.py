@@ -1,6 +1,5 @@
 """A server with engines that need no weights, and clients for its sockets."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,10 +17,11 @@ from deployments.gateway.listener import HttpListener
 from tests.api import running_service
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
-from tests.api.replaced import with_listening
+from tests.api.money import Books, books_of
+from tests.api.replaced import with_listening, with_speech
 from tests.api.sockets.client import SocketAddresses
-from tests.patience import PATIENCE_S
-from tests.pipelines.stt.listening_doubles import FakeTranscriber
+from tests.patience import until
+from tests.pipelines.stt.listening_doubles import FakeTranscriber, ScriptedTurnDetector
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class SocketServer(SocketAddresses):
     def address(self) -> str:
         return f"127.0.0.1:{self.listener.port}"
 
+    async def books(self) -> Books:
+        """Of the workspace of `key`."""
+        return await books_of(self.services, {"Authorization": f"Bearer {self.key}"})
+
     async def until_empty(self) -> None:
         """Waits until no session is open and no lease of the plan's limits is held."""
-        async with asyncio.timeout(PATIENCE_S):
-            while (
-                len(self.services.infrastructure.sockets.live)
-                or self.services.infrastructure.limits.held
-            ):
-                await asyncio.sleep(0.01)
+        infrastructure = self.services.infrastructure
+        await until(lambda: not (infrastructure.sockets.live or infrastructure.limits.held))
 
 
 @asynccontextmanager
@@ -112,6 +112,23 @@ async def plain(tmp_path: Path) -> AsyncIterator[Services]:
 async def stt_server(plain: Services, fake: FakeTranscriber) -> AsyncIterator[SocketServer]:
     """A server that transcribes with `fake`."""
     async with serve(with_listening(plain, fake)) as running:
+        yield running
+
+
+@pytest.fixture
+def detector() -> ScriptedTurnDetector:
+    return ScriptedTurnDetector()
+
+
+@pytest.fixture
+async def turn_server(
+    plain: Services, fake: FakeTranscriber, detector: ScriptedTurnDetector
+) -> AsyncIterator[SocketServer]:
+    """A server that transcribes with `fake` and ends turns where `detector` says."""
+    services = with_listening(plain, fake)
+    live = services.speech.live_transcription
+    live.turn_detector = lambda: detector
+    async with serve(with_speech(services, live_transcription=live)) as running:
         yield running
 
 

@@ -20,10 +20,7 @@ CHARACTER, SLICE = 15, 6000  # micro-USD
 
 @pytest.fixture
 async def books(stt_server: SocketServer) -> Books:
-    principal = await stt_server.services.platform.accounts.authenticator.authenticate(
-        stt_server.key
-    )
-    return Books(stt_server.services, principal.workspace_id, principal.key_id)
+    return await stt_server.books()
 
 
 async def test_a_flush_is_charged_by_its_characters(stt_server: SocketServer, books: Books) -> None:

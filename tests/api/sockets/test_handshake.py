@@ -50,36 +50,6 @@ async def test_get_without_upgrade_returns_200_ok(shared_server: SocketServer, p
         assert (await client.post(path)).status_code == 405
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("query", ["", "?apiKey=", "?apiKey=sk_wrong", "?apikey=x", "?apiKey=%ff"])
-async def test_a_missing_or_wrong_key_is_401(
-    shared_server: SocketServer, path: str, query: str
-) -> None:
-    answer = await refused(f"ws://{shared_server.address}{path}{query}")
-    assert answer.status_code == 401
-    assert answer.json()["error"] == "unauthorized" and answer.json()["success"] is False
-    assert answer.headers["www-authenticate"] == "Bearer"
-    assert answer.headers["x-request-id"]
-
-
-async def test_a_key_without_the_scope_is_403(shared_server: SocketServer) -> None:
-    _, key = await new_key(shared_server, ["stt"])
-    answer = await refused(shared_server.url("/ws/tts", key))
-    assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_scope")
-    async with connect(shared_server.url("/ws/stt", key)):
-        pass
-    answer = await refused(shared_server.url("/openai/v1/realtime", key))
-    assert answer.json()["message"] == "the API key lacks the scopes 'tts', 'chat'"
-
-
-async def test_the_query_may_hold_a_token(shared_server: SocketServer) -> None:
-    signed_in = await shared_server.services.platform.accounts.sign_up(
-        "socket@example.com", "a long password", "", ""
-    )
-    async with connect(shared_server.url("/ws/tts", signed_in.token)):
-        pass
-
-
 async def test_a_slash_at_the_end_of_a_path_changes_nothing(shared_server: SocketServer) -> None:
     async with connect(shared_server.url("/ws/tts/")):
         pass

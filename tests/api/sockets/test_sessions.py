@@ -23,7 +23,7 @@ from pipelines.errors import Unauthorized
 from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import SocketServer
 from tests.api.sockets.test_handshake import new_key
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -35,7 +35,7 @@ def limit(server: SocketServer, monkeypatch: pytest.MonkeyPatch, **limits: Any) 
     monkeypatch.setattr(sockets, "limits", sockets.limits.model_copy(update=limits))
 
 
-async def last_error(client: TtsClient) -> tuple[str, int]:
+async def last_error(client: TtsClient) -> tuple[str, int | None]:
     """The text of the last event, which is an error, and the close code."""
     events, code = await client.receive_rest()
     return events[-1]["error"]["message"], code
@@ -51,7 +51,7 @@ async def test_an_idle_client_gets_an_error_and_is_closed_with_1008(
         (session,) = shared_server.services.infrastructure.sockets.live
         due = session.timeouts._due["idle"]
         await client.send("send_text", text="x")  # each message restarts the timeout
-        await wait_until(lambda: session.timeouts._due["idle"] > due)
+        await until(lambda: session.timeouts._due["idle"] > due)
         assert await last_error(client) == ("no message came for 2 seconds", 1008)
 
 
@@ -183,9 +183,9 @@ async def test_a_revoked_key_ends_a_session_and_drops_its_queued_audio(
         await client.send("send_text", text="Nobody listens to this sentence at all. " * 100)
         await client.send("flush_context")
         (session,) = shared_server.services.infrastructure.sockets.live
-        await wait_until(lambda: session.waiting_bytes > 500_000)
+        await until(lambda: session.waiting_bytes > 500_000)
         await accounts.delete_key(principal, key_id)
-        await wait_until(lambda: session.waiting_bytes < 1000)
+        await until(lambda: session.waiting_bytes < 1000)
         message, code = await last_error(client)
         assert message == ENDED and code == 4401
 
@@ -233,7 +233,7 @@ async def test_a_stalled_reader_causes_backpressure_and_then_loses_its_session(
         assert 200_000 < fullest < 400_000
         await shared_server.until_empty()
         assert session.close_code == 1006
-        await wait_until(lambda: not shared_server.listener._server.server_state.connections)
+        await until(lambda: not shared_server.listener._server.server_state.connections)
 
 
 @pytest.mark.slow
@@ -242,16 +242,16 @@ async def test_100_lost_clients_leak_no_tasks_or_open_files(shared_server: Socke
         await client.create()
         await client.speak("Hello.")  # creates what is created once, such as what renews holds
     await shared_server.until_empty()
-    await wait_until(lambda: not shared_server.listener._server.server_state.connections)
+    await until(lambda: not shared_server.listener._server.server_state.connections)
     tasks, files = len(asyncio.all_tasks()), open_files()
     async with asyncio.TaskGroup() as group:
         for number in range(100):
             group.create_task(connect_and_abort(shared_server, number))
     await shared_server.until_empty()
-    await wait_until(lambda: not shared_server.listener._server.server_state.connections)
-    await wait_until(lambda: len(asyncio.all_tasks()) <= tasks)
+    await until(lambda: not shared_server.listener._server.server_state.connections)
+    await until(lambda: len(asyncio.all_tasks()) <= tasks)
     gc.collect()
-    await wait_until(lambda: open_files() <= files)
+    await until(lambda: open_files() <= files)
 
 
 async def connect_and_abort(server: SocketServer, number: int) -> None:
@@ -351,12 +351,10 @@ async def test_protocol_violations_stop_the_work_and_log_no_warnings(
             await client.send("send_text", text="Speech that is cut short. " * 200)
             await client.send("flush_context")
             await client.receive()
-            (session,) = shared_server.services.infrastructure.sockets.live
             if expected == 1007:
                 await client.socket.send(b"\xff\xfe", text=True)
             else:
                 client.socket.transport.write(b"\x89\x80\0\0\0\0" * (socket_connections.PINGS + 1))
-            await wait_until(lambda session=session: session.ended)
             await shared_server.until_empty()
             with pytest.raises(ConnectionClosed):
                 while True:
@@ -371,7 +369,7 @@ async def test_the_session_of_a_lost_client_ends_at_once(
 ) -> None:
     """Also while audio is queued for it, before the send timeout."""
     limit(shared_server, monkeypatch, send_timeout_s=2 * PATIENCE_S)
-    await wait_until(lambda: not shared_server.listener._server.server_state.connections)
+    await until(lambda: not shared_server.listener._server.server_state.connections)
     async with connect(shared_server.url("/ws/tts"), max_queue=1, close_timeout=0.2) as socket:
         client = TtsClient(socket, shared_server.voice_id)
         await client.receive()
@@ -380,14 +378,14 @@ async def test_the_session_of_a_lost_client_ends_at_once(
         await client.send("send_text", text="Nobody listens to this sentence at all. " * 100)
         await client.send("flush_context")
         (session,) = shared_server.services.infrastructure.sockets.live
-        await wait_until(lambda: session.waiting_bytes > 200_000)
+        await until(lambda: session.waiting_bytes > 200_000)
         (connection,) = shared_server.listener._server.server_state.connections
         assert isinstance(connection, socket_connections.WebSocketConnection)
         if how == "half-closes":
             socket.transport.write_eof()
         else:
             connection.keepalive_timeout()  # as 10 s after an unanswered ping
-        await wait_until(lambda: session.ended)
+        await until(lambda: session.ended)
         await shared_server.until_empty()
 
 
@@ -413,9 +411,3 @@ def open_files() -> int:
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
             links.append(os.readlink(f"/proc/self/fd/{number}"))
     return len([link for link in links if not Path(link).name.startswith("test.db")])
-
-
-async def wait_until(holds: Any) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.02)

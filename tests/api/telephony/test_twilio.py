@@ -11,19 +11,18 @@ from typing import Any
 import httpx
 import pytest
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import InvalidStatus
 
-from api.services import Services
 from models.audio import AudioChunk, Pcm
 from pipelines.audio.encode.formats import open_encoder
 from tests.api.money import Books
-from tests.api.openai.realtime.test_conversation import LONG, heard, says, server
+from tests.api.openai.realtime.conftest import heard, server
+from tests.api.openai.realtime.test_conversation import LONG, says
 from tests.api.sockets.client import connect
-from tests.api.sockets.conftest import SocketServer, plain
+from tests.api.sockets.conftest import SocketServer
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 
-__all__ = ["heard", "plain", "server"]  # fixtures
+__all__ = ["heard", "server"]  # fixtures
 STREAM, PATH = "MZ0123456789abcdef0123456789abcdef", "/telephony/twilio"
 FRAME = 160  # bytes of mu-law, 20 ms
 TEXT = "One two three."
@@ -115,10 +114,8 @@ async def call(server: SocketServer, **parameters: str) -> AsyncIterator[Call]:
 
 
 @pytest.fixture
-async def books(plain: Services, server: SocketServer) -> Books:
-    key = server.key
-    principal = await plain.platform.accounts.authenticator.authenticate(key)
-    made = Books(plain, principal.workspace_id, principal.key_id)
+async def books(server: SocketServer) -> Books:
+    made = await server.books()
     await made.add_webhook("agent.session.completed")
     return made
 
@@ -218,15 +215,6 @@ async def test_calls_pay_for_their_parts_and_end_without_credit(
         assert "credit" in (await made.receive())["message"]
         await made.socket.wait_closed()
         assert made.socket.close_code == 4402
-
-
-@pytest.mark.parametrize("key", ["", "sk_wrong"])
-async def test_a_wrong_key_is_refused_before_the_upgrade(server: SocketServer, key: str) -> None:
-    for url in (f"{PATH}?apiKey={key}", f"{PATH}/{key}" if key else PATH):
-        with pytest.raises(InvalidStatus) as refused:
-            async with connect(f"ws://{server.address}{url}"):
-                pass
-        assert refused.value.response.status_code == 401
 
 
 async def test_a_client_secret_in_the_path_stays_out_of_logs(

@@ -18,7 +18,7 @@ from tests.api.local_services import local_services
 from tests.api.money import Books
 from tests.api.replaced import with_listening
 from tests.api.sockets.conftest import upgrade
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, transcript
 
 Event = tuple[str, dict[str, Any], bytes]
@@ -97,9 +97,7 @@ class Home:
 
     async def until_empty(self) -> None:
         """Waits until no session is open."""
-        async with asyncio.timeout(PATIENCE_S):
-            while self.services.infrastructure.sockets.live:
-                await asyncio.sleep(0.01)
+        await until(lambda: not self.services.infrastructure.sockets.live)
 
 
 @asynccontextmanager

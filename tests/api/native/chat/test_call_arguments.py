@@ -10,8 +10,8 @@ import pytest
 from api.services import Services
 from models.llm.base import ChatMessage, GenerationRequest
 from pipelines.agents.items import Item, as_messages
+from tests.api.money import principal_of
 from tests.api.native.jobs.doing import do_next
-from tests.local_ports import LocalChatModel
 from tests.plans import raise_plans
 
 Headers = dict[str, str]
@@ -54,20 +54,6 @@ def responses_body(arguments: str) -> dict[str, Any]:
     return {"store": False, "input": [{"role": "user", "content": "Weather?"}, made, output]}
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[GenerationRequest]:
-    """What the model gets."""
-    requests: list[GenerationRequest] = []
-    generate = LocalChatModel.generate
-
-    def noting(model: LocalChatModel, request: GenerationRequest) -> Any:
-        requests.append(request)
-        return generate(model, request)
-
-    monkeypatch.setattr(LocalChatModel, "generate", noting)
-    return requests
-
-
 def arguments_in(request: GenerationRequest) -> list[str]:
     calls = (one for message in request.messages for one in message.extra.get("tool_calls", ()))
     return [one["function"]["arguments"] for one in calls]
@@ -78,7 +64,7 @@ def arguments_in(request: GenerationRequest) -> list[str]:
 async def test_a_call_without_arguments_has_an_empty_object(
     client: httpx.AsyncClient,
     auth: Headers,
-    asked: list[GenerationRequest],
+    prompts: list[GenerationRequest],
     path: str,
     stream: bool,
 ) -> None:
@@ -86,7 +72,7 @@ async def test_a_call_without_arguments_has_an_empty_object(
         body = responses_body(text) if path == RESPONSES else chat_body(text)
         answer = await client.post(path, headers=auth, json={**body, "stream": stream})
         assert answer.status_code == 200 and "internal_error" not in answer.text, answer.text
-        assert arguments_in(asked[-1]) == ["{}"]
+        assert arguments_in(prompts[-1]) == ["{}"]
 
 
 @pytest.mark.parametrize("path", [*CHATS, RESPONSES])
@@ -94,7 +80,7 @@ async def test_a_call_without_arguments_has_an_empty_object(
 async def test_arguments_that_no_model_can_read_are_named(
     client: httpx.AsyncClient,
     auth: Headers,
-    asked: list[GenerationRequest],
+    prompts: list[GenerationRequest],
     path: str,
     arguments: str,
 ) -> None:
@@ -104,7 +90,7 @@ async def test_arguments_that_no_model_can_read_are_named(
     if path == RESPONSES:
         place = "input.1.arguments"
     shown = answer.json()
-    assert answer.status_code == 400 and asked == [], answer.text
+    assert answer.status_code == 400 and prompts == [], answer.text
     limit = "must be a string with a JSON object, at most 64 levels deep"
     assert shown["message"] == f"{place}: {limit}"
     code = shown["error"] if path == CHATS[0] else shown["error"]["code"]
@@ -141,10 +127,9 @@ async def test_a_saved_call_that_was_cut_off_does_not_end_its_chat(
     client: httpx.AsyncClient,
     auth: Headers,
     services: Services,
-    asked: list[GenerationRequest],
+    prompts: list[GenerationRequest],
 ) -> None:
-    credential = auth["Authorization"].removeprefix("Bearer ")
-    principal = await services.platform.accounts.authenticator.authenticate(credential)
+    principal = await principal_of(services, auth)
     chat_id = uuid4()
     messages = [
         ChatMessage("user", "Weather?"),
@@ -157,7 +142,7 @@ async def test_a_saved_call_that_was_cut_off_does_not_end_its_chat(
     body = {"messages": [{"role": "user", "content": "And now?"}], "chat_id": str(chat_id)}
     answer = await client.post(CHATS[1], headers=auth, json=body)
     assert answer.status_code == 200, answer.text
-    assert arguments_in(asked[-1]) == [json.dumps({"arguments": '{"city": "Os'})]
+    assert arguments_in(prompts[-1]) == [json.dumps({"arguments": '{"city": "Os'})]
     shown = (await client.get(f"/chats/{UUID(answer.json()['chat_id'])}", headers=auth)).json()
     assert shown["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"city": "Os'
 
@@ -170,12 +155,12 @@ def test_a_tool_call_that_was_cut_off_can_be_read_again() -> None:
 
 
 async def test_arguments_stay_json_where_a_number_is_masked(
-    client: httpx.AsyncClient, auth: Headers, asked: list[GenerationRequest]
+    client: httpx.AsyncClient, auth: Headers, prompts: list[GenerationRequest]
 ) -> None:
     body = chat_body('{"card": 4111111111111111}', redact=["all"])
     answer = await client.post(CHATS[1], headers=auth, json=body)
     assert answer.status_code == 200, answer.text
-    (arguments,) = arguments_in(asked[-1])
+    (arguments,) = arguments_in(prompts[-1])
     assert isinstance(json.loads(arguments), dict) and "4111" not in arguments
 
 

@@ -124,22 +124,14 @@ def test_a_chat_is_saved_continued_listed_and_deleted(server: ChatServer) -> Non
         assert response.json()["error"] == "chat_not_found"
 
 
-def test_chats_of_another_workspace_are_not_found(server: ChatServer) -> None:
-    chat_id = post(server, say("mine", stream=False)).json()["chat_id"]
-    headers = {"Authorization": f"Bearer {server.other_token}"}
-    url = f"{server.url}/chats/{chat_id}"
-    assert httpx.get(url, headers=headers).status_code == 404
-    assert httpx.delete(url, headers=headers).status_code == 404
-    body = say("theirs", chat_id=chat_id)
-    assert httpx.post(server.url + PATH, json=body, headers=headers).status_code == 404
-    assert httpx.get(f"{server.url}/chats", headers=headers).json()["data"] == []
-
-
 def test_save_chat_false_saves_nothing(server: ChatServer) -> None:
     before = httpx.get(f"{server.url}/chats", headers=server.headers).json()["pagination"]["total"]
     assert events(post(server, say("secret", save_chat=False)))
     after = httpx.get(f"{server.url}/chats", headers=server.headers).json()["pagination"]["total"]
     assert after == before
+
+
+UNNAMED = {"type": "json_schema", "json_schema": {"name": "a"}}
 
 
 @pytest.mark.parametrize(
@@ -187,23 +179,7 @@ def test_save_chat_false_saves_nothing(server: ChatServer) -> None:
             "no tool has that name",
         ),
         ({"response_format": {"type": "xml"}}, "response_format"),
-        ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "tool_call_id"),
-    ],
-)
-def test_an_invalid_field_is_named(server: ChatServer, fields: dict[str, Any], named: str) -> None:
-    response = post(server, {**say("hello"), **fields})
-    body = response.json()
-    assert response.status_code == 400 and body["success"] is False
-    assert body["error"] == "validation_error" and named in body["message"]
-
-
-UNNAMED = {"type": "json_schema", "json_schema": {"name": "a"}}
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
         ({"response_format": UNNAMED}, "response_format.json_schema.schema: Field required"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema: Field"),
         ({"tool_choice": "any"}, "tool_choice: Input should be 'none', 'auto' or 'required'"),
@@ -211,11 +187,11 @@ UNNAMED = {"type": "json_schema", "json_schema": {"name": "a"}}
         ({"messages": [{"content": "x"}]}, "messages.0.role: Field required"),
     ],
 )
-def test_a_field_at_fault_is_named_as_in_the_body(
-    server: ChatServer, fields: dict[str, Any], message: str
-) -> None:
-    answer = post(server, {**say("hello"), **fields}).json()
-    assert answer["message"].startswith(message)
+def test_an_invalid_field_is_named(server: ChatServer, fields: dict[str, Any], named: str) -> None:
+    response = post(server, {**say("hello"), **fields})
+    body = response.json()
+    assert response.status_code == 400 and body["success"] is False
+    assert body["error"] == "validation_error" and named in body["message"]
 
 
 @pytest.mark.parametrize(

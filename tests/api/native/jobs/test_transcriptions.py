@@ -4,7 +4,6 @@ import asyncio
 import io
 import zipfile
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from models.stt.base import Transcript, TranscriptionRequest
 from pipelines.audio.levels import QUIET_WARNING
 from pipelines.jobs import leases
 from pipelines.stt.file import TranscriptionPipeline
-from tests.api.money import Books, books_of
+from tests.api.money import Books
 from tests.api.native.jobs.doing import (
     CONFIG,
     Headers,
@@ -106,12 +105,6 @@ class Counted:
             await asyncio.Event().wait()
         self.heard += len(request.pcm) / 16_000
         return await self.inner(request)
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not await condition():
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.usefixtures("short_windows")
@@ -453,12 +446,11 @@ async def test_a_key_sees_only_the_jobs_of_its_scopes(
 
 
 async def test_jobs_end_with_their_workspace(
-    client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
+    client: httpx.AsyncClient, auth: Headers, services: Services, books: Books, tmp_path: Path
 ) -> None:
     await transcribe(client, auth, recording(20))
     claimed = await claim(services)
     assert stored_files(tmp_path)
-    books = await books_of(services, auth)
     assert (await client.delete("/auth/account", headers=auth)).status_code == 200
     assert stored_files(tmp_path) == []
     await do(services, claimed)

@@ -30,8 +30,9 @@ from pipelines.storage.files import Files
 from pipelines.tts import paid
 from pipelines.tts.shaping import SpokenChunk
 from tests.api.disconnects import send_and_disconnect
+from tests.api.in_process import client_of
 from tests.api.money import Books
-from tests.api.native.speech.test_stream import app_with, client_of
+from tests.api.native.speech.test_stream import app_with
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.voiced import VOICE, VoicedSpeaker
 

@@ -9,6 +9,7 @@ from api.app import create_app
 from api.services import Services
 from models.registry import TTS, load_model
 from models.weights.store import WeightStore
+from tests.api.in_process import client_of
 from tests.api.local_services import local_services
 from tests.api.money import Books
 from tests.api.native.speech.test_speech import Headers, assert_fault
@@ -80,8 +81,7 @@ async def test_phonemes_of_the_engine_are_shown_with_those_of_dictionaries(
     weights = WeightStore(settings.weights_dir)
     model = LocalTTSModel(*load_model(TTS, "tts/hibari", weights))
     app = create_app(local_services(settings, speakers={"fast": model}))
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client_of(app) as client:
         entries = [{"grapheme": "tomato", "phoneme": "təˈmɑːtəʊ"}]
         body = {"name": "n", "entries": entries}
         made = (await client.post("/pronunciations", json=body, headers=auth)).json()

@@ -29,8 +29,9 @@ from pipelines.text.spoken_length import (
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.reading import SpeechRequest
 from tests.api.disconnects import scope_of
+from tests.api.in_process import client_of
 from tests.api.money import Books
-from tests.api.native.speech.test_stream import app_with, client_of
+from tests.api.native.speech.test_stream import app_with
 from tests.api.replaced import with_synthesis
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.voiced import SAMPLE_RATE, VOICE, VoicedSpeaker, speak, voiced

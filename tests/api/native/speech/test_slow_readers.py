@@ -1,9 +1,8 @@
 """Readers of streams that stall, over a real socket."""
 
-import asyncio
 import json
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from math import ceil
 
@@ -21,7 +20,7 @@ from tests.api.http.test_slow_bodies import limited
 from tests.api.money import Books
 from tests.api.replaced import with_synthesis
 from tests.deployments.gateway.raw_http import admission, serving
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.pipelines.stt.voiced import VOICE, VoicedSpeaker
 
 TEXT = "Speech that is sent, and that its client does not read. " * 40
@@ -57,12 +56,6 @@ class Counted:
             await send(message)
 
         await self._app(scope, receive, count)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 def slow_reader(port: int, path: str, auth: dict[str, str]) -> socket.socket:

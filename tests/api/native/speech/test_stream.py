@@ -4,7 +4,6 @@ import asyncio
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -21,14 +20,13 @@ from models.errors import EngineLost, EngineStopped
 from models.tts.base import SynthesisRequest
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.shaping import SpokenChunk
-from tests.api.disconnects import scope_of, send_and_disconnect
-from tests.api.native.speech.test_speech import assert_fault
+from tests.api.disconnects import scope_of
+from tests.api.in_process import client_of
 from tests.api.replaced import with_synthesis
 from tests.patience import PATIENCE_S
 from tests.pipelines.audio.encode.test_files import decode as decode_file
 from tests.pipelines.stt.voiced import VoicedSpeaker
 from tests.pipelines.stt.voiced import voiced as voiced_audio
-from tests.stopwatch import stopwatch
 
 Headers = dict[str, str]
 
@@ -39,13 +37,6 @@ FORMATS = ["mp3", "wav", "pcm", "ogg", "flac"]
 def app_with(services: Services, speaker: Any) -> FastAPI:
     voices = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
     return create_app(with_synthesis(services, SpeechPipeline({"one": speaker}, voices)))
-
-
-@asynccontextmanager
-async def client_of(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-        yield client
 
 
 @pytest.fixture
@@ -196,44 +187,6 @@ async def call(
     await app(scope_of(sent), receive, send)
 
 
-async def test_a_disconnect_stops_the_engine_at_once(services: Services, auth: Headers) -> None:
-    speaker = VoicedSpeaker(sizes=(2400,), chunk_delay_s=0.01)
-    app = app_with(services, speaker)
-    body = {"text": TEXT * 20}
-    sent = httpx.Request("POST", "http://test/tts-stream", json=body, headers=auth)
-    bodies: asyncio.Queue[bytes] = asyncio.Queue()
-    disconnected = asyncio.Event()
-    task = asyncio.create_task(call(app, sent, bodies, disconnected))
-    async with asyncio.timeout(PATIENCE_S):
-        await bodies.get()
-        disconnected.set()
-        with stopwatch() as waited_s:
-            await task
-    assert waited_s() < 1
-    assert speaker.in_flight == 0
-
-
-async def test_a_disconnect_before_the_first_chunk_stops_the_engine(
-    services: Services, auth: Headers
-) -> None:
-    class Silent(VoicedSpeaker):
-        started = asyncio.Event()
-
-        async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
-            self.in_flight += 1
-            try:
-                self.started.set()
-                await asyncio.Event().wait()
-                yield
-            finally:
-                self.in_flight -= 1
-
-    speaker = Silent()
-    sent = httpx.Request("POST", "http://test/tts-stream", json={"text": TEXT}, headers=auth)
-    assert await send_and_disconnect(app_with(services, speaker), sent, speaker.started) == 499
-    assert speaker.in_flight == 0
-
-
 @pytest.mark.parametrize("body", [{"voice": "nobody"}, {"voice_id": "not-a-voice"}])
 async def test_an_unknown_voice_is_reported_in_an_error_line(
     client: httpx.AsyncClient, auth: Headers, body: dict[str, str]
@@ -241,29 +194,6 @@ async def test_an_unknown_voice_is_reported_in_an_error_line(
     (line,) = lines_of(await stream(client, auth, **body))
     assert (line["type"], line["error"]) == ("error", "voice_not_found")
     assert "GET /default-voices" in line["message"]
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ({"text": ""}, ["text"]),
-        ({"text": "   "}, ["text"]),
-        ({"text": "x" * 5001}, ["text", "5000"]),
-        ({"text": None}, ["text"]),
-        ({"text": "\U0001f600 !!!"}, ["text"]),
-        ({"speed": 0.49}, ["speed", "0.5"]),
-        ({"speed": "1.0"}, ["speed"]),
-        ({"pitch": 2.1}, ["pitch", "2"]),
-        ({"enhance": "yes"}, ["enhance"]),
-        ({"timestamps": 1}, ["timestamps"]),
-        ({"output_format": "aac"}, ["output_format", "pcm"]),
-    ],
-)
-async def test_an_invalid_field_is_refused_with_the_error_envelope(
-    client: httpx.AsyncClient, auth: Headers, body: dict[str, Any], words: list[str]
-) -> None:
-    answer = await stream(client, auth, **body)
-    assert_fault(answer, words)
 
 
 class FailsAt(VoicedSpeaker):

@@ -19,6 +19,7 @@ from models.tts.base import SynthesisRequest
 from models.tts.espeak_ng import espeak_installed
 from models.tts.kokoro.phonemes import known, phonemizer_for
 from pipelines.tts.pipeline import SpeechPipeline
+from tests.api.in_process import client_of
 from tests.api.native.speech.test_speech import Headers
 from tests.api.replaced import with_synthesis
 from tests.pipelines.stt.voiced import SAMPLE_RATE, VoicedSpeaker
@@ -73,8 +74,7 @@ async def voiced(services: Services, auth: Headers) -> AsyncIterator[httpx.Async
         "quality": speaker_of(load_yaml(KokoroConfig, "tts/kokoro"), crosses=True),
     }
     pipeline = SpeechPipeline(speakers, load_yaml(VoicesConfig, "voices"))
-    transport = httpx.ASGITransport(app=create_app(with_synthesis(services, pipeline)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with client_of(create_app(with_synthesis(services, pipeline))) as client:
         yield client
 
 

@@ -10,7 +10,7 @@ from api.services import Services
 from db.database import utc_now
 from pipelines.voices import service
 from pipelines.voices.service import LEAST_FAILURES, LEAST_SHARE
-from tests.api.money import books_of
+from tests.api.money import Books
 from tests.api.native.speech.test_billing import allow_hangups
 from tests.api.native.voices.test_custom import stored_files
 from tests.api.native.voices.test_versions import improve
@@ -22,14 +22,17 @@ Headers = dict[str, str]
 
 
 async def test_bad_recordings_beyond_the_free_ones_cost_the_shortest_length(
-    client: httpx.AsyncClient, auth: Headers, services: Services, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    books: Books,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Their checks had the decoder and the models for nothing."""
     allow_hangups(monkeypatch, services, 1)
     files = (*good_files()[:2], ("broken.wav", wav(recording(4, 5))))
     for _ in range(2):
         assert (await post(client, auth, files)).status_code == 400
-    books = await books_of(services, auth)
     assert await books.kinds() == ["hold", "capture"]
     assert (await books.charged("stt"))[0] == 120_000
 
@@ -41,10 +44,10 @@ async def test_deletion_during_fitting_costs_the_progress_and_removes_files(
     client: httpx.AsyncClient,
     auth: Headers,
     services: Services,
+    books: Books,
     tmp_path: Path,
 ) -> None:
     """Voices that were deleted just before their end had two cores for nothing."""
-    books = await books_of(services, auth)
     voice = await create(client, auth)
     queue, work = queue_of(services), await claim(services)
     samples = await queue.samples(work)
@@ -64,9 +67,8 @@ async def test_deletion_during_fitting_costs_the_progress_and_removes_files(
 
 
 async def test_a_voice_deleted_before_its_fitting_is_not_charged(
-    client: httpx.AsyncClient, auth: Headers, services: Services
+    client: httpx.AsyncClient, auth: Headers, books: Books
 ) -> None:
-    books = await books_of(services, auth)
     voice = await create(client, auth)
     assert (await client.delete(f"/voices/{voice['id']}", headers=auth)).status_code == 200
     assert await books.kinds() == ["hold", "release"]
@@ -78,10 +80,11 @@ async def test_voices_that_fail_are_free_and_so_many_a_day(
     client: httpx.AsyncClient,
     auth: Headers,
     services: Services,
+    books: Books,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Their fits had two cores for nothing."""
-    books, queue = await books_of(services, auth), queue_of(services)
+    queue = queue_of(services)
     voice_id = None
     if kind == "version":
         voice_id = (await create(client, auth))["id"]

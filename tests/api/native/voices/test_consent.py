@@ -12,6 +12,7 @@ from configs.settings import ConsentNeeded, Settings
 from db.voices.voices import Voice
 from pipelines.voices.consent import Consent
 from tests.api.local_server import local_settings
+from tests.api.money import principal_of
 from tests.api.native.voices.voice_making import create, post
 
 Headers = dict[str, str]
@@ -48,9 +49,7 @@ async def new_sentence(client: httpx.AsyncClient, headers: Headers, **body: Any)
 
 
 async def row_of(services: Services, headers: Headers, voice_id: str) -> Voice:
-    principal = await services.platform.accounts.authenticator.authenticate(
-        headers["Authorization"].partition(" ")[2]
-    )
+    principal = await principal_of(services, headers)
     return await services.voices.custom.get(principal, voice_id)
 
 

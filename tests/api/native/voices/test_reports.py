@@ -12,6 +12,7 @@ import pytest
 from api.native.voices.reports import HEADERS, _prefers_page
 from api.services import Services
 from pipelines.voices.report import VoiceReport
+from tests.api.money import principal_of
 from tests.api.native.voices.sample_reports import full_report
 from tests.api.native.voices.voice_making import claim, create, finish, queue_of
 from tests.cpu_time import cpu_units
@@ -50,29 +51,21 @@ async def test_a_report_describes_the_fitting_and_the_recordings(
         assert 0 <= recording["clipped_share"] <= 0.003
 
 
-@pytest.mark.parametrize(
-    ("accept", "query", "media_type"),
-    [
+async def test_browsers_get_an_html_report_and_other_clients_json(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    address = await ready(client, auth, services)
+    for accept, query, media_type in (
         ("*/*", "", "application/json"),
         (BROWSER, "", "text/html"),
         ("text/html;q=0.5, application/json", "", "application/json"),
         ("text/html;q=x", "", "application/json"),
         ("*/*", "?format=html", "text/html"),
         (BROWSER, "?format=json", "application/json"),
-    ],
-)
-async def test_browsers_get_an_html_report_and_other_clients_json(
-    client: httpx.AsyncClient,
-    auth: Headers,
-    services: Services,
-    accept: str,
-    query: str,
-    media_type: str,
-) -> None:
-    address = await ready(client, auth, services)
-    answer = await client.get(address + query, headers={**auth, "Accept": accept})
-    assert answer.status_code == 200
-    assert answer.headers["content-type"].partition(";")[0] == media_type
+    ):
+        answer = await client.get(address + query, headers={**auth, "Accept": accept})
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].partition(";")[0] == media_type
 
 
 @pytest.mark.parametrize("accept", ["a" * 60_000, "a/a;" * 15_000, "a/a;q=" + "1" * 60_000 + "x"])
@@ -122,9 +115,7 @@ async def test_a_signed_url_of_another_file_is_not_a_report(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     address = await ready(client, auth, services)
-    principal = await services.platform.accounts.authenticator.authenticate(
-        auth["Authorization"].partition(" ")[2]
-    )
+    principal = await principal_of(services, auth)
     other = await services.infrastructure.files.put(
         principal.workspace_id, "speech", "text/plain", b"words", 60
     )

@@ -4,6 +4,7 @@ import io
 import json
 import zipfile
 import zlib
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -16,13 +17,14 @@ from api.services import Services
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
 from pipelines.storage.encryption import Encryption
 from pipelines.voices.library import MARK, MAX_BYTES, SALT_BYTES, VoiceFile, VoiceLibrary
-from tests.api.money import books_of
+from tests.api.money import Books, principal_of
 from tests.api.native.voices.sample_reports import full_report
 from tests.api.native.voices.test_custom import audit_actions, stored_files, synthesize
 from tests.api.native.voices.test_versions import improve
 from tests.api.native.voices.voice_making import PACK, create, finish
 from tests.engines import TONE_ENGINE
 from tests.pipelines.voices.recordings import good_files
+from tests.plans import raise_plans
 
 Headers = dict[str, str]
 PASSPHRASE = "a passphrase that is long"
@@ -111,9 +113,12 @@ async def load_sealed(
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
 async def test_an_imported_voice_is_the_exported_one_with_its_report_and_consent(
-    client: httpx.AsyncClient, auth: Headers, services: Services, passphrase: str | None
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    books: Books,
+    passphrase: str | None,
 ) -> None:
-    books = await books_of(services, auth)
     fields = {"consent": "She agreed.", "description": "Mine", "language": "en-GB"}
     voice = await create(client, auth, **fields, gender="female")
     row = await finish(services)
@@ -143,8 +148,7 @@ async def test_an_imported_voice_is_the_exported_one_with_its_report_and_consent
     same = {"judged", "samples", "pitch", "spectrum", "similarity_curve", "seconds"}
     assert {one: kept[one] for one in same} == {one: report[one] for one in same}
     assert kept["recordings"] == []
-    credential = auth["Authorization"].removeprefix("Bearer ")
-    caller = await services.platform.accounts.authenticator.authenticate(credential)
+    caller = await principal_of(services, auth)
     found = await services.voices.custom.get(caller, made["id"])
     assert (found.consent, found.consent_by, found.consent_address, found.consent_at) == (
         *("She agreed.", row.consent_by, "127.0.0.1"),
@@ -286,70 +290,52 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-async def test_a_hostile_pack_in_a_well_sealed_file_is_refused(
-    client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path, name: str
-) -> None:
-    from base64 import urlsafe_b64encode
+CONTENTS: list[bytes | dict[str, Any]] = [
+    b"",
+    b"{}",
+    b"[" * 100_000,
+    b'{"id": ' + b"9" * 100_000,
+    zlib.compress(bytes(1000)),
+    {"name": "a\nb"},
+    {"name": ""},
+    {"name": "x" * 201},
+    {"description": "nul \0"},
+    {"description": "x" * 2001},
+    {"consent": "x" * 2001},
+    {"consent_by": "x" * 41},
+    {"gender": "robot"},
+    {"accent": "Martian"},
+    {"language": "xx"},
+    {"language": "x" * 9},
+    {"engine": "another"},
+    {"similarity": float("nan")},
+    {"similarity": None},
+    {"pitch_hz": float("inf")},
+    {"created_at": "yesterday"},
+    {"consent_at": "2026-01-01T00:00:00"},
+    {"consent_at": "0001-01-01T00:00:00+14:00"},
+    {"consent_at": "9999-12-31T23:59:59-14:00"},
+    {"pack": "?"},
+    {"pack": ""},
+    {"report": {"version": 2}},
+    {"report": {**full_report().model_dump(), "similarity_curve": [[1, 0.5]] * 5001}},
+    {"report": {**full_report().model_dump(), "similarity_curve": [[1, float("inf")]]}},
+]
 
-    assert (await load_sealed(client, auth, services, {})).status_code == 201
-    await client.post("/billing/subscribe", headers=auth, json={"plan_id": "starter"})
-    count = len(stored_files(tmp_path))
-    pack = urlsafe_b64encode(HOSTILE[name]()).decode()
-    refused = await load_sealed(client, auth, services, {"pack": pack})
-    assert (refused.status_code, refused.json()["error"]) == (400, "validation_error")
-    assert refused.json()["message"].startswith("file: ")
-    assert len(stored_files(tmp_path)) == count
 
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        b"",
-        b"{}",
-        b"[" * 100_000,
-        b'{"id": ' + b"9" * 100_000,
-        zlib.compress(bytes(1000)),
-        {"name": "a\nb"},
-        {"name": ""},
-        {"name": "x" * 201},
-        {"description": "nul \0"},
-        {"description": "x" * 2001},
-        {"consent": "x" * 2001},
-        {"consent_by": "x" * 41},
-        {"gender": "robot"},
-        {"accent": "Martian"},
-        {"language": "xx"},
-        {"language": "x" * 9},
-        {"engine": "another"},
-        {"similarity": float("nan")},
-        {"similarity": None},
-        {"pitch_hz": float("inf")},
-        {"created_at": "yesterday"},
-        {"consent_at": "2026-01-01T00:00:00"},
-        {"consent_at": "0001-01-01T00:00:00+14:00"},
-        {"consent_at": "9999-12-31T23:59:59-14:00"},
-        {"pack": "?"},
-        {"pack": ""},
-        {"report": {"version": 2}},
-        {"report": {**full_report().model_dump(), "similarity_curve": [[1, 0.5]] * 5001}},
-        {"report": {**full_report().model_dump(), "similarity_curve": [[1, float("inf")]]}},
-    ],
-    ids=lambda one: str(one)[:40],
-)
-async def test_a_hostile_content_in_a_well_sealed_file_is_refused(
-    client: httpx.AsyncClient,
-    auth: Headers,
-    services: Services,
-    tmp_path: Path,
-    changed: bytes | dict[str, Any],
+async def test_hostile_packs_and_contents_in_a_well_sealed_file_are_refused(
+    client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
     assert (await load_sealed(client, auth, services, {})).status_code == 201
-    await client.post("/billing/subscribe", headers=auth, json={"plan_id": "starter"})
+    raise_plans(services.infrastructure.settings.database_url)
     count = len(stored_files(tmp_path))
-    refused = await load_sealed(client, auth, services, changed)
-    assert (refused.status_code, refused.json()["error"]) == (400, "validation_error"), refused.text
-    assert len(stored_files(tmp_path)) == count
+    packs = [{"pack": urlsafe_b64encode(make()).decode()} for make in HOSTILE.values()]
+    for changed in (*packs, *CONTENTS):
+        refused = await load_sealed(client, auth, services, changed)
+        shown = str(changed)[:80]
+        assert (refused.status_code, refused.json()["error"]) == (400, "validation_error"), shown
+        assert changed not in packs or refused.json()["message"].startswith("file: "), shown
+        assert len(stored_files(tmp_path)) == count, shown
     assert (await client.get("/voices", headers=auth)).json()["pagination"]["total"] == 1
 
 

@@ -12,7 +12,7 @@ import pytest
 from api.services import Services
 from db.voices.voices import Voice
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
-from tests.api.money import books_of
+from tests.api.money import Books
 from tests.api.native.voices.sample_reports import full_report
 from tests.api.native.voices.test_custom import audit_actions, stored_files, synthesize
 from tests.api.native.voices.voice_making import (
@@ -94,9 +94,8 @@ async def test_a_failed_voice_leaves_no_preview(
 
 
 async def test_a_better_version_replaces_the_voice_and_costs_a_voice(
-    client: httpx.AsyncClient, auth: Headers, services: Services
+    client: httpx.AsyncClient, auth: Headers, services: Services, books: Books
 ) -> None:
-    books = await books_of(services, auth)
     await books.add_webhook("voice.created", "voice.ready")
     voice = await create(client, auth)
     await finish(services)
@@ -148,9 +147,8 @@ async def test_a_better_version_replaces_the_voice_and_costs_a_voice(
 
 
 async def test_a_version_without_improvement_changes_and_costs_nothing(
-    client: httpx.AsyncClient, auth: Headers, services: Services
+    client: httpx.AsyncClient, auth: Headers, services: Services, books: Books
 ) -> None:
-    books = await books_of(services, auth)
     await books.add_webhook("voice.failed")
     voice = await create(client, auth)
     await finish(services)
@@ -177,9 +175,13 @@ async def test_a_version_without_improvement_changes_and_costs_nothing(
 
 @pytest.mark.parametrize("status", ["processing", "ready", "failed"])
 async def test_deleting_a_voice_deletes_its_versions_and_their_files(
-    client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path, status: str
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    books: Books,
+    tmp_path: Path,
+    status: str,
 ) -> None:
-    books = await books_of(services, auth)
     voice = await create(client, auth)
     await finish(services)
     version = (await improve(client, auth, voice["id"])).json()
@@ -208,7 +210,7 @@ async def test_a_version_can_be_cancelled_and_the_voice_stays(
 
 
 async def test_only_an_own_ready_voice_is_improved_by_its_speaker(
-    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
+    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services, books: Books
 ) -> None:
     voice = await create(client, auth)
     early = await improve(client, auth, voice["id"])
@@ -227,7 +229,6 @@ async def test_only_an_own_ready_voice_is_improved_by_its_speaker(
         refused = await improve(client, auth, voice["id"], files)
         assert (refused.status_code, refused.json()["error"]) == (400, error), refused.text
     assert "is the same as" in refused.json()["message"]
-    books = await books_of(services, auth)
     await books.set_credit(PRICE - 1)
     poor = await improve(client, auth, voice["id"])
     assert (poor.status_code, poor.json()["error"]) == (403, "insufficient_credit")

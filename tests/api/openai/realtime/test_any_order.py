@@ -14,12 +14,11 @@ from api.services import Services
 from api.sockets.kernel import session as kernel_session
 from tests.api.replaced import with_listening
 from tests.api.sockets.client import connect
-from tests.api.sockets.conftest import SocketServer, plain, serve
+from tests.api.sockets.conftest import SocketServer, serve
 from tests.api.sockets.test_sessions import limit
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber
 
-__all__ = ["plain"]  # a fixture
 EVENTS, SESSION_EVENTS = 5000, 250
 END = "end"  # the event id of the last event of a session
 UNION = get_args(get_args(RealtimeServerEvent)[0])

@@ -16,20 +16,13 @@ from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
 from tests.api.money import Books
 from tests.api.native.speech.test_billing import allow_hangups
 from tests.api.openai.realtime.client import RealtimeClient
-from tests.api.openai.realtime.test_conversation import LONG, heard, says, server, session
-from tests.api.sockets.conftest import SocketServer, plain
+from tests.api.openai.realtime.test_conversation import LONG, says, session
+from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 
-__all__ = ["heard", "plain", "server"]  # fixtures
 CHARACTER, SECOND, TOKEN = 15, 100, 20  # micro-USD
 TEXT = "One two three."
 HELD = 1000 * CHARACTER  # of a turn's speech
-
-
-@pytest.fixture
-async def books(plain: Services, server: SocketServer) -> Books:
-    principal = await plain.platform.accounts.authenticator.authenticate(server.key)
-    return Books(plain, principal.workspace_id, principal.key_id)
 
 
 async def charges(server: SocketServer, books: Books) -> dict[str, int]:

@@ -22,13 +22,12 @@ from pipelines.accounts.authentication import (
 )
 from tests.api.inworld.socket_client import PATH as INWORLD
 from tests.api.sockets.client import connect
-from tests.api.sockets.conftest import SocketServer, server
+from tests.api.sockets.conftest import SocketServer
 from tests.api.sockets.test_handshake import new_key, new_workspace, refused
 from tests.api.sockets.test_sessions import limit
 from tests.clock import WallClock
 from tests.patience import PATIENCE_S
 
-__all__ = ["server"]  # a fixture
 SOCKET = "/openai/v1/realtime"
 TEN_MINUTES = timedelta(minutes=10)
 INSTRUCTIONS = "Speak about pelicans."

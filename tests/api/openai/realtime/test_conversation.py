@@ -10,33 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from api.services import Services
 from models.stt.base import Transcript, TranscriptionRequest
 from pipelines.agents.response import INSTRUCTIONS
 from tests.api.openai.realtime.client import RATE, RealtimeClient
-from tests.api.replaced import with_listening
 from tests.api.sockets.client import connect
-from tests.api.sockets.conftest import SocketServer, plain, serve
+from tests.api.sockets.conftest import SocketServer
+from tests.api.sockets.test_handshake import refused
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, tone, transcript
 from tests.pipelines.tts.engine_texts import record_engine_texts
 
-__all__ = ["plain"]  # a fixture
 LONG = "This is a rather long sentence that the agent says. " * 12
-
-
-@pytest.fixture
-def heard() -> FakeTranscriber:
-    """Hears nothing but what a test sets."""
-    return FakeTranscriber()
-
-
-@pytest.fixture
-async def server(plain: Services, heard: FakeTranscriber) -> AsyncIterator[SocketServer]:
-    async with serve(with_listening(plain, heard)) as running:
-        yield running
 
 
 @asynccontextmanager
@@ -265,17 +250,6 @@ async def test_a_function_is_called_and_its_output_is_read(server: SocketServer)
         assert again["output"][0]["content"][0]["text"] == "Noon."
 
 
-async def test_too_many_wrong_events_end_the_session_with_the_reason(server: SocketServer) -> None:
-    async with session(server) as client:
-        for _ in range(30):
-            await client.send("foo")
-        told = [(await client.until_error())["message"] for _ in range(21)]
-        assert told[-1] == "too many wrong messages"
-        with pytest.raises(ConnectionClosed) as closed:
-            await client.receive()
-        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
-
-
 async def test_wrong_events_are_named_and_the_session_goes_on(server: SocketServer) -> None:
     async with session(server) as client:
         error = await client.error("response.cancel", event_id="mine")
@@ -428,15 +402,11 @@ async def test_a_browser_sends_its_key_as_a_subprotocol(server: SocketServer) ->
 
 
 async def test_wrong_words_of_the_query_are_refused(server: SocketServer) -> None:
-    url = f"ws://{server.address}/openai/v1/realtime"
-    key = {"Authorization": f"Bearer {server.key}"}
-    with pytest.raises(InvalidStatus) as refused:
-        async with connect(f"{url}?intent=translation", additional_headers=key):
-            pass
-    answer = json.loads(refused.value.response.body)
-    assert refused.value.response.status_code == 400
-    assert "'realtime', 'transcription'" in answer["error"]["message"]
-    async with connect(f"{url}?save_chat=maybe", additional_headers=key) as socket:
+    url = server.url("/openai/v1/realtime")
+    answer = await refused(f"{url}&intent=translation")
+    assert answer.status_code == 400
+    assert "'realtime', 'transcription'" in answer.json()["error"]["message"]
+    async with connect(f"{url}&save_chat=maybe") as socket:
         error = json.loads(await socket.recv())["error"]
         assert (error["code"], error["param"]) == ("invalid_type", "session.save_chat")
 

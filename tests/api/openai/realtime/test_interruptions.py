@@ -10,13 +10,11 @@ import pytest
 from models.llm.base import GenerationRequest
 from models.stt.base import Transcript, TranscriptionRequest
 from tests.api.openai.realtime.client import RealtimeClient
-from tests.api.openai.realtime.test_conversation import LONG, heard, says, server, session
-from tests.api.sockets.conftest import SocketServer, plain
+from tests.api.openai.realtime.test_conversation import LONG, says, session
+from tests.api.sockets.conftest import SocketServer
 from tests.engines.echo import EchoEngine
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, transcript
-
-__all__ = ["heard", "plain", "server"]  # fixtures
 
 
 def slowly(generate: Any) -> Any:

@@ -1,24 +1,15 @@
 """Pronunciation dictionaries and breaks in the speech of a Realtime session."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 
-from api.services import Services
 from tests.api.openai.realtime.client import RATE
 from tests.api.openai.realtime.test_conversation import session
-from tests.api.sockets.conftest import SocketServer, plain, serve
+from tests.api.sockets.conftest import SocketServer
 
-__all__ = ["plain"]  # a fixture
 CHARACTER_S = 0.06  # of the tone engine
-
-
-@pytest.fixture
-async def server(plain: Services) -> AsyncIterator[SocketServer]:
-    async with serve(plain) as running:
-        yield running
 
 
 async def dictionary(server: SocketServer, alias: str) -> str:

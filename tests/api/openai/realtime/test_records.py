@@ -12,13 +12,11 @@ from db.chats import ChatEntry
 from pipelines.chat.pipeline import ChatRequest
 from tests.api.money import Books
 from tests.api.openai.realtime.client import RealtimeClient
-from tests.api.openai.realtime.test_billing import books
 from tests.api.openai.realtime.test_client_secrets import browser, secret_of
-from tests.api.openai.realtime.test_conversation import LONG, heard, says, server, session
-from tests.api.sockets.conftest import SocketServer, plain
+from tests.api.openai.realtime.test_conversation import LONG, says, session
+from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 
-__all__ = ["books", "heard", "plain", "server"]  # fixtures
 MODEL = "model=gpt-realtime"
 
 

@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.api.openai.realtime.client import Event, RealtimeClient
-from tests.api.openai.realtime.test_conversation import LONG, heard, says, server, session
-from tests.api.sockets.conftest import SocketServer, plain
+from tests.api.openai.realtime.test_conversation import LONG, says, session
+from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 
-__all__ = ["heard", "plain", "server"]  # fixtures
 # Left out, since their number and place depend on the time that work takes.
 TIMED = (
     "conversation.item.input_audio_transcription.delta",

@@ -1,6 +1,5 @@
 """A client of `/ws/stt` for tests."""
 
-import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -8,29 +7,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
 
 from models.audio import Pcm, float_to_pcm16
-from tests.api.sockets.client import connect
+from tests.api.sockets.client import JsonClient, connect
 from tests.api.sockets.conftest import SocketServer
-from tests.patience import PATIENCE_S
 
 
-class SttClient:
+class SttClient(JsonClient):
     """One session."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket = socket
 
     async def send(self, message: object) -> None:
         await self.socket.send(json.dumps(message))
-
-    async def receive(self) -> dict[str, Any]:
-        """The next message."""
-        async with asyncio.timeout(PATIENCE_S):
-            message: dict[str, Any] = json.loads(await self.socket.recv())
-        return message
 
     async def receive_until(self, kind: str) -> list[dict[str, Any]]:
         """The messages up to and with the first of that type."""
@@ -38,15 +25,6 @@ class SttClient:
         while messages[-1].get("type") != kind:
             messages.append(await self.receive())
         return messages
-
-    async def receive_rest(self) -> tuple[list[dict[str, Any]], int | None]:
-        """All messages until the server closes, and its code."""
-        messages = []
-        try:
-            while True:
-                messages.append(await self.receive())
-        except ConnectionClosed:
-            return messages, self.socket.close_code
 
     async def start(self, languages: list[str] | None = None, **config: object) -> dict[str, Any]:
         """Sends `start` and returns its answer."""

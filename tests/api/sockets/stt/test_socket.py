@@ -20,7 +20,7 @@ from tests.api.replaced import with_listening
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer, serve
 from tests.api.sockets.stt.client import SttClient, audio, finals, stt
-from tests.api.sockets.test_sessions import wait_until
+from tests.patience import until
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, transcript
 
 LOUD_MULAW, QUIET_MULAW = b"\x9f", b"\xff"
@@ -330,19 +330,6 @@ async def test_invalid_messages_get_errors_and_the_session_continues(client: Stt
     assert finals(await client.receive_until("transcription"))
 
 
-async def test_binary_audio_before_start_is_an_error(client: SttClient) -> None:
-    await client.socket.send(LOUD_MULAW * 480)
-    assert "start first" in (await client.receive())["error"]
-    info = (await client.start())["server_info"]
-    assert info["processing_mode"] == "browser"
-
-
-async def test_stop_before_start_ends_the_session(client: SttClient) -> None:
-    messages, code = await client.stop()
-    assert messages[0]["billing_summary"]["total_cost"] == 0
-    assert code == 1000
-
-
 async def test_audio_in_frames_of_one_byte_is_transcribed(client: SttClient) -> None:
     await client.start(continuous_mode=True)
     data = QUIET_MULAW * 800 + LOUD_MULAW * 2000
@@ -445,11 +432,11 @@ async def test_lost_clients_leak_no_tasks_or_conversations(
         await client.start(interim_results_frequency=300)
         await client.send_pcm(loud(1), quiet(0.3))
         await client.receive()
-    await wait_until(lambda: len(fake.requests) >= 20)
+    await until(lambda: len(fake.requests) >= 20)
     for socket in clients:
         socket.transport.abort()
     await stt_server.until_empty()
-    await wait_until(lambda: len(asyncio.all_tasks()) <= before)
+    await until(lambda: len(asyncio.all_tasks()) <= before)
     assert len(fake.cancelled) >= 20
     clients.clear()
     gc.collect()

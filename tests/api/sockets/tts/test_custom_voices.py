@@ -1,15 +1,11 @@
 """Custom voices on `/ws/tts`."""
 
-from uuid import uuid4
-
-import httpx
 import numpy as np
 import pytest
 from sqlmodel import Session
 
 from db.voices.voices import Voice
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
-from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import SocketServer
 from tests.db.voices.test_voices import new_voice
 from tests.engines import TONE_ENGINE
@@ -22,9 +18,7 @@ PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.3, np.float32)))
 async def ready_voice(server: SocketServer, name: str) -> Voice:
     """A ready custom voice of the server's workspace."""
     services = server.services
-    workspace_id = (
-        await services.platform.accounts.authenticator.authenticate(server.key)
-    ).workspace_id
+    workspace_id = (await server.books()).workspace_id
     file_id = await services.infrastructure.files.put(
         workspace_id, "voice", "application/octet-stream", PACK, None
     )
@@ -55,23 +49,3 @@ async def test_a_custom_voice_can_be_used_by_id_and_by_name(shared_server: Socke
         plain = await client.create(context_id="plain")
         assert await client.speak("Hello there.", context_id=plain) != spoken[0]
     assert len(spoken[0]) > 16_000 and spoken[0] == spoken[1]
-
-
-async def test_a_custom_voice_is_hidden_from_other_workspaces(shared_server: SocketServer) -> None:
-    ready = await ready_voice(shared_server, "Hidden voice")
-    stranger = await shared_server.services.platform.accounts.sign_up(
-        "stranger@example.com", "a long password", "", ""
-    )
-    async with connect(shared_server.url("/ws/tts", stranger.token)) as socket:
-        client = TtsClient(socket, shared_server.voice_id)
-        await client.receive()
-        await client.receive()
-        never = await client.error("create_context", voice_id=str(uuid4()))
-        for named in (str(ready.id), "Hidden voice"):
-            assert await client.error("create_context", voice_id=named) == never
-    headers = {"Authorization": f"Bearer {stranger.token}"}
-    async with httpx.AsyncClient(base_url=f"http://{shared_server.address}") as http:
-        for field, named in (("voice_id", str(ready.id)), ("voice", "Hidden voice")):
-            body = {"text": "Hi.", field: named}
-            answer = await http.post("/tts-stream", headers=headers, json=body)
-            assert (answer.json()["type"], answer.json()["error"]) == ("error", "voice_not_found")

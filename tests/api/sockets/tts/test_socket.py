@@ -374,17 +374,6 @@ async def test_boosted_speech_starts_at_the_loudness_measured_for_its_voice_befo
     assert known < 0.5 < new
 
 
-async def test_twenty_invalid_messages_end_the_session(shared_server: SocketServer) -> None:
-    async with shared_server.tts() as client:
-        for _ in range(20):
-            await client.socket.send("nonsense")
-        events, code = await client.receive_rest()
-        assert [*{event["error"]["message"] for event in events[20:]}] == [
-            "too many wrong messages"
-        ]
-        assert len(events) == 21 and code == 1008
-
-
 async def test_a_disconnected_client_stops_the_synthesis_at_once(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
