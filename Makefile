@@ -94,7 +94,7 @@ fuzz-bodies: dev ## Send BODIES nested bodies and messages with one broken field
 		$(BIN)/python -m pytest tests/hostile/bodies $(ARGS)
 
 fuzz-parsers: dev ## Fuzz each parser for FUZZ_SECONDS, by coverage if atheris is available; ARGS selects parsers
-	@$(BIN)/$(EXPORT) --only-group fuzz \
+	@set -o pipefail; $(BIN)/$(EXPORT) --only-group fuzz \
 		| $(BIN)/uv pip install --quiet --python $(BIN)/python --target .fuzz --require-hashes --requirement - \
 		|| echo "NOTE: without atheris no coverage guides the fuzzers." >&2
 	@PYTHONPATH=.fuzz $(BIN)/python -m tests.hostile.fuzz $(or $(FUZZ_SECONDS),60) $(ARGS)
@@ -145,7 +145,7 @@ audit: auditors ## Check pinned packages for known vulnerabilities at pypi.org, 
 	done
 
 sbom: auditors ## Write the pinned packages of PROFILE to sbom.json (CycloneDX)
-	@.venv-audit/bin/$(EXPORT) $(PACKAGES:%=--only-group %) \
+	@set -o pipefail; .venv-audit/bin/$(EXPORT) $(PACKAGES:%=--only-group %) \
 		| .venv-audit/bin/python -W ignore -m cyclonedx_py requirements - --pyproject pyproject.toml \
 			--output-reproducible --output-file sbom.json
 	@.venv-audit/bin/python tools/sbom.py sbom.json $(PACKAGES)
@@ -161,7 +161,7 @@ bench-%: dev weights
 
 # From PyPI itself, because uv.lock has the addresses of files. The metadata are those of a build.
 lock: dev ## Update uv.lock after a change of pyproject.toml; ARGS=--upgrade upgrades packages
-	@env -u UV_INDEX -u UV_FIND_LINKS \
+	@env -u UV_INDEX -u UV_EXTRA_INDEX_URL -u UV_INDEX_URL -u UV_FIND_LINKS \
 		$(BIN)/uv lock --quiet --default-index https://pypi.org/simple $(ARGS)
 	@rm -rf antiphon_server.egg-info antiphon/antiphon.egg-info
-	@$(BIN)/$(EXPORT) --only-group uv >tools/uv.txt
+	@$(BIN)/$(EXPORT) --only-group uv --output-file tools/uv.txt >/dev/null

@@ -213,7 +213,7 @@ def _delete_dictionary(dictionary_id: str) -> Request[Done]:
 
 
 def _transcribe(audio: Audio, **form: Unpack[TranscriptionFields]) -> Request[TranscriptionResult]:
-    """Transcribe a recording, if requested with word times or speakers."""
+    """Transcribe a recording; if requested, with word times or speakers."""
     return Request("POST", "/stt", {"data": form, "files": {"audio": _file(audio)}})
 
 

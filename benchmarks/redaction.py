@@ -1,6 +1,6 @@
 """Precision and recall of the redaction of personal data, and what it costs.
 
-    python -m benchmarks.redaction            the table of docs/security.md
+    python -m benchmarks.redaction            the table of docs/api.md
     python -m benchmarks.redaction --errors   and the errors in the tuned half
 
 The sentences of `redaction.yaml` are our own; the held-out half was written before the patterns.

@@ -3,6 +3,7 @@
 # .venv, or the folder VENV, and makes this tree importable. Does nothing when uv.lock is unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+: "${1:?usage: venv.sh GROUP ...}"
 venv=${VENV:-.venv}
 stamp=$venv/.installed-$(IFS=-; echo "$*")
 
@@ -10,7 +11,9 @@ if cmp -s uv.lock "$stamp"; then exit 0; fi
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
-if ! is_new_enough "$venv"/bin/python; then
+has_pip() { "$1" -m pip --version >/dev/null 2>&1; } # not after an interrupted installation
+
+if ! is_new_enough "$venv"/bin/python || ! has_pip "$venv"/bin/python; then
   python=
   for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
     if is_new_enough "$candidate"; then
@@ -54,6 +57,7 @@ pass_on SSL_CERT_FILE cert ' '
 export UV_INDEX_STRATEGY=${UV_INDEX_STRATEGY:-unsafe-best-match} # as pip chooses
 
 echo "installing the packages of $* ..." >&2
+rm -f "$venv"/.installed-requirements* # of versions before uv.lock, which would install nothing now
 "$venv"/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
   --requirement tools/uv.txt
 # Not `uv sync`, which fetches files from their addresses in uv.lock even where there is a mirror.

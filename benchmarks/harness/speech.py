@@ -1,4 +1,4 @@
-"""Speech for recognisers: sentences by the service's voices, recordings of people, word errors."""
+"""Sentences by the service's voices for recognisers, and results that are kept between runs."""
 
 import json
 import re

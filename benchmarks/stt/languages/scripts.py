@@ -22,7 +22,7 @@ import jiwer
 from benchmarks.harness.recognition import bare_engine
 from benchmarks.harness.recordings import read_pcm
 from benchmarks.harness.report import begin, parser
-from benchmarks.harness.speech import SENTENCES_FILE, KeptResults, voices
+from benchmarks.harness.speech import KEPT, SENTENCES_FILE, KeptResults, voices
 from benchmarks.tts.languages import (
     ESPEAK_NAMES,
     LISTENING_HZ,
@@ -52,7 +52,7 @@ def main() -> None:
     options.add_argument("languages", nargs="*", default=LANGUAGES)
     options.add_argument("--sentences", type=int, default=8, help="how many of each language")
     options.add_argument("--speech", type=Path, help="a folder with recordings and speech.tsv")
-    options.add_argument("--results", type=Path, default=Path("scripts.jsonl"))
+    options.add_argument("--results", type=Path, default=KEPT / "scripts.jsonl")
     arguments = begin(options)
     kept = KeptResults(arguments.results)
     for name, language, text in clips(arguments.languages, arguments.sentences, arguments.speech):
