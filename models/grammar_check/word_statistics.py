@@ -28,17 +28,19 @@ class WordStatistics:
             for line in (folder / name).read_text(encoding="utf-8-sig").splitlines():
                 term, _, count = line.rpartition(" ")
                 counts[term] = int(count)
-        self._listed: set[str] = set()
+        listed: set[str] = set()
         for name in _DICTIONARIES:
             data = (files("hibari") / "assets" / name).read_bytes()
-            self._listed.update(filter(str.islower, json.loads(gzip.decompress(data))))
+            listed.update(json.loads(gzip.decompress(data)))
+        self._listed = {word for word in listed if word.islower()}
+        self._listed -= {word.lower() for word in listed if not word.islower()}  # names
         self._log_total = math.log(sum(self._words.values()))
 
     def knows(self, word: str) -> bool:
         return word in self._words
 
     def is_listed(self, word: str) -> bool:
-        """Whether the word is in a dictionary, in small letters, however rare it is."""
+        """Whether the word is in a dictionary in small letters alone, however rare it is."""
         return word in self._listed
 
     def has_pair(self, first: str | None, second: str | None) -> bool:

@@ -24,6 +24,7 @@ AROUND_S = 3.0  # after a run: a decoder may hear its end as other words
 MISHEARD = 1.5  # times as many in the sound as in the text, where it does
 LEAST_TIMES = 3  # in a row, from which the sound is counted
 LONGEST_UNIT = 4  # words
+MOST_LETTERS_PER_S = 25.0  # of fast speech
 BANDS = 40
 AUDIBLE = 1e-3  # of the power of the loud frames: pauses differ, so they are left out
 FRAMES_PER_S = MEL_SAMPLE_RATE // HOP_SAMPLES
@@ -86,8 +87,12 @@ def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
         return []
     places = _Pattern(likeness, power[kept], period).places()
     seconds = [float(kept[place]) / FRAMES_PER_S for place in places]
-    if run.first and seconds[0] > words[run.after - 1].end:
-        return []  # another one
+    if run.times and seconds[0] > words[run.after - 1].end:
+        return []  # another sound, such as an alarm
+    unit = [word.word.lower() for word in words[run.first : run.first + run.size]]
+    shortest_s = len("".join(unit)) / MOST_LETTERS_PER_S
+    if unit and (len(set(unit)) < len(unit) or np.median(np.diff(seconds)) < shortest_s):
+        return []  # a word within the unit, not the unit
     last = kept[places[-1] : places[-1] + int(SLOWER * period)]
     quietest = _quietest(power[last], int(FASTER * period)) if len(last) > period else len(last) - 1
     return [*seconds, float(last[quietest]) / FRAMES_PER_S]
@@ -120,7 +125,8 @@ def _self_similarity(bands: NDArray[np.float32]) -> NDArray[np.float32]:
     centred = bands - bands.mean(axis=0)
     smooth = np.apply_along_axis(np.convolve, 0, centred, SMOOTHING, "same")
     smooth /= np.linalg.norm(smooth, axis=1, keepdims=True) + 1e-6
-    return np.asarray(smooth @ smooth.T, np.float32)
+    smooth = smooth.astype(np.float32)
+    return np.asarray(smooth @ smooth.T)
 
 
 def _period(likeness: NDArray[np.float32]) -> int | None:

@@ -10,9 +10,11 @@ import math
 import re
 from collections.abc import Iterator
 from enum import IntEnum
+from itertools import chain
 
 from pipelines.text.chunking import Length, Rank, best_cut
 from pipelines.text.segmentation import finished
+from pipelines.text.spoken_length import spoken_length
 from pipelines.tts.cues import uncut
 
 # A clause that is shorter than both is spoken together with the text that follows.
@@ -20,14 +22,15 @@ FIRST_WORDS = 3
 FIRST_CHARACTERS = 12
 # A word that opens an answer, such as "Yes,", may be spoken alone: while it sounds, for 0.4 s, a
 # model of 20 tokens a second writes the next clause.
-OPENING = re.compile(r"\s*[^\W\d_]{2,}[,!，！](\s|$)")
+OPENING = re.compile(r"\s*[^\W\d_]{2,}(?:[,!](?:\s|$)|[，、！])")
 PHRASE = Length(least=12, ideal=20, most=40)  # characters, as in the first chunk of any text
 # Length of a first piece without any phrase boundary, which ends before a word.
 ANY_WORD = Length(least=12, ideal=40, most=48)
 LONGEST_CLAUSE = 120  # characters; longer clauses are cut at a space
 CHARACTERS_PER_S = 14  # speaking rate, for estimates
-# Characters that are there when a first piece has been heard. On 2 cores, each of four sessions
-# writes 20 to 34 a second: "Sure!" or "I'm sorry," alone was followed by 0.6 to 1 s of silence.
+# Letters, by `spoken_length`, that are there when a first piece has been heard. On 2 cores, each of
+# four sessions writes 20 to 34 a second: "Sure!" or "I'm sorry," alone was followed by 0.6 to 1 s
+# of silence.
 FOLLOWING = 36
 # A mark that ends a clause, with the space after it: without one, the mark may belong to a number
 # or an abbreviation. After a letter, some marks need no space.
@@ -54,16 +57,16 @@ class ClauseSplitter:
     def push(self, text: str) -> None:
         self._rest += text
 
-    def take(self, urgency: Urgency, *, characters_per_s: float = math.inf) -> str:
+    def take(self, urgency: Urgency, *, letters_per_s: float = math.inf) -> str:
         """Returns the next piece that can be spoken, or "".
 
-        `characters_per_s` is the rate at which the answer grows. A first piece is so long that
-        FOLLOWING characters are there before it has been heard.
+        `letters_per_s` is the rate at which the answer grows. A first piece is so long that
+        FOLLOWING letters are there before it has been heard.
         """
         sentence = finished(self._rest, self._language)
         if self._is_first:
-            ends = (sentence, *self._clause_ends(Urgency.SOON))
-            size = next((end for end in ends if self._covers(end, characters_per_s)), 0)
+            ends = chain((sentence,), self._clause_ends(Urgency.SOON))
+            size = next((end for end in ends if self._covers(end, letters_per_s)), 0)
         else:
             size = sentence or next(self._clause_ends(urgency), 0)
         size = uncut(self._rest, size)
@@ -89,23 +92,24 @@ class ClauseSplitter:
         if self._is_first and (opening := OPENING.match(self._rest)):
             yield opening.end()
         for mark in _CLAUSE_END.finditer(self._rest):
-            words = len(_WORD.findall(self._rest, 0, mark.end()))
-            if words >= FIRST_WORDS or mark.end() >= FIRST_CHARACTERS:
+            is_long = mark.end() >= FIRST_CHARACTERS
+            if is_long or len(_WORD.findall(self._rest, 0, mark.end())) >= FIRST_WORDS:
                 yield mark.end()
         whole_words = self._rest[: self._rest.rfind(" ") + 1]  # the last word may be cut off
         if cut := best_cut(whole_words, PHRASE, self._language, Rank.PHRASE):
             yield cut
-        is_long = self._is_first and len(whole_words) > PHRASE.most
-        if is_long or urgency is Urgency.NOW:
+        if (self._is_first and len(whole_words) > PHRASE.most) or urgency is Urgency.NOW:
             if cut := best_cut(whole_words, ANY_WORD, self._language, Rank.WORD):
                 yield cut
         if len(self._rest) > LONGEST_CLAUSE:
             yield self._rest.rfind(" ", 0, LONGEST_CLAUSE) + 1
 
-    def _covers(self, end: int, characters_per_s: float) -> bool:
+    def _covers(self, end: int, letters_per_s: float) -> bool:
         """Whether the next piece is there when the first `end` characters have been heard."""
-        written = len(self._rest) + end / CHARACTERS_PER_S * characters_per_s
-        return end > 0 and written - end >= FOLLOWING
+        if end == 0 or len(self._rest) - end >= FOLLOWING:
+            return end > 0
+        heard_s = spoken_length(self._rest[:end]) / CHARACTERS_PER_S
+        return spoken_length(self._rest[end:]) + heard_s * letters_per_s >= FOLLOWING
 
     def _cut(self, size: int) -> str:
         piece = self._rest[:size]

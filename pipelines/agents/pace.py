@@ -8,29 +8,30 @@ GUESS_S = 0.1
 
 
 class WritingPace:
-    """Measures characters per second over about the last ten deltas, also of earlier answers.
+    """Measures letters per second, by `spoken_length`, over about the last ten deltas.
 
-    The pace depends on the load of the machine: one session on 2 cores gets 80 to 90 characters a
-    second of the larger chat model, each of four sessions 20 to 34.
+    The pace depends on the load of the machine: one session on 2 cores gets 80 to 90 letters a
+    second of the larger chat model, each of four sessions 20 to 34. The deltas of earlier answers
+    of the session count, too.
     """
 
     def __init__(self) -> None:
-        self._characters = FIRST_GUESS * GUESS_S
+        self._letters = FIRST_GUESS * GUESS_S
         self._seconds = GUESS_S
         self._has_waited = False  # whether a delta of this answer, after its first, was waited for
 
     @property
-    def characters_per_s(self) -> float:
-        return self._characters / self._seconds
+    def letters_per_s(self) -> float:
+        return self._letters / self._seconds
 
     def begin(self) -> None:
         """Begins an answer. Its first delta is not counted, since it also waited for the prompt.
         The deltas of a draft, which were written before their turn, do not count either."""
         self._has_waited = False
 
-    def count(self, characters: int, waited_s: float) -> None:
+    def count(self, letters: int, waited_s: float) -> None:
         """Counts a delta after the first."""
         self._has_waited = self._has_waited or waited_s > AT_ONCE_S
         if self._has_waited:
-            self._characters = KEPT * self._characters + characters
+            self._letters = KEPT * self._letters + letters
             self._seconds = KEPT * self._seconds + waited_s

@@ -106,6 +106,7 @@ class Answer:
         self._text_came = asyncio.Event()  # more of the text, or its end
         self._audio_sent = asyncio.Event()
         self._is_read = False  # whether the whole text came
+        self._has_calls = False
         self._tasks = TaskSet(self._failed)
 
     @property
@@ -153,8 +154,8 @@ class Answer:
         async with aclosing(self._completion.deltas(is_paced=True)) as deltas:
             async for delta in deltas:
                 waited_s = clock() - requested_at
-                if has_begun:
-                    self._pace.count(len(delta.text), waited_s)
+                if has_begun and delta.text:
+                    self._pace.count(spoken_length(delta.text), waited_s)
                 has_begun = True
                 self.usage = delta.usage or self.usage
                 self.finish_reason = delta.finish_reason or self.finish_reason
@@ -168,6 +169,9 @@ class Answer:
                     if letters > self._max_letters and self._splitter.drop_unfinished():
                         self.finish_reason = "length"
                         await self._completion.stop()
+                if delta.tool_calls:
+                    self._has_calls = True
+                    self._text_came.set()
                 for call in delta.tool_calls:
                     self._pieces.put_nowait(AnswerCall(call))
                 if self.finish_reason is not None:
@@ -193,7 +197,9 @@ class Answer:
             left_s = self._synthesised_s - self._playback.sent_s + self._playback.left_s
             hurry_s = HURRY_S * (1 + self._real_time_factor)
             urgency = self._urgency(left_s) if has_begun else Urgency.NONE
-            text = self._splitter.take(urgency, characters_per_s=self._pace.characters_per_s)
+            # Before a function call, the text is complete.
+            letters_per_s = math.inf if self._has_calls else self._pace.letters_per_s
+            text = self._splitter.take(urgency, letters_per_s=letters_per_s)
             if not text and self._is_read:
                 text = self._splitter.finish()
                 if not text:

@@ -51,8 +51,8 @@ _PERHAPS_ENGLISH = 0.5  # share in a text with many names or misspellings
 _ACCEPTED = frozenset(("had had", "that that", "notwithstanding", "thus", "guys"))
 # What follows a space that is kept: ".bashrc", or a dash or dots that end a broken sentence.
 _KEEPS_SPACE = re.compile(r"\.\w|[-–—…]|\.\.")
-# After an article that is a letter or broken off: "A&M", "a PNG", "M, A or N", "a- I mean".
-_NO_ARTICLE = re.compile(r"&|[-–—]|\W*[A-Z](?:[A-Z]|\b)")
+# After an article that is a letter, broken off, or before letters: "A&M", "a- I mean", "a PNG".
+_NO_ARTICLE = re.compile(r"&|[-–—]|\W*[A-Z]{2}")
 _PARTICLES = frozenset("al da das de del della der di dos du el la las le los van von".split())
 _ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 

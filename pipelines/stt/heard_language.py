@@ -77,7 +77,8 @@ class SessionLanguage:
             return
         weight = _weight(seconds)
         if weight < SHAKES and self.certain is not None:
-            if max(transcript.scores.values()) < SURELY:
+            # A language that the text shows is the only one.
+            if len(transcript.scores) > 1 and max(transcript.scores.values()) < SURELY:
                 return
             weight = LEAST_WEIGHT
         odds = {

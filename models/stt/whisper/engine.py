@@ -155,7 +155,8 @@ class WhisperEngine(STTEngine):
         at_s = at / STT_SAMPLE_RATE
         before = [whole] if words and words[-1].end <= at_s else []
         shifted = tuple(segment.shifted(-at_s) for segment in whole.segments)
-        after = [replace(whole, segments=shifted)] if words and words[0].start >= at_s else []
+        is_after = not before and bool(words) and words[0].start >= at_s
+        after = [replace(whole, segments=shifted)] if is_after else []
         missed = parts[len(before) : len(parts) - len(after)]
         if not job.affords(sum(part.request.seconds for part in missed)):
             return whole
@@ -170,7 +171,7 @@ class WhisperEngine(STTEngine):
         The first repetitions are decoded alone if the whole has no more than a word.
         """
         request = job.request
-        if job.interim or job.prompt or request.options.translate:
+        if job.interim or job.prompt or request.options.translate or not job.affords():
             return whole
         words = words_of([whole])
         if not self._may_repeat(request, words):
@@ -180,10 +181,12 @@ class WhisperEngine(STTEngine):
         if count < repetition.LEAST_TIMES:
             return whole
         if len(words) <= 1:  # nothing, or a word that the decoder did not end
-            whole = self._first_repetitions(request, whole, onsets_s)
+            whole = self._first_repetitions(job, whole, onsets_s)
             words = words_of([whole])
-        times = repetition.longest_run(words).times
-        if times in (0, count):
+        run = repetition.longest_run(words)
+        # One more may be the beginning of the next word: "no, no, no, nobody".
+        is_close = run.after < len(words) and count == run.times + 1
+        if run.times in (0, count) or is_close:
             return whole
         counted = repetition.recounted(words, onsets_s)
         separator = "" if whole.language in UNSPACED else " "
@@ -206,16 +209,17 @@ class WhisperEngine(STTEngine):
         return times > 0 and coverage.cut_at(request, words) is not None
 
     def _first_repetitions(
-        self, request: TranscriptionRequest, whole: Transcript, onsets_s: Sequence[float]
+        self, job: DecodingJob, whole: Transcript, onsets_s: Sequence[float]
     ) -> Transcript:
         """Decodes the first three repetitions alone; returns `whole` if they have no such text."""
         start, end = (round(onsets_s[at] * STT_SAMPLE_RATE) for at in (0, repetition.LEAST_TIMES))
-        part = coverage.cut(coverage.cut(request, end, whole.language)[0], start, whole.language)[1]
-        if not DecodingJob(part).affords(part.seconds):
+        part = coverage.cut(
+            coverage.cut(job.request, end, whole.language)[0], start, whole.language
+        )[1]
+        if not (job.in_time and job.affords(part.seconds)):
             return whole
         (alone,) = self._transcribe([part])
-        words = words_of([alone])
-        if not words or not repetition.longest_run(words).times:
+        if repetition.longest_run(words_of([alone])).times < repetition.LEAST_TIMES:
             return whole
         return coverage.join(whole, [Transcript(whole.language, 0.0), alone], start)
 

@@ -8,6 +8,7 @@ from models.stt.repetition import Run, longest_run, onsets_s, recounted
 from models.weights.store import WeightStore
 from tests.models.sounds import speak, wordless
 
+BEEPS = [None] * 12
 RUNS = {
     "No, no, no.": Run(0, 1, 3),
     "I said go go go go and he left": Run(2, 1, 4),
@@ -60,6 +61,22 @@ def test_words_between_others_are_written_as_often_as_they_are_said() -> None:
     changed = recounted(timed(text), [1.0, 1.3, 1.6, 1.9, 2.2, 2.5])
     assert " ".join(word.word for word in changed) == "I said no, no, no, no, no, and he left."
     assert [word.start for word in changed[2:7]] == [1.0, 1.3, 1.6, 1.9, 2.2]
+
+
+@pytest.mark.parametrize(
+    ("text", "sounds"),
+    [
+        ("No, no, no. Turn that alarm off.", ["go", "no", "no", *BEEPS]),
+        ("Bye bye everyone. Bye bye everyone. Bye bye everyone.", ["bye", "bye", "go"] * 3),
+    ],
+)
+def test_another_sound_that_repeats_is_no_repetition_of_the_text(
+    weights: WeightStore, text: str, sounds: list[str | None]
+) -> None:
+    time_s = np.arange(STT_SAMPLE_RATE // 5) / STT_SAMPLE_RATE
+    beep = np.pad(np.sin(2 * np.pi * 1000 * time_s), (0, len(time_s))).astype(np.float32)
+    pcm = np.concatenate([beep if word is None else speak(word, weights) for word in sounds])
+    assert onsets_s(pcm, timed(text)) == []
 
 
 def test_what_was_misheard_within_a_repetition_is_left_out() -> None:

@@ -32,13 +32,13 @@ def pieces_of(
     urgency: Urgency = Urgency.NONE,
     *,
     step: int = 1,
-    characters_per_s: float = math.inf,
+    letters_per_s: float = math.inf,
 ) -> list[str]:
     splitter = ClauseSplitter("en")
     pieces = []
     for start in range(0, len(text), step):
         splitter.push(text[start : start + step])
-        if piece := splitter.take(urgency, characters_per_s=characters_per_s):
+        if piece := splitter.take(urgency, letters_per_s=letters_per_s):
             pieces.append(piece)
     return [*pieces, *filter(None, [splitter.finish()])]
 
@@ -107,18 +107,38 @@ def test_a_text_without_marks_is_cut_at_a_space() -> None:
 )
 def test_a_first_piece_sounds_until_the_next_is_written(answer: str) -> None:
     written = {}
-    for characters_per_s in (25.0, 250.0):
+    for letters_per_s in (25.0, 250.0):
         splitter = ClauseSplitter("en")
         piece = ""
         count = 0
         while not piece:
             splitter.push(answer[count])
             count += 1
-            piece = splitter.take(Urgency.NONE, characters_per_s=characters_per_s)
+            piece = splitter.take(Urgency.NONE, letters_per_s=letters_per_s)
         sounds_s = len(piece) / CHARACTERS_PER_S
-        assert count + sounds_s * characters_per_s - len(piece) >= FOLLOWING
-        written[characters_per_s] = count
+        assert count + sounds_s * letters_per_s - len(piece) >= FOLLOWING
+        written[letters_per_s] = count
     assert written[250.0] <= written[25.0] < len(answer)
+
+
+@pytest.mark.parametrize(
+    ("language", "answer", "least"),
+    [
+        ("zh", "好的，我帮你查一下明天上海的天气。请稍等。", 0.5),
+        ("ja", "はい、かしこまりました。明日の天気を調べます。", 0.5),
+        ("zh", "当然可以，我已经把会议改到下午三点了。", 0.9),
+    ],
+)
+def test_a_first_piece_of_wide_letters_does_not_wait_longer(
+    language: str, answer: str, least: float
+) -> None:
+    splitter = ClauseSplitter(language)
+    for count, letter in enumerate(answer, 1):
+        splitter.push(letter)
+        if splitter.take(Urgency.NONE, letters_per_s=3 * 12.0):
+            assert count <= least * len(answer)
+            return
+    pytest.fail("nothing was spoken before the end")
 
 
 def test_a_listener_who_has_heard_everything_gets_any_words() -> None:
@@ -132,13 +152,13 @@ def test_the_pace_of_writing_ignores_what_was_written_before() -> None:
     pace = WritingPace()
     pace.begin()
     pace.count(400, waited_s=0.0)
-    assert pace.characters_per_s == pytest.approx(60)
+    assert pace.letters_per_s == pytest.approx(60)
     for _ in range(20):
         pace.count(5, waited_s=0.2)
-    assert pace.characters_per_s == pytest.approx(25, rel=0.05)
+    assert pace.letters_per_s == pytest.approx(25, rel=0.05)
     pace.begin()
     pace.count(300, waited_s=0.001)
-    assert pace.characters_per_s == pytest.approx(25, rel=0.05)
+    assert pace.letters_per_s == pytest.approx(25, rel=0.05)
 
 
 @given(
@@ -148,9 +168,9 @@ def test_the_pace_of_writing_ignores_what_was_written_before() -> None:
     st.sampled_from([1.0, 25.0, math.inf]),
 )
 def test_all_pieces_together_are_the_answer(
-    text: str, urgency: Urgency, step: int, characters_per_s: float
+    text: str, urgency: Urgency, step: int, letters_per_s: float
 ) -> None:
-    pieces = pieces_of(text, urgency, step=step, characters_per_s=characters_per_s)
+    pieces = pieces_of(text, urgency, step=step, letters_per_s=letters_per_s)
     assert "".join(pieces) == text
 
 

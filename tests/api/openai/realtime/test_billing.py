@@ -82,8 +82,8 @@ async def test_an_answer_longer_than_its_hold_ends_where_the_credit_does(
     class Sentences(ClauseSplitter):
         """Takes one at a time, also when the machine is so busy that several come at once."""
 
-        def take(self, urgency: Urgency, *, characters_per_s: float = math.inf) -> str:
-            taken = super().take(urgency, characters_per_s=characters_per_s)
+        def take(self, urgency: Urgency, *, letters_per_s: float = math.inf) -> str:
+            taken = super().take(urgency, letters_per_s=letters_per_s)
             first, mark, rest = taken.partition(". ")
             self._rest = rest + self._rest
             return first + mark
