@@ -1,5 +1,7 @@
 """Answers whose calls are reviewed before the client gets them, as scripted ones of llama.cpp."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from models.errors import WeightsMissing
@@ -21,12 +23,16 @@ QUESTION_BACK = "Which city?"
 
 
 @pytest.fixture(scope="module")
-def engine(weights: WeightStore) -> LlamaCppEngine:
+def engine(weights: WeightStore) -> Iterator[LlamaCppEngine]:
     options = {"chat_template": "smollm2.jinja", "reviews_calls": True}
     try:
-        return LlamaCppEngine(SMOLLM.model_copy(update=options), weights)
+        engine = LlamaCppEngine(SMOLLM.model_copy(update=options), weights)
     except WeightsMissing as error:
         pytest.skip(str(error))
+    # Kept, since a server of llama.cpp that is destroyed before its loop begins waits for ever.
+    started = engine._server
+    yield engine
+    engine._server = started
 
 
 async def answer(
