@@ -58,7 +58,7 @@ _OTHERS = rf"""
       (?:[ ]?(?P<half>[AaPp])(?:[ ]?[Mm]\b|\.[ ]?[Mm]\b\.?)|(?![\w:])))
   | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])
       (?:[Mm]\b|\ M\b|\.[Mm]\b\.?))
-  | (?P<number>(?P<sign>(?<![\w)\]])[-−+](?=[\d{_SYMBOLS}]))?
+  | (?P<number>(?P<sign>(?<![\w)\]{INDIC}])[-−+](?=[\d{_SYMBOLS}]))?
       (?P<symbol>(?:(?<!\w)(?:{_LONGER}|{_CODES})|[{_SYMBOLS}])[ \u00a0\u202f]?(?=\d))?
       (?P<digits>\d++(?:[.,'’\u00a0\u202f]\d++)*+)))
     """
@@ -74,7 +74,8 @@ _CURRENCY_NAME_AFTER = re.compile(rf"[ \u00a0\u202f]?([\w{INDIC}]{{2,12}})(?![\w
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
 # Indic letters after a unit of other letters are an ending.
 _UNIT_AFTER = re.compile(
-    rf"[ \u00a0\u202f]?((?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,12}}(?:/[^\W\d_]{{1,4}})?[²³]?"
+    rf"[ \u00a0\u202f]?((?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,12}}"
+    rf"(?:/(?:(?![{INDIC}])[^\W\d_]){{1,4}})?[²³]?"
     rf"|[{INDIC}]{{1,12}}(?:/[^\W\d_]{{1,4}})?[²³]?(?![{INDIC}])|[%٪°′][CFcf]?)"
     rf"(?!(?![{INDIC}])[^\W\u3040-\u9fff])"
 )
@@ -94,7 +95,9 @@ _RANGE_AFTER = re.compile(  # none of a house number with more parts, such as 8-
 _ENDING_AFTER = re.compile(r"[ -]?([\u0900-\u0dff\u200c]{1,16})(?![\w\u0900-\u0dff\u200d])")
 _FRACTION_AFTER = re.compile(r"/(\d{1,4})(?![^\W\u3040-\u9fff]|/|[.,]\d)")
 _MONTH_BEFORE = re.compile(r"\b([A-Z][a-z]{2,8})\.? $")
+_LETTER = re.compile(rf"[^\W\d_]|[{INDIC}]")
 _SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
+_HALF_DAY = r"(1[0-2]|0?[1-9])(:[0-5]\d)? ?[AaPp](?:\. ?[Mm]\.|\.? ?[Mm](?![A-Za-z\d_]))"
 _VULGAR_FRACTION = re.compile(r" ?[¼-¾⅐-⅞]")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
 _SPACE_BEFORE_MARK = re.compile(r" +(?=[,.;:!?…،؟।)])")
@@ -112,7 +115,7 @@ def normalise(text: str, language: str) -> str:
     if spaced := words.readings.sets.get("spaced", words.group_mark.isspace() and _SPACED_GROUPS):
         mark = "\u202f" if words.group_mark.isspace() else words.group_mark
         text = re.sub(spaced, lambda match: match[0].replace(" ", mark), text)
-    text = rewriter(language).rewrite(text)
+    text = rewriter(language).rewrite(_with_own_signs(text, words.readings.sets))
     if language == "de":  # "um 9 am Bahnhof" is no time of the morning
         text = text.replace(" am ", "\u202fam ")
     spoken: list[str] = []
@@ -120,15 +123,17 @@ def normalise(text: str, language: str) -> str:
     token = _TOKEN if "@" in text else _TOKEN_WITHOUT_EMAIL
     while match := token.search(text, position):
         before = text[position : match.start()]
-        if before.endswith("-") and before[-2:-1].isalpha():  # as in "COVID-19"
+        if before.endswith("-") and _LETTER.match(before, len(before) - 2):  # as in "COVID-19"
             before = before[:-1]
         spoken.append(before)
         spoken_token, position = _say(match, words)
-        if (ending := _ENDING_AFTER.match(text, position)) and (
-            inflected := words.with_ending(spoken_token, ending[1])
-        ):
-            spoken_token = inflected
-            position = ending.end()
+        if ending := _ENDING_AFTER.match(text, position):
+            inflected = words.with_ending(spoken_token, ending[1])
+            if not inflected and unicodedata.category(ending[1][0])[0] == "M":
+                inflected = spoken_token + ending[1]  # a vowel sign stands on no word of its own
+            if inflected:
+                spoken_token = inflected
+                position = ending.end()
         if (to := words.mark("to")) and (joined := _RANGE_AFTER.match(text, position)):
             if not _letter_before(match):  # no range: "B747-400"
                 spoken_token = words.with_ending(spoken_token, to) or f"{spoken_token} {to}"
@@ -143,6 +148,19 @@ def normalise(text: str, language: str) -> str:
         )
     spoken.append(text[position:])
     return _say_symbols("".join(spoken), words)
+
+
+def _with_own_signs(text: str, sets: dict[str, str]) -> str:
+    """Writes the names of rupees as their sign, and times after a part of the day without AM or
+    PM, so that the rules need only one form of each.
+    """
+    if rupee := sets.get("rupee"):
+        text = re.sub(rf"(?<![\w{INDIC}]){rupee} ?(?=\d)", "₹", text)
+    if day_part := sets.get("day_part"):
+        text = re.sub(
+            rf"(?=\d)(?:{day_part}){_HALF_DAY}", lambda time: time[1] + (time[2] or ":00"), text
+        )
+    return text
 
 
 def _ascii_digits(text: str) -> str:

@@ -8,7 +8,8 @@ writes a table, and with the argument `failures` the tuned cases that fail.
 
 The lines of Indic languages have a fourth column, the source of the spoken form. Those of Tamil,
 Telugu, Kannada and Malayalam are held out by a hash of the written form; those of the other five
-stand in the order of its SHA-1, so that the hash tells which are held out.
+stand in the order of its SHA-1, so that the hash tells which are held out; texts that a rule once
+read wrongly follow as negatives.
 
 - CLDR: github.com/unicode-org/cldr, `common/rbnf` ("rbnf", 99cbcc72) for numbers and `common/main`
   ("cldr") for names, units, currencies, months, eras and parts of the day
