@@ -87,7 +87,7 @@ def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
         return []
     places = _Pattern(likeness, power[kept], period).places()
     seconds = [float(kept[place]) / FRAMES_PER_S for place in places]
-    if run.times and seconds[0] > words[run.after - 1].end:
+    if run.times and 2 * seconds[0] > words[run.first].start + words[run.after - 1].end:
         return []  # another sound, such as an alarm
     unit = [word.word.lower() for word in words[run.first : run.first + run.size]]
     shortest_s = len("".join(unit)) / MOST_LETTERS_PER_S

@@ -171,7 +171,9 @@ class WhisperEngine(STTEngine):
         The first repetitions are decoded alone if the whole has no more than a word.
         """
         request = job.request
-        if job.interim or job.prompt or request.options.translate or not job.affords():
+        if job.interim or job.prompt or request.options.translate:
+            return whole
+        if not request.budget.is_wanted():
             return whole
         words = words_of([whole])
         if not self._may_repeat(request, words):

@@ -75,7 +75,7 @@ def test_english_mistakes_are_corrected(rules: CorrectionRules, faulty: str, rig
         "Winstone plays a successful glover who practised improv.",
         "These findings form the basis of a reference to harmonised standards.",
         "But a- anyway, she broke off, and then I—",
-        "The main rule of design is form over function, and the next step is form validation.",
+        "The next step is form validation, and what I need is form W-2.",
         "Wo ist der Bahnhof? Ich weiss es nicht.",
         "Il a dit que la voiture est dans la rue.",
     ],
