@@ -12,6 +12,8 @@ import pytest
 from tests.pipelines.text.normalisation.score import Case, is_right, speak
 
 TABLE = Path(__file__).with_name("everyday.tsv").read_text(encoding="utf-8").splitlines()
+# A language, a text with a form that is easily taken for another, and what is to be heard of it
+LOOKALIKES = Path(__file__).with_name("lookalikes.tsv").read_text(encoding="utf-8").splitlines()
 PLAIN = [
     # Words and sentences that look like the forms of the table
     ("de", "Die EG wurde gegründet.", "Die EG wurde gegründet."),
@@ -37,4 +39,10 @@ def test_an_everyday_text_is_read_as_a_speaker_reads_it(row: str) -> None:
 
 @pytest.mark.parametrize(("language", "written", "spoken"), PLAIN)
 def test_a_text_that_looks_like_a_form_is_left(language: str, written: str, spoken: str) -> None:
+    assert speak(written, language) == spoken
+
+
+@pytest.mark.parametrize("row", LOOKALIKES)
+def test_a_word_that_looks_like_an_abbreviation_is_told_from_it(row: str) -> None:
+    language, written, spoken = row.split("\t")
     assert speak(written, language) == spoken
