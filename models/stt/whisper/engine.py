@@ -186,7 +186,7 @@ class WhisperEngine(STTEngine):
             whole = self._first_repetitions(job, whole, onsets_s)
             words = words_of([whole])
         run = repetition.longest_run(words)
-        # One more may be the beginning of the next word: "no, no, no, nobody".
+        # One more may be the beginning of the next word: "go, go, go, gold".
         is_close = run.after < len(words) and count == run.times + 1
         if run.times in (0, count) or is_close:
             return whole
