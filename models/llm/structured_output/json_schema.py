@@ -198,7 +198,7 @@ class SchemaCompiler:
             return self._map(False if closed else others, least, most)
         if least > len(required) or (most is not None and most < len(named)):
             raise SchemaError(
-                "minProperties and maxProperties: only supported without named properties"
+                "minProperties and maxProperties: not supported with these named properties"
             )
         return self._between("{", self._members(named), "}")
 
@@ -221,9 +221,7 @@ class SchemaCompiler:
         # Names can repeat, but count once.
         empty = not most or not self._tree.alternatives(others)
         if least > (0 if empty else 1):
-            raise SchemaError(
-                "minProperties: this number is not supported without named properties"
-            )
+            raise SchemaError("minProperties: at most 1 is supported without named properties")
         if empty:
             return self._between("{", EMPTY, "}")
         value = self._anything(self._bounds.depth - 1) if others is True else self._schema(others)
