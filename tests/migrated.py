@@ -57,7 +57,8 @@ def has_tables(database: URL) -> bool:
 
 def copy_newest(database: URL) -> None:
     """Replaces a database of PostgreSQL by a copy of one with the newest tables."""
-    server = database.set(database="postgres")
+    # One spelling of the driver, since the newest tables are made once for each server.
+    server = database.set(drivername="postgresql", database="postgres")
     name = _newest_of(server)
     with connected(server) as connection:
         connection.execute(f'DROP DATABASE "{database.database}"')

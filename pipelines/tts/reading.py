@@ -426,7 +426,8 @@ def _quantity(name: str, attributes: Mapping[str, str]) -> float:
         return names[given]
     value = _VALUE.fullmatch(given)
     if value is None or value[3] not in _TABLES.units[name]:
-        numbers = (f"a number with {unit!r}" for unit in _TABLES.units[name])
+        units = _TABLES.units[name]
+        numbers = (f"a number with {unit!r}" if unit else "a number" for unit in units)
         raise ValueError(f"{name}: must be one of {', '.join((*names, *numbers))}")
     number = float(value[1] + value[2])
     if value[3] == "%":

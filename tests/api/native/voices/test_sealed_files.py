@@ -326,12 +326,13 @@ CONTENTS: list[bytes | dict[str, Any]] = [
 async def test_hostile_packs_and_contents_in_a_well_sealed_file_are_refused(
     client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
-    assert (await load_sealed(client, auth, services, {})).status_code == 201
     raise_plans(services.infrastructure.settings.database_url)
+    workspace_id = await workspace_of(client, auth)
+    assert (await load(client, auth, sealed(services, workspace_id, {}))).status_code == 201
     count = len(stored_files(tmp_path))
     packs = [{"pack": urlsafe_b64encode(make()).decode()} for make in HOSTILE.values()]
     for changed in (*packs, *CONTENTS):
-        refused = await load_sealed(client, auth, services, changed)
+        refused = await load(client, auth, sealed(services, workspace_id, changed))
         shown = str(changed)[:80]
         assert (refused.status_code, refused.json()["error"]) == (400, "validation_error"), shown
         assert changed not in packs or refused.json()["message"].startswith("file: "), shown
