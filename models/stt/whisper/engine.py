@@ -142,9 +142,8 @@ class WhisperEngine(STTEngine):
         if not job.affords() or coverage.cut_at(request, words_of([whole])) is None:
             return whole
         request = replace(request.without_prompt, language=whole.language)
-        if (
-            repetition.longest_run(words_of([whole])).times < repetition.LEAST_TIMES
-        ):  # which time tokens lose
+        times = repetition.longest_run(words_of([whole])).times
+        if times < repetition.LEAST_TIMES:  # time tokens lose repetitions
             (timed,) = self._decode_once([replace(job, request=request, times=True)])
             if len(words_of([timed])) > len(words_of([whole])):
                 whole = replace(whole, segments=timed.segments)
@@ -215,9 +214,8 @@ class WhisperEngine(STTEngine):
     ) -> Transcript:
         """Decodes the first three repetitions alone; returns `whole` if they have no such text."""
         start, end = (round(onsets_s[at] * STT_SAMPLE_RATE) for at in (0, repetition.LEAST_TIMES))
-        part = coverage.cut(
-            coverage.cut(job.request, end, whole.language)[0], start, whole.language
-        )[1]
+        before, _ = coverage.cut(job.request, end, whole.language)
+        _, part = coverage.cut(before, start, whole.language)
         if not (job.in_time and job.affords(part.seconds)):
             return whole
         (alone,) = self._transcribe([part])
