@@ -163,16 +163,11 @@ class _Pattern:
         """The frames where it begins, in order."""
         places = [self._middle, *self._walk(1), *self._walk(-1)]
         alike = [self._alike(self._middle, place) for place in range(len(self._likeness))]
-        while True:  # after breaks
-            nearest = FASTER * self._period
-            free = [
-                place
-                for place, value in enumerate(alike)
-                if value >= ALIKE and all(abs(place - other) >= nearest for other in places)
-            ]
-            if not free:
-                return sorted(places)
-            places.append(max(free, key=alike.__getitem__))
+        after_breaks = [place for place, value in enumerate(alike) if value >= ALIKE]
+        for place in sorted(after_breaks, key=alike.__getitem__, reverse=True):
+            if all(abs(place - other) >= FASTER * self._period for other in places):
+                places.append(place)
+        return sorted(places)
 
     def _walk(self, direction: int) -> list[int]:
         place, places = self._middle, list[int]()

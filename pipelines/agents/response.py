@@ -195,8 +195,8 @@ class Answer:
         while True:
             self._text_came.clear()
             left_s = self._synthesised_s - self._playback.sent_s + self._playback.left_s
-            hurry_s = HURRY_S * (1 + self._real_time_factor)
-            urgency = self._urgency(left_s) if has_begun else Urgency.NONE
+            slowness = 1 + self._real_time_factor
+            urgency = _urgency(left_s / slowness) if has_begun else Urgency.NONE
             # Before a function call, the text is complete.
             letters_per_s = math.inf if self._has_calls else self._pace.letters_per_s
             text = self._splitter.take(urgency, letters_per_s=letters_per_s)
@@ -206,7 +206,9 @@ class Answer:
                     break
             if not text:
                 # Tries again before the audio ends, when the piece may be a clause.
-                wait_s = max(left_s - hurry_s, 0.05) if has_begun and left_s > 0 else None
+                wait_s = (
+                    max(left_s - HURRY_S * slowness, 0.05) if has_begun and left_s > 0 else None
+                )
                 await wait_within(self._text_came, wait_s)
                 continue
             has_begun = True
@@ -217,12 +219,6 @@ class Answer:
             await self._speak_piece(voice, text, in_parts=work_s > left_s)
             self._voice_is_idle.set()
         self._pieces.put_nowait(None)
-
-    def _urgency(self, left_s: float) -> Urgency:
-        left_s /= 1 + self._real_time_factor
-        if left_s < GAP_S:
-            return Urgency.NOW
-        return Urgency.SOON if left_s < HURRY_S else Urgency.NONE
 
     async def _speak_piece(self, voice: SpeechStream, text: str, *, in_parts: bool) -> None:
         """Speaks a piece. Its transcript is sent along with the audio of each word, so that a
@@ -274,3 +270,10 @@ class Answer:
 
     def _failed(self, task: asyncio.Task[Any], error: BaseException) -> None:
         self._pieces.put_nowait(error if isinstance(error, Exception) else RuntimeError())
+
+
+def _urgency(left_s: float) -> Urgency:
+    """Judges by the audio left to play, less the time that the next piece takes to synthesise."""
+    if left_s < GAP_S:
+        return Urgency.NOW
+    return Urgency.SOON if left_s < HURRY_S else Urgency.NONE
