@@ -184,7 +184,7 @@ class StreamScheduler:
         while stream.is_starting and self._starts_later(stream, self.cost(cost)):
             await asyncio.sleep(_START_POLL_S)
         release = None
-        while release is None and stream.has_ample_lead:
+        while release is None and stream.has_ample_lead and len(self.streams) > 1:
             if not self.busy and not self._spare.locked():
                 await self._spare.acquire()
                 release = self._spare.release
