@@ -297,8 +297,8 @@ class PrefetchWindow:
 
     A client that does not read stops the window (backpressure). A chunk starts when audio of the
     chunk before was taken, so that it delays no first audio, and is ready when that chunk ends. It
-    starts together with the chunk before if nobody waits for that (`_may_overlap`): two chunks at
-    once keep the cores busier.
+    starts together with the chunk before while no listener needs that one (`_may_overlap`), since
+    two chunks at once keep the cores busier.
     """
 
     _first: TextChunk
