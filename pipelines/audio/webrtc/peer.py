@@ -54,6 +54,7 @@ class Peer:
         self._waiting_bytes = 0
         self._sent = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         servers = [
             RTCIceServer(url, settings.username, settings.password) for url in settings.ice_servers
         ]
@@ -111,7 +112,20 @@ class Peer:
         return True
 
     async def close(self) -> None:
-        """Closes the connection, after the messages that were sent."""
+        """Closes the connection, after the messages that were sent. May be called again."""
+        if self._closing is None:  # a task, since aiortc cannot close again if it was cancelled
+            self._closing = asyncio.create_task(self._close(), name="close the call")
+        await asyncio.shield(self._closing)
+
+    def lose(self) -> None:
+        """Ends the connection for the session; `close` then releases it."""
+        if not self.lost.is_set():
+            self.lost.set()
+            self.opened.set()
+            self._sent.set()
+            self._inbox.put_nowait(None)
+
+    async def _close(self) -> None:
         channel = self._channel
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_S):
@@ -125,14 +139,6 @@ class Peer:
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_S):
                 await self._connection.close()
-
-    def lose(self) -> None:
-        """Ends the connection for the session; `close` then releases it."""
-        if not self.lost.is_set():
-            self.lost.set()
-            self.opened.set()
-            self._sent.set()
-            self._inbox.put_nowait(None)
 
     def _open(self, channel: RTCDataChannel) -> None:
         self._channels += 1

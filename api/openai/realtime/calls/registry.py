@@ -68,15 +68,14 @@ class Calls:
         self._calls.pop(call.id, None)
 
     def find(self, call_id: str, principal: Principal, credential: str) -> Call:
-        """Returns a call of the principal's workspace; with a client secret, one of that secret.
-
-        Raises ApiError(not_found).
-        """
+        """Returns a call of the principal's workspace; for a client secret or browser token, one
+        that it began. Raises ApiError(not_found)."""
+        is_of_browser = principal.secret is not None or principal.is_visitor
         call = self._calls.get(call_id)
         if (
             call is None
             or call.principal.workspace_id != principal.workspace_id
-            or (principal.secret is not None and call.credential != credential)
+            or (is_of_browser and call.credential != credential)
         ):
             raise ApiError("not_found", "this gateway has no call with that id")
         return call

@@ -118,7 +118,7 @@ async def create_call(request: Request, principal: PrincipalDep) -> Response:
 
 @router.post(f"{PATH}/{{call_id}}/hangup", response_class=Response, summary="End a call")
 async def hang_up(call_id: str, request: Request, principal: PrincipalDep) -> Response:
-    """Ends a call of the workspace. With a client secret, only a call of that secret.
+    """Ends a call of the workspace. A client secret or browser token ends only its own calls.
 
     A call is known only to the gateway that answered it.
     """

@@ -154,7 +154,7 @@ async def test_a_call_that_never_connects_ends_and_costs_nothing(
         assert (await post(server, await caller.offer())).status_code == 201
         assert server.services.infrastructure.limits.held
         await server.until_empty()
-    assert not await books.charges()
+    assert not await books.entries()
 
 
 async def test_calls_end_as_sockets_do(
