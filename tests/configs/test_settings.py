@@ -342,7 +342,7 @@ def test_a_machine_that_joins_others_makes_no_secrets_of_its_own(data: Path) -> 
     assert not (data / "secrets.json").exists()
 
 
-def test_calls_over_webrtc_use_the_address_of_the_service_or_those_that_are_named(
+def test_calls_use_the_address_of_the_service_or_those_named(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = load_settings().webrtc

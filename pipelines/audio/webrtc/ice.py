@@ -49,15 +49,15 @@ class BoundConnection(Connection):
                 if ip_address(protocol.local_candidate.host).version == 4
             )
             results = await asyncio.gather(*queries, return_exceptions=True)
-            candidates += [found[0] for found in results if not isinstance(found, BaseException)]
+            candidates += [result[0] for result in results if not isinstance(result, BaseException)]
         return candidates + await super().get_component_candidates(component, [], timeout)
 
     def check_incoming(
         self, message: Message, addr: tuple[str, int], protocol: StunProtocol
     ) -> None:
         """Answers an authenticated check, unless the peer has too many addresses already."""
-        known = {(candidate.host, candidate.port) for candidate in self.remote_candidates}
-        if addr in known or len(known) < MAX_REMOTE:
+        addresses = {(candidate.host, candidate.port) for candidate in self.remote_candidates}
+        if addr in addresses or len(addresses) < MAX_REMOTE:
             super().check_incoming(message, addr, protocol)
 
     def data_received(self, data: bytes, component: int) -> None:

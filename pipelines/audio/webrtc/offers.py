@@ -1,4 +1,4 @@
-"""SDP offers of clients, which are hostile input: only what a call needs is read, and written anew.
+"""SDP offers of clients, which are hostile input: only what a call needs reaches aiortc.
 
 aiortc's parser takes attributes without bounds, and fails with any exception (RFC 8829, RFC 8866).
 """

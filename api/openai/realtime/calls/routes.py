@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 from starlette.responses import Response
@@ -30,6 +30,9 @@ from api.services import InfrastructureServices
 from api.sockets.kernel.routes import registered
 from api.sockets.kernel.session import SecretSession, SocketSession
 from pipelines.limits.limits import Lease
+
+if TYPE_CHECKING:
+    from pipelines.audio.webrtc.peer import Peer
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +64,7 @@ router = make_router(
         201: {"description": "SDP answer", "content": {"application/sdp": {}}},
     },
     openapi_extra=FORM,
-    summary="Begin a call over WebRTC",
+    summary="Create a call over WebRTC",
 )
 async def create_call(request: Request, principal: PrincipalDep) -> Response:
     """Begins a voice agent session on a peer connection with Opus audio and the data channel
@@ -174,10 +177,17 @@ async def _serve(
             logger.info("call_not_connected", extra={"call": call.id})
             return
         call.session = session = open_session()
-        await registered(
-            sockets, session, session.run(), service="call", path=PATH, started=started
-        )
+        work = _run(session, call.peer)
+        await registered(sockets, session, work, service="call", path=PATH, started=started)
     finally:
         infrastructure.calls.discard(call)
         await call.peer.close()
         await lease.release()
+
+
+async def _run(session: SocketSession, peer: "Peer") -> None:
+    """Runs a session until its peer connection is closed, too, for which a stop then waits."""
+    try:
+        await session.run()
+    finally:
+        await peer.close()

@@ -85,6 +85,7 @@ class Caller:
         self.peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self.microphone = Microphone()
         self.heard: list[bytes] = []  # int16 at RATE, one channel, as it came
+        self.came_at: list[float] = []  # when each of them came, by the clock of the loop
         self.location = ""
         self._listening: asyncio.Task[None] | None = None
         self.peer.addTrack(self.microphone)
@@ -126,16 +127,17 @@ class Caller:
                 frame: Any = await track.recv()
             except MediaStreamError:
                 return
+            self.came_at.append(asyncio.get_running_loop().time())
             self.heard.append(bytes(frame.planes[0])[: frame.samples * 4])
 
 
 @asynccontextmanager
 async def call(
-    address: str, credential: str, query: str = "", **request: Any
+    address: str, credential: str, query: str = "", patience_s: float = PATIENCE_S, **request: Any
 ) -> AsyncIterator[Caller]:
     caller = Caller()
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             await caller.connect(f"http://{address}{PATH}?{query}", credential, **request)
             assert (await caller.client.receive())["type"] == "session.created"
             yield caller
