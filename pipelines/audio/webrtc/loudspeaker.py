@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 from aiortc import MediaStreamTrack
 from aiortc.mediastreams import MediaStreamError
@@ -74,7 +75,7 @@ class Loudspeaker(MediaStreamTrack):
         item.packets.extend(map(self._encoded, frames))
         item.rest = data[whole:]
 
-    def complete(self, response_id: str) -> None:
+    def finish(self, response_id: str) -> None:
         """Ends the speech of a response, which `stopped` follows."""
         item = self.find(response_id)
         if item is not None:
@@ -96,7 +97,7 @@ class Loudspeaker(MediaStreamTrack):
         """Drops the speech that was not played yet."""
         self._items.remove(item)
 
-    async def recv(self) -> Packet:
+    async def recv(self) -> "Packet[Any]":
         """Waits until the next packet is due, and returns it. Raises MediaStreamError."""
         if self.readyState != "live":
             raise MediaStreamError

@@ -77,6 +77,7 @@ class Peer:
         except Exception as error:  # aiortc has no class of its own for what it refuses
             raise InvalidRequest(f"sdp: the offer is invalid: {type(error).__name__}") from error
         sctp = self._connection.sctp
+        assert sctp is not None  # `rewritten` requires a data channel
         # aiortc announces a window of receipt, and does not enforce it.
         self._ice.is_full = lambda: sctp._advertised_rwnd < 0
         await self._connection.setLocalDescription()

@@ -169,7 +169,7 @@ class CallConversation(Conversation):
         item = self._loudspeaker.find(response_id)
         if item is not None and details.get("reason") == "turn_detected":
             await self._drop(item)
-        self._loudspeaker.complete(response_id)
+        self._loudspeaker.finish(response_id)
         if (cut := self._cut.pop(response_id, None)) is not None:
             await self._truncate(cut)
 

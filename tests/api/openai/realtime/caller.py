@@ -116,7 +116,7 @@ class Caller:
     def heard_s(self) -> float:
         """Seconds in which the agent was audible."""
         frames = [np.frombuffer(data, np.int16) for data in self.heard]
-        return sum(np.abs(frame).max() > 300 for frame in frames) * FRAME / RATE
+        return sum(bool(np.abs(frame).max() > 300) for frame in frames) * FRAME / RATE
 
     def _listen(self, track: MediaStreamTrack) -> None:
         self._listening = asyncio.create_task(self._hear(track))
