@@ -162,6 +162,18 @@ OPENAI = Dialect(
             wrong=({"intent": "translation"},),
             broken={**JSON_FAULTS, '{"type": "sing"}': "sing", b"audio": "binary"},
         ),
+        Socket(
+            "/openai/v1/responses",
+            "chat",
+            openai_fault,
+            unknown=(
+                Opening(
+                    frames=frames({"type": "response.create", "model": UNKNOWN, "input": "a"}),
+                    fault="no chat model has that name",
+                ),
+            ),
+            broken={**JSON_FAULTS, '{"type": "sing"}': "sing", b"audio": "binary"},
+        ),
     ),
 )
 

@@ -97,6 +97,8 @@ async def _complete(
     completion_body = validated(ChatCompletionBody, body)
     if completion_body.messages is None:
         raise InvalidField("messages", "is required in a batch")
+    if completion_body.has_audio:
+        raise InvalidField("audio", "is not supported in a batch")
     request = to_chat_request(completion_body, workspace_id, operation, saves=False)
     return await collect(await chat.completions.start(request), started_at)
 

@@ -256,6 +256,11 @@ SOCKETS: dict[str, tuple[str, Begin, str]] = {
     "/v3/ws": ("/v3/ws?sample_rate=16000", audio(closing={"type": "ForceEndpoint"}), "stt"),
     "/v1/speech-to-text/realtime": ("/v1/speech-to-text/realtime", scribe, "stt"),
     "/openai/v1/realtime": ("/openai/v1/realtime?model=svc/echo", realtime, "chat"),
+    "/openai/v1/responses": (
+        "/openai/v1/responses",
+        messages({"type": "response.create", "model": "svc/echo", "input": TEXT[:4000]}),
+        "chat",
+    ),
     "/telephony/twilio": (
         "/telephony/twilio",
         messages(
