@@ -323,16 +323,25 @@ class ChatPipeline:
         resume = partial(_resumed, model, generation) if info.pausable else None
         return Completion(request, info.id, first, rest, self._history, charge, resume)
 
-    async def read_ahead(self, request: ChatRequest) -> None:
+    async def read_ahead(self, request: ChatRequest) -> int:
         """Lets the model process a prompt in advance, so that answers to prompts that begin with it
-        come sooner.
+        come sooner. Returns the number of its tokens.
 
-        It is neither saved nor charged. Raises ModelNotFound or EngineError.
+        It is neither saved nor charged. Raises ModelNotFound, ChatNotFound or EngineError.
         """
         model, info = await self.choose(request.model)
+        earlier = request.history
+        if request.chat_id is not None:
+            budget = _history_budget(info, request.generation.sampling.max_tokens)
+            earlier = await self._history.load(
+                request.workspace_id, request.chat_id, budget, after=request.after
+            )
         reading = replace(request, generation=replace(request.generation, reads_only=True))
-        _, rest, _ = await _first_piece(model, info, reading, request.history)
-        await rest.aclose()
+        delta, rest, _ = await _first_piece(model, info, reading, earlier)
+        async with aclosing(rest):
+            while delta.usage is None:
+                delta = await anext(rest)
+        return delta.usage.prompt_tokens
 
     async def _hold(
         self, chain: Chain, request: ChatRequest, earlier: tuple[ChatMessage, ...]

@@ -13,6 +13,7 @@ from openai.types.responses import (
     FunctionToolParam,
     Response,
     ResponseInputParam,
+    ResponseItem,
     ResponsesServerEvent,
 )
 from pydantic import BaseModel, TypeAdapter
@@ -165,6 +166,21 @@ def test_a_socket_answers_turns_and_calls_and_continues_what_is_not_stored(
             error = other.recv()
             assert error.type == "error" and error.status == 400
             assert error.error.code == "previous_response_not_found"
+
+
+def test_input_items_are_paged_and_tokens_counted(client: OpenAI) -> None:
+    first = client.responses.create(model=MODEL, input=TEXT)
+    last = client.responses.create(model=MODEL, input="more", previous_response_id=first.id)
+    items = list(client.responses.input_items.list(last.id, limit=1, order="asc"))
+    assert [item.type for item in items] == ["message"] * 3
+    for item in items:
+        TypeAdapter(ResponseItem).validate_python(item.model_dump(exclude_none=True))
+    counted = client.responses.input_tokens.count(
+        model=MODEL, input="more", previous_response_id=first.id
+    )
+    assert last.usage is not None and counted.input_tokens == last.usage.input_tokens
+    with pytest.raises(openai.BadRequestError, match="background"):
+        client.responses.cancel(last.id)
 
 
 @pytest.mark.filterwarnings(LEGACY)

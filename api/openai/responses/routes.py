@@ -4,17 +4,22 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from fastapi import Query
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from api.http.routing import ChatDep, OperationDep, PrincipalDep, make_router
+from api.http.errors import ApiError
+from api.http.routing import ChatDep, OperationDep, PlatformDep, PrincipalDep, make_router
 from api.http.streaming import EventStream
+from api.openai.pages import CursorPage, CursorQuery, page_of
 from api.openai.responses.answer import Event, ResponseObject, ResponseWriter
 from api.openai.responses.body import ResponsesBody
+from api.openai.responses.items import InputItem, to_items
 from api.openai.responses.turns import (
+    PREVIOUS,
     events_of,
     no_response,
     saves_turn,
@@ -80,6 +85,74 @@ async def read_response(response_id: str, principal: PrincipalDep, chat: ChatDep
     usage = replace(saved.usage, cached_tokens=kept["cached_tokens"])
     writer.end(kept["finish_reason"], usage)
     return response
+
+
+class ItemQuery(CursorQuery):
+    order: Literal["asc", "desc"] = "desc"
+
+
+@stored.get(
+    "/openai/v1/responses/{response_id}/input_items",
+    summary="List the input items of a stored response",
+)
+async def list_input_items(
+    response_id: str,
+    principal: PrincipalDep,
+    chat: ChatDep,
+    query: Annotated[ItemQuery, Query()],
+) -> CursorPage[InputItem]:
+    """Returns what the response read: its input, and the turns that it continues. Instructions are
+    not stored."""
+    chat_id, turn = turn_of(response_id)
+    try:
+        messages = await chat.history.load(principal.workspace_id, chat_id, after=turn)
+    except ChatNotFound:
+        raise no_response() from None
+    items = to_items(messages[:-1], response_id.removeprefix("resp_"))
+    if query.order == "desc":
+        items.reverse()
+    ids = [item.id for item in items]
+    if query.after and query.after not in ids:
+        raise ApiError("not_found", "after: no such item", param="after")
+    start_at = ids.index(query.after) + 1 if query.after else 0
+    return page_of(items[start_at:], query.limit)
+
+
+class InputTokens(BaseModel):
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: int
+
+
+@stored.post("/openai/v1/responses/input_tokens", summary="Count the input tokens of a response")
+async def count_input_tokens(
+    body: ResponsesBody,
+    principal: PrincipalDep,
+    chat: ChatDep,
+    platform: PlatformDep,
+    operation: OperationDep,
+) -> InputTokens:
+    """Lets the model read the input, without an answer and free of charge. As many inputs may be
+    counted in an hour as the plan allows requests in a minute."""
+    workspace_id = principal.workspace_id
+    request = await to_chat_request(body, chat, workspace_id, operation, saves=False)
+    if not await platform.request_limits.count_prompts(principal, 1):
+        raise ApiError("rate_limited", "too many inputs were counted in this hour")
+    try:
+        return InputTokens(input_tokens=await chat.completions.read_ahead(request))
+    except ChatNotFound:
+        raise no_response(PREVIOUS) from None
+
+
+@stored.post(
+    "/openai/v1/responses/{response_id}/cancel", summary="Cancel a response in the background"
+)
+async def cancel_response(
+    response_id: str, principal: PrincipalDep, chat: ChatDep
+) -> ResponseObject:
+    """Returns 400: no response runs in the background. To stop a stream, close it."""
+    await read_response(response_id, principal, chat)
+    message = "only background responses can be cancelled; close the stream of this one"
+    raise ApiError("validation_error", message)
 
 
 @stored.delete("/openai/v1/responses/{response_id}", summary="Delete a stored response")
