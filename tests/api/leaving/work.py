@@ -129,6 +129,8 @@ NO_ENGINE = {
     "/openai/v1/files": "stores lines",
     "/openai/v1/batches": "stores a row",
     "/openai/v1/batches/{batch_id}/cancel": "changes a row",
+    "/openai/v1/responses/{response_id}/cancel": "reads a row",
+    "/openai/v1/responses/input_tokens": "ends with the first token",
     "/v1/pronunciation-dictionaries/add-from-rules": "stores entries",
     "/v1/pronunciation-dictionaries/add-from-file": "stores entries",
     "/cartesia/access-token": "signs a token",
