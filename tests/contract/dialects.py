@@ -128,6 +128,7 @@ NATIVE = Dialect(
     ),
 )
 
+RESPONSE = {"type": "response.create", "model": UNKNOWN, "input": "a"}
 OPENAI = Dialect(
     "OpenAI",
     bearer,
@@ -166,12 +167,7 @@ OPENAI = Dialect(
             "/openai/v1/responses",
             "chat",
             openai_fault,
-            unknown=(
-                Opening(
-                    frames=frames({"type": "response.create", "model": UNKNOWN, "input": "a"}),
-                    fault="no chat model has that name",
-                ),
-            ),
+            unknown=(Opening(frames=frames(RESPONSE), fault="no chat model has that name"),),
             broken={**JSON_FAULTS, '{"type": "sing"}': "sing", b"audio": "binary"},
         ),
     ),

@@ -16,7 +16,7 @@ from api.native.chat.schemas import (
     AudioOptions,
     AudioReference,
     ChatCompletionBody,
-    InputAudio,
+    ChatRecording,
     Message,
     TextPart,
 )
@@ -112,7 +112,7 @@ class ChatAudio:
         ]
         return message.model_copy(update={"content": "\n".join(texts)})
 
-    async def _transcribe(self, audio: InputAudio) -> str:
+    async def _transcribe(self, audio: ChatRecording) -> str:
         def text_of(transcript: FileTranscript) -> str:
             return transcript.text
 

@@ -209,7 +209,7 @@ class TextPart(RequestModel):
     text: str
 
 
-class InputAudio(RequestModel):
+class ChatRecording(RequestModel):
     """A recording. Its content decides the format, whatever `format` says."""
 
     data: str = Field(min_length=1, description="The file in base64.")
@@ -220,7 +220,7 @@ class AudioPart(RequestModel):
     """Speech of the user, which the model reads as a transcript."""
 
     type: Literal["input_audio"]
-    input_audio: InputAudio
+    input_audio: ChatRecording
 
 
 class AudioReference(RequestModel):
@@ -316,7 +316,7 @@ class Message(RequestModel):
         return self
 
     @property
-    def recordings(self) -> list[InputAudio]:
+    def recordings(self) -> list[ChatRecording]:
         parts = self.content if isinstance(self.content, list) else ()
         return [part.input_audio for part in parts if isinstance(part, AudioPart)]
 
@@ -448,7 +448,7 @@ class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
     function_call: Annotated[None, refused("is not supported; send tool_choice")] = None
 
     @property
-    def recordings(self) -> list[InputAudio]:
+    def recordings(self) -> list[ChatRecording]:
         """Returns the recordings of all messages."""
         return [audio for message in self.messages or () for audio in message.recordings]
 
@@ -490,7 +490,7 @@ class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
         return self
 
 
-class AnswerAudio(BaseModel):
+class SpokenAudio(BaseModel):
     """The speech of an answer."""
 
     id: str = Field(description="Names the answer in a later message, until `expires_at`.")
@@ -502,7 +502,7 @@ class AnswerAudio(BaseModel):
 class AnswerMessage(BaseModel):
     role: Literal["assistant"] = "assistant"
     content: str | None  # null if there are only tool calls or speech
-    audio: AnswerAudio | None = None  # absent without the modality audio
+    audio: SpokenAudio | None = None  # absent without the modality audio
     reasoning_content: str | None = None  # absent without reasoning
     tool_calls: list[AnsweredCall] | None = None  # absent without calls
 

@@ -189,18 +189,18 @@ def to_items(messages: Sequence[ChatMessage], digits: str) -> list["InputItem"]:
         is_answer = message.role == "assistant"
         if message.role == "tool":
             call_id = message.extra["tool_call_id"]
-            items.append(InputResult(id=new_id(), call_id=call_id, output=message.content))
+            items.append(ListedResult(id=new_id(), call_id=call_id, output=message.content))
         elif message.content or not is_answer:
             part: dict[str, Any] = {"type": "input_text", "text": message.content}
             if is_answer:
                 part = {"type": "output_text", "text": message.content, "annotations": []}
-            items.append(InputMessage(id=new_id(), role=message.role, content=[part]))
+            items.append(ListedMessage(id=new_id(), role=message.role, content=[part]))
         for call in message.extra.get("tool_calls", ()):
-            items.append(InputCall(id=new_id(), call_id=call["id"], **call["function"]))
+            items.append(ListedCall(id=new_id(), call_id=call["id"], **call["function"]))
     return items
 
 
-class InputMessage(BaseModel):
+class ListedMessage(BaseModel):
     type: Literal["message"] = "message"
     id: str
     status: Literal["completed"] = "completed"
@@ -208,7 +208,7 @@ class InputMessage(BaseModel):
     content: list[dict[str, Any]]
 
 
-class InputCall(BaseModel):
+class ListedCall(BaseModel):
     type: Literal["function_call"] = "function_call"
     id: str
     status: Literal["completed"] = "completed"
@@ -217,7 +217,7 @@ class InputCall(BaseModel):
     arguments: str
 
 
-class InputResult(BaseModel):
+class ListedResult(BaseModel):
     type: Literal["function_call_output"] = "function_call_output"
     id: str
     status: Literal["completed"] = "completed"
@@ -225,7 +225,7 @@ class InputResult(BaseModel):
     output: str
 
 
-InputItem: TypeAlias = InputMessage | InputCall | InputResult
+InputItem: TypeAlias = ListedMessage | ListedCall | ListedResult
 """An item that a stored response read."""
 
 

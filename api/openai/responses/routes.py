@@ -123,7 +123,9 @@ class InputTokens(BaseModel):
     input_tokens: int
 
 
-@stored.post("/openai/v1/responses/input_tokens", summary="Count the input tokens of a response")
+@stored.post(
+    "/openai/v1/responses/input_tokens", summary="Get the number of input tokens of a response"
+)
 async def count_input_tokens(
     body: ResponsesBody,
     principal: PrincipalDep,
