@@ -76,7 +76,7 @@ class SocketRequest:
 
     @property
     def response_id(self) -> str | None:
-        return self.writer and self.writer.response.id
+        return None if self.writer is None else self.writer.response.id
 
     def labelled(self, event: Event) -> Event:
         return event if self.stream_id is None else {**event, "stream_id": self.stream_id}

@@ -48,8 +48,8 @@ async def test_requests_are_answered_in_order_and_refused_beyond_a_bound(
     async with opened(server) as socket:
         for number in range(MAX_WAITING + 3):
             await create(socket, f"text {number} " + "word " * 200, stream_id=f"lane {number}")
-        refused = {}
-        answers = []
+        refused: dict[str, str] = {}
+        answers: list[tuple[str, str]] = []
         while len(answers) + len(refused) < MAX_WAITING + 3:
             last = (await until_end(socket))[-1]
             if last["type"] == "error":
