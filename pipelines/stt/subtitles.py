@@ -26,30 +26,33 @@ Turns = Iterable[tuple[str | None, Sequence[Word]]]
 """Words of each speaker's turn; the speaker is None where speakers are not known."""
 
 
-def to_srt(turns: Turns, separator: str = " ") -> str:
-    """Writes SubRip. `separator` stands between words; it is empty in languages without spaces."""
+def to_srt(turns: Turns, separator: str = " ", most: int = MAX_CUE_CHARACTERS) -> str:
+    """Writes SubRip. `separator` stands between words; it is empty in languages without spaces.
+
+    A cue has `most` characters at most, unless a single word is longer.
+    """
     return "".join(
         f"{number}\n{clock_time(cue.start, ',')} --> {clock_time(cue.end, ',')}\n"
         f"{f'{cue.speaker}: ' if cue.speaker else ''}{cue.text}\n\n"
-        for number, cue in enumerate(_cues(turns, separator), start=1)
+        for number, cue in enumerate(_cues(turns, separator, most), start=1)
     )
 
 
-def to_vtt(turns: Turns, separator: str = " ") -> str:
-    """Writes WebVTT, with the speakers as voices."""
+def to_vtt(turns: Turns, separator: str = " ", most: int = MAX_CUE_CHARACTERS) -> str:
+    """Writes WebVTT like `to_srt`, with the speakers as voices."""
     cues = (
         f"{clock_time(cue.start, '.')} --> {clock_time(cue.end, '.')}\n"
         f"{f'<v {escape(cue.speaker)}>' if cue.speaker else ''}{escape(cue.text, quote=False)}\n\n"
-        for cue in _cues(turns, separator)
+        for cue in _cues(turns, separator, most)
     )
     return "WEBVTT\n\n" + "".join(cues)
 
 
-def _cues(turns: Turns, separator: str) -> Iterable[Cue]:
+def _cues(turns: Turns, separator: str, most: int) -> Iterable[Cue]:
     for speaker, words in turns:
         lines: list[list[Word]] = []
         for word in words:
-            if not lines or _full(lines[-1], word, separator):
+            if not lines or _full(lines[-1], word, separator, most):
                 lines.append([])
             lines[-1].append(word)
         for line in lines:
@@ -57,10 +60,10 @@ def _cues(turns: Turns, separator: str) -> Iterable[Cue]:
             yield Cue(line[0].start, line[-1].end, text, speaker)
 
 
-def _full(line: list[Word], word: Word, separator: str) -> bool:
+def _full(line: list[Word], word: Word, separator: str, most: int) -> bool:
     return (
         word.end - line[0].start > MAX_CUE_S
-        or len(separator.join(part.word for part in [*line, word])) > MAX_CUE_CHARACTERS
+        or len(separator.join(part.word for part in [*line, word])) > most
         or word.start - line[-1].end > MAX_PAUSE_S
         or line[-1].word.endswith(SENTENCE_ENDS)
     )
