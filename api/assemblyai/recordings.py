@@ -255,16 +255,16 @@ async def get_part(
     transcript = await _result(principal, speech, transcript_id)
 
     def render() -> Response:
-        shown = ShownTranscript(stored.options, transcript)
+        result = ShownTranscript(stored.options, transcript)
         answer: Answer = {"id": str(transcript_id)}
         if part == "srt" or part == "vtt":
-            captions = shown.captions(part, query.chars_per_caption)
+            captions = result.captions(part, query.chars_per_caption)
             return Response(captions, media_type=MEDIA_TYPES[part])
         if part == "word-search":
-            matches = shown.matches(query.words.split(","))
+            matches = result.matches(query.words.split(","))
             answer |= {"total_count": sum(match["count"] for match in matches), "matches": matches}
         else:
-            answer[part] = shown.sentences() if part == "sentences" else shown.paragraphs()
+            answer[part] = result.sentences() if part == "sentences" else result.paragraphs()
             answer["confidence"] = round(transcript.confidence, 4)
             answer["audio_duration"] = round(transcript.duration_s)
             answer["speech_model_used"] = stored.model or None

@@ -12,8 +12,13 @@ from models.stt.base import Word
 from pipelines.jobs.jobs import RequestedJob
 from pipelines.stt.file import FileTranscript
 from pipelines.stt.formatting import bare_word, separator_of
-from pipelines.stt.paragraphs import paragraphs_of, sentences_of
-from pipelines.stt.subtitles import MAX_CUE_CHARACTERS, to_srt, to_vtt
+from pipelines.stt.subtitles import (
+    MAX_CUE_CHARACTERS,
+    paragraphs_of,
+    sentences_of,
+    to_srt,
+    to_vtt,
+)
 
 Answer = dict[str, Any]
 CHANNELS = {"A": "1", "B": "2"}

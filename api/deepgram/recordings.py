@@ -31,7 +31,7 @@ from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidAudio
 from pipelines.stt.file import FileTranscript
 from pipelines.stt.formatting import bare_word, separator_of
-from pipelines.stt.paragraphs import cut, paragraphs_of
+from pipelines.stt.subtitles import cut, paragraphs_of
 from telemetry.tracing import request_id
 
 Turns: TypeAlias = list[tuple[str | None, Sequence[Word]]]
