@@ -140,7 +140,7 @@ async def test_options_reach_the_recogniser_and_the_text(
     client: httpx.AsyncClient, key: Headers, services: Services, say: Callable[[str], None]
 ) -> None:
     say("My name is John Smith.")
-    policies = {"redact_pii": True, "redact_pii_policies": ["person_name"]}
+    policies: Answer = {"redact_pii": True, "redact_pii_policies": ["person_name"]}
     done = await transcribe(client, key, services, redact_pii_sub="entity_name", **policies)
     assert "My name is [PERSON_NAME]." in done["text"] and "John" not in json.dumps(done)
     done = await transcribe(client, key, services, format_text=False, **policies)
@@ -158,7 +158,7 @@ async def test_options_reach_the_recogniser_and_the_text(
 async def test_a_part_of_a_recording_is_transcribed_and_charged(
     client: httpx.AsyncClient, key: Headers, services: Services, books: Books
 ) -> None:
-    cut = {"audio_start_from": 20_000, "audio_end_at": 40_000}
+    cut: Answer = {"audio_start_from": 20_000, "audio_end_at": 40_000}
     done = await transcribe(client, key, services, recording(60), **cut)
     assert all(20_000 <= word["start"] < 40_000 for word in done["words"])
     assert (await books.charged("stt"))[0] == 20_000
@@ -215,12 +215,13 @@ async def test_options_that_are_off_or_hints_do_not_refuse(
 async def test_broken_uploads_and_bodies_are_refused(
     client: httpx.AsyncClient, key: Headers
 ) -> None:
-    for path, body in (
+    bodies: list[tuple[str, Answer]] = [
         ("upload", {"content": b""}),
         ("upload", {"files": {"file": ("a.wav", b"RIFF")}}),
         ("transcript", {"json": []}),
         ("transcript", {"content": b"{", "headers": key | {"Content-Type": "application/json"}}),
-    ):
+    ]
+    for path, body in bodies:
         answer = await client.post(f"/v2/{path}", **{"headers": key, **body})
         assert answer.status_code == 400 and answer.json()["error"], answer.text
     answer = await client.post("/v2/upload", content=b"a")
@@ -296,7 +297,10 @@ async def test_a_webhook_is_told_of_each_end_with_its_header(
     infrastructure = services.infrastructure
     encryption = Encryption(infrastructure.settings.secrets.data_keys)
     async with receiver(authority) as hook, aclosing(Sender(settings)) as sender:
-        header = {"webhook_auth_header_name": "X-Own", "webhook_auth_header_value": "my secret"}
+        header: Answer = {
+            "webhook_auth_header_name": "X-Own",
+            "webhook_auth_header_value": "my secret",
+        }
         done = await transcribe(client, key, services, webhook_url=hook.url, **header)
         failed = await transcribe(client, key, services, b"no audio", webhook_url=hook.url)
         dispatcher = WebhookDispatcher(infrastructure.database, encryption, sender)
