@@ -9,6 +9,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from antiphon.version import __version__
+from api.assemblyai import recordings as assemblyai_recordings
 from api.assemblyai import streams as assemblyai
 from api.assemblyai.streams import ASSEMBLYAI_ERRORS
 from api.cartesia import routes as cartesia
@@ -106,7 +107,7 @@ def routed_app() -> FastAPI:
     busy = (elevenlabs_speech, elevenlabs_recordings, cartesia, completions, responses)
     listening = (transcription, openai_transcription)
     lists = (billing, models, openai_models, elevenlabs_account)  # precede Deepgram's /v1/models
-    others = (deepgram_account, assemblyai, custom, library, reports, jobs)
+    others = (deepgram_account, assemblyai, assemblyai_recordings, custom, library, reports, jobs)
     last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, calls, webhooks)
     for module in (*busiest, *busy, *listening, *lists, *others, *last, operator, mcp):
         for router in getattr(module, "routers", None) or (module.router,):

@@ -324,6 +324,18 @@ def delivery_of(
     return session.exec(query).one_or_none()
 
 
+def callback_status(session: Session, job_id: UUID) -> int | None:
+    """Returns the status with which the receiver of a job's callback last answered."""
+    attempts = (
+        select(DeliveryAttempt.status_code)
+        .join(Delivery, col(Delivery.id) == col(DeliveryAttempt.delivery_id))
+        .join(Webhook, col(Webhook.id) == col(Delivery.webhook_id))
+        .where(Webhook.job_id == job_id)
+        .order_by(col(DeliveryAttempt.number).desc())
+    )
+    return session.exec(attempts.limit(1)).one_or_none()
+
+
 def send_again(session: Session, delivery: Delivery, now: datetime) -> None:
     """Makes the delivery due at once; a worker's lease on it stays. The row must be locked."""
     if delivery.status == "pending" and delivery.lease_until and delivery.lease_until > now:

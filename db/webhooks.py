@@ -36,14 +36,16 @@ EncryptText = Callable[[str, str], str]
 
 
 class Webhook(SQLModel, table=True):
-    """A URL that is subscribed to events."""
+    """A URL that is subscribed to events, or the callback of a single job, which is not listed."""
 
     id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference(index=True))
+    job_id: UUID | None = Field(default=None, index=True)  # job whose end a callback reports
     url: str = Field(max_length=2048)
     events: list[str] = Field(sa_column=Column(JSON, nullable=False))
     status: str = "active"  # or inactive
-    secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # encrypted
+    # Encrypted; of a callback, the JSON object of its headers.
+    secret: bytes | None = Field(default=None, sa_type=LargeBinary)
     old_secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # while it rotates
     old_secret_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
     failing_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # the first failure
@@ -96,10 +98,10 @@ class Delivery(SQLModel, table=True):
 
 
 def webhooks_of(session: Session, workspace_id: int) -> list[Webhook]:
-    """Lists the webhooks of a workspace, newest first."""
+    """Lists the webhooks of a workspace, newest first, without callbacks."""
     query = (
         select(Webhook)
-        .where(Webhook.workspace_id == workspace_id)
+        .where(Webhook.workspace_id == workspace_id, col(Webhook.job_id).is_(None))
         .order_by(col(Webhook.created_at).desc(), col(Webhook.id))
     )
     return list(session.exec(query))
@@ -111,6 +113,7 @@ def webhook_of(
     """Finds a webhook; None without it. `lock` locks its row until the commit, except for foreign
     keys."""
     query = select(Webhook).where(Webhook.id == webhook_id, Webhook.workspace_id == workspace_id)
+    query = query.where(col(Webhook.job_id).is_(None))
     if lock:
         query = query.with_for_update(key_share=True)
     return session.exec(query).one_or_none()
@@ -122,6 +125,12 @@ class NewEvent:
 
     kind: EventKind
     data: dict[str, Any]
+    callback: UUID | None = None  # the only webhook that gets it, with the data alone as its body
+
+
+def callback_of(session: Session, job_id: UUID) -> UUID | None:
+    """Finds the callback of a job."""
+    return session.exec(select(Webhook.id).where(Webhook.job_id == job_id)).one_or_none()
 
 
 def body_about(workspace_id: int, event_id: str) -> str:
@@ -136,7 +145,8 @@ def add_event(
 
     Returns None, and writes nothing, when there is no such webhook.
     """
-    wanting = _wanting_webhooks(session, workspace_id, event.kind)
+    callback = event.callback
+    wanting = [callback] if callback else _wanting_webhooks(session, workspace_id, event.kind)
     if not wanting:
         return None
     return write_event(session, workspace_id, event, wanting, encrypt)[0].event_id
@@ -197,8 +207,9 @@ def _wanting_webhooks(session: Session, workspace_id: int, kind: EventKind) -> l
 def _body(event: NewEvent, now: datetime) -> str:
     """Makes the body that is signed and sent, identical in each attempt."""
     timestamp = now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    whole = {"event": event.kind, "timestamp": timestamp, "data": event.data}
     return json.dumps(
-        {"event": event.kind, "timestamp": timestamp, "data": event.data},
+        event.data if event.callback else whole,
         ensure_ascii=False,
         separators=(",", ":"),
         allow_nan=False,

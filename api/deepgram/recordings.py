@@ -6,7 +6,7 @@ A transcript has channels with alternatives, paragraphs and utterances.
 import asyncio
 import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -31,12 +31,10 @@ from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidAudio
 from pipelines.stt.file import FileTranscript
 from pipelines.stt.formatting import bare_word, separator_of
-from pipelines.stt.subtitles import SENTENCE_ENDS
+from pipelines.stt.subtitles import cut, paragraphs_of
 from telemetry.tracing import request_id
 
 Turns: TypeAlias = list[tuple[str | None, Sequence[Word]]]
-PARAGRAPH_PAUSE_S = 1.0  # a longer pause after a sentence ends the paragraph
-MAX_SENTENCES = 5  # per paragraph
 
 
 class SpeakerNumbers:
@@ -140,7 +138,7 @@ class RecordingResults:
         longest_s = self._query.utt_split
         for label, spoken in turns:
             speaker = numbers.of(label)
-            for words in _cut(spoken, lambda before, after: after.start - before.end > longest_s):
+            for words in cut(spoken, lambda before, after: after.start - before.end > longest_s):
                 yield {
                     "start": round(words[0].start, 3),
                     "end": round(words[-1].end, 3),
@@ -158,8 +156,7 @@ class RecordingResults:
         texts = []
         for label, spoken in turns:
             speaker = numbers.of(label)
-            sentences = _cut(spoken, lambda before, _: before.word.endswith(SENTENCE_ENDS))
-            for group in _grouped(sentences):
+            for group in paragraphs_of(spoken):
                 paragraph = {
                     "sentences": [
                         {
@@ -185,28 +182,6 @@ class RecordingResults:
     def _words(self, words: Sequence[Word], speakers: Sequence[int | None]) -> list[dict[str, Any]]:
         punctuated = self._query.is_punctuated
         return words_json(words, speakers, punctuated=punctuated, language=self._language)
-
-
-def _cut(words: Sequence[Word], ends: Callable[[Word, Word], bool]) -> list[list[Word]]:
-    """Splits words into parts. A part ends where `ends(word, next_word)` is true."""
-    parts: list[list[Word]] = []
-    for word in words:
-        if not parts or ends(parts[-1][-1], word):
-            parts.append([])
-        parts[-1].append(word)
-    return parts
-
-
-def _grouped(sentences: list[list[Word]]) -> list[list[list[Word]]]:
-    """Groups sentences into paragraphs."""
-    groups: list[list[list[Word]]] = []
-    for sentence in sentences:
-        last = groups[-1] if groups else None
-        pauses = last is not None and sentence[0].start - last[-1][-1].end > PARAGRAPH_PAUSE_S
-        if last is None or pauses or len(last) == MAX_SENTENCES:
-            groups.append([])
-        groups[-1].append(sentence)
-    return groups
 
 
 router = make_router(

@@ -20,7 +20,7 @@ from db.database import utc_now
 from db.jobs import jobs
 from db.jobs.jobs import BATCH, UNFINISHED, Job, JobFile
 from db.jobs.queue import release_lines
-from db.webhooks import EventKind, NewEvent
+from db.webhooks import EventKind, NewEvent, callback_of
 from pipelines.billing.billing import Service
 from pipelines.billing.operation import Operation
 from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
@@ -55,9 +55,14 @@ class JobQueue(LeasedQueue[Job]):
     async def joined(self, job: Job, kind: str) -> AsyncGenerator[bytes, None]:
         """Yields the contents of all files of a kind, such as the parts of a recording."""
         for part in await self.files(job, kind):
-            file = await self._files.find(job.workspace_id, part.file_id)
-            async for piece in self._files.pieces(file, 0, file.size):
+            async for piece in self.pieces(job, part.file_id):
                 yield piece
+
+    async def pieces(self, job: Job, file_id: str) -> AsyncGenerator[bytes, None]:
+        """Yields a stored file of the job's workspace. Raises NotFound or StorageUnavailable."""
+        file = await self._files.find(job.workspace_id, file_id)
+        async for piece in self._files.pieces(file, 0, file.size):
+            yield piece
 
     async def keep_lease(self, claimed: Job) -> bool:
         """Renews the lease. Raises StorageUnavailable if a disk of temporary files is low."""
@@ -209,8 +214,12 @@ class JobQueue(LeasedQueue[Job]):
         kind: EventKind = "job.completed" if status == "completed" else "job.failed"
         data: dict[str, Any] = {"id": str(row.id), "type": row.kind, "name": row.name}
         data |= {"status": status, "duration": round(row.seconds, 3)}
-        event = NewEvent(kind, {**data, "error": row.error, "message": row.reason})
-        self._billing.add_events(session, row.workspace_id, (event,))
+        events = [NewEvent(kind, {**data, "error": row.error, "message": row.reason})]
+        if (callback := callback_of(session, row.id)) is not None:
+            stage = "completed" if status == "completed" else "error"
+            message = {"transcript_id": str(row.id), "status": stage}
+            events.append(NewEvent(kind, message, callback))
+        self._billing.add_events(session, row.workspace_id, tuple(events))
         metrics.jobs_ended.labels(row.kind, status).inc()
         audit(session, row.workspace_id, kind, SERVICE, str(row.id))
 

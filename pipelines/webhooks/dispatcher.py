@@ -1,6 +1,7 @@
 """The dispatcher delivers from the outbox: claims, signs, sends, and stores the outcome."""
 
 import asyncio
+import json
 import logging
 import random
 import secrets
@@ -160,15 +161,19 @@ class WebhookDispatcher:
             body = self._encryption.decrypt_text(
                 encrypted_body, body_about(event.workspace_id, event.id)
             ).encode()
-            keys = [
-                signing_key(self._encryption.decrypt(secret, secret_about(webhook.id)).decode())
+            secrets = [
+                self._encryption.decrypt(secret, secret_about(webhook.id)).decode()
                 for secret in claimed.secrets
             ]
         except DecryptionError:
             # A late delivery is better than an unsigned one: the operator may restore the key.
             logger.error("webhook_secret_not_decrypted", extra={"webhook_id": str(webhook.id)})
             return AttemptResult(None, "seal_broken", 0)
+        is_callback = webhook.job_id is not None
+        keys = [] if is_callback else [*map(signing_key, secrets)]
         headers = signature_headers(event.id, int(self.now().timestamp()), body, keys)
+        for own_headers in secrets if is_callback else ():
+            headers.update(json.loads(own_headers))
         try:
             with tracing.traced("POST webhook", "CLIENT") as span:
                 headers.update(tracing.call_headers(span))

@@ -1,7 +1,8 @@
 """Webhooks of a workspace: registration, changes, and the state of their deliveries."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -109,6 +110,18 @@ class Webhooks:
             webhook.secret = self._encrypted(webhook.id, secret)
         await self._database.run(_register, webhook, principal.actor)
         self.events.forget(principal.workspace_id)
+        return webhook
+
+    def callback(self, principal: Principal, url: str, headers: Mapping[str, str]) -> Webhook:
+        """Makes the callback of a job, which is stored with the job; it is sent with `headers`.
+
+        Raises InvalidUrl.
+        """
+        self.check(url)
+        webhook = Webhook(id=uuid4(), workspace_id=principal.workspace_id, url=url, events=[])
+        if headers:
+            plain = json.dumps(dict(headers)).encode()
+            webhook.secret = self._encryption.encrypt(plain, secret_about(webhook.id))
         return webhook
 
     async def of_workspace(self, principal: Principal) -> list[Webhook]:
