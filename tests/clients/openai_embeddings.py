@@ -23,7 +23,7 @@ def see(base_url: str, key: str) -> dict[str, Any]:
         "documents": embeddings.embed_documents(DOCUMENTS),
         "query": embeddings.embed_query(QUERY),
         "texts": plain.embed_documents(DOCUMENTS),
-        "many": len(embeddings.embed_documents([f"Document {n} " * 60 for n in range(500)])),
+        "many": len(embeddings.embed_documents([f"Document {n} " * 40 for n in range(200)])),
     }
 
 
