@@ -57,7 +57,7 @@ weights: install ## Download and verify the model weights (about 450 MB, once)
 	@$(BIN)/python -m models.weights fetch --profile $(PROFILE)
 
 tested-weights: weights # of optional models that the tests read
-	@$(BIN)/python -m models.weights fetch moonshine-base-en qwen2-5-coder-0-5b-q4 \
+	@$(BIN)/python -m models.weights fetch moonshine-base-en qwen2-5-coder-0-5b-q4 all-minilm-l6-v2 cl100k-base \
 		|| echo "NOTE: the tests of Moonshine, or of the chat model with 0.5 billion, are skipped." >&2
 
 guide: $(GUIDE) ## Build docs/ as the site that the service serves at /guide

@@ -169,12 +169,13 @@ class Model(TypedDict):
     object: Literal["model"]
     created: int
     owned_by: str
-    kind: Literal["tts", "stt", "chat"]
+    kind: Literal["tts", "stt", "chat", "embedding"]
     engine: str
     languages: list[str]
     aliases: list[str]
     description: NotRequired[str | None]
     context_tokens: NotRequired[int | None]
+    dimensions: NotRequired[int | None]
     fallback: NotRequired[str | None]
     status: Literal["ready", "asleep", "unavailable"]
     problem: NotRequired[str | None]

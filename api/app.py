@@ -46,6 +46,8 @@ from api.native import (
 )
 from api.native.chat import completions, saved_chats
 from api.native.voices import custom, library, reports
+from api.openai import completions as text_completions
+from api.openai import embeddings
 from api.openai import models as openai_models
 from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
@@ -108,8 +110,9 @@ def routed_app() -> FastAPI:
     listening = (transcription, openai_transcription)
     lists = (billing, models, openai_models, elevenlabs_account)  # precede Deepgram's /v1/models
     others = (deepgram_account, assemblyai, assemblyai_recordings, custom, library, reports, jobs)
+    openai = (embeddings, text_completions)
     last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, calls, webhooks)
-    for module in (*busiest, *busy, *listening, *lists, *others, *last, operator, mcp):
+    for module in (*busiest, *busy, *listening, *lists, *others, *openai, *last, operator, mcp):
         for router in getattr(module, "routers", None) or (module.router,):
             # Not by include_router, which would match every path twice.
             app.router.routes.extend(router.routes)

@@ -18,6 +18,7 @@ from api.http.addresses import client_address
 from api.http.bodies import (
     MAX_JSON_BYTES,
     MAX_PUBLIC_JSON_BYTES,
+    MAX_VALUES,
     SPOKEN,
     ErrorBody,
     parse_json,
@@ -153,6 +154,7 @@ class StrictRoute(APIRoute):
         shape = shape_of(body_type)
         of_visitors: dict[str, Any] = getattr(body_type, "of_visitors", {})
         most_bytes: int = getattr(body_type, "most_bytes", MAX_JSON_BYTES)
+        most_values: int = getattr(body_type, "most_values", MAX_VALUES)
         fields: dict[str, FieldInfo] = getattr(body_type, "model_fields", {})
         spoken = [name for name, info in fields.items() if SPOKEN in info.metadata]
         free_cues: bool = getattr(body_type, "free_cues", False)
@@ -174,12 +176,13 @@ class StrictRoute(APIRoute):
                 return await parse_and_handle(request, await read_json(request, self.most_bytes))
             space = services_of(request).infrastructure.bodies
             async with space.of(context.principal.workspace_id) as take:
-                return await parse_and_handle(request, await read_json(request, most_bytes, take))
+                body = await read_json(request, most_bytes, take)
+                return await parse_and_handle(request, body)
 
         async def parse_and_handle(request: Request, body: bytes) -> Response:
             context = context_of(request)
             await context.turn.take()
-            value = parse_json(body)
+            value = parse_json(body, most_values=most_values)
             if of_visitors and context.principal.is_visitor and isinstance(value, dict):
                 value |= _values_of_visitor(value, of_visitors)
             note_ignored(request, unknown_fields(shape, value))

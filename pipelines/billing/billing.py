@@ -33,7 +33,7 @@ Settlement = Callable[[Transaction], ledger.Settled]
 FailureEvent = Callable[[Exception, str], NewEvent | None]
 """Makes an event from an error and the operation; None if the caller caused the error."""
 
-Service = Literal["tts", "stt", "chat", "voice"]
+Service = Literal["tts", "stt", "chat", "voice", "embedding"]
 HOLD = timedelta(minutes=15)  # the hold of a dead process expires after this
 RENEW_AFTER_S = 200.0  # short enough that a database outage of ten minutes ends no hold
 SETTLE_WITHIN_S = 60.0  # how long the background retries while the database does not answer
@@ -237,6 +237,8 @@ class Billing:
                 return units * prices.chat_token
             case "voice":
                 return units * prices.custom_voice
+            case "embedding":
+                return -(-units * prices.embedding_thousand_tokens // 1000)  # rounded up
 
     def speech_characters(self, typed: int, letters: int) -> int:
         """Returns the characters charged for `typed` characters spoken with so many `letters`."""
