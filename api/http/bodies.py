@@ -201,14 +201,14 @@ class RequestModel(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    most_bytes: ClassVar[int] = MAX_JSON_BYTES
-    most_values: ClassVar[int] = MAX_VALUES
-
     of_visitors: ClassVar[dict[str, Any]] = {}
     """Values of the fields that a browser token cannot choose."""
 
     most_bytes: ClassVar[int] = MAX_JSON_BYTES
     """Size of the largest body."""
+
+    most_values: ClassVar[int] = MAX_VALUES
+    """Number of JSON values of the largest body."""
 
 
 def refused(reason: str) -> BeforeValidator:
