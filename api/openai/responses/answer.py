@@ -55,7 +55,7 @@ class OutputReasoning(BaseModel):
 
 class ResponseUsage(BaseModel):
     input_tokens: int
-    input_tokens_details: dict[Literal["cached_tokens"], int]
+    input_tokens_details: dict[Literal["cached_tokens", "cache_write_tokens"], int]
     output_tokens: int
     output_tokens_details: dict[Literal["reasoning_tokens"], int]
     total_tokens: int
@@ -116,7 +116,7 @@ class ResponseWriter:
             response.incomplete_details = {"reason": "max_output_tokens"}
         response.usage = ResponseUsage(
             input_tokens=usage.prompt_tokens,
-            input_tokens_details={"cached_tokens": usage.cached_tokens},
+            input_tokens_details={"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
             output_tokens=usage.completion_tokens,
             output_tokens_details={"reasoning_tokens": 0},  # engines do not count them apart
             total_tokens=usage.total_tokens,
