@@ -1,6 +1,7 @@
 """Writes docs/compatibility.md from the results of the client tests (`make compatibility`).
 
-Arguments: JUnit files of pytest, of which later ones count. `compatibility.yaml` says which tests show which feature.
+Arguments: JUnit files of pytest, of which later ones count. `compatibility.yaml` says which tests
+show which feature.
 """
 
 import sys
