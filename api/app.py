@@ -53,6 +53,7 @@ from api.openai.realtime import client_secrets
 from api.openai.realtime import routes as realtime
 from api.openai.realtime.calls import routes as calls
 from api.openai.responses import routes as responses
+from api.openai.responses import socket as responses_socket
 from api.reference import routes as reference
 from api.services import Services
 from api.sockets.kernel.routes import unknown_sockets
@@ -115,7 +116,16 @@ def routed_app() -> FastAPI:
     deepgram = (deepgram_streams, deepgram_speech)
     elevenlabs = (elevenlabs_streams, elevenlabs_recordings)
     dialects = (inworld, *deepgram, *elevenlabs, cartesia, assemblyai)
-    for module in (tts_socket, realtime, twilio, *dialects, *pages, health, stt_socket):
+    for module in (
+        tts_socket,
+        realtime,
+        responses_socket,
+        twilio,
+        *dialects,
+        *pages,
+        health,
+        stt_socket,
+    ):
         app.router.routes.extend(module.routes)
     error_dialects = (DEEPGRAM_ERRORS, ELEVENLABS_ERRORS, CARTESIA_ERRORS, ASSEMBLYAI_ERRORS)
     app.state.dialects = (*error_dialects, mcp.MCP_ERRORS)

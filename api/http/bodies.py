@@ -35,6 +35,8 @@ MAX_VALUES = 20_000
 
 T = TypeVar("T")
 
+MAX_ESCAPES = 100_000  # in a body beyond MAX_JSON_BYTES, which audio in base64 does not need
+
 Switch = Annotated[
     bool, BeforeValidator(lambda value: str(value).strip().lower())
 ]  # boolean of a form
@@ -67,6 +69,8 @@ async def read_json(
         body += chunk
         if len(body) > most_bytes:
             raise ApiError("file_too_large", too_large, headers=CLOSE)
+    if len(body) > MAX_JSON_BYTES and body.count(b"\\") > MAX_ESCAPES:
+        raise _invalid(f"the body has more than {MAX_ESCAPES} escapes")
     return bytes(body)
 
 
@@ -199,6 +203,19 @@ class RequestModel(BaseModel):
 
     of_visitors: ClassVar[dict[str, Any]] = {}
     """Values of the fields that a browser token cannot choose."""
+
+    most_bytes: ClassVar[int] = MAX_JSON_BYTES
+    """Size of the largest body."""
+
+
+def refused(reason: str) -> BeforeValidator:
+    """Returns the validator of an unsupported field, which may only be null or false."""
+
+    def check(value: Any) -> None:
+        if value is not None and value is not False:
+            raise ValueError(reason)
+
+    return BeforeValidator(check, json_schema_input_type=Literal[False] | None)
 
 
 class Shown(BaseModel):
