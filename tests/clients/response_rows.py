@@ -43,6 +43,12 @@ UNTYPED = {
     "POST /openai/v1/audio/speech",
     "POST /openai/v1/audio/translations",  # needs weights: test_openai_audio.py
     "DELETE /openai/v1/responses/{response_id}",
+    "POST /openai/v1/realtime/calls",
+    "POST /openai/v1/realtime/calls/{call_id}/hangup",
+    # Not yet rows.
+    "GET /openai/v1/responses/{response_id}/input_items",
+    "POST /openai/v1/responses/input_tokens",
+    "POST /openai/v1/responses/{response_id}/cancel",
     "POST /cartesia/tts/bytes",
     "GET /v1/auth/token",
     "POST /v1/speak",
