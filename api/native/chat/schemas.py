@@ -435,7 +435,6 @@ class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=1), WHOLE] | None = None
-    functions: list[Any] | None = None
     logprobs: bool | None = None
     top_logprobs: Whole | None = None
     user: str | None = None
@@ -488,8 +487,6 @@ class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
             raise ValueError("redact: applies to messages only, not to a text to correct")
         if self.logprobs or self.top_logprobs:
             raise ValueError("logprobs: log probabilities are not supported; omit this field")
-        if self.functions:
-            raise ValueError("functions: is not supported; describe the functions in tools")
         return self
 
 
