@@ -8,6 +8,7 @@ from typing import Literal, NotRequired, TypedDict
 class AnswerMessage(TypedDict):
     role: Literal["assistant"]
     content: str | None
+    audio: NotRequired[SpokenAudio | None]
     reasoning_content: NotRequired[str | None]
     tool_calls: NotRequired[list[AnsweredCall] | None]
 
@@ -235,6 +236,13 @@ class ShownDictionary(TypedDict):
     size: int
     updated_at: str
     entries: list[Pronunciation]
+
+
+class SpokenAudio(TypedDict):
+    id: str
+    data: str
+    transcript: str
+    expires_at: int
 
 
 class SpokenSentence(TypedDict):

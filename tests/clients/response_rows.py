@@ -203,8 +203,8 @@ PLS = """<?xml version="1.0" encoding="UTF-8"?>
 SPEAKS = "POST /v1/text-to-speech/{voice_id}"
 
 
-def xi(*row: Any, **options: Any) -> Request:
-    return Request(*row, headers=ELEVENLABS, **options)
+def xi(route: str, type: Any, **options: Any) -> Request:
+    return Request(route, type, headers=ELEVENLABS, **options)
 
 
 ELEVENLABS_ROWS = (
@@ -246,8 +246,8 @@ ELEVENLABS_ROWS = (
 )
 
 
-def dg(*row: Any, **options: Any) -> Request:
-    return Request(*row, headers=DEEPGRAM, **options)
+def dg(route: str, type: Any, **options: Any) -> Request:
+    return Request(route, type, headers=DEEPGRAM, **options)
 
 
 DEEPGRAM_ROWS = (
