@@ -203,8 +203,8 @@ PLS = """<?xml version="1.0" encoding="UTF-8"?>
 SPEAKS = "POST /v1/text-to-speech/{voice_id}"
 
 
-def xi(route: str, type: Any, **options: Any) -> Request:
-    return Request(route, type, headers=ELEVENLABS, **options)
+def xi(route: str, type: Any, body: Json | None = None, **options: Any) -> Request:
+    return Request(route, type, body, headers=ELEVENLABS, **options)
 
 
 ELEVENLABS_ROWS = (
@@ -246,8 +246,8 @@ ELEVENLABS_ROWS = (
 )
 
 
-def dg(route: str, type: Any, **options: Any) -> Request:
-    return Request(route, type, headers=DEEPGRAM, **options)
+def dg(route: str, type: Any, body: Json | None = None, **options: Any) -> Request:
+    return Request(route, type, body, headers=DEEPGRAM, **options)
 
 
 DEEPGRAM_ROWS = (
