@@ -6,7 +6,9 @@ from uuid import uuid4
 _LOCATORS = "pronunciation_dictionary_locators[]"
 _SPEECH = "/v1/text-to-speech/{voice_id}"
 _PATHS = [
-    f"{_SPEECH}{one}" for one in ("", "/stream", "/with-timestamps", "/stream/with-timestamps")
+    f"{path}{one}"
+    for path in (_SPEECH, "/v1/text-to-dialogue")
+    for one in ("", "/stream", "/with-timestamps", "/stream/with-timestamps")
 ]
 DICTIONARY = f"{_LOCATORS}.pronunciation_dictionary_id"
 UNKNOWN = {DICTIONARY: str(uuid4())}
