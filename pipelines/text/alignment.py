@@ -202,9 +202,8 @@ def align_text(text: str, words: Sequence[Word], language: str) -> list[AlignedW
         end_s = max(start_s, _time_at(source.spoken_end - starts[last], words[last]))
         least_s = end_s
         recognised = words[first : last + 1]
-        probability = min(word.confidence for word in recognised) * _likeness(
-            source.word, recognised
-        )
+        confidence = min(word.confidence for word in recognised)
+        probability = confidence * _likeness(source.word, recognised)
         aligned.append(
             AlignedWord(
                 word=source.word,
