@@ -78,7 +78,7 @@ async def test_recordings_that_make_no_voice_are_refused_and_leave_nothing(
         (await clone(client, xi, [("no.mp3", b"text")]), 400, "no.mp3"),
         (
             await clone(client, xi, [*good_files(), ("a.wav", wav(recording(2, 599)))]),
-            400,
+            422,
             "at most",
         ),
         (await clone(client, xi, name=" "), 422, "name"),
