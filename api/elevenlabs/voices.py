@@ -4,7 +4,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Query, Request
-from pydantic import AfterValidator, BaseModel, Field, Json
+from pydantic import BaseModel, Field, Json
 
 from api.dialects.requests import DialectQuery
 from api.elevenlabs.options import ALWAYS, SCHEMES, VoiceSettings, find_voice
@@ -143,20 +143,16 @@ async def edit_settings(
     return DONE
 
 
-def _labels(text: dict[str, str] | None) -> dict[str, str]:
-    return text or {}
-
-
 class CloneFields(VoiceFields):
     """Form fields of a clone, besides its recordings."""
 
-    labels: Annotated[Json[dict[str, str] | None], AfterValidator(_labels)] = Field(
-        default={}, description="JSON object, of which `language` and `gender` are used."
+    labels: Json[dict[str, str] | None] = Field(
+        default=None, description="JSON object, of which `language` and `gender` are used."
     )
 
     def voice(self) -> VoiceFields:
         """Returns the native fields, with the labels that they have."""
-        named = {name: label.strip().lower() for name, label in self.labels.items()}
+        named = {name: label.strip().lower() for name, label in (self.labels or {}).items()}
         language = named.get("language", "")
         gender = named.get("gender")
         fields = self.model_dump(exclude={"labels"})

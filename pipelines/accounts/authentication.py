@@ -236,10 +236,9 @@ class Authenticator:
         except _RefusedCredential as error:
             self._audit(error.refusal)
             raise Unauthorized(UNAUTHORIZED) from None
-        if credential.startswith(SINGLE_USE_PREFIX) and not await self._database.run(
-            delete_secret, principal.secret
-        ):
-            raise Unauthorized(UNKNOWN_SECRET)  # it was used at the same time
+        if credential.startswith(SINGLE_USE_PREFIX) and principal.secret is not None:
+            if not await self._database.run(delete_secret, principal.secret):
+                raise Unauthorized(UNKNOWN_SECRET)  # it was used at the same time
         return principal
 
     def note_missing_scopes(self, principal: Principal, scopes: Collection[str]) -> None:

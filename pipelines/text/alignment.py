@@ -225,6 +225,6 @@ def _time_at(offset: int, word: Word) -> float:
 
 def _likeness(written: str, recognised: Sequence[Word]) -> float:
     """Returns the share of the letters that are alike, regardless of case and punctuation."""
-    texts = written, "".join(word.word for word in recognised)
-    letters = ("".join(filter(str.isalnum, text.casefold())) for text in texts)
-    return SequenceMatcher(None, *letters, autojunk=False).ratio()
+    texts = (written, "".join(word.word for word in recognised))
+    ours, theirs = ("".join(filter(str.isalnum, text.casefold())) for text in texts)
+    return SequenceMatcher(None, ours, theirs, autojunk=False).ratio()
