@@ -34,6 +34,7 @@ from models.stt.base import (
     TranscriptionRequest,
     Word,
     is_audible,
+    shifted,
 )
 from models.stt.coverage import words_of
 from models.stt.tokens import compression_ratio
@@ -58,6 +59,7 @@ from models.stt.whisper.processes import WhisperProcesses
 from models.weights.store import WeightStore
 
 LOOP_TOKENS = 4  # tokens in a row that may not occur twice, so that the decoder leaves a loop
+LOST_LOGPROB = -0.6  # of a text that may be that of a decoder in a loop
 MAX_TEXT = 224  # tokens: half of the decoder's window, as the prompt may take the other half
 
 
@@ -167,29 +169,31 @@ class WhisperEngine(STTEngine):
     def _recounted(self, job: DecodingJob, whole: Transcript) -> Transcript:
         """Repeats a repeated word as often as the sound does.
 
-        The first repetitions are decoded alone if the whole has no more than a word.
+        Where the text may be that of a decoder that lost count, a few repetitions are decoded.
         """
         request = job.request
         if job.interim or job.prompt or request.options.translate:
             return whole
         if not request.budget.is_wanted():
             return whole
-        words = words_of([whole])
-        if not self._may_repeat(request, words):
-            return whole
-        onsets_s = repetition.onsets_s(request.pcm, words)
-        count = len(onsets_s) - 1
-        if count < repetition.LEAST_TIMES:
-            return whole
-        if len(words) <= 1:  # nothing, or a word that the decoder did not end
-            whole = self._first_repetitions(job, whole, onsets_s)
-            words = words_of([whole])
+        words = repetition.spread(words_of([whole]))
+        onsets_s: Sequence[float] = ()
+        if self._may_repeat(request, words):
+            onsets_s = repetition.onsets_s(request.pcm, words)
         run = repetition.longest_run(words)
         # One more may be the beginning of the next word: "go, go, go, gold".
-        is_close = run.after < len(words) and count == run.times + 1
-        if run.times in (0, count) or is_close:
+        is_close = run.after < len(words) and len(onsets_s) - 1 == run.times + 1
+        if job.in_time and self._may_be_lost(request, whole):
+            everywhere_s = repetition.onsets_s(request.pcm)
+            few = self._few_repetitions(job, whole, everywhere_s)
+            if few is not None:
+                whole, onsets_s, is_close = few, everywhere_s, False
+                words = repetition.spread(words_of([whole]))
+                run = repetition.longest_run(words)
+        count = len(onsets_s) - 1
+        if count < repetition.LEAST_TIMES or run.times in (0, count) or is_close:
             return whole
-        counted = repetition.recounted(words, onsets_s)
+        counted = repetition.gathered(repetition.recounted(words, onsets_s))
         separator = "" if whole.language in UNSPACED else " "
         segment = replace(
             whole.segments[0],
@@ -202,26 +206,40 @@ class WhisperEngine(STTEngine):
 
     def _may_repeat(self, request: TranscriptionRequest, words: Sequence[Word]) -> bool:
         """Whether a decoder may have lost count in a repetition, or ended it too soon."""
-        if len(words) <= 1:
-            return True
         times = repetition.longest_run(words).times
         if times >= repetition.LEAST_TIMES:
             return True
         return times > 0 and coverage.cut_at(request, words) is not None
 
-    def _first_repetitions(
+    def _may_be_lost(self, request: TranscriptionRequest, whole: Transcript) -> bool:
+        """Whether a text may be that of a decoder that was caught in a repetition."""
+        words = words_of([whole])
+        if len(words) <= 1 or coverage.cut_at(request, words) is not None:
+            return True
+        return min(segment.avg_logprob for segment in whole.segments) < LOST_LOGPROB
+
+    def _few_repetitions(
         self, job: DecodingJob, whole: Transcript, onsets_s: Sequence[float]
-    ) -> Transcript:
-        """Decodes the first three repetitions alone; returns `whole` if they have no such text."""
-        start, end = (round(onsets_s[at] * STT_SAMPLE_RATE) for at in (0, repetition.LEAST_TIMES))
-        before, _ = coverage.cut(job.request, end, whole.language)
-        _, part = coverage.cut(before, start, whole.language)
-        if not (job.in_time and job.affords(part.seconds)):
-            return whole
-        (alone,) = self._transcribe([part])
-        if repetition.longest_run(words_of([alone])).times < repetition.LEAST_TIMES:
-            return whole
-        return coverage.join(whole, [Transcript(whole.language, 0.0), alone], start)
+    ) -> Transcript | None:
+        """Decodes the speech with few of its repetitions, whose text does not end in a loop; None
+        if it has no repetition. It has a budget of its own: the loop has spent that of the job."""
+        if len(onsets_s) - 1 < repetition.FEW:
+            return None
+        pcm, at_s, left_out_s = repetition.shortened(job.request.pcm, onsets_s)
+        speech = ((0, len(pcm)),)  # without a pause in which it would be split
+        request = replace(job.request, pcm=pcm, speech=speech, language=whole.language)
+        (few,) = self._decode_once([DecodingJob(with_budget(request))])
+        words = words_of([few])
+        run = repetition.longest_run(words)
+        if run.times < repetition.LEAST_TIMES:
+            return None
+        middle_s = (words[run.first].start + words[run.after - 1].end) / 2
+        if not onsets_s[0] <= middle_s <= onsets_s[-1] - left_out_s:
+            return None  # another sound repeats, such as an alarm
+        before = [word for word in words if word.start < at_s]
+        after = shifted([word for word in words if word.start >= at_s], left_out_s)
+        segment = replace(few.segments[0], words=(*before, *after))
+        return replace(whole, segments=(segment,))
 
     def _in_parts(self, job: DecodingJob) -> Transcript | None:
         """Decodes speech whose text repeats itself in two parts; None for speech without a pause.
