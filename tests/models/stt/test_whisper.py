@@ -224,7 +224,7 @@ def test_a_decoder_that_loses_count_hears_few_of_the_repetitions(
     monkeypatch.setattr(engine, "_decode", lose_count_at_first)
     text = text_of(engine, pcm, language="en", speech=((0, len(pcm)),)).lower()
     assert text.count("hello") == (9 if is_word else 0)
-    assert text.count("go") <= 3
+    assert text.count("go") < 9
     assert decoded_s[1] < decoded_s[0]
 
 
