@@ -111,6 +111,8 @@ def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
     if period is None:
         return []
     places = _Pattern(likeness, power[kept], period).places()
+    if len(places) < 2:
+        return []
     seconds = [float(kept[place]) / FRAMES_PER_S for place in places]
     if run.times and 2 * seconds[0] > words[run.first].start + words[run.after - 1].end:
         return []  # another sound, such as an alarm
