@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from models.audio import Pcm
 from models.mel import FRAME_SAMPLES, HOP_SAMPLES, MEL_SAMPLE_RATE, frames_of, mel_power
-from models.stt.base import STT_SAMPLE_RATE, Word
+from models.stt.base import STT_SAMPLE_RATE, Word, shifted
 
 AROUND_S = 3.0  # after a run: a decoder may hear its end as other words
 MISHEARD = 1.5  # times as many in the sound as in the text, where it does
@@ -125,9 +125,11 @@ def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
     return [*seconds, float(last[quietest]) / FRAMES_PER_S]
 
 
-def recounted(words: Sequence[Word], onsets: Sequence[float]) -> tuple[Word, ...]:
+def recounted(
+    words: Sequence[Word], onsets: Sequence[float], *, is_few: bool = False
+) -> tuple[Word, ...]:
     """Writes the longest run among the words as often as there are onsets, the last of which is its
-    end. Words that were heard in its place are left out."""
+    end. Words that were heard in its place are left out, unless only few of it were decoded."""
     run = longest_run(words)
     units = [words[at : at + run.size] for at in range(run.first, run.after, run.size)]
     middle = [units[1]] * (len(onsets) - 3)
@@ -139,7 +141,7 @@ def recounted(words: Sequence[Word], onsets: Sequence[float]) -> tuple[Word, ...
             stop = start + (end - start) * (number + 1) / run.size
             repeated.append(replace(word, start=round(begin, 2), end=round(stop, 2)))
     rest = tuple(words[run.after :])
-    if len(onsets) - 1 >= MISHEARD * run.times:
+    if not is_few and len(onsets) - 1 >= MISHEARD * run.times:
         rest = tuple(word for word in rest if word.end > onsets[-1])
     last, end = repeated[-1], min([onsets[-1], *(word.start for word in rest)])
     mark = last.word if rest else last.word.rstrip(",、，")
@@ -156,6 +158,19 @@ def shortened(pcm: Pcm, onsets: Sequence[float]) -> tuple[Pcm, float, float]:
     first, last = (round(at * STT_SAMPLE_RATE) for at in (onsets[2], onsets[-1 - last_kept]))
     short = np.concatenate([pcm[:first], pcm[last:]])
     return short, first / STT_SAMPLE_RATE, (last - first) / STT_SAMPLE_RATE
+
+
+def around(words: Sequence[Word], at_s: float, left_out_s: float) -> tuple[Word, ...]:
+    """Gives words of a shortened signal their times in the whole. Their longest run lasts from
+    before the repetitions that were left out to after them."""
+    run = longest_run(words)
+    before = [word for word in words if word.start < at_s]
+    whole = [*before, *shifted(words[len(before) :], left_out_s)]
+    first = whole[run.first]
+    whole[run.first] = replace(first, start=min(first.start, at_s))
+    last = whole[run.after - 1]
+    whole[run.after - 1] = replace(last, end=max(last.end, at_s + left_out_s))
+    return tuple(whole)
 
 
 def _plain(word: Word) -> str:

@@ -34,7 +34,6 @@ from models.stt.base import (
     TranscriptionRequest,
     Word,
     is_audible,
-    shifted,
 )
 from models.stt.coverage import words_of
 from models.stt.tokens import compression_ratio
@@ -172,28 +171,22 @@ class WhisperEngine(STTEngine):
         Where the text may be that of a decoder that lost count, a few repetitions are decoded.
         """
         request = job.request
-        if job.interim or job.prompt or request.options.translate:
+        if not (job.recounts and request.budget.is_wanted()):
             return whole
-        if not request.budget.is_wanted():
-            return whole
+        if job.in_time and self._may_be_lost(request, whole):
+            whole = self._few_repetitions(job) or whole
         words = repetition.spread(words_of([whole]))
         onsets_s: Sequence[float] = ()
-        if self._may_repeat(request, words):
-            onsets_s = repetition.onsets_s(request.pcm, words)
+        is_few = len(job.onsets_s) > 0
+        if is_few or self._may_repeat(request, words):
+            onsets_s = repetition.onsets_s(request.pcm, words) or job.onsets_s
         run = repetition.longest_run(words)
-        # One more may be the beginning of the next word: "go, go, go, gold".
-        is_close = run.after < len(words) and len(onsets_s) - 1 == run.times + 1
-        if job.in_time and self._may_be_lost(request, whole):
-            everywhere_s = repetition.onsets_s(request.pcm)
-            few = self._few_repetitions(job, whole, everywhere_s)
-            if few is not None:
-                whole, onsets_s, is_close = few, everywhere_s, False
-                words = repetition.spread(words_of([whole]))
-                run = repetition.longest_run(words)
         count = len(onsets_s) - 1
+        # One more may be the beginning of the next word: "go, go, go, gold".
+        is_close = not is_few and run.after < len(words) and count == run.times + 1
         if count < repetition.LEAST_TIMES or run.times in (0, count) or is_close:
             return whole
-        counted = repetition.gathered(repetition.recounted(words, onsets_s))
+        counted = repetition.gathered(repetition.recounted(words, onsets_s, is_few=is_few))
         separator = "" if whole.language in UNSPACED else " "
         segment = replace(
             whole.segments[0],
@@ -219,27 +212,34 @@ class WhisperEngine(STTEngine):
         return min(segment.avg_logprob for segment in whole.segments) < LOST_LOGPROB
 
     def _few_repetitions(
-        self, job: DecodingJob, whole: Transcript, onsets_s: Sequence[float]
+        self, job: DecodingJob, least_times: int = repetition.LEAST_TIMES
     ) -> Transcript | None:
-        """Decodes the speech with few of its repetitions, whose text does not end in a loop; None
-        if it has no repetition. It has a budget of its own: the loop has spent that of the job."""
+        """Decodes the speech with few of its repetitions, whose text does not end in a loop, and
+        sets their onsets; None without repetitions, for a second try, or beyond the budget."""
+        request = job.request
+        onsets_s = repetition.onsets_s(request.pcm) if job.shortens and job.language else []
+        job.shortens = False
         if len(onsets_s) - 1 < repetition.FEW:
             return None
-        pcm, at_s, left_out_s = repetition.shortened(job.request.pcm, onsets_s)
+        pcm, at_s, left_out_s = repetition.shortened(request.pcm, onsets_s)
+        request.budget.tokens += request.budget.reserve
+        request.budget.reserve = 0.0
+        if not job.affords(len(pcm) / STT_SAMPLE_RATE, is_ordinary=True):
+            return None
         speech = ((0, len(pcm)),)  # without a pause in which it would be split
-        request = replace(job.request, pcm=pcm, speech=speech, language=whole.language)
-        (few,) = self._decode_once([DecodingJob(with_budget(request))])
+        request = replace(request, pcm=pcm, speech=speech, language=job.language)
+        (few,) = self._decode_once([DecodingJob(request, shortens=False)])
         words = words_of([few])
         run = repetition.longest_run(words)
-        if run.times < repetition.LEAST_TIMES:
+        if not least_times <= run.times <= repetition.FEW + 1:
             return None
         middle_s = (words[run.first].start + words[run.after - 1].end) / 2
         if not onsets_s[0] <= middle_s <= onsets_s[-1] - left_out_s:
             return None  # another sound repeats, such as an alarm
-        before = [word for word in words if word.start < at_s]
-        after = shifted([word for word in words if word.start >= at_s], left_out_s)
-        segment = replace(few.segments[0], words=(*before, *after))
-        return replace(whole, segments=(segment,))
+        words = repetition.around(words, at_s, left_out_s)
+        segment = replace(few.segments[0], words=words)
+        job.onsets_s = onsets_s
+        return Transcript(job.language, job.probability, (segment,), scores=job.scores)
 
     def _in_parts(self, job: DecodingJob) -> Transcript | None:
         """Decodes speech whose text repeats itself in two parts; None for speech without a pause.
@@ -340,6 +340,8 @@ class WhisperEngine(STTEngine):
             silence = decoding.no_speech_prob > options.no_speech_threshold
             if job.prompt or job.interim or (doubtful and silence):
                 return self._without_prompt(job)
+            if job.recounts and (few := self._few_repetitions(job, least_times=2)) is not None:
+                return few
             if self._guards.is_runaway(decoding):
                 parts = self._in_parts(job)
                 if parts is not None and parts.segments:

@@ -6,6 +6,7 @@ import pytest
 from models.stt.base import STT_SAMPLE_RATE, Word
 from models.stt.repetition import (
     Run,
+    around,
     gathered,
     longest_run,
     onsets_s,
@@ -109,3 +110,12 @@ def test_few_repetitions_stay_in_a_shortened_signal(times: int, kept: int) -> No
     assert (at_s, left_out_s) == (1.0, 0.25 * (times - kept))
     assert len(short) == len(pcm) - left_out_s * STT_SAMPLE_RATE
     assert short[0] == pcm[0] and short[-1] == pcm[-1]
+
+
+def test_a_run_of_few_repetitions_spans_those_that_were_left_out() -> None:
+    words = around(timed("I said no, no, no, no, and he left."), at_s=2.0, left_out_s=5.0)
+    run = longest_run(words)
+    assert words[run.first].start == 1.0
+    assert (words[run.after - 1].end, words[run.after].start) == (8.0, 8.0)
+    counted = recounted(words, [1.0, 2.0, 3.0, 4.5, 6.0, 7.5, 9.0], is_few=True)
+    assert " ".join(word.word for word in counted) == "I said no, no, no, no, no, no, and he left."
