@@ -36,6 +36,7 @@ class DecodingBudget:
     """Decoding budget of a request: tokens that all of its attempts and parts may still take."""
 
     tokens: float = math.inf
+    reserve: float = 0.0  # added once, for a text of few of the repetitions
     is_wanted: Callable[[], bool] = _always  # False once the caller left; thread-safe
 
 

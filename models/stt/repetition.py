@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 
 from models.audio import Pcm
 from models.mel import FRAME_SAMPLES, HOP_SAMPLES, MEL_SAMPLE_RATE, frames_of, mel_power
-from models.stt.base import Word
+from models.stt.base import STT_SAMPLE_RATE, Word, shifted
 
 AROUND_S = 3.0  # after a run: a decoder may hear its end as other words
 MISHEARD = 1.5  # times as many in the sound as in the text, where it does
 LEAST_TIMES = 3  # in a row, from which the sound is counted
 LONGEST_UNIT = 4  # words
 MOST_LETTERS_PER_S = 25.0  # of fast speech
+EQUAL_DIGITS = re.compile(r"(\d)\1{7,}")
+FEW = 4  # repetitions that a decoder does not lose: as many stay in a shortened signal
 BANDS = 40
 AUDIBLE = 1e-3  # of the power of the loud frames: pauses differ, so they are left out
 FRAMES_PER_S = MEL_SAMPLE_RATE // HOP_SAMPLES
@@ -53,7 +55,7 @@ class Run(NamedTuple):
 
 def longest_run(words: Sequence[Word]) -> Run:
     """Finds the longest part that repeats itself."""
-    plain = [re.sub(r"\W+", "", word.word.lower()) or word.word for word in words]
+    plain = list(map(_plain, words))
     longest = Run()
     for size in range(1, LONGEST_UNIT + 1):
         start = 0
@@ -65,6 +67,29 @@ def longest_run(words: Sequence[Word]) -> Run:
                 longest = run
             start = index - size + 1
     return longest
+
+
+def spread(words: Sequence[Word]) -> list[Word]:
+    """Gives each digit of a word of many equal ones a word of its own: "66666666"."""
+    spread = list[Word]()
+    for word in words:
+        pieces = list(word.word) if EQUAL_DIGITS.fullmatch(word.word) else [word.word]
+        step = (word.end - word.start) / len(pieces)
+        for number, piece in enumerate(pieces):
+            start = word.start + number * step
+            spread.append(replace(word, word=piece, start=start, end=start + step))
+    return spread
+
+
+def gathered(words: Sequence[Word]) -> tuple[Word, ...]:
+    """Joins equal digits that follow each other without a mark."""
+    gathered = list[Word]()
+    for word in words:
+        if gathered and word.word.isdigit() and set(gathered[-1].word) == set(word.word):
+            before = gathered.pop()
+            word = replace(word, word=before.word + word.word, start=before.start)
+        gathered.append(word)
+    return tuple(gathered)
 
 
 def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
@@ -86,10 +111,12 @@ def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
     if period is None:
         return []
     places = _Pattern(likeness, power[kept], period).places()
+    if len(places) < 2:
+        return []
     seconds = [float(kept[place]) / FRAMES_PER_S for place in places]
     if run.times and 2 * seconds[0] > words[run.first].start + words[run.after - 1].end:
         return []  # another sound, such as an alarm
-    unit = [word.word.lower() for word in words[run.first : run.first + run.size]]
+    unit = [_plain(word) for word in words[run.first : run.first + run.size]]
     shortest_s = len("".join(unit)) / MOST_LETTERS_PER_S
     if unit and (len(set(unit)) < len(unit) or np.median(np.diff(seconds)) < shortest_s):
         return []  # a word within the unit, not the unit
@@ -98,9 +125,11 @@ def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
     return [*seconds, float(last[quietest]) / FRAMES_PER_S]
 
 
-def recounted(words: Sequence[Word], onsets: Sequence[float]) -> tuple[Word, ...]:
+def recounted(
+    words: Sequence[Word], onsets: Sequence[float], *, is_few: bool = False
+) -> tuple[Word, ...]:
     """Writes the longest run among the words as often as there are onsets, the last of which is its
-    end. Words that were heard in its place are left out."""
+    end. Words that were heard in its place are left out, unless only few of it were decoded."""
     run = longest_run(words)
     units = [words[at : at + run.size] for at in range(run.first, run.after, run.size)]
     middle = [units[1]] * (len(onsets) - 3)
@@ -112,12 +141,40 @@ def recounted(words: Sequence[Word], onsets: Sequence[float]) -> tuple[Word, ...
             stop = start + (end - start) * (number + 1) / run.size
             repeated.append(replace(word, start=round(begin, 2), end=round(stop, 2)))
     rest = tuple(words[run.after :])
-    if len(onsets) - 1 >= MISHEARD * run.times:
+    if not is_few and len(onsets) - 1 >= MISHEARD * run.times:
         rest = tuple(word for word in rest if word.end > onsets[-1])
     last, end = repeated[-1], min([onsets[-1], *(word.start for word in rest)])
     mark = last.word if rest else last.word.rstrip(",、，")
     repeated[-1] = replace(last, word=mark, end=round(max(end, last.start), 2))
     return (*words[: run.first], *repeated, *rest)
+
+
+def shortened(pcm: Pcm, onsets: Sequence[float]) -> tuple[Pcm, float, float]:
+    """Keeps the first two of at least four repetitions, and the last two or, of four, the last.
+
+    Also returns where the others were, and for how many seconds.
+    """
+    last_kept = 2 if len(onsets) > FEW + 1 else 1
+    first, last = (round(at * STT_SAMPLE_RATE) for at in (onsets[2], onsets[-1 - last_kept]))
+    short = np.concatenate([pcm[:first], pcm[last:]])
+    return short, first / STT_SAMPLE_RATE, (last - first) / STT_SAMPLE_RATE
+
+
+def around(words: Sequence[Word], at_s: float, left_out_s: float) -> tuple[Word, ...]:
+    """Gives words of a shortened signal their times in the whole. Their longest run lasts from
+    before the repetitions that were left out to after them."""
+    run = longest_run(words)
+    before = [word for word in words if word.start < at_s]
+    whole = [*before, *shifted(words[len(before) :], left_out_s)]
+    first = whole[run.first]
+    whole[run.first] = replace(first, start=min(first.start, at_s))
+    last = whole[run.after - 1]
+    whole[run.after - 1] = replace(last, end=max(last.end, at_s + left_out_s))
+    return tuple(whole)
+
+
+def _plain(word: Word) -> str:
+    return re.sub(r"\W+", "", word.word.lower()) or word.word
 
 
 def _self_similarity(bands: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -58,6 +58,7 @@ from models.stt.whisper.processes import WhisperProcesses
 from models.weights.store import WeightStore
 
 LOOP_TOKENS = 4  # tokens in a row that may not occur twice, so that the decoder leaves a loop
+LOST_LOGPROB = -0.6  # of a text that may be that of a decoder in a loop
 MAX_TEXT = 224  # tokens: half of the decoder's window, as the prompt may take the other half
 
 
@@ -167,29 +168,25 @@ class WhisperEngine(STTEngine):
     def _recounted(self, job: DecodingJob, whole: Transcript) -> Transcript:
         """Repeats a repeated word as often as the sound does.
 
-        The first repetitions are decoded alone if the whole has no more than a word.
+        Where the text may be that of a decoder that lost count, a few repetitions are decoded.
         """
         request = job.request
-        if job.interim or job.prompt or request.options.translate:
+        if not (job.recounts and request.budget.is_wanted()):
             return whole
-        if not request.budget.is_wanted():
-            return whole
-        words = words_of([whole])
-        if not self._may_repeat(request, words):
-            return whole
-        onsets_s = repetition.onsets_s(request.pcm, words)
-        count = len(onsets_s) - 1
-        if count < repetition.LEAST_TIMES:
-            return whole
-        if len(words) <= 1:  # nothing, or a word that the decoder did not end
-            whole = self._first_repetitions(job, whole, onsets_s)
-            words = words_of([whole])
+        if job.in_time and self._may_be_lost(request, whole):
+            whole = self._few_repetitions(job) or whole
+        words = repetition.spread(words_of([whole]))
+        onsets_s: Sequence[float] = ()
+        is_few = len(job.onsets_s) > 0
+        if is_few or self._may_repeat(request, words):
+            onsets_s = repetition.onsets_s(request.pcm, words) or job.onsets_s
         run = repetition.longest_run(words)
+        count = len(onsets_s) - 1
         # One more may be the beginning of the next word: "go, go, go, gold".
-        is_close = run.after < len(words) and count == run.times + 1
-        if run.times in (0, count) or is_close:
+        is_close = not is_few and run.after < len(words) and count == run.times + 1
+        if count < repetition.LEAST_TIMES or run.times in (0, count) or is_close:
             return whole
-        counted = repetition.recounted(words, onsets_s)
+        counted = repetition.gathered(repetition.recounted(words, onsets_s, is_few=is_few))
         separator = "" if whole.language in UNSPACED else " "
         segment = replace(
             whole.segments[0],
@@ -202,26 +199,47 @@ class WhisperEngine(STTEngine):
 
     def _may_repeat(self, request: TranscriptionRequest, words: Sequence[Word]) -> bool:
         """Whether a decoder may have lost count in a repetition, or ended it too soon."""
-        if len(words) <= 1:
-            return True
         times = repetition.longest_run(words).times
         if times >= repetition.LEAST_TIMES:
             return True
         return times > 0 and coverage.cut_at(request, words) is not None
 
-    def _first_repetitions(
-        self, job: DecodingJob, whole: Transcript, onsets_s: Sequence[float]
-    ) -> Transcript:
-        """Decodes the first three repetitions alone; returns `whole` if they have no such text."""
-        start, end = (round(onsets_s[at] * STT_SAMPLE_RATE) for at in (0, repetition.LEAST_TIMES))
-        before, _ = coverage.cut(job.request, end, whole.language)
-        _, part = coverage.cut(before, start, whole.language)
-        if not (job.in_time and job.affords(part.seconds)):
-            return whole
-        (alone,) = self._transcribe([part])
-        if repetition.longest_run(words_of([alone])).times < repetition.LEAST_TIMES:
-            return whole
-        return coverage.join(whole, [Transcript(whole.language, 0.0), alone], start)
+    def _may_be_lost(self, request: TranscriptionRequest, whole: Transcript) -> bool:
+        """Whether a text may be that of a decoder that was caught in a repetition."""
+        words = words_of([whole])
+        if len(words) <= 1 or coverage.cut_at(request, words) is not None:
+            return True
+        return min(segment.avg_logprob for segment in whole.segments) < LOST_LOGPROB
+
+    def _few_repetitions(
+        self, job: DecodingJob, least_times: int = repetition.LEAST_TIMES
+    ) -> Transcript | None:
+        """Decodes the speech with few of its repetitions, whose text does not end in a loop, and
+        sets their onsets; None without repetitions, for a second try, or beyond the budget."""
+        request = job.request
+        onsets_s = repetition.onsets_s(request.pcm) if job.shortens and job.language else []
+        job.shortens = False
+        if len(onsets_s) - 1 < repetition.FEW:
+            return None
+        pcm, at_s, left_out_s = repetition.shortened(request.pcm, onsets_s)
+        request.budget.tokens += request.budget.reserve
+        request.budget.reserve = 0.0
+        if not job.affords(len(pcm) / STT_SAMPLE_RATE, is_ordinary=True):
+            return None
+        speech = ((0, len(pcm)),)  # without a pause in which it would be split
+        request = replace(request, pcm=pcm, speech=speech, language=job.language)
+        (few,) = self._decode_once([DecodingJob(request, shortens=False)])
+        words = words_of([few])
+        run = repetition.longest_run(words)
+        if not least_times <= run.times <= repetition.FEW + 1:
+            return None
+        middle_s = (words[run.first].start + words[run.after - 1].end) / 2
+        if not onsets_s[0] <= middle_s <= onsets_s[-1] - left_out_s:
+            return None  # another sound repeats, such as an alarm
+        words = repetition.around(words, at_s, left_out_s)
+        segment = replace(few.segments[0], words=words)
+        job.onsets_s = onsets_s
+        return Transcript(job.language, job.probability, (segment,), scores=job.scores)
 
     def _in_parts(self, job: DecodingJob) -> Transcript | None:
         """Decodes speech whose text repeats itself in two parts; None for speech without a pause.
@@ -322,6 +340,8 @@ class WhisperEngine(STTEngine):
             silence = decoding.no_speech_prob > options.no_speech_threshold
             if job.prompt or job.interim or (doubtful and silence):
                 return self._without_prompt(job)
+            if job.recounts and (few := self._few_repetitions(job, least_times=2)) is not None:
+                return few
             if self._guards.is_runaway(decoding):
                 parts = self._in_parts(job)
                 if parts is not None and parts.segments:

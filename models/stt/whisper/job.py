@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +15,7 @@ SPARE_TOKENS = 16  # added to the tokens that the duration allows
 # length takes. Measured on one core: 10.7 ms a token, 58 ms a call besides, 25 to 45 ms for the
 # alignment, and for the encoder 0.075 s for 6 s of audio and 0.68 s for 30 s.
 BUDGET_FACTOR = 2.6
+RESERVE_FACTOR = 0.3  # added for a text of few repetitions, after a loop has spent the budget
 CALL_TOKENS = 10
 ORDINARY_TOKENS_PER_S = 4.0
 DENSE_ORDINARY_TOKENS_PER_S = 8.0
@@ -53,6 +55,8 @@ class DecodingJob:
     times: bool = False  # whether to decode with time tokens
     no_repeat: int = 0  # tokens in a row that may not occur twice in the text; 0: no limit
     is_again: bool = False  # whether decoding with the prompt has failed
+    shortens: bool = True  # whether it may still be decoded with few of its repetitions
+    onsets_s: Sequence[float] = ()  # of all repetitions, where few were decoded
 
     @property
     def prompt(self) -> str:
@@ -66,6 +70,12 @@ class DecodingJob:
     @property
     def interim(self) -> bool:
         return self.request.urgency == INTERIM
+
+    @property
+    def recounts(self) -> bool:
+        """Whether the text has each word as often as the sound."""
+        fixed = self.interim or self.prompt or self.request.options.translate
+        return bool(self.request.speech) and not fixed
 
     @property
     def silence(self) -> int:
@@ -92,12 +102,13 @@ class DecodingJob:
         left = self.request.budget.tokens - CALL_TOKENS
         return max(SPARE_TOKENS, int(min(left, WINDOW_STATES)))
 
-    def affords(self, encoded_s: float = 0.0) -> bool:
+    def affords(self, encoded_s: float = 0.0, *, is_ordinary: bool = False) -> bool:
         """Whether a caller waits, and the budget allows another decoding after encoding
-        `encoded_s` seconds again."""
+        `encoded_s` seconds again, if need be of as much text as ordinary speech of these has."""
         budget = self.request.budget
         states = min(WINDOW_STATES, int(encoded_s * STATES_PER_S))
-        needed = encoding_tokens(states) + CALL_TOKENS + SPARE_TOKENS
+        text = ORDINARY_TOKENS_PER_S * encoded_s if is_ordinary else SPARE_TOKENS
+        needed = encoding_tokens(states) + CALL_TOKENS + text
         return budget.tokens >= needed and budget.is_wanted()
 
     def begin(self) -> None:
@@ -107,5 +118,7 @@ class DecodingJob:
         if budget.tokens == math.inf:
             is_dense = self.language in DENSE
             per_s = DENSE_ORDINARY_TOKENS_PER_S if is_dense else ORDINARY_TOKENS_PER_S
-            budget.tokens = BUDGET_FACTOR * (cost + CALL_TOKENS + per_s * self.request.seconds)
+            ordinary = cost + CALL_TOKENS + per_s * self.request.seconds
+            budget.tokens = BUDGET_FACTOR * ordinary
+            budget.reserve = RESERVE_FACTOR * ordinary
         budget.tokens -= cost

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from models.stt.base import STT_SAMPLE_RATE, Word
-from models.stt.repetition import Run, longest_run, onsets_s, recounted
+from models.stt.repetition import (
+    Run,
+    around,
+    gathered,
+    longest_run,
+    onsets_s,
+    recounted,
+    shortened,
+    spread,
+)
 from models.weights.store import WeightStore
 from tests.models.sounds import speak, wordless
 
@@ -83,3 +92,30 @@ def test_what_was_misheard_within_a_repetition_is_left_out() -> None:
     text = "No, no, no, don't, don't."
     changed = recounted(timed(text), [0.0, 0.5, 1.0, 1.5, 2.0, 2.5])
     assert " ".join(word.word for word in changed) == "No, no, no, no, no"
+
+
+def test_equal_digits_are_written_as_often_as_they_are_said() -> None:
+    words = spread(timed("I said 666666666666 and left."))
+    changed = gathered(recounted(words, [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]))
+    assert " ".join(word.word for word in changed) == "I said 66666 and left."
+    assert (changed[2].start, changed[2].end) == (1.0, 1.5)
+    assert len(spread(timed("In 1999, 66666 and 1000000000."))) == 5
+
+
+@pytest.mark.parametrize(("times", "kept"), [(4, 3), (5, 4), (15, 4)])
+def test_few_repetitions_stay_in_a_shortened_signal(times: int, kept: int) -> None:
+    onsets = [0.5 + 0.25 * number for number in range(times + 1)]
+    pcm = np.arange(STT_SAMPLE_RATE * 5, dtype=np.float32)
+    short, at_s, left_out_s = shortened(pcm, onsets)
+    assert (at_s, left_out_s) == (1.0, 0.25 * (times - kept))
+    assert len(short) == len(pcm) - left_out_s * STT_SAMPLE_RATE
+    assert short[0] == pcm[0] and short[-1] == pcm[-1]
+
+
+def test_a_run_of_few_repetitions_spans_those_that_were_left_out() -> None:
+    words = around(timed("I said no, no, no, no, and he left."), at_s=2.0, left_out_s=5.0)
+    run = longest_run(words)
+    assert words[run.first].start == 1.0
+    assert (words[run.after - 1].end, words[run.after].start) == (8.0, 8.0)
+    counted = recounted(words, [1.0, 2.0, 3.0, 4.5, 6.0, 7.5, 9.0], is_few=True)
+    assert " ".join(word.word for word in counted) == "I said no, no, no, no, no, no, and he left."

@@ -199,6 +199,35 @@ def test_a_repetitive_text_is_decoded_again_on_a_wider_window(
     assert windows == [len(speech)]
 
 
+@pytest.mark.parametrize(("repeated", "is_word"), [("hello", True), (None, False)])
+def test_a_decoder_that_loses_count_hears_few_of_the_repetitions(
+    engine: WhisperEngine,
+    weights: WeightStore,
+    monkeypatch: pytest.MonkeyPatch,
+    repeated: str | None,
+    is_word: bool,
+) -> None:
+    time_s = np.arange(STT_SAMPLE_RATE // 5) / STT_SAMPLE_RATE
+    beep = np.pad(np.sin(2 * np.pi * 1000 * time_s), (0, len(time_s))).astype(np.float32)
+    pieces = [speak("go go go", weights)]
+    pieces += [beep if repeated is None else speak(repeated, weights)] * 9
+    pcm = np.pad(np.concatenate(pieces[1:] if is_word else pieces), STT_SAMPLE_RATE // 4)
+    decode, decoded_s = engine._decode, list[float]()
+
+    def lose_count_at_first(jobs: list[DecodingJob], *options: float) -> list[Decoding]:
+        decoded_s.extend(job.request.seconds for job in jobs)
+        if len(decoded_s) > 1:
+            return decode(jobs, *options)
+        tokens = engine._tokenizer(jobs[0]).encode(" Lo-so-lo-so-low.")
+        return [Decoding(tuple(tokens), "Lo-so-lo-so-low.", -0.9, 0.0, 1.0, True)]
+
+    monkeypatch.setattr(engine, "_decode", lose_count_at_first)
+    text = text_of(engine, pcm, language="en", speech=((0, len(pcm)),)).lower()
+    assert text.count("hello") == (9 if is_word else 0)
+    assert text.count("go") < 9
+    assert decoded_s[1] < decoded_s[0]
+
+
 def test_a_short_clip_is_encoded_in_a_short_window(engine: WhisperEngine, speech: Pcm) -> None:
     clip = speech[: 3 * STT_SAMPLE_RATE]
     assert len(engine._window.encode(clip)) <= 0.2 * WINDOW_STATES
