@@ -172,6 +172,7 @@ async def test_each_json_body_has_an_example_that_the_service_takes(
         **{path: "voice_not_found" for path in answers if path.startswith("/v1/text-to-speech/")},
         "/v1/voices/{voice_id}/settings/edit": "voice_not_found",
         "/pronunciations/{dictionary_id}": "not_found",
+        **{path: "not_found" for path in answers if "/{dictionary_id}/" in path},
         "/voices/{voice_id}": "voice_not_found",
         "/voices/{voice_id}/export": "voice_not_found",
         "/voices/{voice_id}/shares": "voice_not_found",
