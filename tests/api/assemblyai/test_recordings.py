@@ -261,8 +261,10 @@ async def test_lists_are_paged_and_filtered(
     for path in ("", "/srt", "/word-search?words=a"):
         answer = await client.get(f"/v2/transcript/{ids[0]}{path}", headers=other_auth)
         assert answer.status_code == 404 and "id" in answer.json()["error"]
-    answer = await client.get("/v2/transcript", headers=key, params={"before_id": str(uuid4())})
-    assert answer.status_code == 404
+    for headers, place in ((key, str(uuid4())), (other_auth, ids[0])):
+        for name in ("before_id", "after_id"):
+            answer = await client.get("/v2/transcript", headers=headers, params={name: place})
+            assert answer.status_code == 404
 
 
 async def test_a_deleted_transcript_has_no_content(
