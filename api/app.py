@@ -12,6 +12,7 @@ from antiphon.version import __version__
 from api.assemblyai import streams as assemblyai
 from api.assemblyai.streams import ASSEMBLYAI_ERRORS
 from api.cartesia import routes as cartesia
+from api.cartesia import transcription as cartesia_transcription
 from api.cartesia.routes import CARTESIA_ERRORS
 from api.console import routes as console
 from api.deepgram import account as deepgram_account
@@ -102,7 +103,7 @@ def routed_app() -> FastAPI:
     # Routes are matched in order, so the busiest come first.
     busiest = (health, speech, openai_speech, inworld, deepgram_speech, deepgram_recordings)
     busy = (elevenlabs_speech, elevenlabs_recordings, cartesia, completions, responses)
-    listening = (transcription, openai_transcription)
+    listening = (transcription, openai_transcription, cartesia_transcription)
     lists = (billing, models, openai_models, elevenlabs_account)  # precede Deepgram's /v1/models
     others = (deepgram_account, assemblyai, custom, library, reports, jobs)
     last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, webhooks)
@@ -113,7 +114,7 @@ def routed_app() -> FastAPI:
     pages = (console, guide, reference)
     deepgram = (deepgram_streams, deepgram_speech)
     elevenlabs = (elevenlabs_streams, elevenlabs_recordings)
-    dialects = (inworld, *deepgram, *elevenlabs, cartesia, assemblyai)
+    dialects = (inworld, *deepgram, *elevenlabs, cartesia, cartesia_transcription, assemblyai)
     for module in (tts_socket, realtime, twilio, *dialects, *pages, health, stt_socket):
         app.router.routes.extend(module.routes)
     error_dialects = (DEEPGRAM_ERRORS, ELEVENLABS_ERRORS, CARTESIA_ERRORS, ASSEMBLYAI_ERRORS)

@@ -16,6 +16,7 @@ from fastapi import Query, Request
 from pydantic import BaseModel
 
 from api.deepgram import options
+from api.deepgram.findings import Replacements, entities_json, search_hits
 from api.dialects.requests import fetched
 from api.http.bodies import parse_json, read_json
 from api.http.errors import ApiError
@@ -98,9 +99,13 @@ class RecordingResults:
         self._transcript = transcript
         self._separator = separator_of(transcript.language)
         self._language = transcript.language if query.language == options.MULTI else None
+        self._replacements = Replacements(query.replace)
 
     def as_json(self) -> dict[str, Any]:
-        turns: Turns = list(self._transcript.turns)
+        turns: Turns = [
+            (label, [word for _, word in self._replacements.of(words)])
+            for label, words in self._transcript.turns
+        ]
         channels = [turns]
         if self._query.multichannel:  # labels of speakers are labels of channels
             channels = [
@@ -120,7 +125,8 @@ class RecordingResults:
         numbers = SpeakerNumbers()
         words = [word for _, spoken in turns for word in spoken]
         speakers = [numbers.of(label) for label, spoken in turns for _ in spoken]
-        text = self._transcript.text if not self._query.multichannel else self._text(words)
+        is_whole = not (self._query.multichannel or self._replacements)
+        text = self._transcript.text if is_whole else self._text(words)
         alternative: dict[str, Any] = {
             "transcript": text,
             "confidence": round(self._transcript.confidence, 4),
@@ -130,7 +136,12 @@ class RecordingResults:
             alternative["languages"] = [self._language]
         if self._query.paragraphs or self._query.smart_format:
             alternative["paragraphs"] = self._paragraphs(turns)
+        if self._query.detect_entities:
+            language = self._transcript.language
+            alternative["entities"] = entities_json(words, self._separator, language)
         channel: dict[str, Any] = {"alternatives": [alternative]}
+        if self._query.search:
+            channel["search"] = search_hits(words, self._query.search, self._separator)
         if self._query.detects:
             channel["detected_language"] = self._transcript.language
         return channel
