@@ -8,7 +8,7 @@ from sqlmodel import Session, SQLModel, col
 from db.accounts import Workspace
 from db.database import change_rows
 from db.deliveries import cancel
-from db.webhooks import Delivery, Event, Webhook
+from db.webhooks import CALLBACK, Delivery, Event, Webhook
 
 AT_ONCE = 500
 """Most rows that one call changes, so that writers do not wait long."""
@@ -47,6 +47,13 @@ def forget_old_secrets(session: Session, now: datetime) -> int:
     """Deletes rotated secrets of webhooks that no longer sign; returns how many."""
     old = update(Webhook).where(col(Webhook.old_secret_until) <= now)
     return change_rows(session, old.values(old_secret=None, old_secret_until=None))
+
+
+def delete_old_callbacks(session: Session, before: datetime) -> int:
+    """Deletes callbacks earlier than `before`, with their deliveries; returns how many."""
+    old = (col(Webhook.status) == CALLBACK, col(Webhook.created_at) < before)
+    chosen = select(col(Webhook.id)).where(*old).limit(AT_ONCE)
+    return change_rows(session, delete(Webhook).where(col(Webhook.id).in_(chosen)))
 
 
 def _blank(session: Session, which: ColumnElement[bool]) -> int:

@@ -35,14 +35,20 @@ EncryptText = Callable[[str, str], str]
 """Encrypts a text, bound to a context, since bodies contain users' texts."""
 
 
+CALLBACK = "callback"
+"""Status of the address of one job, whose id it has; its secret is the headers and method."""
+
+DELIVERING = ("active", CALLBACK)
+
+
 class Webhook(SQLModel, table=True):
-    """A URL that is subscribed to events."""
+    """A URL that is subscribed to events, or gets the result of one job."""
 
     id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference(index=True))
     url: str = Field(max_length=2048)
     events: list[str] = Field(sa_column=Column(JSON, nullable=False))
-    status: str = "active"  # or inactive
+    status: str = "active"  # or inactive, or CALLBACK
     secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # encrypted
     old_secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # while it rotates
     old_secret_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
@@ -99,7 +105,7 @@ def webhooks_of(session: Session, workspace_id: int) -> list[Webhook]:
     """Lists the webhooks of a workspace, newest first."""
     query = (
         select(Webhook)
-        .where(Webhook.workspace_id == workspace_id)
+        .where(Webhook.workspace_id == workspace_id, Webhook.status != CALLBACK)
         .order_by(col(Webhook.created_at).desc(), col(Webhook.id))
     )
     return list(session.exec(query))
@@ -110,7 +116,11 @@ def webhook_of(
 ) -> Webhook | None:
     """Finds a webhook; None without it. `lock` locks its row until the commit, except for foreign
     keys."""
-    query = select(Webhook).where(Webhook.id == webhook_id, Webhook.workspace_id == workspace_id)
+    query = select(Webhook).where(
+        Webhook.id == webhook_id,
+        Webhook.workspace_id == workspace_id,
+        Webhook.status != CALLBACK,
+    )
     if lock:
         query = query.with_for_update(key_share=True)
     return session.exec(query).one_or_none()
@@ -127,6 +137,11 @@ class NewEvent:
 def body_about(workspace_id: int, event_id: str) -> str:
     """Returns the context that the encryption of an event's body is bound to."""
     return f"event:{workspace_id}:{event_id}"
+
+
+def secret_about(webhook_id: UUID) -> str:
+    """Returns the context that the encryption of a webhook's secret is bound to."""
+    return f"webhook:{webhook_id}"
 
 
 def add_event(
@@ -148,8 +163,10 @@ def write_event(
     event: NewEvent,
     webhook_ids: Iterable[UUID],
     encrypt: EncryptText,
+    body: str | None = None,
 ) -> list[Delivery]:
-    """Adds the event with a delivery to each of the webhooks, whose rows must be locked."""
+    """Adds the event with a delivery to each of the webhooks, whose rows must be locked. `body`
+    replaces the usual one."""
     now = utc_now()
     # Ids sort by time, and have no dots, which separate parts of signatures.
     event_id = f"evt_{int(now.timestamp() * 1000):012x}{secrets.token_hex(10)}"
@@ -157,7 +174,7 @@ def write_event(
         id=event_id,
         workspace_id=workspace_id,
         kind=event.kind,
-        body=encrypt(_body(event, now), body_about(workspace_id, event_id)),
+        body=encrypt(body or _body(event, now), body_about(workspace_id, event_id)),
         created_at=now,
     )
     session.add(row)
@@ -169,6 +186,15 @@ def write_event(
     session.add_all(deliveries)
     session.flush()
     return deliveries
+
+
+def call_back(
+    session: Session, callback_id: UUID, event: NewEvent, body: str, encrypt: EncryptText
+) -> None:
+    """Adds the delivery of `body` to a callback, if there is one with that id."""
+    callback = session.get(Webhook, callback_id, with_for_update={"key_share": True})
+    if callback is not None:
+        write_event(session, callback.workspace_id, event, [callback.id], encrypt, body)
 
 
 def wanted_kinds(session: Session, workspace_id: int) -> frozenset[str]:

@@ -160,7 +160,13 @@ class ListenQuery(RecognitionQuery):
 class RecordingQuery(ListenQuery):
     """Parameters of a recording."""
 
+    refused: ClassVar[frozenset[str]] = ListenQuery.refused - {"callback"}
+
     encoding: Raw | None = None
+    callback: str = Field(
+        default="", max_length=2048, description="Address that gets the transcript later."
+    )
+    callback_method: Literal["POST", "PUT", "post", "put"] = "POST"
     detect_language: list[str] = Field(
         default=[], max_length=20, description="`true`, or the candidate language codes."
     )
@@ -171,6 +177,10 @@ class RecordingQuery(ListenQuery):
     @property
     def is_punctuated(self) -> bool:
         return super().is_punctuated or self.paragraphs
+
+    @property
+    def calls_back(self) -> bool:
+        return self.callback.strip().lower() not in OFF
 
     @property
     def detects(self) -> bool:

@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from itertools import chain, count
 from types import TracebackType
 from typing import Literal, Self
+from uuid import UUID
 from weakref import WeakSet
 
 from sqlmodel import Session
@@ -18,7 +19,7 @@ from db.accounts import lock_workspace
 from db.billing import ledger
 from db.database import Database, Transaction, utc_now
 from db.errors import DatabaseUnavailable
-from db.webhooks import EncryptText, NewEvent, add_event
+from db.webhooks import EncryptText, NewEvent, add_event, call_back
 from models.errors import EngineStopped
 from pipelines.billing.operation import Operation
 from pipelines.billing.turns import AccountTurns
@@ -479,6 +480,10 @@ class Billing:
         """Adds events in the transaction that settles the work that they report."""
         for event in events:
             add_event(session, workspace_id, event, self._encrypt)
+
+    def call_back(self, session: Session, callback_id: UUID, event: NewEvent, body: str) -> None:
+        """Adds the delivery of `body` to a callback, if there is one with that id."""
+        call_back(session, callback_id, event, body, self._encrypt)
 
     async def _settle(self, charge: Charge, work: Settlement, events: tuple[NewEvent, ...]) -> int:
         def with_events(session: Session) -> ledger.Settled:

@@ -24,6 +24,7 @@ from db.files import expire_these_files
 from db.jobs import jobs
 from db.jobs.jobs import BATCH, IN_WORK, UNFINISHED, Job, JobFile
 from db.jobs.queue import release_lines
+from db.webhooks import Webhook
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
@@ -77,15 +78,17 @@ class Jobs(JobQueue):
         parts: int = 0,
         *,
         is_fetched: bool = False,
+        callback: Webhook | None = None,
     ) -> Job:
         """Creates a job, queued at once, after its `parts` are uploaded, or its URL `is_fetched`.
 
+        Its id is that of the `callback`, if it has one, which gets its answer or error.
         A request with an Idempotency-Key that runs again gets the job that it created before.
         Raises PlanRequired, InvalidRequest or StorageUnavailable.
         """
         owner = principal.workspace_id
         job = Job(
-            id=uuid4() if operation.name is None else uuid5(_ONCE, operation.name),
+            id=self.new_id(operation) if callback is None else callback.id,
             workspace_id=owner,
             kind=kind,
             name=name,
@@ -106,10 +109,16 @@ class Jobs(JobQueue):
             session.flush()
             keep_files(session, owner, stored.values())
             self._keep(session, job, stored)
+            if callback is not None:
+                session.add(callback)
             audit(session, owner, "job.created", principal.actor, str(job.id))
             return job
 
         return await self._database.run(add)
+
+    def new_id(self, operation: Operation) -> UUID:
+        """Returns the id of the job that a request creates, also if it runs again."""
+        return uuid4() if operation.name is None else uuid5(_ONCE, operation.name)
 
     async def check_part(self, principal: Principal, job_id: UUID, number: int) -> None:
         """Checks a part before it is received. Raises NotFound or InvalidRequest."""

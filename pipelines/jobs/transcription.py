@@ -3,7 +3,7 @@
 import asyncio
 import mmap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -39,8 +39,12 @@ class TranscriptionTask:
     window_s: float
     # Repeats the field of `request`, which tasks of earlier releases do not have.
     known_speakers: SpeakerChoice = False
+    # The request that has a callback, for `AnswerCallback`; empty without one.
+    callback: str = ""
 
 
+AnswerCallback: TypeAlias = Callable[[str, Path, FileTranscript], str]
+"""Makes the answer to a request with a callback, of its recording and transcript; blocking."""
 HeardSpeaker: TypeAlias = tuple[str, list[float], float]
 """Label, total and seconds of a SpeakerVoice."""
 
@@ -74,6 +78,7 @@ async def transcribe(
     path: Path,
     pipeline: TranscriptionPipeline,
     known: tuple[SpeakerVoice, ...],
+    answer_callback: AnswerCallback,
 ) -> None:
     """Transcribes the recording `path` from the first window that is not stored yet.
 
@@ -139,7 +144,15 @@ async def transcribe(
         )
         if at < len(whole.pcm) and await jobs.give_way(job, began):
             return
-    await jobs.complete(job)
+    answer: str | None = None
+    if task.callback:
+        stored = [await jobs.read(job, file) for file in await jobs.files(job, "result")]
+
+        def make_answer() -> str:
+            return answer_callback(task.callback, path, joined(stored))
+
+        answer = await asyncio.to_thread(make_answer)
+    await jobs.complete(job, answer=answer)
 
 
 def _copy(pcm: Pcm, start: int, end: int) -> Pcm:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from db.webhooks import (
     EventKind,
     NewEvent,
     Webhook,
+    secret_about,
     webhook_of,
     webhooks_of,
     write_event,
@@ -33,6 +34,7 @@ from db.webhooks import (
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import InvalidRequest, NotFound
 from pipelines.storage.encryption import DecryptionError, Encryption
+from pipelines.webhooks.callbacks import CallbackRequest, without_password
 from pipelines.webhooks.events import WebhookEvents
 from pipelines.webhooks.sender import FetchFailed, Sender
 from pipelines.webhooks.targets import check_url
@@ -55,11 +57,6 @@ class WebhookChange:
     status: WebhookStatus | None = None
 
 
-def secret_about(webhook_id: UUID) -> str:
-    """The associated data of the encrypted secret of a webhook."""
-    return f"webhook:{webhook_id}"
-
-
 class Webhooks:
     """Registers, lists and changes webhooks. Every method raises DatabaseUnavailable."""
 
@@ -76,6 +73,15 @@ class Webhooks:
         """Check an address. Raises InvalidUrl for an address to which the service does not
         connect."""
         check_url(url, self._own_hosts, self._allowed)
+
+    def callback(
+        self, principal: Principal, job_id: UUID, url: str, request: CallbackRequest
+    ) -> Webhook:
+        """Makes the callback of a job, which is stored with it. Raises InvalidUrl."""
+        url, password = without_password(url)
+        self.check(url)
+        request = replace(request, headers={**password, **request.headers})
+        return request.stored(self._encryption, job_id, principal.workspace_id, url)
 
     async def fetch(
         self, url: str, path: Path, most_bytes: int, take: Callable[[int], Awaitable[None]]

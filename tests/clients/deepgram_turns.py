@@ -1,8 +1,8 @@
 """Measures the ends of Flux's turns by the time of the audio, with Deepgram's own client.
 
 Arguments: URL, key, a folder of WAV files, and how many times faster than they sound they are sent.
-Each recording is sent whole and without its end, followed by a second of silence and no more. Prints
-for each threshold how many seconds of silence each turn took, as one line of JSON.
+Each recording is sent whole and without its end, followed by a second of silence and no more.
+Prints for each threshold how many seconds of silence each turn took, as one line of JSON.
 """
 
 import asyncio

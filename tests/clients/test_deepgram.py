@@ -20,6 +20,9 @@ def test_deepgrams_client_transcribes_streams_and_speaks(
     assert seen["text"] == seen["utterance"] == seen["by the token"] == HEARD
     assert seen["words"] == [[word, 0] for word in HEARD.split()]
     assert (seen["paragraphs"], seen["models"]) == (4, 1) and seen["duration"] > 1
+    assert seen["found"] == [["brown fox", 1], ["zebra", 0]] and seen["entities"] == []
+    assert seen["replaced"] == "slow brown fox" and seen["accepted"] == 32
+    assert seen["callback refused"].startswith("callback: ")
     assert seen["spoken"] == pytest.approx(24 * CHARACTER_S, abs=0.3)
     assert seen["models listed"] == [1, True] and seen["project"] and seen["granted"] == 30
     assert seen["refused"] == [400, "Bad Request"]

@@ -109,7 +109,8 @@ DEEPGRAM_SPEECH: tuple[Wrong, ...] = (
     ({"callback": URL}, "callback"),
 )
 DEEPGRAM_RECOGNITION: tuple[Wrong, ...] = (
-    ({"callback": URL}, "callback"),
+    ({"callback": "http://example.com/hook"}, "callback"),
+    ({"callback": URL, "callback_method": "GET"}, "callback_method"),
     ({"summarize": "v2"}, "summarize"),
     ({"topics": "true"}, "topics"),
     ({"search": "x" * 201}, "search"),
