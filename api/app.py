@@ -52,6 +52,7 @@ from api.openai import transcription as openai_transcription
 from api.openai.batches import routes as batches
 from api.openai.realtime import client_secrets
 from api.openai.realtime import routes as realtime
+from api.openai.realtime.calls import routes as calls
 from api.openai.responses import routes as responses
 from api.reference import routes as reference
 from api.services import Services
@@ -106,7 +107,7 @@ def routed_app() -> FastAPI:
     listening = (transcription, openai_transcription, cartesia_transcription)
     lists = (billing, models, openai_models, elevenlabs_account)  # precede Deepgram's /v1/models
     others = (deepgram_account, assemblyai, custom, library, reports, jobs)
-    last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, webhooks)
+    last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, calls, webhooks)
     for module in (*busiest, *busy, *listening, *lists, *others, *last, operator, mcp):
         for router in getattr(module, "routers", None) or (module.router,):
             # Not by include_router, which would match every path twice.

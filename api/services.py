@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from api.http.admission import AdmissionControl, BodySpace, Take
 from api.http.limits import RequestLimits
 from api.openai.names import OpenAINames
+from api.openai.realtime.calls.registry import Calls
 from api.sockets.kernel.registry import SocketRegistry
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig
@@ -139,6 +140,7 @@ class InfrastructureServices:
     uploads: BodySpace
     bodies: BodySpace  # for JSON
     sockets: SocketRegistry
+    calls: Calls
     reports: OwnReports = field(default_factory=OwnReports)  # metrics for GET /metrics
     # How each process differs from the majority of the cluster, by process.
     differences: Mapping[str, str] = field(default_factory=dict)
@@ -321,5 +323,6 @@ def build_services(
             uploads=BodySpace(admission.uploads_mb * 2**20, "uploads", files.space.check),
             bodies=BodySpace(admission.json_mb * 2**20, "bodies"),
             sockets=sockets,
+            calls=Calls(settings.webrtc),
         ),
     )

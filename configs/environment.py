@@ -89,6 +89,45 @@ def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
         raise SettingsError(f"{name} must be networks, separated by commas: {error}") from None
 
 
+def udp_ports(name: str) -> tuple[int, int] | None:
+    """Reads the first and last port of a range; None when the variable is not set."""
+    text = os.environ.get(name) or None
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text, re.ASCII)
+    if match and 1024 <= int(match[1]) <= int(match[2]) <= 65535:
+        return int(match[1]), int(match[2])
+    raise SettingsError(f"{name} is {text!r}, but must be a range of ports like 50000-50999")
+
+
+def announced_addresses(name: str) -> tuple[tuple[str, str], ...]:
+    """Reads addresses of this machine, separated by commas, each with the address that clients are
+    given: itself, or that after `=`."""
+    texts = filter(None, map(str.strip, os.environ.get(name, "").split(",")))
+    try:
+        pairs = [text.partition("=") for text in texts]
+        addresses = [(ip_address(own), ip_address(announced or own)) for own, _, announced in pairs]
+    except ValueError as error:
+        raise SettingsError(f"{name} must be addresses, separated by commas: {error}") from None
+    if any(own.version != announced.version for own, announced in addresses):
+        raise SettingsError(f"{name}: an address and that after = must both be IPv4 or IPv6")
+    return tuple((str(own), str(announced)) for own, announced in addresses)
+
+
+def ice_servers(name: str) -> tuple[str, ...]:
+    """Reads URLs of at most one STUN server and one TURN server, separated by commas."""
+    urls = tuple(filter(None, map(str.strip, os.environ.get(name, "").split(","))))
+    host = r"[A-Za-z0-9.-]+(:\d{1,5})?"
+    kinds = [re.fullmatch(rf"(stun|turns?):{host}(\?transport=(udp|tcp))?", url) for url in urls]
+    schemes = [kind[1].rstrip("s") for kind in kinds if kind]
+    if len(schemes) < len(urls) or len(schemes) > len({*schemes}):
+        raise SettingsError(
+            f"{name} must be the URLs of at most one STUN and one TURN server, separated by a "
+            "comma, like stun:stun.example.com:3478,turn:turn.example.com:3478?transport=udp"
+        )
+    return urls
+
+
 def origins(name: str) -> tuple[str, ...]:
     """Reads origins of pages, separated by commas, or `*`."""
     texts = tuple(filter(None, map(str.strip, os.environ.get(name, "").split(","))))

@@ -6,9 +6,10 @@ import json
 import os
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -77,6 +78,20 @@ class WyomingSettings:
     announces: bool  # announces the service by multicast DNS
 
 
+@dataclass(frozen=True, slots=True)
+class WebRtcSettings:
+    """The UDP sockets of Realtime calls over WebRTC, and the servers that help to reach them."""
+
+    addresses: tuple[tuple[str, str], ...] = ()
+    """Addresses to listen on, each with the address that clients get; without any, all addresses of
+    the machine."""
+
+    ports: tuple[int, int] | None = None  # first and last UDP port; None: any free port
+    ice_servers: tuple[str, ...] = ()  # URLs of a STUN server and of a TURN server
+    username: str | None = None  # for the TURN server
+    password: str | None = field(default=None, repr=False)
+
+
 WatermarkOf = Literal["off", "clones", "all"]
 """Which speech gets an inaudible watermark."""
 
@@ -106,6 +121,7 @@ class Settings:
     plan_changes: PlanChanges = "self"
     plan_webhook: PlanWebhook | None = None  # where plan_changes is webhook
     wyoming: WyomingSettings | None = None  # None: not served
+    webrtc: WebRtcSettings | None = None  # None: no calls over WebRTC
     cors_origins: tuple[str, ...] = ()  # pages elsewhere that may call the API; "*": all
     chat_model: str = "auto"  # model of `model: auto` in serve_config.yaml; "auto": by free memory
 
@@ -190,6 +206,7 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
         metrics_token=environment.token("METRICS_TOKEN"),
         operator_token=environment.token("OPERATOR_TOKEN", 32),
         wyoming=_wyoming(),
+        webrtc=_webrtc(host),
         cors_origins=environment.origins("CORS_ORIGINS"),
         chat_model=chat_model(),
         sign_up=environment.choice(
@@ -210,6 +227,23 @@ def _wyoming() -> WyomingSettings | None:
     if announces and environment.is_loopback(address[0]):
         raise SettingsError("WYOMING_ZEROCONF=on needs a WYOMING_HOST that others can reach")
     return WyomingSettings(*address, key, announces)
+
+
+def _webrtc(host: str) -> WebRtcSettings | None:
+    if environment.choice("WEBRTC", ("on", "off"), "on") == "off":
+        return None
+    addresses = environment.announced_addresses("WEBRTC_ADDRESSES")
+    with suppress(ValueError):  # HOST is a name: all addresses
+        if not addresses and not environment.listens_everywhere(host):
+            own = str(ip_address(host))
+            addresses = ((own, own),)
+    return WebRtcSettings(
+        addresses,
+        environment.udp_ports("WEBRTC_PORTS"),
+        environment.ice_servers("WEBRTC_ICE_SERVERS"),
+        environment.token("WEBRTC_TURN_USERNAME"),
+        environment.token("WEBRTC_TURN_PASSWORD"),
+    )
 
 
 def _plan_webhook() -> PlanWebhook:

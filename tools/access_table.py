@@ -80,7 +80,8 @@ def wanted(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, Wants]]:
             wants = Wants("operator")
         elif isinstance(route, StrictRoute):
             scopes = (route.required_scope,) if route.required_scope else ()
-            wants = Wants("public" if route.public else "key", scopes, route.visitors)
+            kind = "public" if route.public else "key"
+            wants = Wants(kind, scopes, route.visitors, route.takes_secrets)
         elif isinstance(route, WebSocketRoute) and route.path != UNKNOWN_SOCKETS:
             socket: SocketRoute = route.endpoint.keywords["route"]  # type: ignore[attr-defined]
             wants = Wants("socket", socket.scopes, socket.visitors, socket.takes_secrets)

@@ -135,6 +135,7 @@ class StrictRoute(APIRoute):
     most_bytes = MAX_PUBLIC_JSON_BYTES
     required_scope: Scope | None = None
     visitors = False  # browser tokens are admitted
+    takes_secrets = False  # client secrets are admitted
     shows_secret = False  # answers may contain a credential, which is never shown again
     cancels = False  # work stops when the client disconnects
 
@@ -234,7 +235,13 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 infrastructure = services.infrastructure
                 limits = services.platform.request_limits
                 credential = credential_of(request, schemes)
-                principal = await limits.authenticate(request, authenticator, credential, schemes)
+                principal = await limits.authenticate(
+                    request,
+                    authenticator,
+                    credential,
+                    schemes,
+                    takes_secrets=self.takes_secrets,
+                )
                 context = context_of(request)
                 context.identify(principal)
                 workspace_id = principal.workspace_id
@@ -280,6 +287,7 @@ def make_router(
     *,
     scope: Scope | Literal["any"] | None = None,
     visitors: bool = False,
+    takes_secrets: bool = False,
     shows_secret: bool = False,
     public: bool = False,
     schemes: tuple[str, ...] = BEARER,
@@ -288,7 +296,8 @@ def make_router(
     """Makes a router whose routes need a key with `scope` ("any": every key), or no key (`public`),
     or are checked by `route_class`.
 
-    Browser tokens with the scope are admitted only with `visitors`. Routes whose answers contain a
+    Browser tokens with the scope are admitted only with `visitors`, and client secrets only with
+    `takes_secrets`. Routes whose answers contain a
     credential need `shows_secret`: an Idempotency-Key does not repeat such an answer.
 
     Order of checks: path and method, authentication, rate, scope, media type, size, syntax, fields.
@@ -298,6 +307,7 @@ def make_router(
     if route_class is None:
         guarded = guarded_route(None if scope == "any" else scope, schemes)
         guarded.visitors = visitors
+        guarded.takes_secrets = takes_secrets
         guarded.shows_secret = shows_secret
         route_class = StrictRoute if public else guarded
     errors: dict[int | str, dict[str, Any]] = {

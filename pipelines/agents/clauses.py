@@ -14,7 +14,7 @@ from itertools import chain
 
 from pipelines.text.chunking import Length, Rank, best_cut
 from pipelines.text.segmentation import finished
-from pipelines.text.spoken_length import spoken_length
+from pipelines.text.spoken_length import LETTERS_PER_S, spoken_length
 from pipelines.tts.cues import uncut
 
 # A clause that is shorter than both is spoken together with the text that follows.
@@ -27,7 +27,6 @@ PHRASE = Length(least=12, ideal=20, most=40)  # characters, as in the first chun
 # Length of a first piece without any phrase boundary, which ends before a word.
 ANY_WORD = Length(least=12, ideal=40, most=48)
 LONGEST_CLAUSE = 120  # characters; longer clauses are cut at a space
-CHARACTERS_PER_S = 14  # speaking rate, for estimates
 # Letters, by `spoken_length`, that are there when a first piece has been heard. On 2 cores, each of
 # four sessions writes 20 to 34 a second: "Sure!" or "I'm sorry," alone was followed by 0.6 to 1 s
 # of silence.
@@ -108,7 +107,7 @@ class ClauseSplitter:
         """Whether the next piece is there when the first `end` characters have been heard."""
         if end == 0 or len(self._rest) - end >= FOLLOWING:
             return end > 0
-        heard_s = spoken_length(self._rest[:end]) / CHARACTERS_PER_S
+        heard_s = spoken_length(self._rest[:end]) / LETTERS_PER_S
         return spoken_length(self._rest[end:]) + heard_s * letters_per_s >= FOLLOWING
 
     def _cut(self, size: int) -> str:

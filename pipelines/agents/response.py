@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from models.llm.base import FinishReason, TokenUsage
-from pipelines.agents.clauses import CHARACTERS_PER_S, ClauseSplitter, Urgency
+from pipelines.agents.clauses import ClauseSplitter, Urgency
 from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.pace import AT_ONCE_S, WritingPace
 from pipelines.agents.playback import PIECE_S, Playback
@@ -214,7 +214,7 @@ class Answer:
             has_begun = True
             if not (text := without_markdown(text)).strip():
                 continue
-            work_s = self._real_time_factor * len(text) / CHARACTERS_PER_S
+            work_s = self._real_time_factor * spoken_length(text) / LETTERS_PER_S
             self._voice_is_idle.clear()
             await self._speak_piece(voice, text, in_parts=work_s > left_s)
             self._voice_is_idle.set()

@@ -348,6 +348,7 @@ class SpeechPipeline:
                 plan, chunk, clock.deadline_s + buffered_s / passages[chunk.passage].tempo
             ),
             lambda: scheduler.admit(clock, cost=voice.model.real_time_factor),
+            lambda: scheduler.may_overlap(clock),
         )
         return SynthesisRun(window, clock, processor, BEYOND_LONGEST * self._longest_of(request))
 

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from api.app import create_app
 from api.services import Services
 from configs.environment import sqlite_url
-from configs.settings import Secrets, Settings, WebhookSettings
+from configs.settings import Secrets, Settings, WebhookSettings, WebRtcSettings
 from deployments.gateway.listener import HttpListener
 from tests.api.local_services import local_services
 from tests.patience import PATIENCE_S
@@ -55,6 +55,7 @@ def local_settings(folder: Path, operator_token: str | None = None) -> Settings:
         storage_url=f"file://{folder / 'files'}",
         public_url="http://test",
         webhooks=WebhookSettings(),
+        webrtc=WebRtcSettings((("127.0.0.1", "127.0.0.1"),)),
         free_space_mb=1,  # tests store little, on any machine
         operator_token=operator_token,
     )

@@ -34,6 +34,12 @@ VARIABLES = (
         "WYOMING_PORT",
         "WYOMING_HOST",
         "WYOMING_KEY",
+        "WEBRTC",
+        "WEBRTC_ADDRESSES",
+        "WEBRTC_PORTS",
+        "WEBRTC_ICE_SERVERS",
+        "WEBRTC_TURN_USERNAME",
+        "WEBRTC_TURN_PASSWORD",
         "WYOMING_ZEROCONF",
     ),
 )
@@ -302,6 +308,11 @@ def test_affinity_and_container_quota_bound_the_cores_of_a_process(
         ("WYOMING_PORT", "10300"),  # without a key
         ("WYOMING_KEY", "two words"),
         ("WYOMING_ZEROCONF", "yes"),
+        ("WEBRTC", "1"),
+        *(("WEBRTC_ADDRESSES", one) for one in ("localhost", "10.0.0.5=::1", "0.0.0.0/0")),
+        *(("WEBRTC_PORTS", one) for one in ("50000", "80-90", "50001-50000", "60000-70000")),
+        *(("WEBRTC_ICE_SERVERS", one) for one in ("http://a", "turn:a,turns:b", "stun:a b")),
+        ("WEBRTC_TURN_PASSWORD", "two words"),
     ],
 )
 def test_an_invalid_setting_is_reported_in_a_line_with_its_name(
@@ -329,3 +340,21 @@ def test_a_machine_that_joins_others_makes_no_secrets_of_its_own(data: Path) -> 
     with pytest.raises(SettingsError, match="^ANTIPHON_DATA_KEYS, .*: neither set nor in"):
         load_settings(new_secrets=False)
     assert not (data / "secrets.json").exists()
+
+
+def test_calls_use_the_address_of_the_service_or_those_named(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = load_settings().webrtc
+    assert local is not None and local.addresses == (("127.0.0.1", "127.0.0.1"),)
+    monkeypatch.setenv("HOST", "0.0.0.0")
+    everywhere = load_settings().webrtc
+    assert everywhere is not None and everywhere.addresses == () and everywhere.ports is None
+    monkeypatch.setenv("WEBRTC_ADDRESSES", "10.0.0.5=203.0.113.7, fd00::5")
+    monkeypatch.setenv("WEBRTC_PORTS", "50000-50999")
+    monkeypatch.setenv("WEBRTC_ICE_SERVERS", "stun:s.example,turn:t.example:3478?transport=tcp")
+    named = load_settings().webrtc
+    assert named is not None and named.ports == (50000, 50999) and len(named.ice_servers) == 2
+    assert named.addresses == (("10.0.0.5", "203.0.113.7"), ("fd00::5", "fd00::5"))
+    monkeypatch.setenv("WEBRTC", "off")
+    assert load_settings().webrtc is None

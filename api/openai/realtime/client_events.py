@@ -1,4 +1,4 @@
-"""Events that clients of the Realtime dialect send over WebSocket."""
+"""Events that clients of the Realtime dialect send."""
 
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
@@ -57,6 +57,12 @@ class ClearAudio(RealtimeEvent):
     type: Literal["input_audio_buffer.clear"]
 
 
+class ClearOutput(RealtimeEvent):
+    """Drops the agent's speech that was not played yet, in a call over WebRTC."""
+
+    type: Literal["output_audio_buffer.clear"]
+
+
 class CreateItem(RealtimeEvent):
     """Inserts an item after `previous_item_id`; "root" means at the beginning, None at the end."""
 
@@ -107,6 +113,7 @@ ClientEvent: TypeAlias = (
     | AppendAudio
     | CommitAudio
     | ClearAudio
+    | ClearOutput
     | CreateItem
     | RetrieveItem
     | DeleteItem
@@ -144,9 +151,6 @@ def _validated(event: dict[str, Any]) -> ClientEvent:
         raise missing("type")
     if not isinstance(kind, str):
         raise wrong_type("type", "a string", kind)
-    if kind == "output_audio_buffer.clear":
-        message = f"'{kind}' is only for WebRTC and SIP: over WebSocket the client has the audio."
-        raise RealtimeFault("invalid_value", message, param="type")
     if kind not in _EVENTS:
         raise RealtimeFault("invalid_value", not_one_of(kind, _EVENTS), param="type")
     try:

@@ -11,7 +11,8 @@ from api.http.errors import ApiError
 from api.http.routing import PlatformDep, PrincipalDep, SpeechDep, make_router, require_scopes
 from api.openai.names import DEFAULT_AGENT
 from api.openai.realtime.faults import RealtimeFault, not_one_of
-from api.openai.realtime.session_object import RealtimeSession, merged, new_session
+from api.openai.realtime.session_object import RealtimeSession, Session, merged, new_session
+from api.services import SpeechServices
 from api.sockets.kernel.session import SecretSession
 from pipelines.accounts.authentication import Scope
 
@@ -40,6 +41,22 @@ def kind_of(query: Mapping[str, str], secret_session: SecretSession | None) -> S
         if name in (None, kind):
             return kind
     raise ApiError("validation_error", not_one_of(name, SCOPES), param=field)
+
+
+async def checked_session(
+    kind: SessionKind, options: SecretSession, workspace_id: int, speech: SpeechServices
+) -> Session:
+    """Returns the session with these options. Raises ApiError, NotFound or EngineError for what a
+    socket would be refused, such as an unknown model or voice."""
+    try:
+        session = merged(new_session(kind), options)
+    except RealtimeFault as fault:
+        raise ApiError("validation_error", fault.message, param=fault.param) from None
+    if isinstance(session, RealtimeSession):
+        voice, names = session.audio.output.voice, speech.openai
+        _, tier = await names.agent_model(session.model or DEFAULT_AGENT)
+        await names.choose_voice(voice, tier, "", workspace_id, language="en", field=VOICE_FIELD)
+    return session
 
 
 class ExpiresAfter(RequestModel):
@@ -74,16 +91,7 @@ async def create_client_secret(
     """
     kind = kind_of({}, body.session)
     require_scopes(platform.accounts.authenticator, principal, SCOPES[kind], visitors=False)
-    try:
-        session = merged(new_session(kind), body.session)
-    except RealtimeFault as fault:
-        raise ApiError("validation_error", fault.message, param=fault.param) from None
-    if isinstance(session, RealtimeSession):  # refuse what each browser would be refused
-        voice, names = session.audio.output.voice, speech.openai
-        _, tier = await names.agent_model(session.model or DEFAULT_AGENT)
-        await names.choose_voice(
-            voice, tier, "", principal.workspace_id, language="en", field=VOICE_FIELD
-        )
+    session = await checked_session(kind, body.session, principal.workspace_id, speech)
     secret = await platform.client_secrets.create(
         principal,
         SCOPES[kind],

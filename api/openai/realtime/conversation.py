@@ -1,4 +1,4 @@
-"""OpenAI's Realtime dialect on one socket (https://platform.openai.com/docs/guides/realtime).
+"""OpenAI's Realtime dialect in one session (https://platform.openai.com/docs/guides/realtime).
 
 `InputListener` recognises the user's speech, `UserTurns` decides what follows from it, and
 `Responses` runs the answers that `Agent` begins. This module handles the client's events and
@@ -22,7 +22,7 @@ from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import ItemFeed, MessageItem, from_wire, to_wire
 from api.openai.realtime.responses import Responses
 from api.openai.realtime.server_events import NAMES, Send, ServerEvent, as_wire
-from api.openai.realtime.session_object import merged, new_session
+from api.openai.realtime.session_object import Session, merged, new_session
 from api.openai.realtime.turns import Effect, UserTurns
 from api.services import Services
 from api.sockets.kernel import close_codes
@@ -54,7 +54,7 @@ class RealtimeConversation:
         defaults = {**query, **(socket.secret_session or {})}
         overrides = session or {}
         model = overrides.get("model") or defaults.get("model")
-        kind = kind_of(socket.query, socket.secret_session)
+        kind = kind_of(socket.query, socket.secret_session or session)
         initial = new_session(
             kind,
             model=model or socket.query.get("model", DEFAULT_AGENT),
@@ -64,7 +64,7 @@ class RealtimeConversation:
         self._socket = socket
         self._updates = [defaults, overrides]
         self._is_beta = is_beta(socket.headers, socket.subprotocols)
-        self._send = deliver or self._write
+        self._send = deliver or self.write
         self._turns = UserTurns()
         self._feed = ItemFeed(self._send)
         self._agent = Agent(socket, services, initial, self._feed.items)
@@ -93,7 +93,10 @@ class RealtimeConversation:
         await self._agent.warm_up()
 
     async def receive_text(self, text: str) -> None:
-        event = parse_client_event(text)
+        await self.handle(parse_client_event(text))
+
+    async def handle(self, event: ClientEvent) -> None:
+        """Handles an event of the client. Raises RealtimeFault."""
         try:
             await _HANDLERS[type(event)](self, event)
         except (RealtimeFault, *CODED) as error:
@@ -116,7 +119,33 @@ class RealtimeConversation:
     def error(self, message: str) -> str:
         return str(RealtimeFault(None, message, kind="server_error").event)
 
-    async def _write(self, event: ServerEvent) -> None:
+    @property
+    def session(self) -> Session:
+        return self._agent.session
+
+    async def append_audio(self, data: bytes, rate: int | None = None, channels: int = 1) -> None:
+        """Appends audio in the session's format, or of int16 at `rate` with `channels`; ends the
+        session when the credit is spent."""
+        try:
+            await self._input.append(data, rate, channels)
+        except InsufficientCredit as error:
+            await self._send(as_fault(error).error)
+            self._socket.finish(close_codes.CREDIT_SPENT)
+
+    async def truncate(self, item_id: str, content_index: int, audio_end_ms: int) -> None:
+        """Cuts an answer to what the user has heard. Raises ItemNotFound or InvalidRequest."""
+        self._feed.items.truncate(item_id, content_index, audio_end_ms)
+        await self._send(
+            server_events.ItemTruncated(
+                item_id=item_id, content_index=content_index, audio_end_ms=audio_end_ms
+            )
+        )
+
+    def cancel(self, response_id: str | None) -> None:
+        """Cancels a response; without an id, the one in the conversation. Raises RealtimeFault."""
+        self._responses.cancel(response_id)
+
+    async def write(self, event: ServerEvent) -> None:
         """Sends an event to the client."""
         message: dict[str, Any] | None = as_wire(event)
         if self._is_beta and message is not None:
@@ -139,12 +168,7 @@ class RealtimeConversation:
         await agent.warm_up()
 
     async def _append_audio(self, event: client_events.AppendAudio) -> None:
-        """Appends audio, or ends the session when the credit is spent."""
-        try:
-            await self._input.append(event.audio)
-        except InsufficientCredit as error:
-            await self._send(as_fault(error).error)
-            self._socket.finish(close_codes.CREDIT_SPENT)
+        await self.append_audio(event.audio)
 
     async def _commit_audio(self, event: client_events.CommitAudio) -> None:
         await self._input.commit_turn()
@@ -173,20 +197,17 @@ class RealtimeConversation:
 
     async def _truncate_item(self, event: client_events.TruncateItem) -> None:
         with _item_faults("truncate"):
-            self._feed.items.truncate(event.item_id, event.content_index, event.audio_end_ms)
-        await self._send(
-            server_events.ItemTruncated(
-                item_id=event.item_id,
-                content_index=event.content_index,
-                audio_end_ms=event.audio_end_ms,
-            )
-        )
+            await self.truncate(event.item_id, event.content_index, event.audio_end_ms)
 
     async def _create_response(self, event: client_events.CreateResponse) -> None:
         await self._responses.create(event.response)
 
     async def _cancel_response(self, event: client_events.CancelResponse) -> None:
-        self._responses.cancel(event.response_id)
+        self.cancel(event.response_id)
+
+    async def _clear_output(self, event: client_events.ClearOutput) -> None:
+        message = f"'{event.type}' is only for WebRTC and SIP: over WebSocket the client has the"
+        raise RealtimeFault("invalid_value", f"{message} audio.", param="type")
 
     # Effects of the user's turns.
 
@@ -239,6 +260,7 @@ _HANDLERS: dict[type[ClientEvent], Callable[[RealtimeConversation, Any], Awaitab
     client_events.AppendAudio: RealtimeConversation._append_audio,
     client_events.CommitAudio: RealtimeConversation._commit_audio,
     client_events.ClearAudio: RealtimeConversation._clear_audio,
+    client_events.ClearOutput: RealtimeConversation._clear_output,
     client_events.CreateItem: RealtimeConversation._create_item,
     client_events.RetrieveItem: RealtimeConversation._retrieve_item,
     client_events.DeleteItem: RealtimeConversation._delete_item,

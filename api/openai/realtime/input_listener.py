@@ -129,11 +129,17 @@ class InputListener(SocketListener):
             param = f"session.audio.input.transcription.{name}"
             raise RealtimeFault("invalid_value", str(error), param=param) from None
 
-    async def append(self, data: bytes) -> None:
-        """Takes a piece of the user's audio. Raises InsufficientCredit."""
+    async def append(self, data: bytes, rate: int | None = None, channels: int = 1) -> None:
+        """Takes a piece of the user's audio, in the session's format unless it is int16 at `rate`.
+
+        Raises InsufficientCredit.
+        """
         assert self._settings is not None
         before_s = self.input.received_s
-        await self.input.accept(data, *FORMATS[self._settings.format.type])
+        if rate is None:
+            await self.input.accept(data, *FORMATS[self._settings.format.type])
+        else:
+            await self.input.accept(data, "linear", rate, channels=channels)
         self._uncommitted_s += self.input.received_s - before_s
 
     async def commit_turn(self) -> None:

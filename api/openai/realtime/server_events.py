@@ -1,8 +1,8 @@
 """Events that the server sends in the Realtime dialect, as frozen dataclasses with the wire's
 fields.
 
-Names are those of the GA version (openai-python's `types/realtime`). Of its 46 events, 14 are left
-out: those of MCP, of WebRTC and SIP, and two that only the beta sends.
+Names are those of the GA version (openai-python's `types/realtime`). Of its 46 events, 11 are left
+out: those of MCP, of SIP, and two that only the beta sends.
 """
 
 import secrets
@@ -258,6 +258,24 @@ class TextDelta(PartEvent, type="response.output_text.delta"):
 
 class TextDone(PartEvent, type="response.output_text.done"):
     text: str
+
+
+class OutputBufferEvent(ServerEvent):
+    """Base class of the events about the speech of a call over WebRTC."""
+
+    response_id: str
+
+
+class OutputStarted(OutputBufferEvent, type="output_audio_buffer.started"):
+    """The first of a response's speech is played."""
+
+
+class OutputStopped(OutputBufferEvent, type="output_audio_buffer.stopped"):
+    """The speech of a response was played to its end."""
+
+
+class OutputCleared(OutputBufferEvent, type="output_audio_buffer.cleared"):
+    """The rest of a response's speech was dropped."""
 
 
 class RateLimitsUpdated(ServerEvent, type="rate_limits.updated"):

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -21,6 +22,7 @@ from api.http.routing import BEARER, credential_of, require_scopes, services_of
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import Conversation, Service, json_text, now_s
+from api.sockets.kernel.registry import SocketRegistry
 from api.sockets.kernel.session import SecretSession, SocketSession
 from configs.settings import BRAND
 from pipelines.accounts.authentication import Scope
@@ -148,33 +150,50 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
             lambda session: route.open(session, services),
             secret_session,
         )
-        sockets.add(session)
-        try:
-            with metrics.sockets_live.labels(route.service).track_inprogress():
-                hello = _hello(session, route.service, credit) if route.greets else []
-                await session.run(*hello, first=first)
-        finally:
-            sockets.discard(session)
-            seconds = time.perf_counter() - started
-            metrics.socket_seconds.labels(route.service).observe(seconds)
-            label = close_codes.label_of(session.close_code)
-            metrics.socket_closes.labels(route.service, label).inc()
-            close = {"http.response.status_code": 101, "antiphon.close_code": session.close_code}
-            tracing.annotate(close)
-            access_log.info(
-                "socket",
-                extra={
-                    "path": websocket.scope["path"],  # without the query, which may hold a key
-                    "code": session.close_code,
-                    "seconds": round(seconds, 3),
-                    "received": session.received,
-                    "sent": session.sent,
-                },
-            )
+        hello = _hello(session, route.service, credit) if route.greets else []
+        work = session.run(*hello, first=first)
+        path = websocket.scope["path"]  # without the query, which may hold a key
+        await registered(sockets, session, work, service=route.service, path=path, started=started)
+        tracing.annotate({"http.response.status_code": 101})
     except OSError:
         pass  # the client disconnected in the handshake
     finally:
         await lease.release()
+
+
+async def registered(
+    sockets: SocketRegistry,
+    session: SocketSession,
+    work: Coroutine[Any, Any, None],
+    *,
+    service: Service,
+    path: str,
+    started: float,
+) -> None:
+    """Runs a session as one of the process's sessions, with their metrics and log.
+
+    `started` is the time of the handshake by `time.perf_counter`.
+    """
+    sockets.add(session)
+    try:
+        with metrics.sockets_live.labels(service).track_inprogress():
+            await work
+    finally:
+        sockets.discard(session)
+        seconds = time.perf_counter() - started
+        metrics.socket_seconds.labels(service).observe(seconds)
+        metrics.socket_closes.labels(service, close_codes.label_of(session.close_code)).inc()
+        tracing.annotate({"antiphon.close_code": session.close_code})
+        access_log.info(
+            "socket",
+            extra={
+                "path": path,
+                "code": session.close_code,
+                "seconds": round(seconds, 3),
+                "received": session.received,
+                "sent": session.sent,
+            },
+        )
 
 
 async def _accept(websocket: WebSocket, route: SocketRoute) -> None:

@@ -3,9 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.datastructures import Headers, QueryParams
+from starlette.types import Message
+from starlette.types import Scope as ConnectionScope
+from starlette.websockets import WebSocketDisconnect
 
 from api.http.context import context_of
 from api.sockets.kernel import close_codes
@@ -30,6 +33,27 @@ CANCEL_S = 5.0  # tasks that have not ended by then are left running
 # without that, 12 sockets with nothing but invalid messages made others' speech 9.5 times as slow.
 FAULT_PAUSE_S = 0.05
 MAX_FAULT_PAUSE_S = 0.5
+
+
+class SocketTransport(Protocol):
+    """An accepted WebSocket, or a connection in its place with messages of the same form."""
+
+    scope: ConnectionScope
+
+    @property
+    def query_params(self) -> QueryParams: ...
+
+    @property
+    def path_params(self) -> dict[str, Any]: ...
+
+    @property
+    def headers(self) -> Headers: ...
+
+    async def receive(self) -> Message: ...
+
+    async def send(self, message: Message) -> None: ...
+
+    async def close(self, code: int, reason: str) -> None: ...
 
 
 class SessionTimeouts:
@@ -85,7 +109,7 @@ class SocketSession:
 
     def __init__(
         self,
-        websocket: WebSocket,
+        websocket: SocketTransport,
         principal: Principal,
         credential: str,
         scopes: tuple[Scope, ...],
@@ -200,7 +224,7 @@ class SocketSession:
             asyncio.create_task(self._send_all(), name="send"),
             asyncio.create_task(self._converse(first), name="receive"),
         ]
-        if (client_left := context_of(self._websocket).client_left) is not None:
+        if (client_left := context_of(self._websocket.scope).client_left) is not None:
             loops.append(asyncio.create_task(self._abandon_after(client_left), name="leave"))
         for task in loops:
             task.add_done_callback(self._loop_done)

@@ -11,6 +11,7 @@ from pipelines.tts.pacing import (
     AMPLE_LEAD_S,
     FIRST_DEADLINE_S,
     LONGEST_WAIT_S,
+    OVERLAP_LEAD_S,
     SAFETY,
     USUAL_S,
     PlaybackClock,
@@ -64,6 +65,24 @@ async def test_a_stream_with_an_ample_lead_waits_for_one_without() -> None:
             behind.audio_sent(AMPLE_LEAD_S + 10)
             async with asyncio.timeout(PATIENCE_S):
                 await waiting
+
+
+async def test_a_stream_has_two_chunks_in_the_engine_only_while_nobody_waits() -> None:
+    scheduler, clock = StreamScheduler(), Clock()
+    with stream_of(scheduler, clock) as ahead, stream_of(scheduler, clock, is_played=False) as file:
+        assert not scheduler.may_overlap(ahead)
+        ahead.audio_sent(OVERLAP_LEAD_S + 1)
+        assert not scheduler.may_overlap(ahead)  # the file waits
+        file.stop()
+        assert scheduler.may_overlap(ahead)
+        clock.now += 2.0
+        assert not scheduler.may_overlap(ahead)
+    with stream_of(scheduler, clock, is_played=False) as file:
+        assert scheduler.may_overlap(file)
+    with stream_of(scheduler, clock) as alone:
+        alone.audio_sent(AMPLE_LEAD_S + 10)
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(scheduler.admit(alone), scheduler.admit(alone))
 
 
 async def test_streams_with_an_ample_lead_use_the_engine_one_at_a_time() -> None:

@@ -136,6 +136,9 @@ EVENTS: list[events.ServerEvent] = [
     events.ArgumentsDelta(**_CALL, delta='{"a"'),
     events.ArgumentsDone(**_CALL, name="add", arguments='{"a":1}'),
     events.RateLimitsUpdated(rate_limits=[_LEFT]),
+    events.OutputStarted(response_id="resp_1"),
+    events.OutputStopped(response_id="resp_1"),
+    events.OutputCleared(response_id="resp_1"),
 ]
 FRAMES = [events.frame_of(event) for event in EVENTS]
 

@@ -191,10 +191,6 @@ def test_a_fault_names_the_event_of_the_client() -> None:
     assert fault_of({"type": "response.cancel", "event_id": 5}).event_id is None
 
 
-def test_clearing_the_output_audio_is_only_for_webrtc() -> None:
-    assert "WebRTC" in fault_of({"type": "output_audio_buffer.clear"}).message
-
-
 def test_unknown_fields_are_ignored_and_null_is_an_absent_field() -> None:
     event = parse({"type": "response.cancel", "response_id": None, "new": 1})
     assert event == CancelResponse(type="response.cancel")

@@ -1,0 +1,201 @@
+"""A Realtime conversation over WebRTC: the service plays the speech, and knows what was heard."""
+
+from base64 import b64decode
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import HTTPConnection
+from starlette.types import Message, Scope
+
+from api.openai.realtime.client_events import (
+    ClearOutput,
+    CreateResponse,
+    UpdateSession,
+    parse_client_event,
+)
+from api.openai.realtime.client_secrets import SessionKind
+from api.openai.realtime.conversation import RealtimeConversation
+from api.openai.realtime.faults import RealtimeFault
+from api.openai.realtime.server_events import (
+    AudioDelta,
+    OutputCleared,
+    OutputStarted,
+    OutputStopped,
+    ResponseDone,
+    ServerEvent,
+    UserSpeechStarted,
+)
+from api.services import Services
+from api.sockets.kernel import close_codes
+from api.sockets.kernel.conversation import Conversation
+from api.sockets.kernel.session import SecretSession, SocketSession
+from pipelines.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pipelines.audio.webrtc.loudspeaker import SpokenItem
+    from pipelines.audio.webrtc.peer import Peer
+
+PCM = {"type": "audio/pcm", "rate": 24_000}  # between the conversation and the loudspeaker
+MICROPHONE_RATE = 48_000  # of decoded Opus
+MICROPHONE_CHANNELS = 2
+
+
+class CallTransport(HTTPConnection):
+    """A peer connection with the messages of a WebSocket; audio comes as binary messages."""
+
+    def __init__(self, scope: Scope, peer: "Peer") -> None:
+        super().__init__({**scope, "subprotocols": []})
+        self._peer = peer
+
+    async def receive(self) -> Message:
+        item = await self._peer.receive()
+        if item is None:
+            code = close_codes.NORMAL if self._peer.has_hung_up else close_codes.LOST
+            return {"type": "websocket.disconnect", "code": code}
+        return {"type": "websocket.receive", "text" if isinstance(item, str) else "bytes": item}
+
+    async def send(self, message: Message) -> None:
+        if not await self._peer.send(message["text"]):
+            fault = RealtimeFault("event_too_large", "An event is too large for this client.")
+            await self._peer.send(str(fault.event))
+
+    async def close(self, code: int, reason: str) -> None:
+        await self._peer.close()
+
+
+class CallConversation(Conversation):
+    """The conversation of one call. Speech goes to the loudspeaker, other events to the client."""
+
+    def __init__(
+        self,
+        socket: SocketSession,
+        services: Services,
+        peer: "Peer",
+        kind: SessionKind,
+        options: SecretSession,
+    ) -> None:
+        """`options` are the session in the body of the request. With a client secret they are only
+        an update of the secret's session, as if they were the client's first event."""
+        options = _without_formats(options)
+        session: SecretSession = {**options, "type": kind}
+        self._first_update: SecretSession = {}
+        if socket.secret_session is not None:
+            self._first_update = options
+            model = socket.secret_session.get("model") or options.get("model")
+            session = {"type": kind, "model": model}
+        audio = session.get("audio") or {}
+        formats = {name: {**(audio.get(name) or {}), "format": PCM} for name in ("input", "output")}
+        self._socket = socket
+        self._loudspeaker = peer.loudspeaker
+        self._loudspeaker.started = self._started
+        self._loudspeaker.stopped = self._stopped
+        self._cut: dict[str, SpokenItem] = {}  # dropped speech, by the id of its active response
+        self._agent = RealtimeConversation(
+            socket, services, {**session, "audio": formats}, self._deliver
+        )
+
+    @property
+    def is_busy(self) -> bool:
+        return self._agent.is_busy or self._loudspeaker.current is not None
+
+    async def opened(self) -> None:
+        await self._agent.opened()
+        if self._first_update:
+            await self._agent.handle(
+                UpdateSession(type="session.update", session=self._first_update)
+            )
+
+    async def receive_text(self, text: str) -> None:
+        event = parse_client_event(text)
+        match event:
+            case ClearOutput():
+                await self._clear()
+                return
+            case UpdateSession():
+                event.session = _without_formats(event.session)
+            case CreateResponse() if (options := event.response.model_extra) is not None:
+                options.update(_without_formats(options))
+        await self._agent.handle(event)
+
+    async def receive_binary(self, data: bytes) -> None:
+        await self._agent.append_audio(data, MICROPHONE_RATE, MICROPHONE_CHANNELS)
+
+    async def closed(self) -> None:
+        await self._agent.closed()
+
+    def error(self, message: str) -> str:
+        return self._agent.error(message)
+
+    def _started(self, item: "SpokenItem") -> None:
+        self._report(OutputStarted(response_id=item.response_id))
+
+    def _stopped(self, item: "SpokenItem") -> None:
+        self._report(OutputStopped(response_id=item.response_id))
+
+    def _report(self, event: ServerEvent) -> None:
+        if not self._socket.ended:
+            self._socket.spawn(self._agent.write(event), event.type)
+
+    async def _deliver(self, event: ServerEvent) -> None:
+        match event:
+            case AudioDelta():
+                if event.response_id not in self._cut:
+                    speech = b64decode(event.delta)
+                    self._loudspeaker.play(event.response_id, event.item_id, speech)
+                self._socket.touch()
+            case UserSpeechStarted():
+                await self._agent.write(event)
+                item = self._loudspeaker.current
+                detection = self._agent.session.audio.input.turn_detection
+                if item is not None and detection is not None and detection.interrupt_response:
+                    await self._drop(item)
+            case ResponseDone():
+                await self._agent.write(event)
+                await self._end(event.response["id"], event.response["status_details"] or {})
+            case _:
+                await self._agent.write(event)
+
+    async def _clear(self) -> None:
+        """Stops the response that is being played, and drops the rest of its speech."""
+        item = self._loudspeaker.current
+        if item is not None:
+            if not item.is_complete:
+                with suppress(RealtimeFault):  # it has been cancelled already
+                    self._agent.cancel(item.response_id)
+            await self._drop(item)
+
+    async def _end(self, response_id: str, details: dict[str, Any]) -> None:
+        """Plays the speech of a response to its end, unless the user interrupted it."""
+        item = self._loudspeaker.find(response_id)
+        if item is not None and details.get("reason") == "turn_detected":
+            await self._drop(item)
+        self._loudspeaker.finish(response_id)
+        if (cut := self._cut.pop(response_id, None)) is not None:
+            await self._truncate(cut)
+
+    async def _drop(self, item: "SpokenItem") -> None:
+        """Drops speech that was not heard. The conversation forgets it once its response ends."""
+        self._loudspeaker.drop(item)
+        await self._agent.write(OutputCleared(response_id=item.response_id))
+        if item.is_complete:
+            await self._truncate(item)
+        else:
+            self._cut[item.response_id] = item
+
+    async def _truncate(self, item: "SpokenItem") -> None:
+        with suppress(InvalidRequest):  # outside the conversation, or deleted
+            await self._agent.truncate(item.item_id, 0, item.heard_ms)
+
+
+def _without_formats(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns options of a session or response without formats of audio, which is Opus here."""
+    audio = options.get("audio")
+    if not isinstance(audio, dict):
+        return options
+    plain = {
+        name: {key: value for key, value in part.items() if key != "format"}
+        if isinstance(part, dict)
+        else part
+        for name, part in audio.items()
+    }
+    return {**options, "audio": plain}
