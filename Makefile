@@ -30,7 +30,7 @@ BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu check client access wheels manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu check client compatibility access wheels manifests audit sbom auditors bench lock
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -57,7 +57,7 @@ weights: install ## Download and verify the model weights (about 450 MB, once)
 	@$(BIN)/python -m models.weights fetch --profile $(PROFILE)
 
 tested-weights: weights # of optional models that the tests read
-	@$(BIN)/python -m models.weights fetch moonshine-base-en qwen2-5-coder-0-5b-q4 \
+	@$(BIN)/python -m models.weights fetch moonshine-base-en qwen2-5-coder-0-5b-q4 all-minilm-l6-v2 cl100k-base \
 		|| echo "NOTE: the tests of Moonshine, or of the chat model with 0.5 billion, are skipped." >&2
 
 guide: $(GUIDE) ## Build docs/ as the site that the service serves at /guide
@@ -122,6 +122,10 @@ check: dev ## Check lint, format, types, layers, and the rules of docs/structure
 
 client: dev ## Generate antiphon/types.py from the OpenAPI document
 	@PYTHONPATH=. $(BIN)/python tools/client_types.py
+
+compatibility: dev clients tested-weights ## Run all client tests and write docs/compatibility.md
+	@$(BIN)/python -m pytest tests/clients --junitxml=.compatibility.xml $(ARGS) || true
+	@PYTHONPATH=. $(BIN)/python tools/compatibility.py .compatibility.xml; rm -f .compatibility.xml
 
 access: dev ## Generate the table of credentials in docs/security.md
 	@PYTHONPATH=. $(BIN)/python tools/access_table.py

@@ -8,6 +8,7 @@ from typing import Literal, NotRequired, TypedDict
 class AnswerMessage(TypedDict):
     role: Literal["assistant"]
     content: str | None
+    audio: NotRequired[SpokenAudio | None]
     reasoning_content: NotRequired[str | None]
     tool_calls: NotRequired[list[AnsweredCall] | None]
 
@@ -169,12 +170,13 @@ class Model(TypedDict):
     object: Literal["model"]
     created: int
     owned_by: str
-    kind: Literal["tts", "stt", "chat"]
+    kind: Literal["tts", "stt", "chat", "embedding"]
     engine: str
     languages: list[str]
     aliases: list[str]
     description: NotRequired[str | None]
     context_tokens: NotRequired[int | None]
+    dimensions: NotRequired[int | None]
     fallback: NotRequired[str | None]
     status: Literal["ready", "asleep", "unavailable"]
     problem: NotRequired[str | None]
@@ -234,6 +236,13 @@ class ShownDictionary(TypedDict):
     size: int
     updated_at: str
     entries: list[Pronunciation]
+
+
+class SpokenAudio(TypedDict):
+    id: str
+    data: str
+    transcript: str
+    expires_at: int
 
 
 class SpokenSentence(TypedDict):

@@ -9,6 +9,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from antiphon.version import __version__
+from api.assemblyai import recordings as assemblyai_recordings
 from api.assemblyai import streams as assemblyai
 from api.assemblyai.streams import ASSEMBLYAI_ERRORS
 from api.cartesia import routes as cartesia
@@ -46,6 +47,8 @@ from api.native import (
 )
 from api.native.chat import completions, saved_chats
 from api.native.voices import custom, library, reports
+from api.openai import completions as text_completions
+from api.openai import embeddings
 from api.openai import models as openai_models
 from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
@@ -54,6 +57,7 @@ from api.openai.realtime import client_secrets
 from api.openai.realtime import routes as realtime
 from api.openai.realtime.calls import routes as calls
 from api.openai.responses import routes as responses
+from api.openai.responses import socket as responses_socket
 from api.reference import routes as reference
 from api.services import Services
 from api.sockets.kernel.routes import unknown_sockets
@@ -106,9 +110,10 @@ def routed_app() -> FastAPI:
     busy = (elevenlabs_speech, elevenlabs_recordings, cartesia, completions, responses)
     listening = (transcription, openai_transcription, cartesia_transcription)
     lists = (billing, models, openai_models, elevenlabs_account)  # precede Deepgram's /v1/models
-    others = (deepgram_account, assemblyai, custom, library, reports, jobs)
+    others = (deepgram_account, assemblyai, assemblyai_recordings, custom, library, reports, jobs)
+    openai = (embeddings, text_completions)
     last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, calls, webhooks)
-    for module in (*busiest, *busy, *listening, *lists, *others, *last, operator, mcp):
+    for module in (*busiest, *busy, *listening, *lists, *others, *openai, *last, operator, mcp):
         for router in getattr(module, "routers", None) or (module.router,):
             # Not by include_router, which would match every path twice.
             app.router.routes.extend(router.routes)
@@ -116,7 +121,16 @@ def routed_app() -> FastAPI:
     deepgram = (deepgram_streams, deepgram_speech)
     elevenlabs = (elevenlabs_streams, elevenlabs_recordings)
     dialects = (inworld, *deepgram, *elevenlabs, cartesia, cartesia_transcription, assemblyai)
-    for module in (tts_socket, realtime, twilio, *dialects, *pages, health, stt_socket):
+    for module in (
+        tts_socket,
+        realtime,
+        responses_socket,
+        twilio,
+        *dialects,
+        *pages,
+        health,
+        stt_socket,
+    ):
         app.router.routes.extend(module.routes)
     error_dialects = (DEEPGRAM_ERRORS, ELEVENLABS_ERRORS, CARTESIA_ERRORS, ASSEMBLYAI_ERRORS)
     app.state.dialects = (*error_dialects, mcp.MCP_ERRORS)

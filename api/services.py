@@ -39,10 +39,18 @@ from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline
 from pipelines.correction.pipeline import CorrectionPipeline
 from pipelines.correction.rules import CorrectionRules
+from pipelines.embedding.pipeline import EmbeddingPipeline
 from pipelines.jobs.jobs import Jobs
 from pipelines.limits.limits import SharedLimits
 from pipelines.maintenance.erasure import AccountErasure
-from pipelines.ports import Arrival, ChatModel, ModelList, STTModel, TTSModel
+from pipelines.ports import (
+    Arrival,
+    ChatModel,
+    EmbeddingModel,
+    ModelList,
+    STTModel,
+    TTSModel,
+)
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.stt.file import TranscriptionPipeline
@@ -87,6 +95,7 @@ class ChatServices:
     completions: ChatPipeline
     correction: CorrectionPipeline
     history: ChatHistory
+    embeddings: EmbeddingPipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +185,7 @@ class Models:
     turn_detector: Callable[[], TurnDetectionEngine]
     speaker_encoder: Callable[[], SpeakerEncoder]
     grammar: Callable[[], GrammarEngine]  # called only once
+    embedders: Mapping[str, EmbeddingModel] = field(default_factory=dict)
     watermark: Watermark | None = None  # None: speech is not marked
     problems: Mapping[str, str] = field(default_factory=dict)  # failed swaps, by deployment
     infos: Mapping[str, ModelInfo] = field(default_factory=dict)  # by deployment, even while down
@@ -213,6 +223,7 @@ def build_services(
         models.speakers,
         models.transcribers,
         models.chat_models,
+        models.embedders,
         problems=models.problems,
         infos=models.infos,
         arrivals=models.arrivals,
@@ -290,6 +301,7 @@ def build_services(
                 correction,
             ),
             history=history,
+            embeddings=EmbeddingPipeline(models.embedders, billing, models.infos),
         ),
         voices=VoiceServices(custom=custom, library=VoiceLibrary(custom, encryption)),
         platform=PlatformServices(

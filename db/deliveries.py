@@ -12,7 +12,7 @@ from sqlmodel import Field, Session, SQLModel, col, select, tuple_
 
 from db.audit import SERVICE, audit
 from db.database import UtcDateTime, change_rows, is_free, page_of, utc_now
-from db.webhooks import DELIVERING, Delivery, Event, Webhook
+from db.webhooks import Delivery, Event, Webhook
 
 OURS = {"body_not_kept", "seal_broken", "internal"}  # errors that are not the receiver's fault
 PENDING = literal("pending", literal_execute=True)  # SQLite's planner does not see parameters
@@ -98,7 +98,7 @@ def due(session: Session, now: datetime) -> list[tuple[UUID, UUID, int]]:
         .select_from(waiting)
         .join(Webhook, col(Webhook.id) == waiting.c.id)
         .join(Delivery, col(Delivery.id) == longest_due)
-        .where(col(Webhook.status).in_(DELIVERING))
+        .where(Webhook.status == "active")
         .order_by(col(Delivery.next_at))
     )
     return list(session.exec(query))
@@ -125,7 +125,7 @@ def backlog(session: Session, now: datetime) -> tuple[int, datetime | None]:
         .join(Webhook, col(Webhook.id) == col(Delivery.webhook_id))
         .where(
             col(Delivery.status) == PENDING,
-            col(Webhook.status).in_(DELIVERING),
+            col(Webhook.status) == "active",
             col(Delivery.next_at) <= now,
         )
     ).one()
@@ -191,7 +191,7 @@ def finish(
     elif next_at is None:
         status = "failed"
     else:
-        status = "pending" if webhook.status in DELIVERING else "cancelled"
+        status = "pending" if webhook.status == "active" else "cancelled"
     number = claimed.delivery.attempt + 1
     values = {"status": status, "attempt": number, "lease": None, "lease_until": None}
     if status == "pending":
@@ -322,6 +322,18 @@ def delivery_of(
         .with_for_update(of=Delivery)
     )
     return session.exec(query).one_or_none()
+
+
+def callback_status(session: Session, job_id: UUID) -> int | None:
+    """Returns the status with which the receiver of a job's callback last answered."""
+    attempts = (
+        select(DeliveryAttempt.status_code)
+        .join(Delivery, col(Delivery.id) == col(DeliveryAttempt.delivery_id))
+        .join(Webhook, col(Webhook.id) == col(Delivery.webhook_id))
+        .where(Webhook.job_id == job_id)
+        .order_by(col(DeliveryAttempt.number).desc())
+    )
+    return session.exec(attempts.limit(1)).one_or_none()
 
 
 def send_again(session: Session, delivery: Delivery, now: datetime) -> None:

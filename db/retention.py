@@ -8,7 +8,7 @@ from sqlmodel import Session, SQLModel, col
 from db.accounts import Workspace
 from db.database import change_rows
 from db.deliveries import cancel
-from db.webhooks import CALLBACK, Delivery, Event, Webhook
+from db.webhooks import Delivery, Event, Webhook
 
 AT_ONCE = 500
 """Most rows that one call changes, so that writers do not wait long."""
@@ -51,7 +51,7 @@ def forget_old_secrets(session: Session, now: datetime) -> int:
 
 def delete_old_callbacks(session: Session, before: datetime) -> int:
     """Deletes callbacks earlier than `before`, with their deliveries; returns how many."""
-    old = (col(Webhook.status) == CALLBACK, col(Webhook.created_at) < before)
+    old = (col(Webhook.job_id).is_not(None), col(Webhook.created_at) < before)
     chosen = select(col(Webhook.id)).where(*old).limit(AT_ONCE)
     return change_rows(session, delete(Webhook).where(col(Webhook.id).in_(chosen)))
 

@@ -35,21 +35,17 @@ EncryptText = Callable[[str, str], str]
 """Encrypts a text, bound to a context, since bodies contain users' texts."""
 
 
-CALLBACK = "callback"
-"""Status of the address of one job, whose id it has; its secret is the headers and method."""
-
-DELIVERING = ("active", CALLBACK)
-
-
 class Webhook(SQLModel, table=True):
-    """A URL that is subscribed to events, or gets the result of one job."""
+    """A URL that is subscribed to events, or the callback of a single job, which is not listed."""
 
     id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference(index=True))
+    job_id: UUID | None = Field(default=None, index=True)  # job whose end a callback reports
     url: str = Field(max_length=2048)
     events: list[str] = Field(sa_column=Column(JSON, nullable=False))
-    status: str = "active"  # or inactive, or CALLBACK
-    secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # encrypted
+    status: str = "active"  # or inactive
+    # Encrypted; of a callback, the JSON object of its CallbackRequest.
+    secret: bytes | None = Field(default=None, sa_type=LargeBinary)
     old_secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # while it rotates
     old_secret_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
     failing_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # the first failure
@@ -102,10 +98,10 @@ class Delivery(SQLModel, table=True):
 
 
 def webhooks_of(session: Session, workspace_id: int) -> list[Webhook]:
-    """Lists the webhooks of a workspace, newest first."""
+    """Lists the webhooks of a workspace, newest first, without callbacks."""
     query = (
         select(Webhook)
-        .where(Webhook.workspace_id == workspace_id, Webhook.status != CALLBACK)
+        .where(Webhook.workspace_id == workspace_id, col(Webhook.job_id).is_(None))
         .order_by(col(Webhook.created_at).desc(), col(Webhook.id))
     )
     return list(session.exec(query))
@@ -116,11 +112,8 @@ def webhook_of(
 ) -> Webhook | None:
     """Finds a webhook; None without it. `lock` locks its row until the commit, except for foreign
     keys."""
-    query = select(Webhook).where(
-        Webhook.id == webhook_id,
-        Webhook.workspace_id == workspace_id,
-        Webhook.status != CALLBACK,
-    )
+    query = select(Webhook).where(Webhook.id == webhook_id, Webhook.workspace_id == workspace_id)
+    query = query.where(col(Webhook.job_id).is_(None))
     if lock:
         query = query.with_for_update(key_share=True)
     return session.exec(query).one_or_none()
@@ -132,6 +125,13 @@ class NewEvent:
 
     kind: EventKind
     data: dict[str, Any]
+    callback: UUID | None = None  # the only webhook that gets it, with the data alone as its body
+
+
+def callback_of(session: Session, job_id: UUID) -> UUID | None:
+    """Finds the callback of a job, and locks its row until the commit, except for foreign keys."""
+    query = select(Webhook.id).where(Webhook.job_id == job_id)
+    return session.exec(query.with_for_update(key_share=True)).one_or_none()
 
 
 def body_about(workspace_id: int, event_id: str) -> str:
@@ -151,7 +151,8 @@ def add_event(
 
     Returns None, and writes nothing, when there is no such webhook.
     """
-    wanting = _wanting_webhooks(session, workspace_id, event.kind)
+    callback = event.callback
+    wanting = [callback] if callback else _wanting_webhooks(session, workspace_id, event.kind)
     if not wanting:
         return None
     return write_event(session, workspace_id, event, wanting, encrypt)[0].event_id
@@ -163,10 +164,8 @@ def write_event(
     event: NewEvent,
     webhook_ids: Iterable[UUID],
     encrypt: EncryptText,
-    body: str | None = None,
 ) -> list[Delivery]:
-    """Adds the event with a delivery to each of the webhooks, whose rows must be locked. `body`
-    replaces the usual one."""
+    """Adds the event with a delivery to each of the webhooks, whose rows must be locked."""
     now = utc_now()
     # Ids sort by time, and have no dots, which separate parts of signatures.
     event_id = f"evt_{int(now.timestamp() * 1000):012x}{secrets.token_hex(10)}"
@@ -174,7 +173,7 @@ def write_event(
         id=event_id,
         workspace_id=workspace_id,
         kind=event.kind,
-        body=encrypt(body or _body(event, now), body_about(workspace_id, event_id)),
+        body=encrypt(_body(event, now), body_about(workspace_id, event_id)),
         created_at=now,
     )
     session.add(row)
@@ -186,15 +185,6 @@ def write_event(
     session.add_all(deliveries)
     session.flush()
     return deliveries
-
-
-def call_back(
-    session: Session, callback_id: UUID, event: NewEvent, body: str, encrypt: EncryptText
-) -> None:
-    """Adds the delivery of `body` to a callback, if there is one with that id."""
-    callback = session.get(Webhook, callback_id, with_for_update={"key_share": True})
-    if callback is not None:
-        write_event(session, callback.workspace_id, event, [callback.id], encrypt, body)
 
 
 def wanted_kinds(session: Session, workspace_id: int) -> frozenset[str]:
@@ -223,8 +213,9 @@ def _wanting_webhooks(session: Session, workspace_id: int, kind: EventKind) -> l
 def _body(event: NewEvent, now: datetime) -> str:
     """Makes the body that is signed and sent, identical in each attempt."""
     timestamp = now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    whole = {"event": event.kind, "timestamp": timestamp, "data": event.data}
     return json.dumps(
-        {"event": event.kind, "timestamp": timestamp, "data": event.data},
+        event.data if event.callback else whole,
         ensure_ascii=False,
         separators=(",", ":"),
         allow_nan=False,

@@ -15,14 +15,21 @@ from deployments.gateway.replica import Gateway
 from deployments.gateway.wyoming import Wyoming
 from deployments.leased_work.worker import Worker
 from deployments.replicas.chat import ChatDeployment
+from deployments.replicas.embedding import EmbeddingDeployment
 from deployments.replicas.stt import STTDeployment
 from deployments.replicas.tts import TTSDeployment
+
+KINDS = {
+    "tts": TTSDeployment,
+    "stt": STTDeployment,
+    "chat": ChatDeployment,
+    "embedding": EmbeddingDeployment,
+}
 
 
 def build_models(args: ModelsArgs) -> Application:
     """Build the application `models`: one deployment per model, none with a route."""
-    kinds = ((TTSDeployment, args.tts), (STTDeployment, args.stt), (ChatDeployment, args.chat))
-    models = [_bind(name, kind) for kind, names in kinds for name in names]
+    models = [_bind(name, KINDS[kind]) for kind, names in args.by_kind.items() for name in names]
     index = serve.deployment(
         name="ModelIndex",
         num_replicas=1,  # with several, each would count only a part of the requests

@@ -24,7 +24,7 @@ from deployments.cluster import node, serve_api
 from deployments.cluster.compat import untested_versions
 from deployments.cluster.readiness import ask, local_url, readyz
 from deployments.cluster.shared_stores import check_secrets, check_wyoming_key, open_database
-from deployments.default_chat.arrival import ChatArrival
+from deployments.default_chat.arrival import ModelArrival
 from deployments.default_chat.choice import resolved
 from deployments.rollout import serve_config
 from deployments.rollout.check import application_problems, option_problems
@@ -90,7 +90,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
     except ValueError as error:
         raise click.UsageError(f"--config: {error}") from None
     started = time.monotonic()
-    arrival: ChatArrival | None = None
+    arrival: ModelArrival | None = None
     try:
         settings = load_settings()
         config = resolved(config)
@@ -130,7 +130,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
             raise RuntimeError("no model can be loaded")
         if "files" in (readyz(f"{local_url(settings)}/readyz") or {}).get("degraded", ()):
             say("Files cannot be stored; `python -m deployments.operator check-storage` says why.")
-        arrival = ChatArrival(settings, dashboard, say)
+        arrival = ModelArrival(settings, dashboard, say)
         give_back()  # measured: 11 MB after the start
         while True:
             time.sleep(3600)
@@ -281,7 +281,7 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def stop(arrival: ChatArrival | None) -> None:
+def stop(arrival: ModelArrival | None) -> None:
     """End downloads, drain the gateways and stop the cluster; further interrupts are ignored. The
     gateways end before the models, because a model without a running call ends at once, and the
     next chunk of a stream would find no model."""

@@ -9,7 +9,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from configs.schema.base import StrictModel
 
-ModelKind = Literal["tts", "stt", "chat"]
+ModelKind = Literal["tts", "stt", "chat", "embedding"]
 Tier = Literal["fast", "quality"]
 VoiceGender = Literal["male", "female"]
 Accent = Literal["American", "British", "Indian", "Neutral"]
@@ -82,7 +82,8 @@ class ModelInfo:
     pack: PackKind = "style"  # tts only: kind of those packs
     voices: tuple[VoiceInfo, ...] = ()  # tts only
     character_errors: tuple[tuple[str, float], ...] = ()  # stt only: percent by language
-    context_tokens: int | None = None  # chat only
+    context_tokens: int | None = None  # chat and embedding only
+    dimensions: int | None = None  # embedding only
     pausable: bool = False  # chat only: an answer may be paused while it is spoken
     is_asleep: bool = False  # scaled to zero: the next request loads it
     fallback: str | None = None  # chat only: the model that answers while this one cannot

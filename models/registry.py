@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from configs.load import adapter_of, explain, load_yaml
+from configs.schema.models.embedding import MiniLMConfig
 from configs.schema.models.in_process import (
     HarperConfig,
     PerthConfig,
@@ -26,6 +27,7 @@ from configs.schema.models.llm import ChatConfig
 from configs.schema.models.stt import STTConfig
 from configs.schema.models.tts import TTSConfig
 from models.base import Engine, ModelInfo
+from models.embedding.base import EmbeddingEngine
 from models.errors import UnknownEngine, UnsupportedFeature
 from models.grammar_check.base import GrammarEngine
 from models.llm.base import ChatEngine
@@ -41,7 +43,7 @@ from models.weights.store import WeightStore
 T = TypeVar("T")
 EngineT = TypeVar("EngineT", bound=Engine, covariant=True)
 LoadedT = TypeVar("LoadedT", bound=Engine)
-ModelT = TypeVar("ModelT", bound=TTSEngine | STTEngine | ChatEngine)
+ModelT = TypeVar("ModelT", bound=TTSEngine | STTEngine | ChatEngine | EmbeddingEngine)
 
 ENGINES = load_yaml(dict[str, dict[str, str]], str(Path(__file__).with_name("engines.yaml")))
 
@@ -89,6 +91,7 @@ class EngineKind(Generic[EngineT]):
 TTS: EngineKind[TTSEngine] = EngineKind("tts", TTSEngine, TTSConfig)
 STT: EngineKind[STTEngine] = EngineKind("stt", STTEngine, STTConfig)
 CHAT: EngineKind[ChatEngine] = EngineKind("chat", ChatEngine, ChatConfig)
+EMBEDDING: EngineKind[EmbeddingEngine] = EngineKind("embedding", EmbeddingEngine, MiniLMConfig)
 VAD: EngineKind[VADEngine] = EngineKind("vad", VADEngine, VADConfig)
 TURN_DETECTION: EngineKind[TurnDetectionEngine] = EngineKind(
     "turn_detection", TurnDetectionEngine, SmartTurnConfig
@@ -97,8 +100,17 @@ SPEAKER: EngineKind[SpeakerEncoder] = EngineKind("speaker", SpeakerEncoder, Spea
 WATERMARK: EngineKind[Watermark] = EngineKind("watermark", Watermark, PerthConfig)
 GRAMMAR_CHECK: EngineKind[GrammarEngine] = EngineKind("grammar_check", GrammarEngine, HarperConfig)
 QUALITY: EngineKind[QualityEngine] = EngineKind("quality", QualityEngine, QualityConfig)
-_KINDS = (TTS, STT, CHAT, VAD, TURN_DETECTION, SPEAKER, WATERMARK, GRAMMAR_CHECK, QUALITY)
-KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in _KINDS}
+LISTED: tuple[EngineKind[Any], ...] = (TTS, STT, CHAT, EMBEDDING)
+"""The kinds that have deployments, and that clients can list."""
+_IN_PROCESS = (VAD, TURN_DETECTION, SPEAKER, WATERMARK, GRAMMAR_CHECK, QUALITY)
+KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in (*LISTED, *_IN_PROCESS)}
+
+
+def kind_of(name: str) -> EngineKind[Any]:
+    """Returns the kind of a configuration of LISTED: CHAT unless its engine is of another kind.
+    Raises FileNotFoundError."""
+    engine = load_yaml(dict[str, Any], name).get("engine")
+    return next((kind for kind in LISTED if engine in ENGINES[kind.name]), CHAT)
 
 
 def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:
@@ -158,7 +170,7 @@ def names_of(kind: EngineKind[ModelT], name: str, config: Any = None) -> ModelIn
     config = config or kind.read(name)
     return ModelInfo(
         id=config.id,
-        kind=kind.name,  # type: ignore[arg-type]  # chat, tts or stt
+        kind=kind.name,  # type: ignore[arg-type]  # of LISTED
         engine=config.engine,
         owned_by=config.owned_by,
         created=config.created,
@@ -181,8 +193,11 @@ def files_of(config: Any) -> set[Path]:
     return {Path(name) for name in _weights_of(config) if name.startswith("/")}
 
 
+_WEIGHTS = ("weights", "voice_weights", "artefact", "vocabulary")
+
+
 def _weights_of(config: Any) -> set[str]:
-    names = {value for name, value in config if name in ("weights", "voice_weights", "artefact")}
+    names = {value for name, value in config if name in _WEIGHTS}
     parts = [*getattr(config, "voices", ()), *filter(None, [getattr(config, "draft", None)])]
     return names.union(*map(_weights_of, parts))
 

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 from configs.schema.base import StrictModel
 from models.audio import AudioChunk
 from models.base import ModelInfo
+from models.embedding.base import EmbeddingRequest, Embeddings
 from models.errors import EngineError
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.stt.base import Transcript, TranscriptionRequest
@@ -79,6 +80,15 @@ class ChatModel(Port, Protocol):
         """Yields the answer in pieces; closing the generator stops generation. Raises
         EngineError.
         """
+        ...
+
+
+class EmbeddingModel(Port, Protocol):
+    """Port of an embedding model."""
+
+    def embed(self, request: EmbeddingRequest) -> AsyncGenerator[Embeddings, None]:
+        """Yields the embeddings of the inputs in batches; closing the generator stops the work.
+        Raises EngineError."""
         ...
 
 

@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 from models.audio import AudioChunk
 from models.base import ModelInfo
+from models.embedding.base import EmbeddingEngine, EmbeddingRequest, Embeddings
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest, add_voices
@@ -54,6 +55,22 @@ class LocalSTTModel:
         if request.voice_windows and self._encoder is not None:
             transcript = await asyncio.to_thread(add_voices, request, transcript, self._encoder)
         return transcript
+
+
+class LocalEmbeddingModel:
+    """The EmbeddingModel port over an engine of this process."""
+
+    def __init__(self, engine: EmbeddingEngine, info: ModelInfo) -> None:
+        self._engine = engine
+        self._info = info
+
+    async def describe(self) -> ModelInfo:
+        return self._info
+
+    async def embed(self, request: EmbeddingRequest) -> AsyncGenerator[Embeddings, None]:
+        async with aclosing(iterate_in_thread(self._engine.embed(request))) as batches:
+            async for batch in batches:
+                yield batch
 
 
 class LocalChatModel:

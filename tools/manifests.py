@@ -14,7 +14,7 @@ KUBERNETES = ROOT / "deploy" / "kubernetes"
 OVERLAYS = {"cpu": "serve_config.yaml", "gpu": "configs/serve_gpu.yaml", "ha": "serve_config.yaml"}
 CHAT_MODEL = "llm/qwen2_5_coder_0_5b"
 """In place of `auto`, which `make run` resolves: the image `cpu-weights` has its weights, and it is
-the choice for the 8 GiB of a worker."""
+the choice for the 8 GiB of a worker. Other models that a deployment wants are in the image, too."""
 GATEWAYS = {"cpu": 2, "gpu": 3, "ha": 3}
 """One in each worker pod: KubeRay calls a pod ready when its gateway answers."""
 
@@ -51,7 +51,8 @@ def serve_config(overlay: str) -> dict[str, Any]:
                 deployment |= {"num_replicas": GATEWAYS[overlay], "max_replicas_per_node": 1}
                 del deployment["max_surge_percent"]
             if deployment.get("user_config", {}).get("model") == "auto":
-                deployment["user_config"]["model"] = CHAT_MODEL
+                wanted = deployment["user_config"].pop("wanted", CHAT_MODEL)
+                deployment["user_config"]["model"] = wanted
     return config
 
 

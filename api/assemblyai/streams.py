@@ -134,7 +134,9 @@ def assemblyai_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], 
     return {"error": error.message, "error_code": error.code}, {}
 
 
-ASSEMBLYAI_ERRORS = ErrorDialect(("/v3/ws", "/v3/token"), assemblyai_error)
+ASSEMBLYAI_ERRORS = ErrorDialect(
+    ("/v2/transcript", "/v2/upload", "/v3/ws", "/v3/token"), assemblyai_error
+)
 
 
 SCHEMES = "", "bearer"  # AssemblyAI's clients send the key without a scheme

@@ -5,9 +5,8 @@ A transcript has channels with alternatives, paragraphs and utterances.
 
 import asyncio
 import hashlib
-import json
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -35,14 +34,12 @@ from pipelines.errors import InvalidAudio, InvalidUrl
 from pipelines.jobs.transcription import TASK, TranscriptionTask
 from pipelines.stt.file import FileTranscript
 from pipelines.stt.formatting import bare_word, separator_of
-from pipelines.stt.subtitles import SENTENCE_ENDS
-from pipelines.webhooks.callbacks import CallbackRequest
+from pipelines.stt.subtitles import cut, paragraphs_of
+from pipelines.webhooks.callbacks import CallbackRequest, without_password
 from pipelines.webhooks.sender import Method
 from telemetry.tracing import request_id
 
 Turns: TypeAlias = list[tuple[str | None, Sequence[Word]]]
-PARAGRAPH_PAUSE_S = 1.0  # a longer pause after a sentence ends the paragraph
-MAX_SENTENCES = 5  # per paragraph
 
 
 class SpeakerNumbers:
@@ -156,7 +153,7 @@ class RecordingResults:
         longest_s = self._query.utt_split
         for label, spoken in turns:
             speaker = numbers.of(label)
-            for words in _cut(spoken, lambda before, after: after.start - before.end > longest_s):
+            for words in cut(spoken, lambda before, after: after.start - before.end > longest_s):
                 yield {
                     "start": round(words[0].start, 3),
                     "end": round(words[-1].end, 3),
@@ -174,8 +171,7 @@ class RecordingResults:
         texts = []
         for label, spoken in turns:
             speaker = numbers.of(label)
-            sentences = _cut(spoken, lambda before, _: before.word.endswith(SENTENCE_ENDS))
-            for group in _grouped(sentences):
+            for group in paragraphs_of(spoken):
                 paragraph = {
                     "sentences": [
                         {
@@ -201,28 +197,6 @@ class RecordingResults:
     def _words(self, words: Sequence[Word], speakers: Sequence[int | None]) -> list[dict[str, Any]]:
         punctuated = self._query.is_punctuated
         return words_json(words, speakers, punctuated=punctuated, language=self._language)
-
-
-def _cut(words: Sequence[Word], ends: Callable[[Word, Word], bool]) -> list[list[Word]]:
-    """Splits words into parts. A part ends where `ends(word, next_word)` is true."""
-    parts: list[list[Word]] = []
-    for word in words:
-        if not parts or ends(parts[-1][-1], word):
-            parts.append([])
-        parts[-1].append(word)
-    return parts
-
-
-def _grouped(sentences: list[list[Word]]) -> list[list[list[Word]]]:
-    """Groups sentences into paragraphs."""
-    groups: list[list[list[Word]]] = []
-    for sentence in sentences:
-        last = groups[-1] if groups else None
-        pauses = last is not None and sentence[0].start - last[-1][-1].end > PARAGRAPH_PAUSE_S
-        if last is None or pauses or len(last) == MAX_SENTENCES:
-            groups.append([])
-        groups[-1].append(sentence)
-    return groups
 
 
 router = make_router(
@@ -349,10 +323,14 @@ async def _begin_job(
             raise InvalidField("encoding", "raw samples at a url cannot have a callback")
     await speech.jobs.check_room(principal, "transcription", LEAST_MS, operation)
     method: Method = "PUT" if query.callback_method.lower() == "put" else "POST"
-    request = CallbackRequest(method, {"dg-token": str(principal.key_id or "")})
-    job_id = speech.jobs.new_id(operation)
+    address, password = without_password(query.callback)
+    request = CallbackRequest(
+        failed={"request_id": "{name}", "err_code": "{error}", "err_msg": "{message}"},
+        method=method,
+        headers={**password, "dg-token": str(principal.key_id or "")},
+    )
     try:
-        callback = platform.webhooks.callback(principal, job_id, query.callback, request)
+        callback = platform.webhooks.callback(principal, address, request)
     except InvalidUrl as error:
         raise InvalidField("callback", str(error).removeprefix("url: ")) from None
     recognition = await speech.transcription.pipeline.resolve(query.recognition())
@@ -368,7 +346,7 @@ async def _begin_job(
         window_s=CONFIG.window_s,
         callback=task.model_dump_json(),
     )
-    await speech.jobs.create(
+    begun = await speech.jobs.create(
         principal,
         operation,
         kind="transcription",
@@ -378,18 +356,19 @@ async def _begin_job(
         is_fetched=path is None,
         callback=callback,
     )
-    return {"request_id": task.request_id}
+    return {"request_id": begun.name}
 
 
-def answer_callback(model: ModelInfo, callback: str, path: Path, transcript: FileTranscript) -> str:
+def answer_callback(
+    model: ModelInfo, callback: str, path: Path, transcript: FileTranscript
+) -> dict[str, Any]:
     """Makes the answer to a request with a callback; blocking."""
     task = CallbackTask.model_validate_json(callback)
     sha256 = task.sha256
     if not sha256:
         with path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    answer = _answer(task.request_id, model, sha256, task.query, transcript)
-    return json.dumps(answer, ensure_ascii=False)
+    return _answer(task.request_id, model, sha256, task.query, transcript)
 
 
 def _prepare(path: Path, query: options.RecordingQuery) -> str:

@@ -31,7 +31,7 @@ OFF = ("", "false", "0", "none", "null")
 
 
 class DialectQuery(BaseModel):
-    """Base class of query parameters. Unknown parameters are ignored, except those in `refused`."""
+    """Base class of parameters. Unknown parameters are ignored, except those in `refused`."""
 
     refused: ClassVar[frozenset[str]] = frozenset()
     """Unsupported parameters that would change the answer. They are refused unless set to off."""
@@ -39,9 +39,9 @@ class DialectQuery(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuses(cls, values: Any) -> Any:
-        for name in sorted(cls.refused & set(values)):
+        for name in sorted(cls.refused & set(values if isinstance(values, dict) else ())):
             given = values[name] if isinstance(values[name], list) else [values[name]]
-            if any(str(value).strip().lower() not in OFF for value in given):
+            if any(value and str(value).strip().lower() not in OFF for value in given):
                 raise ValueError(f"{name}: is not supported by this service; leave it out")
         return values
 

@@ -63,6 +63,8 @@ class VoicesQuery(DialectQuery):
 
     search: str = Field(default="", max_length=200)
     category: str | None = Field(default=None, max_length=30)
+    language: str | None = Field(default=None, max_length=30)
+    gender: str | None = Field(default=None, max_length=30)
     page_size: int = Field(default=10, ge=1, le=100)
     next_page_token: Annotated[str, Field(pattern="^[0-9]{0,9}$")] = ""
 
@@ -82,6 +84,8 @@ async def search_voices(
         voice
         for voice in map(_voice, voices)
         if query.category in (None, voice["category"])
+        and query.gender in (None, voice["labels"]["gender"])
+        and query.language in (None, voice["labels"]["language"])
         and query.search.lower()
         in f"{voice['name']} {voice['description']} {voice['labels']}".lower()
     ]

@@ -35,6 +35,8 @@ MAX_VALUES = 20_000
 
 T = TypeVar("T")
 
+MAX_ESCAPES = 100_000  # in a body beyond MAX_JSON_BYTES, which audio in base64 does not need
+
 Switch = Annotated[
     bool, BeforeValidator(lambda value: str(value).strip().lower())
 ]  # boolean of a form
@@ -67,6 +69,8 @@ async def read_json(
         body += chunk
         if len(body) > most_bytes:
             raise ApiError("file_too_large", too_large, headers=CLOSE)
+    if len(body) > MAX_JSON_BYTES and body.count(b"\\") > MAX_ESCAPES:
+        raise _invalid(f"the body has more than {MAX_ESCAPES} escapes")
     return bytes(body)
 
 
@@ -100,14 +104,14 @@ def declared_bytes(request: Request) -> int:
     return int(declared[:20]) if declared.isdecimal() else 0
 
 
-def parse_json(body: bytes, *, pieces: Collection[str] = ()) -> Any:
+def parse_json(body: bytes, *, pieces: Collection[str] = (), most_values: int = MAX_VALUES) -> Any:
     """Parses a JSON body. Raises ApiError(invalid_json), which never quotes the input.
 
     A text in a field named in `pieces` may end between two surrogates; marks stand for the halves.
     """
     if not body:
         raise _invalid("the body is empty")
-    _check_structure(body)
+    _check_structure(body, most_values)
     try:
         value = json.loads(
             body.decode(),
@@ -140,21 +144,21 @@ def _with_marks(value: Any, pieces: Collection[str], name: str = "") -> Any:
     return mark_halves(value) if name in pieces and isinstance(value, str) else value
 
 
-def _check_structure(body: bytes) -> None:
+def _check_structure(body: bytes, most_values: int) -> None:
     """Checks depth and number of values before parsing.
 
     In invalid JSON the count may be wrong after the first error, where the parser stops anyway.
     """
     openers = body.count(b"[") + body.count(b"{")
-    if openers <= MAX_DEPTH and openers + body.count(b",") < MAX_VALUES:
+    if openers <= MAX_DEPTH and openers + body.count(b",") < most_values:
         return
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if plain.count(b'"') > 4 * MAX_VALUES:  # a string value and its key have four
-        raise _too_many()
+    if plain.count(b'"') > 4 * most_values:  # a string value and its key have four
+        raise _too_many(most_values)
     structure = b"".join(plain.split(b'"')[::2]).translate(None, _NOT_STRUCTURE)
     openers = structure.count(b"[") + structure.count(b"{")
-    if openers + structure.count(b",") >= MAX_VALUES:
-        raise _too_many()
+    if openers + structure.count(b",") >= most_values:
+        raise _too_many(most_values)
     steps = (1 if bracket in b"[{" else -1 for bracket in structure.translate(None, b","))
     if max(accumulate(steps), default=0) > MAX_DEPTH:
         raise _invalid(f"the body is nested deeper than {MAX_DEPTH} levels")
@@ -184,8 +188,8 @@ def _whole_number(digits: str) -> int:
     return int(digits)
 
 
-def _too_many() -> ApiError:
-    return _invalid(f"the body has more than {MAX_VALUES} values")
+def _too_many(most_values: int) -> ApiError:
+    return _invalid(f"the body has more than {most_values} values")
 
 
 def _invalid(message: str) -> ApiError:
@@ -199,6 +203,22 @@ class RequestModel(BaseModel):
 
     of_visitors: ClassVar[dict[str, Any]] = {}
     """Values of the fields that a browser token cannot choose."""
+
+    most_bytes: ClassVar[int] = MAX_JSON_BYTES
+    """Size of the largest body."""
+
+    most_values: ClassVar[int] = MAX_VALUES
+    """Number of JSON values of the largest body."""
+
+
+def refused(reason: str) -> BeforeValidator:
+    """Returns the validator of an unsupported field, which may only be null or false."""
+
+    def check(value: Any) -> None:
+        if value is not None and value is not False:
+            raise ValueError(reason)
+
+    return BeforeValidator(check, json_schema_input_type=Literal[False] | None)
 
 
 class Shown(BaseModel):

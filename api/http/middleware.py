@@ -94,6 +94,7 @@ class RequestFrame:
                 context.turn.leave(is_end=True)
                 status = message["status"]
                 if status >= 400:
+                    context.place.leave()  # else the request itself would count as work
                     await self._admission.turns.delay_refusal()
                 headers = MutableHeaders(raw=message["headers"])
                 if "content-length" in headers:  # a complete answer; a stream keeps its place

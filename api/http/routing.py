@@ -15,7 +15,15 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from api.http.addresses import client_address
-from api.http.bodies import MAX_PUBLIC_JSON_BYTES, SPOKEN, ErrorBody, parse_json, read_json
+from api.http.bodies import (
+    MAX_JSON_BYTES,
+    MAX_PUBLIC_JSON_BYTES,
+    MAX_VALUES,
+    SPOKEN,
+    ErrorBody,
+    parse_json,
+    read_json,
+)
 from api.http.context import context_of
 from api.http.errors import ApiError
 from api.http.idempotency import answer_once
@@ -145,6 +153,8 @@ class StrictRoute(APIRoute):
         body_type: Any = None if field is None else field.field_info.annotation
         shape = shape_of(body_type)
         of_visitors: dict[str, Any] = getattr(body_type, "of_visitors", {})
+        most_bytes: int = getattr(body_type, "most_bytes", MAX_JSON_BYTES)
+        most_values: int = getattr(body_type, "most_values", MAX_VALUES)
         fields: dict[str, FieldInfo] = getattr(body_type, "model_fields", {})
         spoken = [name for name, info in fields.items() if SPOKEN in info.metadata]
         free_cues: bool = getattr(body_type, "free_cues", False)
@@ -166,12 +176,13 @@ class StrictRoute(APIRoute):
                 return await parse_and_handle(request, await read_json(request, self.most_bytes))
             space = services_of(request).infrastructure.bodies
             async with space.of(context.principal.workspace_id) as take:
-                return await parse_and_handle(request, await read_json(request, take=take))
+                body = await read_json(request, most_bytes, take)
+                return await parse_and_handle(request, body)
 
         async def parse_and_handle(request: Request, body: bytes) -> Response:
             context = context_of(request)
             await context.turn.take()
-            value = parse_json(body)
+            value = parse_json(body, most_values=most_values)
             if of_visitors and context.principal.is_visitor and isinstance(value, dict):
                 value |= _values_of_visitor(value, of_visitors)
             note_ignored(request, unknown_fields(shape, value))

@@ -185,10 +185,11 @@ async def receive_form(
 
 @asynccontextmanager
 async def receive_file(
-    request: Request, before_large: Callable[[], Awaitable[object]]
+    request: Request,
+    before_large: Callable[[], Awaitable[object]],
+    limits: UploadLimits = UploadLimits(),
 ) -> AsyncGenerator[Path, None]:
     """Receives the body as one file, deleted when the block ends. Raises as `receive_form` does."""
-    limits = UploadLimits()
     most = limits.max_file_bytes
     async with _receiving(request, limits, most, before_large) as (folder, chunks):
         path = folder / "0"

@@ -4,12 +4,13 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
-from api.dialects.outputs import Letter, columns, letters_of
+from api.dialects.outputs import ForeignVoice, Letter, columns, letters_of, stand_in
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
 from api.sockets.kernel.conversation import ClientFault, checked, json_text
@@ -22,14 +23,19 @@ from api.sockets.tts.events import (
     clamped,
     pitch_ratio,
 )
+from configs.load import load_yaml
+from configs.schema.base import StrictModel
+from models.base import VoiceGender
 from pipelines.audio.encode.encoder import wav_header
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.operation import Operation
+from pipelines.errors import VoiceNotFound
 from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import ContextWire, EncodedChunk, SpeechStream
 from pipelines.tts.shaping import TimedWord
+from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 
 InworldEncoding = Literal["LINEAR16", "PCM", "WAV", "MP3", "OGG_OPUS", "FLAC", "MULAW"]
 
@@ -48,6 +54,22 @@ SLOW: frozenset[InworldEncoding] = frozenset({"MP3", "OGG_OPUS", "FLAC"})
 
 TimestampType = Literal["TIMESTAMP_TYPE_UNSPECIFIED", "WORD", "CHARACTER"]
 ContextId = Annotated[str, Field(max_length=256)]
+
+
+class InworldNames(StrictModel):
+    """The table of `names.yaml`."""
+
+    voices: dict[str, dict[VoiceGender, list[str]]]  # by language (ISO 639-1)
+
+
+_FOREIGN_VOICES = {
+    name: ForeignVoice(name, language, gender)
+    for language, genders in load_yaml(
+        InworldNames, str(Path(__file__).with_name("names.yaml"))
+    ).voices.items()
+    for gender, names in genders.items()
+    for name in names
+}
 
 _STABILITY_OF_MODE = {"STABLE": STABILITIES[1], "CREATIVE": STABILITIES[0]}
 
@@ -330,6 +352,19 @@ def audio_body(data: bytes, timing: dict[str, Any] | None) -> dict[str, Any]:
     return body if timing is None else body | {"timestampInfo": timing}
 
 
+async def find_voice(name: str, directory: VoiceDirectory, workspace_id: int) -> AvailableVoice:
+    """Finds a voice by id or name, or a stand-in for a voice of Inworld.
+
+    Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
+    """
+    try:
+        return await directory.find_named(name, workspace_id)
+    except VoiceNotFound:
+        if name not in _FOREIGN_VOICES:
+            raise
+        return stand_in(_FOREIGN_VOICES[name], await directory.voices())
+
+
 async def open_stream(
     voicing: Voicing,
     synthesis: PaidSynthesis,
@@ -342,7 +377,7 @@ async def open_stream(
 
     Raises EngineError, PipelineError or DatabaseError.
     """
-    voice = await synthesis.pipeline.directory.find_named(voicing.voice_id, workspace_id)
+    voice = await find_voice(voicing.voice_id, synthesis.pipeline.directory, workspace_id)
     audio = voicing.audio_config
     encoding = audio.audio_encoding
     if whole and encoding in WITH_HEADER:

@@ -8,6 +8,7 @@ import asyncio
 import json
 from secrets import token_hex
 from typing import Any
+from urllib.parse import urlsplit
 
 from anyio import CancelScope, to_thread
 from fastapi import Request
@@ -20,6 +21,8 @@ from api.http.context import context_of
 from api.http.errors import ApiError, ErrorDialect
 from api.http.routing import InfrastructureDep, PrincipalDep, make_router
 from api.http.streaming import while_connected
+from configs.environment import is_loopback
+from configs.settings import Settings
 
 router = make_router("MCP", scope="any")
 
@@ -45,6 +48,7 @@ async def receive_message(
     request: Request, principal: PrincipalDep, infrastructure: InfrastructureDep
 ) -> Response:
     """Answers a JSON-RPC message. Its work stops when the client disconnects or cancels it."""
+    check_origin(request.headers.get("origin", ""), infrastructure.settings)
     server = await to_thread.run_sync(_load)
     async with infrastructure.bodies.of(principal.workspace_id) as take:
         body = await read_json(request, server.MAX_BYTES, take)
@@ -78,6 +82,17 @@ async def receive_message(
             return response
     fault = {"code": REQUEST_CANCELLED, "message": "the request was cancelled"}
     return JSONResponse({"jsonrpc": "2.0", "id": number, "error": fault})
+
+
+def check_origin(origin: str, settings: Settings) -> None:
+    """Raises ApiError(insufficient_scope) for a web page of another origin than PUBLIC_URL's, this
+    machine's, and those of CORS_ORIGINS. The protocol demands it against DNS rebinding; programs
+    that are no page send no such header."""
+    page = urlsplit(origin)
+    is_page = page.scheme in ("http", "https")
+    is_own = is_loopback(page.hostname or "") or page.netloc == urlsplit(settings.public_url).netloc
+    if is_page and not is_own and not {origin, "*"} & set(settings.cors_origins):
+        raise ApiError("insufficient_scope", "pages of this origin may not call: see CORS_ORIGINS")
 
 
 async def _answer(handle: ASGIApp, request: Request, body: bytes) -> Response:

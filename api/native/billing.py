@@ -25,7 +25,13 @@ routers = (plans, router, confirmations)
 DAYS_BY_DEFAULT = 30
 MAX_DAYS = 366
 MILLISECONDS = 1000
-UNITS = {"tts": "characters", "stt": "seconds", "chat": "tokens", "voice": "voices"}
+UNITS = {
+    "tts": "characters",
+    "stt": "seconds",
+    "chat": "tokens",
+    "voice": "voices",
+    "embedding": "tokens",
+}
 
 
 def _day(value: object) -> object:

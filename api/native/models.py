@@ -22,8 +22,11 @@ class Model(BaseModel):
     aliases: list[str]  # other ids that this model answers to
     description: str | None = Field(default=None, description="Notes for users of the model.")
     context_tokens: int | None = Field(
-        default=None, description="Context size of a chat model: prompt and answer, in tokens."
+        default=None,
+        description="Context size of a chat model: prompt and answer, in tokens. For an embedding "
+        "model, the tokens of one text.",
     )
+    dimensions: int | None = Field(default=None, description="Size of an embedding.")
     fallback: str | None = Field(
         default=None, description="Model that answers while this one is down or overloaded."
     )
@@ -65,6 +68,7 @@ def shown_model(listed: ListedModel, *other_aliases: str) -> Model:
         aliases=[*info.aliases, *other_aliases],
         description=info.description,
         context_tokens=info.context_tokens,
+        dimensions=info.dimensions,
         fallback=info.fallback,
         status=listed.status,
         problem=listed.problem,

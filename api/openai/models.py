@@ -4,7 +4,6 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from api.http.errors import ApiError
 from api.http.routing import SpeechDep, make_router
 from api.native.models import Model, shown_model
 from api.openai.names import aliases_of, unknown_model
@@ -34,15 +33,8 @@ async def list_models(speech: SpeechDep) -> OpenAIModelListing:
 
 @router.get("/openai/v1/models/{model_id:path}", summary="Get a model, for OpenAI's clients")
 async def get_model(model_id: str, speech: SpeechDep) -> OpenAIModel:
-    """Accepts an id or an alias. The `id` in the response is always the model's id."""
+    """Accepts an id or an alias. The `id` in the response is the one of the request."""
     for model in (await list_models(speech)).data:
         if model_id == model.id or model_id in model.aliases:
-            return model
+            return model.model_copy(update={"id": model_id})
     raise unknown_model()
-
-
-@router.post("/openai/v1/embeddings", include_in_schema=False)
-async def embed() -> None:
-    """Raises ApiError(model_not_found), since no kind of model embeds texts."""
-    message = "no embedding model is deployed; GET /openai/v1/models lists all models"
-    raise ApiError("model_not_found", message, param="model")

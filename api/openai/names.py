@@ -14,7 +14,7 @@ from pipelines.ports import ModelList
 from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 
 DEFAULT_AGENT = "gpt-realtime"  # model of a Realtime session that names none
-_VERBS = {"tts": "speaks", "stt": "transcribes", "chat": "chats"}
+_VERBS = {"tts": "speaks", "stt": "transcribes", "chat": "chats", "embedding": "embeds"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,7 +268,8 @@ def _whole_answer(
         case "diarized_json":
             return JSONResponse(_diarized(transcript), headers=headers)
         case "json":
-            return JSONResponse(_plain(transcript), headers=headers)
+            answer = {**_plain(transcript), "usage": _usage(transcript)}
+            return JSONResponse(answer, headers=headers)
 
 
 class TranscriptWriter:
@@ -280,6 +281,7 @@ class TranscriptWriter:
     def write(self, item: HeardText | FileTranscript) -> bytes:
         if isinstance(item, HeardText):
             return event_frame({"type": "transcript.text.delta", "delta": item.text})
+        # Without `usage`, which this event can only count in tokens.
         done = event_frame({"type": "transcript.text.done", **_plain(item)})
         if self._fields.response_format != "diarized_json":
             return done
@@ -294,7 +296,7 @@ class TranscriptWriter:
 
 def _plain(transcript: FileTranscript) -> dict[str, Any]:
     languages = [{"code": transcript.language}] if transcript.segments else []
-    return {"text": transcript.text, "languages": languages, "usage": _usage(transcript)}
+    return {"text": transcript.text, "languages": languages}
 
 
 def _verbose(transcript: FileTranscript, fields: OpenAITranscriptionFields) -> dict[str, Any]:

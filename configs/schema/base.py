@@ -10,7 +10,7 @@ class StrictModel(BaseModel):
 
 
 class ModelConfig(StrictModel):
-    """The common fields of each YAML under `configs/tts`, `configs/stt` and `configs/llm`."""
+    """The common fields of each YAML under `configs/{tts,stt,llm,embedding}`."""
 
     id: str  # the model's name in requests, such as "svc/slm-135m-q4"
     aliases: tuple[str, ...] = ()

@@ -43,6 +43,7 @@ class Prices(StrictModel):
     tts_letters: int = Field(default=3, ge=3)  # spoken letters for the price of one character
     stt_second: int = Field(ge=0)
     custom_voice: int = Field(ge=0)
+    embedding_thousand_tokens: int = Field(ge=0)
     # Unfinished answers per workspace and hour that are free when clients leave; more are charged.
     free_hangups_per_hour: int = Field(default=20, ge=0)
 

@@ -7,7 +7,8 @@ from pydantic import Field
 from configs.schema.base import StrictModel
 
 AUTO = "auto"
-"""The `model` of a chat deployment that `configs/default_chat.yaml` or CHAT_MODEL chooses."""
+"""The `model` of a deployment that serves `wanted` once its weights are here. What a chat
+deployment wants is chosen by `configs/default_chat.yaml` or CHAT_MODEL."""
 
 Build = Annotated[str, Field(coerce_numbers_to_str=True)]
 """Text or number; a change restarts all deployments after an edit of the code."""
@@ -56,7 +57,13 @@ class ModelsArgs(StrictModel):
     tts: tuple[str, ...] = ()
     stt: tuple[str, ...] = ()
     chat: tuple[str, ...] = ()
+    embedding: tuple[str, ...] = ()
     build: Build = ""
+
+    @property
+    def by_kind(self) -> dict[str, tuple[str, ...]]:
+        """The names by the name of their kind of engine."""
+        return {"tts": self.tts, "stt": self.stt, "chat": self.chat, "embedding": self.embedding}
 
 
 class WorkerArgs(StrictModel):

@@ -49,7 +49,7 @@ class LedgerEntry(SQLModel, table=True):
     amount: int = Field(default=0, sa_type=BigInteger)  # change of the balance
     held: int = Field(default=0, sa_type=BigInteger)  # change of the credit on hold
     balance_after: int = Field(sa_type=BigInteger)
-    service: str = Field(default="", max_length=16)  # tts, stt, chat, voice; empty for grants
+    service: str = Field(default="", max_length=16)  # one of `Service`; empty for grants
     units: int = Field(default=0, sa_type=BigInteger)  # characters, milliseconds, tokens, voices
     key_id: int = Field(default=0, sa_column=_key_id())  # API key that pays; 0 for a token
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)

@@ -4,21 +4,26 @@ Jobs of other workspaces are treated as nonexistent.
 """
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Literal, cast
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Index, Text, and_, func, or_, tuple_
+from sqlalchemy import BigInteger, Index, Text, and_, delete, func, or_, tuple_
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import workspace_reference
-from db.database import UtcDateTime, page_of, utc_now
+from db.database import UtcDateTime, change_rows, is_free, page_of, utc_now
 from db.files import StoredFile, expire_these_files
+from db.webhooks import Webhook
 
 IN_WORK = ("fetching", "processing", "cancelling")
 """States in which a process may have the lease."""
 
 UNFINISHED = ("uploading", *IN_WORK)
 BATCH = "batch"
+REQUEST = "request"
+KINDS = ("options", "part", "result", "failed", "speech", REQUEST)
+Stage = Literal["queued", "processing", "completed", "failed"]
 AT_ONCE = 100  # jobs deleted in one call
 
 
@@ -61,12 +66,18 @@ class Job(SQLModel, table=True):
         """Whether a process has the lease."""
         return bool(self.lease and self.lease_until and self.lease_until > now)
 
+    def stage(self, now: datetime) -> Stage:
+        """Returns the stage of a transcription, as `requested_jobs` filters it."""
+        if self.status in ("completed", "failed"):
+            return cast(Stage, self.status)
+        return "processing" if self.progress or self.is_in_work(now) else "queued"
+
 
 class JobFile(SQLModel, table=True):
     """A stored file of a job.
 
-    Its kind is options, part (of the recording, or lines of a batch), result, failed (lines) or
-    speech.
+    Its kind is options, part (of the recording, or lines of a batch), result, failed (lines),
+    speech, or request (what a client of another API asked for, which stays after the end).
     """
 
     __tablename__ = "job_file"
@@ -114,6 +125,45 @@ def batches_after(
     return list(session.exec(newest.limit(limit)))
 
 
+def requested_jobs(
+    session: Session,
+    owner: int,
+    limit: int,
+    *,
+    now: datetime,
+    before: Job | None = None,
+    after: Job | None = None,
+    created_on: date | None = None,
+    stage: Stage | None = None,
+) -> list[Job]:
+    """Lists a workspace's jobs that have a request, newest first.
+
+    With `after`, these are the oldest of those that are newer. `created_on` is a day (UTC).
+    """
+    request = select(JobFile.job_id).where(JobFile.job_id == Job.id, JobFile.kind == REQUEST)
+    query = select(Job).where(Job.workspace_id == owner, request.exists())
+    place = tuple_(col(Job.created_at), col(Job.id))
+    if before is not None:
+        query = query.where(place < (before.created_at, before.id))
+    if after is not None:
+        query = query.where(place > (after.created_at, after.id))
+    if created_on is not None:
+        midnight = datetime.combine(created_on, time(), UTC)
+        query = query.where(
+            col(Job.created_at) >= midnight, col(Job.created_at) < midnight + timedelta(days=1)
+        )
+    if stage in ("completed", "failed"):
+        query = query.where(Job.status == stage)
+    elif stage is not None:
+        is_queued = and_(col(Job.progress) == 0, is_free(Job.lease_until, now))
+        unfinished = col(Job.status).in_(UNFINISHED)
+        query = query.where(unfinished, is_queued if stage == "queued" else ~is_queued)
+    columns = col(Job.created_at), col(Job.id)
+    order = columns if after is not None else [column.desc() for column in columns]
+    rows = list(session.exec(query.order_by(*order).limit(limit)))
+    return rows[::-1] if after is not None else rows
+
+
 def bytes_of(session: Session, job_id: UUID, kind: str) -> int:
     """Sums the bytes of a job's stored files of a kind."""
     query = select(func.sum(StoredFile.size)).join(JobFile, StoredFile.id == JobFile.file_id)  # type: ignore[arg-type]
@@ -151,7 +201,9 @@ def drop_files(session: Session, job_id: UUID, *kinds: str) -> None:
 
 
 def delete_job(session: Session, job: Job) -> None:
-    drop_files(session, job.id, "options", "part", "result", "failed", "speech")
+    """Deletes a job with its files and its callback."""
+    drop_files(session, job.id, *KINDS)
+    change_rows(session, delete(Webhook).where(col(Webhook.job_id) == job.id))
     session.delete(job)
 
 

@@ -1,6 +1,8 @@
-"""Fetches the wanted chat model while a smaller one answers, and swaps it in. A thread of `make
-run` looks at what runs, so that it also serves a deployment that wants another model later, and
-finds weights that an operator has fetched."""
+"""Fetches models that deployments want, while others or none answer, and swaps them in.
+
+A thread of `make run` looks at what runs, so that it also serves a deployment that wants another
+model later, and finds weights that an operator has fetched.
+"""
 
 import errno
 import os
@@ -18,7 +20,7 @@ from deployments.default_chat.choice import is_here
 from deployments.rollout import serve_config
 from deployments.rollout.deploy import deploy_config
 from models.errors import EngineError
-from models.registry import CHAT, artefacts_of
+from models.registry import artefacts_of, kind_of
 from models.weights.fetch import FetchProgress, discard_corrupt, fetch
 from models.weights.store import WeightStore
 from pipelines.ports import Arrival
@@ -43,15 +45,15 @@ class Waiting(NamedTuple):
     model: str  # name of its configuration
 
 
-class ChatArrival:
-    """Follows the deployments of chat models in a thread, until it is closed."""
+class ModelArrival:
+    """Follows the deployments of models in a thread, until it is closed."""
 
     def __init__(self, settings: Settings, dashboard: str, say: Callable[[str], None]) -> None:
         self._settings, self._dashboard, self._say = settings, dashboard, say
         self._stop = Event()
         self._coming: Arrival | None = None
         self._problem = ""  # the last reported problem, without numbers
-        self._thread = Thread(target=self._follow, name="chat arrival", daemon=True)
+        self._thread = Thread(target=self._follow, name="model arrival", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -64,11 +66,13 @@ class ChatArrival:
         # is always busy would never get its model.
         os.setpriority(os.PRIO_PROCESS, 0, 19)
         before: Waiting | None = None
-        pause_s = PAUSE_S
+        pause_s, failures = PAUSE_S, 0
         while not self._stop.is_set():
             waiting = None
             try:
-                waiting = awaited(serve_api.applications(self._dashboard))
+                everything = awaited(serve_api.applications(self._dashboard))
+                if everything:  # after a failure another one comes first
+                    waiting = everything[failures % len(everything)]
                 if before is not None and waiting != before:
                     self._expect(before, None)
                 before, self._coming = waiting, None
@@ -83,6 +87,7 @@ class ChatArrival:
                 problem = redact(" ".join(str(error).split()))
                 if waiting is not None:
                     self._tell_problem(waiting, problem)
+                failures += 1
                 self._stop.wait(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
@@ -97,7 +102,7 @@ class ChatArrival:
         kind = re.sub(r"\d", "", problem)  # the free space changes
         if kind != self._problem:
             self._problem = kind
-            self._say(f"Chat: {waiting.model} is delayed, and the current model answers: {problem}")
+            self._say(f"{waiting.deployment}: {waiting.model} is delayed: {problem}")
         if self._coming is not None:
             self._expect(waiting, self._coming.model_copy(update={"problem": problem}))
 
@@ -107,11 +112,11 @@ class ChatArrival:
 
         Raises EngineError, OSError, ValueError, or Stopped.
         """
-        shape = CHAT.read(waiting.model)
+        shape = kind_of(waiting.model).read(waiting.model)
         if not is_here(waiting.model):
             self._fetch(waiting, shape.id, artefacts_of(shape))
         state = serve_api.state(self._dashboard)
-        if awaited(state["applications"]) != waiting:
+        if waiting not in awaited(state["applications"]):
             return
         config = serve_api.running(state)
         for application in config["applications"]:
@@ -119,7 +124,7 @@ class ChatArrival:
                 if entry["name"] == waiting.deployment:
                     entry["user_config"] = {**entry["user_config"], "model": waiting.model}
         deploy_config(config, self._settings, self._dashboard)
-        self._say(f"Chat: {shape.id} answers now")
+        self._say(f"{waiting.deployment}: {shape.id} answers now")
 
     def _fetch(self, waiting: Waiting, model: str, weights: set[str]) -> None:
         """Fetch the weights of the model with this id, and report the progress."""
@@ -139,9 +144,8 @@ class ChatArrival:
             if percent != last_percent:
                 expect(got_bytes)
             if percent // 10 > last_percent // 10:
-                self._say(
-                    f"Chat: {percent} % of {size_bytes >> 20:,} MiB of {model} are downloaded"
-                )
+                size = f"{size_bytes >> 20:,} MiB of {model}"
+                self._say(f"{waiting.deployment}: {percent} % of {size} are downloaded")
             last_percent = percent
             if self._stop.is_set():
                 raise Stopped
@@ -153,11 +157,12 @@ class ChatArrival:
         fetch(store, weights, FetchProgress(size_bytes, show=show), reserve_bytes=floor)
 
 
-def awaited(running: dict[str, Any]) -> Waiting | None:
-    """Return a deployment that serves another model than it wants."""
+def awaited(running: dict[str, Any]) -> list[Waiting]:
+    """List the deployments that serve another model than they want."""
+    waiting = []
     for name, application in running.items():
         for entry in serve_config.entries(application.get("deployed_app_config") or {}):
             config = entry.get("user_config") or {}
             if config.get("wanted") not in (None, config.get("model")):
-                return Waiting(name, entry["name"], config["wanted"])
-    return None
+                waiting.append(Waiting(name, entry["name"], config["wanted"]))
+    return waiting

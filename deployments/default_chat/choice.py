@@ -1,4 +1,5 @@
-"""Chooses the chat model of `model: auto`: by CHAT_MODEL, by what runs, or by the free memory."""
+"""Chooses the model of `model: auto`. A chat model is chosen by CHAT_MODEL, by what runs, or by the
+free memory; another model is the one that its deployment wants, once its weights are here."""
 
 import copy
 from typing import Any
@@ -11,7 +12,7 @@ from configs.schema.serve import AUTO, DefaultChatConfig
 from configs.settings import chat_model, weights_dir
 from deployments.rollout.serve_config import Config, entries
 from models.errors import EngineError
-from models.registry import CHAT, artefacts_of, files_of
+from models.registry import artefacts_of, files_of, kind_of
 from models.weights.store import WeightStore
 
 GB = 10**9
@@ -32,11 +33,18 @@ def resolved(config: Config, running: dict[str, Any] | None = None) -> Config:
     }
     config, named = copy.deepcopy(config), chat_model()
     for application in config["applications"]:
+        chats = (application.get("args") or {}).get("chat", ())
         for entry in entries(application):
-            if (entry.get("user_config") or {}).get("model") == AUTO:
+            if (entry.get("user_config") or {}).get("model") != AUTO:
+                continue
+            options = [entry["user_config"].get("wanted")]
+            if entry["name"] in chats:
                 wanted = named if named != AUTO else before.get(entry["name"]) or by_memory()
-                model = next(filter(is_here, candidates(wanted)), AUTO)
-                entry["user_config"] = {**entry["user_config"], "model": model, "wanted": wanted}
+                options = candidates(wanted)
+            if options[0] is not None:
+                model = next(filter(is_here, options), AUTO)
+                chosen = {"model": model, "wanted": options[0]}
+                entry["user_config"] = {**entry["user_config"], **chosen}
     return config
 
 
@@ -65,7 +73,7 @@ def is_here(model: str) -> bool:
     only if they have changed. A configuration that cannot be read counts as present: loading it
     gives the reason."""
     try:
-        config, store = CHAT.read(model), WeightStore(weights_dir())
+        config, store = kind_of(model).read(model), WeightStore(weights_dir())
         for artefact in artefacts_of(config):
             store.converted(artefact)
             if not all(map(store.is_checked, store.artefact(artefact).files.values())):

@@ -24,6 +24,7 @@ from deployments.cluster.compat import Availability, availability, report_waitin
 from deployments.gateway.affinity import conversation
 from models.audio import AudioChunk
 from models.base import ModelInfo
+from models.embedding.base import EmbeddingRequest, Embeddings
 from models.errors import (
     EngineError,
     EngineLost,
@@ -108,7 +109,7 @@ class StopSignal:
 
 
 class ModelHandle:
-    """The base class of the three ports: a handle, and the description of the model, which
+    """The base class of the ports: a handle, and the description of the model, which
     `ModelDirectory` keeps current."""
 
     def __init__(
@@ -279,6 +280,13 @@ class ChatModelHandle(ModelHandle):
         return self.stream("generate", request, conversation(request))
 
 
+class EmbeddingModelHandle(ModelHandle):
+    """The EmbeddingModel port."""
+
+    def embed(self, request: EmbeddingRequest) -> AsyncGenerator[Embeddings, None]:
+        return self.stream("embed", request)
+
+
 @dataclass(frozen=True, slots=True)
 class Deployed:
     """The models of the cluster, as far as its processes report them."""
@@ -331,7 +339,7 @@ class AnyTranscriber:
 
 
 class ModelDirectory:
-    """Keeps `speakers`, `transcribers` and `chat_models` current while deployments change.
+    """Keeps the ports of each kind of model current while deployments change.
 
     The mappings are never replaced, so pipelines can keep references to them.
     """
@@ -345,6 +353,7 @@ class ModelDirectory:
         self.speakers: dict[str, TTSModelHandle] = {}
         self.transcribers: dict[str, STTModelHandle] = {}
         self.chat_models: dict[str, ChatModelHandle] = {}
+        self.embedders: dict[str, EmbeddingModelHandle] = {}
         self.infos: dict[str, ModelInfo] = {}  # last model by deployment, also if it is down
         self.arrivals: dict[str, Arrival] = {}  # the coming model by deployment
         self.problems: dict[str, str] = {}  # reasons by deployment why it serves its previous model
@@ -382,7 +391,8 @@ class ModelDirectory:
         self._update(self.speakers, deployed.models.tts, TTSModelHandle)
         self._update(self.transcribers, deployed.models.stt, STTModelHandle)
         self._update(self.chat_models, deployed.models.chat, ChatModelHandle)
-        for ports in (self.speakers, self.transcribers, self.chat_models):
+        self._update(self.embedders, deployed.models.embedding, EmbeddingModelHandle)
+        for ports in (self.speakers, self.transcribers, self.chat_models, self.embedders):
             for name, port in ports.items():
                 port.learn(deployed.infos.get(name))
                 is_up = port.info is not None and port.state() != "lost"

@@ -58,6 +58,7 @@ def gateway_services(
         transcribers=directory.transcribers,
         transcriber=directory.transcriber,
         chat_models=directory.chat_models,
+        embedders=directory.embedders,
         problems=directory.problems,
         infos=directory.infos,
         arrivals=directory.arrivals,

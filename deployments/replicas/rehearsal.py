@@ -30,6 +30,7 @@ from deployments.gateway.handles import (
 from deployments.replicas.canary import Loaded
 from models.audio import AudioChunk, Pcm, resample
 from models.base import ModelInfo
+from models.embedding.base import EmbeddingEngine, EmbeddingRequest
 from models.errors import EngineError, ModelNotLoaded
 from models.llm.base import ChatEngine, ChatMessage, GenerationRequest, SamplingOptions
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest
@@ -102,6 +103,15 @@ async def rehearse_chat(new: Loaded[ChatEngine], _old: Loaded[ChatEngine]) -> No
         raise ModelNotLoaded(f"{new[1].id} gives no answer to a greeting")
 
 
+async def rehearse_embedding(new: Loaded[EmbeddingEngine], _old: Loaded[EmbeddingEngine]) -> None:
+    """Let the model embed two sentences. Raises ModelNotLoaded or EngineError."""
+    request = EmbeddingRequest(("Hello!", "The river runs to the sea."))
+    batches = await asyncio.to_thread(list, new[0].embed(request))
+    vectors = np.concatenate([batch.vectors for batch in batches])
+    if not np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-3):
+        raise ModelNotLoaded(f"{new[1].id} gives no embeddings of length 1")
+
+
 def _compare(model: ModelInfo, verb: str, said: str, *transcripts: Transcript) -> None:
     new, old = (
         " ".join(segment.text for segment in transcript.segments) for transcript in transcripts
@@ -139,7 +149,7 @@ async def _beside(kind: str, port: type[H]) -> H | None:
     with suppress(EngineError, RayServeException, TimeoutError):
         app = serve.get_replica_context().app_name
         deployed: Deployed = await ModelIndexHandle(app).call("deployed", timeout_s=FIND_S)
-        for name in getattr(deployed.models, kind):
+        for name in deployed.models.by_kind[kind]:
             model = port(name, await asyncio.to_thread(serve.get_deployment_handle, name, app))
             model.learn(deployed.infos.get(name))
             if model.state() == "ready":

@@ -57,7 +57,8 @@ def _problems(
         args: Any = shape.model_validate(application.get("args") or {})
     except ValidationError as error:
         return [f"args: {explain(error)}"]
-    models = [*args.tts, *args.stt, *args.chat] if isinstance(args, ModelsArgs) else []
+    kinds = args.by_kind.values() if isinstance(args, ModelsArgs) else ()
+    models = [name for names in kinds for name in names]
     listed, named = [str(entry.get("name")) for entry in entries(application)], [*own, *models]
     counts = Counter(listed) | Counter(named)
     problems = [f"{name!r} is listed {times} times" for name, times in counts.items() if times > 1]

@@ -21,7 +21,7 @@ from deployments.rollout import serve_config
 from deployments.rollout.check import MODELS_BUILDER, application_problems, flat, option_problems
 from deployments.rollout.serve_config import Config, entries
 from models.errors import EngineError
-from models.registry import CHAT, STT, TTS, EngineKind, artefacts_of, files_of
+from models.registry import CHAT, KINDS, EngineKind, artefacts_of, files_of
 from models.weights.store import WeightStore
 
 TIMEOUT_S = 600.0  # a large model on a GPU loads for minutes
@@ -139,8 +139,8 @@ def models_of(config: Config) -> dict[str, tuple[EngineKind[Any], Config]]:
         if application.get("import_path") == MODELS_BUILDER:
             configured = {entry["name"]: entry for entry in entries(application)}
             args = ModelsArgs.model_validate(application.get("args") or {})
-            for kind, names in ((TTS, args.tts), (STT, args.stt), (CHAT, args.chat)):
-                models |= {name: (kind, configured[name]) for name in names}
+            for kind, names in args.by_kind.items():
+                models |= {name: (KINDS[kind], configured[name]) for name in names}
     return models
 
 
@@ -163,8 +163,8 @@ def model_problems(config: Config) -> list[str]:
                 for file in files_of(shape):
                     file.stat()
             if not wanted.models:  # AUTO, which waits for weights
-                if kind is not CHAT:
-                    problems.append(f"{name}: only a chat model can be {AUTO!r}")
+                if kind is not CHAT and wanted.wanted is None:
+                    problems.append(f"{name}: only a chat model can be {AUTO!r} without `wanted`")
                 continue
             if (other := deployments.setdefault(shape.id, name)) != name:
                 problems.append(f"{name} and {other} have the same model, {shape.id!r}")

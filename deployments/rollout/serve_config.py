@@ -54,7 +54,10 @@ def model_names(config: Config) -> set[str]:
     """Return the deployments of models that the `args` of the applications name."""
     given = [application.get("args") or {} for application in config["applications"]]
     return {
-        name for args in given for kind in ("tts", "stt", "chat") for name in args.get(kind, ())
+        name
+        for args in given
+        for kind in ("tts", "stt", "chat", "embedding")
+        for name in args.get(kind, ())
     }
 
 

@@ -62,6 +62,7 @@ class GenerationRequest:
     reads_only: bool = False  # only fills the prompt cache: one token of answer is enough
     is_spoken: bool = False  # speech waits for the answer: deltas are sent as they come
     begun: str = ""  # text of a paused answer, to be continued
+    is_raw: bool = False  # the only message is a text to continue, without a chat template
 
     def after(self, text: str, tokens: int) -> "GenerationRequest":
         """Returns the request for the rest of an answer whose first `tokens` are `text`."""

@@ -335,8 +335,12 @@ class LlamaCppEngine(ChatEngine):
             remembers = is_restored or slot.previous.owner == request.owner
             body = {**body, "id_slot": slot.index, "cache_prompt": remembers}
             self._barriers.look()  # the first batch of a long prompt takes longer than a look
+            if request.is_raw:
+                answer = self._server.handle_completions
+            else:
+                answer = self._server.handle_chat_completions
             try:
-                self._server.handle_chat_completions(body, push_or_pause)
+                answer(body, push_or_pause)
             except RuntimeError as error:  # its JSON or template, before the first chunk
                 message = f"the model refuses the messages: {error}"
                 raise InvalidEngineRequest(message) from error
@@ -482,6 +486,8 @@ def _to_body(
             "tools": list(request.tools) or None,
         },
     }
+    if request.is_raw:
+        body |= {"prompt": request.messages[0].content + request.begun}
     if grammar is None:
         return body
     text = to_gbnf(grammar) if isinstance(grammar, Grammar) else grammar.grammar
@@ -517,7 +523,8 @@ def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, b
                 cached_tokens=cached,
             )
         for choice in chunk["choices"]:
-            choice_delta = choice["delta"]
+            # Of a continued text, a choice has no delta.
+            choice_delta = choice.get("delta") or {"content": choice["text"]}
             pieces.append(reader.feed(choice_delta.get("content") or "", usage))
             reasoning = choice_delta.get("reasoning_content") or ""
             finish = choice["finish_reason"]

@@ -107,6 +107,8 @@ class UpstreamEngine(UpstreamService, ChatEngine):
         fields = self._config.fields
         if request.is_speculative and not self._config.drafts:
             raise EngineOverloaded(f"{self._config.id} does not begin speculative answers")
+        if request.is_raw:
+            raise UnsupportedFeature("this model continues no text; use chat completions")
         if request.tools and "tools" not in fields:
             raise UnsupportedFeature("this model does not support tools")
         if request.response_format and "response_format" not in fields:

@@ -9,7 +9,6 @@ from datetime import date, timedelta
 from itertools import chain, count
 from types import TracebackType
 from typing import Literal, Self
-from uuid import UUID
 from weakref import WeakSet
 
 from sqlmodel import Session
@@ -19,7 +18,7 @@ from db.accounts import lock_workspace
 from db.billing import ledger
 from db.database import Database, Transaction, utc_now
 from db.errors import DatabaseUnavailable
-from db.webhooks import EncryptText, NewEvent, add_event, call_back
+from db.webhooks import EncryptText, NewEvent, add_event
 from models.errors import EngineStopped
 from pipelines.billing.operation import Operation
 from pipelines.billing.turns import AccountTurns
@@ -34,7 +33,7 @@ Settlement = Callable[[Transaction], ledger.Settled]
 FailureEvent = Callable[[Exception, str], NewEvent | None]
 """Makes an event from an error and the operation; None if the caller caused the error."""
 
-Service = Literal["tts", "stt", "chat", "voice"]
+Service = Literal["tts", "stt", "chat", "voice", "embedding"]
 HOLD = timedelta(minutes=15)  # the hold of a dead process expires after this
 RENEW_AFTER_S = 200.0  # short enough that a database outage of ten minutes ends no hold
 SETTLE_WITHIN_S = 60.0  # how long the background retries while the database does not answer
@@ -238,6 +237,8 @@ class Billing:
                 return units * prices.chat_token
             case "voice":
                 return units * prices.custom_voice
+            case "embedding":
+                return -(-units * prices.embedding_thousand_tokens // 1000)  # rounded up
 
     def speech_characters(self, typed: int, letters: int) -> int:
         """Returns the characters charged for `typed` characters spoken with so many `letters`."""
@@ -480,10 +481,6 @@ class Billing:
         """Adds events in the transaction that settles the work that they report."""
         for event in events:
             add_event(session, workspace_id, event, self._encrypt)
-
-    def call_back(self, session: Session, callback_id: UUID, event: NewEvent, body: str) -> None:
-        """Adds the delivery of `body` to a callback, if there is one with that id."""
-        call_back(session, callback_id, event, body, self._encrypt)
 
     async def _settle(self, charge: Charge, work: Settlement, events: tuple[NewEvent, ...]) -> int:
         def with_events(session: Session) -> ledger.Settled:

@@ -107,6 +107,7 @@ class Completion:
         self.is_new = request.chat_id is None and request.save_chat
         self.chat_id = uuid4() if self.is_new else request.chat_id  # None: nothing is saved
         self._saved = not request.save_chat
+        self._saving: asyncio.Task[None] | None = None
         masks = request.redaction if request.generation.response_format is None else None
         self._redactor = Redactor(masks) if masks else None
         self.marks = request.marks
@@ -192,6 +193,11 @@ class Completion:
         if self.usage is not None:
             await self._charge.capture(self.usage.total_tokens)
 
+    async def wait_until_saved(self) -> None:
+        """Waits until the turn is stored, if it is being saved. Raises as `ChatHistory.save`."""
+        if self._saving is not None:
+            await asyncio.shield(self._saving)
+
     async def aclose(self) -> None:
         """Stops the model, saves what was generated, and charges for it unless it has ended.
 
@@ -239,7 +245,7 @@ class Completion:
             cached = self.usage.cached_tokens if self.usage else 0
             ended = {"created": self.created, "finish_reason": answer.finish_reason}
             message.extra[KEPT] = {**request.kept, **ended, "cached_tokens": cached}
-        return _saves.start(
+        self._saving = _saves.start(
             self._history.save(
                 request.workspace_id,
                 self.chat_id,
@@ -253,6 +259,7 @@ class Completion:
             ),
             name=str(self.chat_id),
         )
+        return self._saving
 
 
 def _log_failure(task: asyncio.Task[None], error: BaseException) -> None:
@@ -316,16 +323,25 @@ class ChatPipeline:
         resume = partial(_resumed, model, generation) if info.pausable else None
         return Completion(request, info.id, first, rest, self._history, charge, resume)
 
-    async def read_ahead(self, request: ChatRequest) -> None:
+    async def read_ahead(self, request: ChatRequest) -> int:
         """Lets the model process a prompt in advance, so that answers to prompts that begin with it
-        come sooner.
+        come sooner. Returns the number of its tokens.
 
-        It is neither saved nor charged. Raises ModelNotFound or EngineError.
+        It is neither saved nor charged. Raises ModelNotFound, ChatNotFound or EngineError.
         """
         model, info = await self.choose(request.model)
+        earlier = request.history
+        if request.chat_id is not None:
+            budget = _history_budget(info, request.generation.sampling.max_tokens)
+            earlier = await self._history.load(
+                request.workspace_id, request.chat_id, budget, after=request.after
+            )
         reading = replace(request, generation=replace(request.generation, reads_only=True))
-        _, rest, _ = await _first_piece(model, info, reading, request.history)
-        await rest.aclose()
+        delta, rest, _ = await _first_piece(model, info, reading, earlier)
+        async with aclosing(rest):
+            while delta.usage is None:
+                delta = await anext(rest)
+        return delta.usage.prompt_tokens
 
     async def _hold(
         self, chain: Chain, request: ChatRequest, earlier: tuple[ChatMessage, ...]

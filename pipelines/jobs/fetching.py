@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -112,17 +113,26 @@ class Fetcher:
             raise LeaseLost
         task = TASK.validate_json(await self._jobs.read(claimed, options[0]))
         async with temporary_directory_in_thread(RECORDINGS) as folder:
-            call = partial(self._store, claimed, task.url, folder / "part")
+            open_recording = partial(self._sender.fetch, task.url, self._most_bytes)
+            if task.upload:
+                open_recording = partial(self._jobs.pieces, claimed, task.upload)
+            call = partial(self._store, claimed, open_recording, folder / "part")
             await retry(call, FetchFailed, within_s=RETRY_S)
         await self._jobs.queue(claimed, "processing")
 
-    async def _store(self, claimed: Job, url: str, path: Path) -> None:
-        """Stores the content of a URL in parts. Raises InvalidUrl or FileTooLarge."""
+    @property
+    def _most_bytes(self) -> int:
+        return self._config.most_parts * (self._config.part_mb << 20)
+
+    async def _store(
+        self, claimed: Job, open_recording: Callable[[], AsyncGenerator[bytes, None]], path: Path
+    ) -> None:
+        """Stores a recording in parts. Raises InvalidUrl, FileTooLarge or NotFound."""
         number = 1
         most = self._config.part_mb << 20
         await self._jobs.drop_parts(claimed)
         with path.open("wb") as part:
-            async for piece in self._sender.fetch(url, self._config.most_parts * most):
+            async for piece in open_recording():
                 if part.tell() + len(piece) > most:
                     await self._jobs.keep(claimed, "part", number, path)
                     number += 1

@@ -6,7 +6,7 @@ stored part is neither repeated nor charged again.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Self
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
@@ -20,9 +20,10 @@ from configs.settings import Settings
 from db.accounts import Workspace, lock_workspace
 from db.audit import audit
 from db.database import Database, utc_now
+from db.deliveries import callback_status
 from db.files import expire_these_files
 from db.jobs import jobs
-from db.jobs.jobs import BATCH, IN_WORK, UNFINISHED, Job, JobFile
+from db.jobs.jobs import BATCH, IN_WORK, REQUEST, UNFINISHED, Job, JobFile, Stage
 from db.jobs.queue import release_lines
 from db.webhooks import Webhook
 from pipelines.accounts.authentication import Principal
@@ -39,7 +40,19 @@ from pipelines.storage.files import Files, keep_files
 from pipelines.storage.room import check_room, plan_limits
 
 URL_LIFETIME_S = 24 * 3600.0
+UPLOAD_S = 24 * 3600.0  # time for which an upload is kept
+UPLOAD = "upload"  # kind of its file
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:job-asked-for-once")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedJob:
+    """A job that a client of another API created, with what it asked for."""
+
+    job: Job
+    request: bytes
+    stage: Stage
+    callback_status: int | None  # last status code of the callback's receiver
 
 
 @dataclass(eq=False, repr=False)
@@ -78,17 +91,19 @@ class Jobs(JobQueue):
         parts: int = 0,
         *,
         is_fetched: bool = False,
+        request: bytes | None = None,
         callback: Webhook | None = None,
     ) -> Job:
-        """Creates a job, queued at once, after its `parts` are uploaded, or its URL `is_fetched`.
+        """Creates a job, queued at once, after its `parts` are uploaded, or its recording
+        `is_fetched`.
 
-        Its id is that of the `callback`, if it has one, which gets its answer or error.
+        `request` is kept as long as the job (`requested`). `callback` gets the end of the job.
         A request with an Idempotency-Key that runs again gets the job that it created before.
         Raises PlanRequired, InvalidRequest or StorageUnavailable.
         """
         owner = principal.workspace_id
         job = Job(
-            id=self.new_id(operation) if callback is None else callback.id,
+            id=uuid4() if operation.name is None else uuid5(_ONCE, operation.name),
             workspace_id=owner,
             kind=kind,
             name=name,
@@ -98,7 +113,8 @@ class Jobs(JobQueue):
             operation="",
         )
         job.operation = f"job-{job.id}"
-        stored = await self._store(owner, {"options": options, "part": upload})
+        contents = {"options": options, "part": upload, REQUEST: request}
+        stored = await self._store(owner, contents)
 
         def add(session: Session) -> Job:
             lock_workspace(session, owner)
@@ -110,15 +126,12 @@ class Jobs(JobQueue):
             keep_files(session, owner, stored.values())
             self._keep(session, job, stored)
             if callback is not None:
+                callback.job_id = job.id
                 session.add(callback)
             audit(session, owner, "job.created", principal.actor, str(job.id))
             return job
 
         return await self._database.run(add)
-
-    def new_id(self, operation: Operation) -> UUID:
-        """Returns the id of the job that a request creates, also if it runs again."""
-        return uuid4() if operation.name is None else uuid5(_ONCE, operation.name)
 
     async def check_part(self, principal: Principal, job_id: UUID, number: int) -> None:
         """Checks a part before it is received. Raises NotFound or InvalidRequest."""
@@ -164,6 +177,55 @@ class Jobs(JobQueue):
         if job.kind != "transcription":
             raise InvalidRequest("the job is not a transcription and has no transcript")
         return [await self.read(job, file) for file in files]
+
+    async def keep_upload(self, principal: Principal, path: Path) -> str:
+        """Stores a recording for UPLOAD_S, to be transcribed by jobs; returns its id.
+
+        Raises StorageLimit or StorageUnavailable.
+        """
+        owner = principal.workspace_id
+        return await self._files.put(owner, UPLOAD, "application/octet-stream", path, UPLOAD_S)
+
+    async def check_upload(self, principal: Principal, file_id: str) -> None:
+        """Checks that an upload is still stored. Raises NotFound."""
+        if (await self._files.find(principal.workspace_id, file_id)).kind != UPLOAD:
+            raise NotFound("the workspace has no such file")
+
+    async def requested(self, principal: Principal, job_id: UUID) -> RequestedJob:
+        """Reads a job that was created with a request. Raises NotFound or StorageUnavailable."""
+        job, files = await self._find(principal, job_id, REQUEST)
+        if not files:
+            raise NotFound("no transcript of the workspace has that id")
+        request = await self.read(job, files[0])
+        status = await self._database.read(callback_status, job.id)
+        return RequestedJob(job, request, job.stage(utc_now()), status)
+
+    async def list_requested(
+        self,
+        principal: Principal,
+        limit: int,
+        *,
+        before: UUID | None,
+        after: UUID | None,
+        created_on: date | None,
+        stage: Stage | None,
+    ) -> list[RequestedJob]:
+        """Lists jobs with their requests, as `requested_jobs` does. Raises NotFound."""
+
+        def read(session: Session) -> list[Job]:
+            return jobs.requested_jobs(
+                session,
+                principal.workspace_id,
+                limit,
+                now=utc_now(),
+                before=_own(session, principal, before) if before else None,
+                after=_own(session, principal, after) if after else None,
+                created_on=created_on,
+                stage=stage,
+            )
+
+        rows = await self._database.read(read)
+        return [await self.requested(principal, row.id) for row in rows]
 
     async def begin_batch(self, principal: Principal, job_id: UUID, options: bytes) -> Job:
         """Starts the batch of a file. Raises NotFound, or InvalidRequest if it has one already."""
@@ -234,9 +296,12 @@ class Jobs(JobQueue):
         """Returns the bytes of a job's files of a kind."""
         return await self._database.read(jobs.bytes_of, job.id, kind)
 
-    async def delete(self, principal: Principal, job_id: UUID) -> None:
+    async def delete(
+        self, principal: Principal, job_id: UUID, tombstone: bytes | None = None
+    ) -> None:
         """Deletes a job, and charges for the finished part of an unfinished one. Raises NotFound.
 
+        With a `tombstone`, which replaces its request, a job that has ended keeps its row.
         The part in progress counts as abandoned work, and is charged beyond the hourly limit.
         """
         existing, _ = await self._find(principal, job_id)
@@ -247,12 +312,19 @@ class Jobs(JobQueue):
                 window_ms = round(self._work.window_s * 1000)
                 abandoned_units = self._work.block_characters if service == "tts" else window_ms
 
+        stored = await self._store(existing.workspace_id, {REQUEST: tombstone}, is_result=True)
+
         def delete(session: Session, job: Job) -> None:
             job.units = min(job.units + abandoned_units, job.held or 0)
             self._settle(session, job, charges=job.status in UNFINISHED)
             if job.kind == BATCH and not job.is_in_work(utc_now()):  # else its process settles them
                 release_lines(session, job)
-            jobs.delete_job(session, job)
+            if tombstone is None or job.finished_at is None:
+                jobs.delete_job(session, job)
+            else:
+                jobs.drop_files(session, job.id, *jobs.KINDS)
+                keep_files(session, job.workspace_id, stored.values())
+                self._keep(session, job, stored)
             audit(session, job.workspace_id, "job.deleted", principal.actor, str(job_id))
 
         await self._change_own(principal, job_id, delete)

@@ -3,7 +3,6 @@
 A stored part is neither repeated nor charged again.
 """
 
-import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from db.database import utc_now
 from db.jobs import jobs
 from db.jobs.jobs import BATCH, UNFINISHED, Job, JobFile
 from db.jobs.queue import release_lines
-from db.webhooks import EventKind, NewEvent
+from db.webhooks import EventKind, NewEvent, callback_of
 from pipelines.billing.billing import Service
 from pipelines.billing.operation import Operation
 from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
@@ -56,9 +55,14 @@ class JobQueue(LeasedQueue[Job]):
     async def joined(self, job: Job, kind: str) -> AsyncGenerator[bytes, None]:
         """Yields the contents of all files of a kind, such as the parts of a recording."""
         for part in await self.files(job, kind):
-            file = await self._files.find(job.workspace_id, part.file_id)
-            async for piece in self._files.pieces(file, 0, file.size):
+            async for piece in self.pieces(job, part.file_id):
                 yield piece
+
+    async def pieces(self, job: Job, file_id: str) -> AsyncGenerator[bytes, None]:
+        """Yields a stored file of the job's workspace. Raises NotFound or StorageUnavailable."""
+        file = await self._files.find(job.workspace_id, file_id)
+        async for piece in self._files.pieces(file, 0, file.size):
+            yield piece
 
     async def keep_lease(self, claimed: Job) -> bool:
         """Renews the lease. Raises StorageUnavailable if a disk of temporary files is low."""
@@ -156,7 +160,7 @@ class JobQueue(LeasedQueue[Job]):
         claimed: Job,
         speech: Path | None = None,
         media_type: str = "",
-        answer: str | None = None,
+        answer: dict[str, Any] | None = None,
     ) -> None:
         """Completes the job and charges for it. `speech` is the file that replaces its results, and
         `answer` is sent to its callback, if it has one."""
@@ -194,7 +198,9 @@ class JobQueue(LeasedQueue[Job]):
         row.reason = reason
         self._end(session, row, "failed")
 
-    def _end(self, session: Session, row: Job, status: str, answer: str | None = None) -> None:
+    def _end(
+        self, session: Session, row: Job, status: str, answer: dict[str, Any] | None = None
+    ) -> None:
         """Ends the job, drops its input, and sends the answer or error to its callback."""
         # A failure that the owner causes is charged, such as deleting the voice near the end.
         is_due = row.units > 0 and row.error not in (None, *SERVICE_FAULTS)
@@ -215,10 +221,11 @@ class JobQueue(LeasedQueue[Job]):
         kind: EventKind = "job.completed" if status == "completed" else "job.failed"
         data: dict[str, Any] = {"id": str(row.id), "type": row.kind, "name": row.name}
         data |= {"status": status, "duration": round(row.seconds, 3)}
-        event = NewEvent(kind, {**data, "error": row.error, "message": row.reason})
-        self._billing.add_events(session, row.workspace_id, (event,))
-        error = {"request_id": row.name, "err_code": row.error, "err_msg": row.reason}
-        self._billing.call_back(session, row.id, event, answer or json.dumps(error))
+        data |= {"error": row.error, "message": row.reason}
+        events = [NewEvent(kind, data)]
+        if (callback := callback_of(session, row.id)) is not None:
+            events.append(NewEvent(kind, answer or data, callback))
+        self._billing.add_events(session, row.workspace_id, tuple(events))
         metrics.jobs_ended.labels(row.kind, status).inc()
         audit(session, row.workspace_id, kind, SERVICE, str(row.id))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -17,6 +17,7 @@ from db.jobs.jobs import Job
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
 from models.stt.options import RecognitionOptions, SpeakerChoice
+from pipelines.errors import InvalidRequest
 from pipelines.jobs.leases import until_available
 from pipelines.jobs.queue import JobQueue
 from pipelines.stt.diarization import SpeakerLabels, SpeakerVoice
@@ -31,7 +32,10 @@ STEP = STT_SAMPLE_RATE // 50  # samples between measurements of the power (20 ms
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionTask:
-    """Task of a transcription job: its parts, or the content of a URL. Stored as JSON."""
+    """Task of a transcription job: its parts, a stored upload, or the content of a URL.
+
+    Stored as JSON.
+    """
 
     request: RecognitionOptions
     url: str
@@ -41,9 +45,13 @@ class TranscriptionTask:
     known_speakers: SpeakerChoice = False
     # The request that has a callback, for `AnswerCallback`; empty without one.
     callback: str = ""
+    upload: str = ""  # id of the stored file
+    # The part of the recording to transcribe (seconds); None: up to its end.
+    start_s: float = 0.0
+    end_s: float | None = None
 
 
-AnswerCallback: TypeAlias = Callable[[str, Path, FileTranscript], str]
+AnswerCallback: TypeAlias = Callable[[str, Path, FileTranscript], dict[str, Any]]
 """Makes the answer to a request with a callback, of its recording and transcript; blocking."""
 HeardSpeaker: TypeAlias = tuple[str, list[float], float]
 """Label, total and seconds of a SpeakerVoice."""
@@ -88,9 +96,15 @@ async def transcribe(
     channels = 1 + task.request.multichannel
     async with jobs.decoding(job, task.most_s * channels) as most_s:
         whole = await pipeline.open(path, task.request, job.workspace_id, most_s / channels)
-    await jobs.hold(job, round(whole.transcribed_s * 1000))
+    start = round(task.start_s * STT_SAMPLE_RATE)
+    stop = len(whole.pcm)
+    if task.end_s is not None:
+        stop = min(stop, round(task.end_s * STT_SAMPLE_RATE))
+    if task.start_s and start >= stop:
+        raise InvalidRequest(f"the recording is shorter than {task.start_s:g} s")
+    await jobs.hold(job, round(channels * (stop - start) / STT_SAMPLE_RATE * 1000))
     results = await jobs.files(job, "result")
-    done_s = 0.0
+    done_s = task.start_s
     language = ""
     earlier = list[HeardSpeaker]()
     if results:
@@ -104,8 +118,8 @@ async def transcribe(
     number = len(results)
     at = round(done_s * STT_SAMPLE_RATE)
     began = time.monotonic()
-    while at < len(whole.pcm):
-        end = _end_of(whole.pcm, at, task.window_s)
+    while at < stop:
+        end = _end_of(whole.pcm, at, stop, task.window_s)
         offset_s = at / STT_SAMPLE_RATE
         pcm = await asyncio.to_thread(_copy, whole.pcm, at, end)
         second = whole.second if whole.second is None else _copy(whole.second, at, end)
@@ -140,18 +154,16 @@ async def transcribe(
             _WINDOW.dump_json((result, heard_speakers)),
             seconds=seconds,
             units=round(window.transcribed_s * 1000),
-            progress=end / len(whole.pcm),
+            progress=(end - start) / (stop - start),
         )
-        if at < len(whole.pcm) and await jobs.give_way(job, began):
+        if at < stop and await jobs.give_way(job, began):
             return
-    answer: str | None = None
+    answer: dict[str, Any] | None = None
     if task.callback:
         stored = [await jobs.read(job, file) for file in await jobs.files(job, "result")]
-
-        def make_answer() -> str:
-            return answer_callback(task.callback, path, joined(stored))
-
-        answer = await asyncio.to_thread(make_answer)
+        answer = await asyncio.to_thread(
+            lambda: answer_callback(task.callback, path, joined(stored))
+        )
     await jobs.complete(job, answer=answer)
 
 
@@ -163,11 +175,12 @@ def _copy(pcm: Pcm, start: int, end: int) -> Pcm:
     return copied
 
 
-def _end_of(pcm: Pcm, start: int, window_s: float) -> int:
-    """Returns the end (sample) of the window from `start`: the quietest place in its last CUT_S."""
+def _end_of(pcm: Pcm, start: int, stop: int, window_s: float) -> int:
+    """Returns the end (sample) of the window from `start`: `stop`, or the quietest place in its
+    last CUT_S."""
     end = start + round(window_s * STT_SAMPLE_RATE)
-    if end >= len(pcm):
-        return len(pcm)
+    if end >= stop:
+        return stop
     first = end - CUT_S * STT_SAMPLE_RATE
     power = np.square(pcm[first:end]).reshape(-1, STEP).mean(axis=1)
     around = round(QUIET_S * STT_SAMPLE_RATE / STEP)

@@ -1,6 +1,7 @@
-"""Writes subtitles (SubRip and WebVTT) of words with times."""
+"""Writes subtitles (SubRip and WebVTT) of words with times, and splits them into sentences and
+paragraphs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -9,6 +10,8 @@ from models.stt.base import Word
 MAX_CUE_S = 6.0
 MAX_CUE_CHARACTERS = 84  # two lines of 42
 MAX_PAUSE_S = 0.8
+PARAGRAPH_PAUSE_S = 1.0  # a longer pause after a sentence ends the paragraph
+MAX_SENTENCES = 5  # per paragraph
 SENTENCE_ENDS = (".", "!", "?", "。", "！", "？", "।", "؟")
 
 
@@ -26,30 +29,33 @@ Turns = Iterable[tuple[str | None, Sequence[Word]]]
 """Words of each speaker's turn; the speaker is None where speakers are not known."""
 
 
-def to_srt(turns: Turns, separator: str = " ") -> str:
-    """Writes SubRip. `separator` stands between words; it is empty in languages without spaces."""
+def to_srt(turns: Turns, separator: str = " ", most: int = MAX_CUE_CHARACTERS) -> str:
+    """Writes SubRip. `separator` stands between words; it is empty in languages without spaces.
+
+    A cue has `most` characters at most, unless a single word is longer.
+    """
     return "".join(
         f"{number}\n{clock_time(cue.start, ',')} --> {clock_time(cue.end, ',')}\n"
         f"{f'{cue.speaker}: ' if cue.speaker else ''}{cue.text}\n\n"
-        for number, cue in enumerate(_cues(turns, separator), start=1)
+        for number, cue in enumerate(_cues(turns, separator, most), start=1)
     )
 
 
-def to_vtt(turns: Turns, separator: str = " ") -> str:
-    """Writes WebVTT, with the speakers as voices."""
+def to_vtt(turns: Turns, separator: str = " ", most: int = MAX_CUE_CHARACTERS) -> str:
+    """Writes WebVTT like `to_srt`, with the speakers as voices."""
     cues = (
         f"{clock_time(cue.start, '.')} --> {clock_time(cue.end, '.')}\n"
         f"{f'<v {escape(cue.speaker)}>' if cue.speaker else ''}{escape(cue.text, quote=False)}\n\n"
-        for cue in _cues(turns, separator)
+        for cue in _cues(turns, separator, most)
     )
     return "WEBVTT\n\n" + "".join(cues)
 
 
-def _cues(turns: Turns, separator: str) -> Iterable[Cue]:
+def _cues(turns: Turns, separator: str, most: int) -> Iterable[Cue]:
     for speaker, words in turns:
         lines: list[list[Word]] = []
         for word in words:
-            if not lines or _full(lines[-1], word, separator):
+            if not lines or _full(lines[-1], word, separator, most):
                 lines.append([])
             lines[-1].append(word)
         for line in lines:
@@ -57,10 +63,10 @@ def _cues(turns: Turns, separator: str) -> Iterable[Cue]:
             yield Cue(line[0].start, line[-1].end, text, speaker)
 
 
-def _full(line: list[Word], word: Word, separator: str) -> bool:
+def _full(line: list[Word], word: Word, separator: str, most: int) -> bool:
     return (
         word.end - line[0].start > MAX_CUE_S
-        or len(separator.join(part.word for part in [*line, word])) > MAX_CUE_CHARACTERS
+        or len(separator.join(part.word for part in [*line, word])) > most
         or word.start - line[-1].end > MAX_PAUSE_S
         or line[-1].word.endswith(SENTENCE_ENDS)
     )
@@ -71,3 +77,30 @@ def clock_time(seconds: float, mark: str) -> str:
     milliseconds = round(seconds * 1000)
     minutes, rest = divmod(milliseconds, 60_000)
     return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02}{mark}{rest % 1000:03}"
+
+
+def cut(words: Sequence[Word], ends: Callable[[Word, Word], bool]) -> list[list[Word]]:
+    """Splits words into parts. A part ends where `ends(word, next_word)` is true."""
+    parts: list[list[Word]] = []
+    for word in words:
+        if not parts or ends(parts[-1][-1], word):
+            parts.append([])
+        parts[-1].append(word)
+    return parts
+
+
+def sentences_of(words: Sequence[Word]) -> list[list[Word]]:
+    """Splits words into sentences, by their punctuation."""
+    return cut(words, lambda before, _: before.word.endswith(SENTENCE_ENDS))
+
+
+def paragraphs_of(words: Sequence[Word]) -> list[list[list[Word]]]:
+    """Groups the sentences of words into paragraphs."""
+    groups: list[list[list[Word]]] = []
+    for sentence in sentences_of(words):
+        last = groups[-1] if groups else None
+        pauses = last is not None and sentence[0].start - last[-1][-1].end > PARAGRAPH_PAUSE_S
+        if last is None or pauses or len(last) == MAX_SENTENCES:
+            groups.append([])
+        groups[-1].append(sentence)
+    return groups

@@ -1,44 +1,38 @@
-"""Callbacks: addresses that get the result of one job, over the outbox of webhooks."""
+"""Callbacks: addresses that get the end of one job, over the outbox of webhooks."""
 
 import base64
+import json
 import re
 from dataclasses import dataclass, field
 from urllib.parse import unquote
-from uuid import UUID
 
 from pydantic import TypeAdapter
 
-from db.webhooks import CALLBACK, Webhook, secret_about
-from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.sender import Method
 
 
 @dataclass(frozen=True, slots=True)
 class CallbackRequest:
-    """How a result is sent. It is stored encrypted, since the headers may have a password."""
+    """What is sent when a job ends, and how. Stored encrypted: a header may have a password.
 
+    The texts of a body have fields of the job's event in braces, such as `{id}`.
+    """
+
+    failed: dict[str, str] = field(default_factory=dict)  # body
+    completed: dict[str, str] | None = None  # body; None: the answer of the job
     method: Method = "POST"
     headers: dict[str, str] = field(default_factory=dict)
 
-    def stored(self, encryption: Encryption, job_id: UUID, workspace_id: int, url: str) -> Webhook:
-        """Makes the row of a job's callback."""
-        secret = encryption.encrypt(_REQUEST.dump_json(self), secret_about(job_id))
-        return Webhook(
-            id=job_id,
-            workspace_id=workspace_id,
-            url=url,
-            events=[],
-            status=CALLBACK,
-            secret=secret,
-        )
+    def body(self, kind: str, data: bytes) -> bytes:
+        """Makes the body from the data of the job's event, or from the answer of the job."""
+        texts = self.completed if kind == "job.completed" else self.failed
+        if texts is None:
+            return data
+        fields = json.loads(data)
+        return json.dumps({name: text.format_map(fields) for name, text in texts.items()}).encode()
 
 
-_REQUEST = TypeAdapter(CallbackRequest)
-
-
-def read_request(secret: bytes, callback_id: UUID, encryption: Encryption) -> CallbackRequest:
-    """Decrypts how a result is sent. Raises DecryptionError."""
-    return _REQUEST.validate_json(encryption.decrypt(secret, secret_about(callback_id)))
+CALLBACK_REQUEST = TypeAdapter(CallbackRequest)
 
 
 def without_password(url: str) -> tuple[str, dict[str, str]]:

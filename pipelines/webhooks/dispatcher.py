@@ -18,12 +18,12 @@ from db.database import Database, utc_now
 from db.deliveries import AttemptResult, Claimed
 from db.errors import DatabaseError
 from db.jobs.interleaving import interleave
-from db.webhooks import CALLBACK, Webhook, body_about, secret_about
+from db.webhooks import Webhook, body_about, secret_about
 from models.fairness.shares import Share
 from models.fairness.turns import TurnOrder
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.tasks import retry, wait_within
-from pipelines.webhooks.callbacks import CallbackRequest, read_request
+from pipelines.webhooks.callbacks import CALLBACK_REQUEST, CallbackRequest
 from pipelines.webhooks.sender import Sender
 from telemetry import metrics, tracing
 
@@ -161,22 +161,21 @@ class WebhookDispatcher:
             body = self._encryption.decrypt_text(
                 encrypted_body, body_about(event.workspace_id, event.id)
             ).encode()
-            if webhook.status == CALLBACK:
-                (secret,) = claimed.secrets
-                request = read_request(secret, webhook.id, self._encryption)
-                keys = []
-            else:
-                keys = [
-                    signing_key(self._encryption.decrypt(secret, secret_about(webhook.id)).decode())
-                    for secret in claimed.secrets
-                ]
+            secrets = [
+                self._encryption.decrypt(secret, secret_about(webhook.id)).decode()
+                for secret in claimed.secrets
+            ]
         except DecryptionError:
             # A late delivery is better than an unsigned one: the operator may restore the key.
             logger.error("webhook_secret_not_decrypted", extra={"webhook_id": str(webhook.id)})
             return AttemptResult(None, "seal_broken", 0)
-        headers = signature_headers(event.id, int(self.now().timestamp()), body, keys)
-        headers.update(request.headers)
         try:
+            if webhook.job_id is not None:
+                request = CALLBACK_REQUEST.validate_json(secrets.pop())
+                body = request.body(event.kind, body)
+            keys = [*map(signing_key, secrets)]
+            headers = signature_headers(event.id, int(self.now().timestamp()), body, keys)
+            headers.update(request.headers)
             with tracing.traced("POST webhook", "CLIENT") as span:
                 headers.update(tracing.call_headers(span))
                 attempt = await self._sender.post(webhook.url, headers, body, request.method)

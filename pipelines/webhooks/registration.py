@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +34,7 @@ from db.webhooks import (
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import InvalidRequest, NotFound
 from pipelines.storage.encryption import DecryptionError, Encryption
-from pipelines.webhooks.callbacks import CallbackRequest, without_password
+from pipelines.webhooks.callbacks import CALLBACK_REQUEST, CallbackRequest
 from pipelines.webhooks.events import WebhookEvents
 from pipelines.webhooks.sender import FetchFailed, Sender
 from pipelines.webhooks.targets import check_url
@@ -74,15 +74,6 @@ class Webhooks:
         connect."""
         check_url(url, self._own_hosts, self._allowed)
 
-    def callback(
-        self, principal: Principal, job_id: UUID, url: str, request: CallbackRequest
-    ) -> Webhook:
-        """Makes the callback of a job, which is stored with it. Raises InvalidUrl."""
-        url, password = without_password(url)
-        self.check(url)
-        request = replace(request, headers={**password, **request.headers})
-        return request.stored(self._encryption, job_id, principal.workspace_id, url)
-
     async def fetch(
         self, url: str, path: Path, most_bytes: int, take: Callable[[int], Awaitable[None]]
     ) -> None:
@@ -115,6 +106,14 @@ class Webhooks:
             webhook.secret = self._encrypted(webhook.id, secret)
         await self._database.run(_register, webhook, principal.actor)
         self.events.forget(principal.workspace_id)
+        return webhook
+
+    def callback(self, principal: Principal, url: str, request: CallbackRequest) -> Webhook:
+        """Makes the callback of a job, which is stored with the job. Raises InvalidUrl."""
+        self.check(url)
+        webhook = Webhook(id=uuid4(), workspace_id=principal.workspace_id, url=url, events=[])
+        plain = CALLBACK_REQUEST.dump_json(request)
+        webhook.secret = self._encryption.encrypt(plain, secret_about(webhook.id))
         return webhook
 
     async def of_workspace(self, principal: Principal) -> list[Webhook]:

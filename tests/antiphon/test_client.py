@@ -5,12 +5,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import ClassVar
 
 import httpx
 import pytest
+from standardwebhooks import Webhook as Verifier
 
 from antiphon import Antiphon, AsyncAntiphon, ServiceError, SignatureError, verify_webhook
 from antiphon.types import ScriptTurn
@@ -187,6 +189,18 @@ def test_messages_of_webhooks_are_verified(secret: str, monkeypatch: pytest.Monk
     with pytest.raises(ValueError, match="base64") as wrong:  # the receiver's own fault
         verify_webhook(titled, body, "whsec_no base64")
     assert not isinstance(wrong.value, SignatureError)
+
+
+def test_signatures_are_those_of_the_published_vector_and_of_the_reference_library() -> None:
+    """The vector is in the tests of all reference libraries of Standard Webhooks."""
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    event_id = "msg_p5jXN8AQM9LWM0D4loKWxJek"
+    body = b'{"test": 2432232314}'
+    headers = signature_headers(event_id, 1614265330, body, [signing_key(secret)])
+    assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    sent_at = datetime.fromtimestamp(1614265330, tz=UTC)
+    signature = Verifier(secret).sign(event_id, sent_at, body.decode())
+    assert headers["webhook-signature"] == signature
 
 
 def test_the_types_are_those_of_the_openapi_document() -> None:

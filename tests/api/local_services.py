@@ -8,13 +8,13 @@ from api.services import Models, Services, build_services
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
-from models.registry import CHAT, GRAMMAR_CHECK, STT, TTS, VAD, load_model
+from models.registry import CHAT, EMBEDDING, GRAMMAR_CHECK, STT, TTS, VAD, load_model
 from models.weights.store import WeightStore
 from pipelines.limits.limits import SharedLimits
-from pipelines.ports import ChatModel, STTModel, TTSModel
-from tests.engines import ECHO, SCRIPTED, TONE
+from pipelines.ports import ChatModel, EmbeddingModel, STTModel, TTSModel
+from tests.engines import ECHO, LETTERS, SCRIPTED, TONE
 from tests.kept_decoder import KeptDecoder
-from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
+from tests.local_ports import LocalChatModel, LocalEmbeddingModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
 from tests.models.configured import configured
 from tests.models.speaker.bands import BandsEngine
@@ -27,9 +27,10 @@ def local_services(
     chat_models: Mapping[str, ChatModel] | None = None,
     limits: SharedLimits | None = None,
     transcriber: STTModel | None = None,
+    embedders: Mapping[str, EmbeddingModel] | None = None,
 ) -> Services:
     """The tone, scripted and echo engines behind the real pipelines, or other `speakers`,
-    `chat_models` and `transcriber`.
+    `chat_models`, `transcriber` and `embedders`.
 
     Without `limits` the process counts by itself.
     """
@@ -46,6 +47,9 @@ def local_services(
         chat_models={"echo": LocalChatModel(*load_model(CHAT, ECHO, weights))}
         if chat_models is None
         else chat_models,
+        embedders={"letters": LocalEmbeddingModel(*load_model(EMBEDDING, LETTERS, weights))}
+        if embedders is None
+        else embedders,
         vad=configured(VAD, "webrtc"),
         live_vad=configured(VAD, Path(load_yaml(ListeningConfig, "listening").vad).name),
         turn_detector=ScriptedTurnDetector,

@@ -18,6 +18,7 @@ PACKAGES = {
     "ai": "6.0.326",
     "@ai-sdk/openai": "3.0.141",
     "@ai-sdk/openai-compatible": "2.0.87",
+    "assemblyai": "4.41.5",
     "axe-core": "4.14.1",
     "zod": "4.6.7",
     "ws": "8.23.0",

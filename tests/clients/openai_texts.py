@@ -7,3 +7,5 @@ WEATHER = "fine in Oslo"
 OBJECT = '{"name": "Ada", "age": 36}'
 PERSON_CALL = f'<tool_call>\n{{"name": "Person", "arguments": {OBJECT}}}\n</tool_call>'
 HEARD = "the quick brown fox"  # the transcript of the scripted recogniser for all speech
+DOCUMENTS = ["The weather is lovely today.", "He drove to the stadium. 😀"]
+QUERY = "It's so sunny outside!"

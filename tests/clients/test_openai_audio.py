@@ -93,8 +93,9 @@ def test_models_are_listed_and_retrieved_by_openai_names(client: OpenAI) -> None
         "svc/stt-scripted",
         "svc/echo",
     }
-    assert client.models.retrieve("gpt-4o-mini-tts").id == "svc/tts-tone"
-    assert client.models.retrieve("whisper-1").id == "svc/stt-scripted"
+    for alias, kind in (("gpt-4o-mini-tts", "tts"), ("whisper-1", "stt")):
+        model = client.models.retrieve(alias)
+        assert (model.id, model.to_dict()["kind"]) == (alias, kind)
     assert client.models.retrieve("svc/echo").owned_by == "antiphon"
     with pytest.raises(openai.NotFoundError) as missing:
         client.models.retrieve("gpt-9")
@@ -157,7 +158,7 @@ def test_the_node_client_reads_speech_transcripts_and_models(
     assert seen["text"] == HEARD and "-->" in seen["srt"]
     assert [word["word"] for word in seen["verbose"]["words"]] == HEARD.split()
     assert seen["streamed"] == ["transcript.text.delta", "transcript.text.done"]
-    assert "svc/echo" in seen["models"] and seen["alias"] == "svc/tts-tone"
+    assert "svc/echo" in seen["models"] and seen["alias"] == "tts-1"
     assert seen["refused"] == {
         "name": "NotFoundError",
         "code": "voice_not_found",

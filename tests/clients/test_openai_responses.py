@@ -1,13 +1,22 @@
 """Responses with the official Python client of OpenAI, unchanged, and with its agents SDK."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
-from openai.types.responses import FunctionToolParam, ResponseInputParam
-from pydantic import BaseModel
+from openai.resources.responses.responses import ResponsesConnection
+from openai.types.responses import (
+    FunctionToolParam,
+    Response,
+    ResponseInputParam,
+    ResponseItem,
+    ResponsesServerEvent,
+)
+from pydantic import BaseModel, TypeAdapter
 
 from tests.api.chat_server import ChatServer
 from tests.clients.openai_texts import CALL, OBJECT, TEXT, WEATHER
@@ -22,6 +31,18 @@ TOOL: FunctionToolParam = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     "strict": True,
 }
+
+
+LEGACY = r"ignore:connect\(\) must be used as a context manager"  # by the client's own code
+ResponsesEvent: TypeAdapter[Any] = TypeAdapter(ResponsesServerEvent)
+
+
+def take(socket: ResponsesConnection) -> Iterator[ResponsesServerEvent]:
+    """Reads the events of one response."""
+    for event in socket:
+        yield event
+        if event.type == "response.completed":
+            return
 
 
 class Person(BaseModel):
@@ -110,6 +131,84 @@ def test_an_answer_that_breaks_off_ends_its_stream_with_response_failed(client: 
     last = list(stream)[-1]
     assert last.type == "response.failed" and last.response.error is not None
     assert "the replica died" in last.response.error.message
+
+
+@pytest.mark.filterwarnings(LEGACY)
+def test_a_socket_answers_turns_and_calls_and_continues_what_is_not_stored(
+    client: OpenAI,
+) -> None:
+    with client.responses.connect() as socket:
+
+        def turn(**fields: Any) -> Response:
+            """Sends a request; checks its events strictly."""
+            socket.response.create(model=MODEL, store=False, tools=[TOOL], **fields)
+            while True:
+                event = ResponsesEvent.validate_python(json.loads(socket.recv_bytes()))
+                assert getattr(event, "stream_id", None) == fields.get("stream_id"), event
+                if event.type == "response.completed":
+                    return Response.model_validate(event.response.model_dump())
+
+        first = turn(input="One sentence. Another. A third.", instructions="Be kind.")
+        second = turn(input="And two more. Done.", previous_response_id=first.id, stream_id="a")
+        assert second.output_text == "And two more. Done." and second.usage is not None
+        assert second.usage.input_tokens == 14  # with both turns
+        (call,) = turn(input=CALL, previous_response_id=second.id).output
+        assert call.type == "function_call"
+        result: ResponseInputParam = [
+            {"type": "function_call_output", "call_id": call.call_id, "output": WEATHER}
+        ]
+        socket.response.create(
+            model=MODEL, input=result, previous_response_id=first.id, store=False
+        )
+        assert socket.recv().type == "error"  # no call precedes the result
+        with client.responses.connect() as other:
+            other.response.create(model=MODEL, input="on", previous_response_id=first.id)
+            error = other.recv()
+            assert error.type == "error" and error.status == 400
+            assert error.error.code == "previous_response_not_found"
+
+
+def test_input_items_are_paged_and_tokens_counted(client: OpenAI) -> None:
+    first = client.responses.create(model=MODEL, input=TEXT)
+    last = client.responses.create(model=MODEL, input="more", previous_response_id=first.id)
+    items = list(client.responses.input_items.list(last.id, limit=1, order="asc"))
+    assert [item.type for item in items] == ["message"] * 3
+    for item in items:
+        TypeAdapter(ResponseItem).validate_python(item.model_dump(exclude_none=True))
+    counted = client.responses.input_tokens.count(
+        model=MODEL, input="more", previous_response_id=first.id
+    )
+    assert last.usage is not None and counted.input_tokens == last.usage.input_tokens
+    with pytest.raises(openai.BadRequestError, match="background"):
+        client.responses.cancel(last.id)
+
+
+@pytest.mark.filterwarnings(LEGACY)
+def test_a_stored_response_of_a_socket_is_continued_on_another(client: OpenAI) -> None:
+    with client.responses.connect() as socket:
+        socket.response.create(model=MODEL, input=TEXT)
+        (first,) = (e.response for e in take(socket) if e.type == "response.completed")
+    again = client.responses.create(model=MODEL, input="more", previous_response_id=first.id)
+    assert again.usage is not None and again.usage.input_tokens == 9
+    assert Response.model_validate(client.responses.retrieve(first.id).model_dump()) is not None
+
+
+@pytest.mark.parametrize("name", ["livekit", "pipecat"])
+def test_the_default_socket_of_agent_frameworks_answers_two_turns_and_a_tool(
+    registry_clients: RegistryClients, server: ChatServer, name: str
+) -> None:
+    url = f"{server.url.replace('http', 'ws')}/openai/v1/responses"
+    seen = registry_clients.run(HERE / f"responses_{name}.py", url, server.token)
+    sentences = ["One sentence. Another sentence. A third.", "And two more. That is all."]
+    if name == "livekit":
+        assert [seen["first"]["text"], seen["second"]["text"]] == sentences
+        assert seen["tool"]["calls"] == [["weather", '{"city": "Oslo"}']]
+        assert seen["tool"]["text"] == WEATHER
+        assert "svc/echo" in seen["unknown"]["message"]
+        return
+    assert seen["text"] == "".join(sentences) and not seen["errors"]
+    assert seen["calls"] == [{"city": "Oslo"}] and seen["results"] == [WEATHER]
+    assert seen["continued"] == [[1, False, False], [1, False, True], [1, False, False]]
 
 
 @pytest.mark.slow

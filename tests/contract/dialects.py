@@ -126,6 +126,7 @@ NATIVE = Dialect(
     ),
 )
 
+RESPONSE = {"type": "response.create", "model": UNKNOWN, "input": "a"}
 OPENAI = Dialect(
     "OpenAI",
     bearer,
@@ -158,6 +159,13 @@ OPENAI = Dialect(
             query={"model": "gpt-realtime"},
             unknown=(Opening({"model": UNKNOWN}, fault="model_not_found", ends=True),),
             wrong=({"intent": "translation"},),
+            broken={**JSON_FAULTS, '{"type": "sing"}': "sing", b"audio": "binary"},
+        ),
+        Socket(
+            "/openai/v1/responses",
+            "chat",
+            openai_fault,
+            unknown=(Opening(frames=frames(RESPONSE), fault="no chat model has that name"),),
             broken={**JSON_FAULTS, '{"type": "sing"}': "sing", b"audio": "binary"},
         ),
     ),

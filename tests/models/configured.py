@@ -11,7 +11,7 @@ from configs.load import CONFIGS_DIR
 from configs.settings import weights_dir
 from models.base import Engine, ModelInfo
 from models.errors import UnsupportedFeature, WeightsMissing
-from models.registry import CHAT, ENGINES, KINDS, STT, TTS, EngineKind, load, load_model
+from models.registry import CHAT, ENGINES, KINDS, LISTED, EngineKind, load, load_model
 from models.weights.store import WeightStore, load_catalogue
 from tests.engines import CONFIGURATIONS
 
@@ -64,7 +64,7 @@ def _load(kind: str, name: str) -> tuple[Any, ModelInfo | None]:
     store = WeightStore(weights_dir())
     found: Any = KINDS[kind]
     path = name if name.endswith(".yaml") else f"{_folder(found).name}/{name}"
-    if found in (TTS, STT, CHAT):
+    if found in LISTED:
         # Two threads of llama.cpp wait busily for each other where other tests have the cores.
         return load_model(found, path, store, threads=1 if found is CHAT else None)
     return load(found, path, store), None

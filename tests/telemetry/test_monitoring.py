@@ -125,7 +125,7 @@ def test_what_the_dashboard_and_the_alerts_show_is_declared_at_the_start() -> No
         "sys.stdout.write(render([OwnReports().take()]).decode())\n"
     )
     exist = set()
-    for kind in ("gateway", "tts", "stt", "chat", "worker"):
+    for kind in ("gateway", "tts", "stt", "chat", "embedding", "worker"):
         command = [sys.executable, "-c", program, kind]
         page = subprocess.run(command, cwd=PROJECT_DIR, check=True, capture_output=True, text=True)
         families = text_string_to_metric_families(page.stdout)

@@ -4,18 +4,35 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from api.http.errors import is_openai
-from api.http.routing import ChatDep, OperationDep, PrincipalDep, make_router
+from api.http.bodies import MAX_JSON_BYTES
+from api.http.errors import ApiError, is_openai
+from api.http.routing import (
+    ChatDep,
+    OperationDep,
+    PlatformDep,
+    PrincipalDep,
+    SpeechDep,
+    make_router,
+)
 from api.http.streaming import EventStream, error_frame
+from api.native.chat.audio import AudioDeltas, ChatAudio, whole_audio
 from api.native.chat.saved_chats import to_chat_id
-from api.native.chat.schemas import ChatCompletion, ChatCompletionBody, correction_body
+from api.native.chat.schemas import (
+    AudioOptions,
+    ChatCompletion,
+    ChatCompletionBody,
+    correction_body,
+)
 from models.llm.base import FinishReason, GenerationDelta, TokenUsage
+from pipelines.agents.response import AnswerAudio, AnswerCall, AnswerText
 from pipelines.billing.operation import Operation
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatRequest, Completion
 from pipelines.correction.pipeline import CorrectedCompletion
@@ -47,15 +64,27 @@ async def complete(
     body: ChatCompletionBody,
     principal: PrincipalDep,
     chat: ChatDep,
+    speech: SpeechDep,
+    platform: PlatformDep,
     operation: OperationDep,
 ) -> Response:
-    """Answers `messages`, or corrects `text`. Without `chat_id`, a new saved chat is started."""
+    """Answers `messages`, or corrects `text`. Without `chat_id`, a new saved chat is started.
+
+    Audio needs the scopes `stt` (parts of type `input_audio`) and `tts` (the modality `audio`).
+    """
     began = time.monotonic()
     stream = not is_openai(request) if body.stream is None else body.stream
     # Started before the response, so that an error sets the HTTP status.
     completion: Completion
     workspace_id = principal.workspace_id
     saves = body.save_chat is not False and principal.retention != "zero"
+    audio = ChatAudio(body, principal, operation, speech, chat)
+    if len(await request.body()) - sum(len(r.data) for r in body.recordings) > MAX_JSON_BYTES:
+        message = f"the body is larger than {MAX_JSON_BYTES} bytes without its audio"
+        raise ApiError("file_too_large", message)
+    if body.has_audio:
+        audio.check_scopes(platform.accounts.authenticator)
+        body = await audio.as_text()
     if body.text is None:
         chat_request = to_chat_request(body, workspace_id, operation, saves=saves)
         completion = await chat.completions.start(chat_request)
@@ -72,9 +101,34 @@ async def complete(
             operation=operation,
         )
         completion = await chat.correction.start(correction)
+    if body.speaks is not None:
+        if stream:
+            return EventStream(_spoken_frames(completion, began, audio), completion)
+        return JSONResponse(await _collect_spoken(completion, began, audio, body.speaks))
     if stream:
         return EventStream(_frames(completion, began), completion)
     return JSONResponse(await collect(completion, began))
+
+
+async def _collect_spoken(
+    completion: Completion, began: float, audio: ChatAudio, options: AudioOptions
+) -> dict[str, Any]:
+    """Waits for the spoken answer; returns it as the JSON of a ChatCompletion."""
+    texts: list[str] = []
+    pcm = bytearray()
+    async with aclosing(audio.pieces(completion)) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, AnswerText):
+                texts.append(piece.text)
+            elif isinstance(piece, AnswerAudio):
+                pcm += piece.data
+    message = answer_body(completion.answer)
+    if pcm:
+        message["content"] = None
+        message["audio"] = await asyncio.to_thread(
+            whole_audio, completion, options, "".join(texts), bytes(pcm)
+        )
+    return await _completion_body(completion, began, message, audio.finish_reason)
 
 
 async def collect(completion: Completion, began: float) -> dict[str, Any]:
@@ -85,18 +139,21 @@ async def collect(completion: Completion, began: float) -> dict[str, Any]:
     async for _ in completion.deltas(is_whole=True):
         pass
     answer = completion.answer
+    return await _completion_body(completion, began, answer_body(answer), answer.finish_reason)
+
+
+async def _completion_body(
+    completion: Completion,
+    began: float,
+    message: dict[str, Any],
+    finish_reason: FinishReason | None,
+) -> dict[str, Any]:
     return {
         "id": completion.id,
         "object": "chat.completion",
         "created": completion.created,
         "model": completion.model,
-        "choices": [
-            {
-                "index": 0,
-                "message": answer_body(answer),
-                "finish_reason": answer.finish_reason,
-            }
-        ],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
         "usage": usage_body(completion.whole_usage),
         "chat_id": None if completion.chat_id is None else str(completion.chat_id),
         "response_time_ms": _milliseconds_since(began),
@@ -137,13 +194,44 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
     yield DONE
 
 
+async def _spoken_frames(
+    completion: Completion, began: float, audio: ChatAudio
+) -> AsyncGenerator[bytes, None]:
+    """Yields the events of a stream with speech."""
+    frames = CompletionFrames(completion.id, completion.created, completion.model)
+    deltas = AudioDeltas(completion)
+    try:
+        yield frames.begin(str(completion.chat_id) if completion.is_new else None)
+        async with aclosing(audio.pieces(completion)) as pieces:
+            async for piece in pieces:
+                match piece:
+                    case AnswerText():
+                        yield frames.audio(deltas.text(piece.text))
+                    case AnswerAudio():
+                        if (delta := deltas.audio(piece.data)) is not None:
+                            yield frames.audio(delta)
+                    case AnswerCall():
+                        yield frames.piece(GenerationDelta(tool_calls=(piece.delta,)))
+        for delta in deltas.end():
+            yield frames.audio(delta)
+        yield frames.finish(audio.finish_reason or "stop")
+        extras = await _extras(completion)
+        yield frames.done(_milliseconds_since(began), completion.whole_usage, **extras)
+    except Exception as error:  # the status line was sent: every failure becomes an event
+        yield error_frame(error)
+    finally:
+        await completion.aclose()
+    yield DONE
+
+
 def to_chat_request(
     body: ChatCompletionBody, workspace_id: int, operation: Operation, *, saves: bool
 ) -> ChatRequest:
     """Makes the request of a body with `messages`. Raises ChatNotFound for an invalid chat id."""
+    generation = body.generation([message.to_message() for message in body.messages or ()])
     return ChatRequest(
         workspace_id,
-        body.generation([message.to_message() for message in body.messages or ()]),
+        replace(generation, is_spoken=body.speaks is not None),
         model=body.model or DEFAULT_MODEL,
         save_chat=saves,
         chat_id=None if body.chat_id is None else to_chat_id(body.chat_id),
@@ -198,6 +286,9 @@ class CompletionFrames:
         elif delta.text or not lines:
             lines.insert(0, self.content(delta.text))
         return b"".join(lines)
+
+    def audio(self, delta: dict[str, Any]) -> bytes:
+        return self._line({"content": "", "audio": delta})
 
     def finish(self, reason: FinishReason) -> bytes:
         return self._line({"content": ""}, reason)

@@ -6,7 +6,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
-from api.http.bodies import NOT_BLANK, WHOLE, OneLine, RedactFields, RequestModel, Whole
+from api.http.bodies import (
+    NOT_BLANK,
+    WHOLE,
+    OneLine,
+    RedactFields,
+    RequestModel,
+    Whole,
+    refused,
+)
+from api.openai.speech import VoiceName
 from configs.schema.correction import Purpose
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
@@ -25,6 +34,8 @@ MAX_MESSAGES = 1000
 MAX_TOOLS = 128
 MAX_CALLS = 128  # in one message
 MAX_ENTRIES = 100  # of a dictionary
+MAX_RECORDINGS = 8  # in one request
+MAX_AUDIO_BYTES = 8 << 20  # of a body with audio in base64
 SAMPLING_FIELDS = {field.name for field in fields(SamplingOptions)}
 # Defaults for JSON answers, and with tools. At 0.7, small models invent arguments, such as a city
 # named ".0.0.0", and twice as many JSON answers are incomplete after 400 tokens. At 0.2, they
@@ -198,6 +209,33 @@ class TextPart(RequestModel):
     text: str
 
 
+class ChatRecording(RequestModel):
+    """A recording. Its content decides the format, whatever `format` says."""
+
+    data: str = Field(min_length=1, description="The file in base64.")
+    format: Literal["wav", "mp3"]
+
+
+class AudioPart(RequestModel):
+    """Speech of the user, which the model reads as a transcript."""
+
+    type: Literal["input_audio"]
+    input_audio: ChatRecording
+
+
+class AudioReference(RequestModel):
+    """An earlier spoken answer, by the `id` of its `audio`."""
+
+    id: Annotated[str, Field(max_length=200)]
+
+
+class AudioOptions(RequestModel):
+    """The speech of an answer with the modality `audio`."""
+
+    voice: VoiceName
+    format: Literal["wav", "mp3", "flac", "opus", "aac", "pcm16"]
+
+
 def joins(*kinds: str) -> Callable[[object], object]:
     """Makes a validator that joins the texts of a list of parts of the types `kinds`."""
     named = " and ".join(f"'{kind}'" for kind in kinds)
@@ -231,8 +269,22 @@ def _listed(stop: object) -> object:
     return [stop] if isinstance(stop, str) else stop
 
 
-Parts = Annotated[list[TextPart], Field(min_length=1)]
-Content = Annotated[str, BeforeValidator(joins("text"), json_schema_input_type=str | Parts)]
+def _joined_unless_audio(content: object) -> object:
+    """Joins the texts of parts; a list with audio stays, until the audio is transcribed."""
+    has_audio = isinstance(content, list) and any(
+        isinstance(part, dict) and part.get("type") == "input_audio" for part in content
+    )
+    return content if has_audio else joins("text", "input_audio")(content)
+
+
+PartList = list[Annotated[TextPart | AudioPart, Field(discriminator="type")]]
+Content = Annotated[
+    str | PartList,
+    BeforeValidator(
+        _joined_unless_audio,
+        json_schema_input_type=str | Annotated[PartList, Field(min_length=1)],
+    ),
+]
 StopText = Annotated[str, Field(min_length=1, max_length=200)]
 Stop = Annotated[
     list[StopText],
@@ -246,18 +298,31 @@ class Message(RequestModel):
     content: Content | None = None  # null only beside tool_calls
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_CALLS)] | None = None
     tool_call_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    audio: AudioReference | None = None  # stands for the content of an assistant's message
 
     _without_parts = model_validator(mode="before")(without_parts)
 
     @model_validator(mode="after")
     def _has_content(self) -> "Message":
-        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+        is_answer = self.role == "assistant" and bool(self.tool_calls or self.audio)
+        if self.content is None and not is_answer:
             raise ValueError("content must be a string or a list of text parts")
+        if isinstance(self.content, list) and self.role != "user":
+            raise ValueError("content: input_audio is for messages of role 'user'")
+        if self.audio is not None and self.role != "assistant":
+            raise ValueError("audio: is for messages of role 'assistant'")
         if self.role == "tool" and self.tool_call_id is None:
             raise ValueError("tool_call_id: is required in a message of role 'tool'")
         return self
 
+    @property
+    def recordings(self) -> list[ChatRecording]:
+        parts = self.content if isinstance(self.content, list) else ()
+        return [part.input_audio for part in parts if isinstance(part, AudioPart)]
+
     def to_message(self) -> ChatMessage:
+        """Converts a message without audio, or whose audio was replaced by its text."""
+        assert not isinstance(self.content, list)
         extra: dict[str, Any] = {}
         if self.role == "assistant" and self.tool_calls:
             extra["tool_calls"] = [call.model_dump() for call in self.tool_calls]
@@ -364,6 +429,7 @@ class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
     """A chat (`messages`), or a text to correct (`text`)."""
 
     of_visitors = {"save_chat": False, "chat_id": None}
+    most_bytes = MAX_AUDIO_BYTES
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
     stream: bool | None = None
@@ -374,6 +440,40 @@ class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
     user: str | None = None
     save_chat: bool | None = True
     chat_id: Annotated[str, Field(max_length=200)] | None = None
+    modalities: (
+        Annotated[list[Literal["text", "audio"]], Field(min_length=1, max_length=2)] | None
+    ) = None
+    audio: AudioOptions | None = None
+    functions: Annotated[None, refused("is not supported; send tools")] = None
+    function_call: Annotated[None, refused("is not supported; send tool_choice")] = None
+
+    @property
+    def recordings(self) -> list[ChatRecording]:
+        """Returns the recordings of all messages."""
+        return [audio for message in self.messages or () for audio in message.recordings]
+
+    @property
+    def speaks(self) -> AudioOptions | None:
+        """Returns the options of the answer's speech; None for a text."""
+        return self.audio if "audio" in (self.modalities or ()) else None
+
+    @property
+    def has_audio(self) -> bool:
+        references = any(message.audio for message in self.messages or ())
+        return bool(self.recordings or self.speaks or references)
+
+    @model_validator(mode="after")
+    def _has_usable_audio(self) -> "ChatCompletionBody":
+        if len(self.recordings) > MAX_RECORDINGS:
+            raise ValueError(f"messages: at most {MAX_RECORDINGS} parts of audio are allowed")
+        if "audio" in (self.modalities or ()):
+            if self.audio is None:
+                raise ValueError("audio: is required with the modality audio")
+            if self.text is not None:
+                raise ValueError("modalities: a correction is not spoken")
+            if self.stream and self.audio.format != "pcm16":
+                raise ValueError("audio.format: must be pcm16 in a stream")
+        return self
 
     @model_validator(mode="after")
     def _has_one_mode(self) -> "ChatCompletionBody":
@@ -390,9 +490,19 @@ class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
         return self
 
 
+class SpokenAudio(BaseModel):
+    """The speech of an answer."""
+
+    id: str = Field(description="Names the answer in a later message, until `expires_at`.")
+    data: str = Field(description="The audio in base64.")
+    transcript: str
+    expires_at: int  # Unix seconds; the past if the chat is not saved
+
+
 class AnswerMessage(BaseModel):
     role: Literal["assistant"] = "assistant"
-    content: str | None  # null if there are only tool calls
+    content: str | None  # null if there are only tool calls or speech
+    audio: SpokenAudio | None = None  # absent without the modality audio
     reasoning_content: str | None = None  # absent without reasoning
     tool_calls: list[AnsweredCall] | None = None  # absent without calls
 

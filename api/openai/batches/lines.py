@@ -13,8 +13,8 @@ from api.http.errors import ApiError, InvalidField, openai_error, to_api_error
 from api.http.uploads import validated
 from api.native.chat.completions import collect, to_chat_request
 from api.native.chat.schemas import ChatCompletionBody
+from api.openai.responses import turns
 from api.openai.responses.body import ResponsesBody
-from api.openai.responses.routes import begin, whole
 from api.services import ChatServices
 from pipelines.billing.operation import Operation
 from pipelines.errors import Overloaded
@@ -97,6 +97,8 @@ async def _complete(
     completion_body = validated(ChatCompletionBody, body)
     if completion_body.messages is None:
         raise InvalidField("messages", "is required in a batch")
+    if completion_body.has_audio:
+        raise InvalidField("audio", "is not supported in a batch")
     request = to_chat_request(completion_body, workspace_id, operation, saves=False)
     return await collect(await chat.completions.start(request), started_at)
 
@@ -105,7 +107,10 @@ async def _respond(
     chat: ChatServices, body: dict[str, Any], workspace_id: int, operation: Operation
 ) -> dict[str, Any]:
     responses_body = validated(ResponsesBody, body)
-    return await whole(*await begin(responses_body, chat, workspace_id, operation, saves=False))
+    request = await turns.to_chat_request(
+        responses_body, chat, workspace_id, operation, saves=False
+    )
+    return await turns.whole(*await turns.start(request, chat))
 
 
 Answer: TypeAlias = Callable[

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from anyio import to_thread
@@ -18,6 +18,7 @@ from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import StreamedResponse
 from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
 from api.openai.batches.lines import check_ids
+from api.openai.pages import CursorPage, CursorQuery, page_of
 from api.openai.realtime.session_object import Metadata
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
@@ -28,7 +29,6 @@ from pipelines.jobs.jobs import Jobs
 
 router = make_router("batches", scope="chat")
 
-T = TypeVar("T")
 
 CONFIG = load_yaml(JobsConfig, "jobs")
 UPLOAD = UploadLimits(max_file_bytes=CONFIG.batch_mb << 20)
@@ -105,21 +105,6 @@ class BatchBody(RequestModel):
     metadata: Metadata | None = None
 
 
-class CursorQuery(BaseModel):
-    after: str | None = Field(default=None, max_length=200)
-    limit: int = Field(default=20, ge=1, le=100)
-
-
-class CursorPage(BaseModel, Generic[T]):
-    """A page of a list, newest first. Send `last_id` as `after` to get the next page."""
-
-    object: Literal["list"] = "list"
-    data: list[T]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
-
-
 @router.post(
     "/openai/v1/files",
     summary="Upload a batch file, for OpenAI's clients",
@@ -156,7 +141,7 @@ async def list_files(
     """Returns uploaded files, but not result files."""
     jobs = await _batch_jobs(speech.jobs, principal, query, "file-", begun=False)
     files = [_input_file(job, task) for job, task, _ in jobs]
-    return _page(files, query.limit)
+    return page_of(files, query.limit)
 
 
 @router.get("/openai/v1/files/{batch_file_id}", summary="Get a batch file, for OpenAI's clients")
@@ -213,7 +198,7 @@ async def list_batches(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[CursorQuery, Query()]
 ) -> CursorPage[ShownBatch]:
     batches = await _batch_jobs(speech.jobs, principal, query, "batch_", begun=True)
-    return _page([_shown(*batch) for batch in batches], query.limit)
+    return page_of([_shown(*batch) for batch in batches], query.limit)
 
 
 @router.get("/openai/v1/batches/{batch_id}", summary="Get a batch, for OpenAI's clients")
@@ -273,16 +258,6 @@ async def _batch_jobs(
     after = query.after and _uuid_of(query.after, prefix, "after")[0]
     rows = await jobs.batches(principal, after or None, query.limit + 1, begun=begun)
     return [await _read(jobs, principal, row.id) for row in rows]
-
-
-def _page(items: list[Any], limit: int) -> CursorPage[Any]:
-    page = items[:limit]
-    return CursorPage(
-        data=page,
-        first_id=page[0].id if page else None,
-        last_id=page[-1].id if page else None,
-        has_more=len(items) > limit,
-    )
 
 
 def _input_file(job: Any, task: BatchTask) -> BatchFile:

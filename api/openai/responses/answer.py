@@ -3,9 +3,8 @@
 Events come item by item: each item ends before the next begins, as OpenAI's clients require.
 """
 
-import json
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
@@ -13,7 +12,8 @@ from api.http.errors import to_api_error
 from models.llm.base import FinishReason, GenerationDelta, TokenUsage
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
-ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
+ResponseStatus = Literal["in_progress", "completed", "incomplete", "cancelled", "failed"]
+Event: TypeAlias = dict[str, Any]
 
 
 class OutputText(BaseModel):
@@ -55,7 +55,7 @@ class OutputReasoning(BaseModel):
 
 class ResponseUsage(BaseModel):
     input_tokens: int
-    input_tokens_details: dict[Literal["cached_tokens"], int]
+    input_tokens_details: dict[Literal["cached_tokens", "cache_write_tokens"], int]
     output_tokens: int
     output_tokens_details: dict[Literal["reasoning_tokens"], int]
     total_tokens: int
@@ -91,7 +91,7 @@ class ResponseObject(BaseModel):
 
 
 class ResponseWriter:
-    """Adds an answer to its response; each method returns the events of that change, encoded."""
+    """Adds an answer to its response; each method returns the events of that change."""
 
     def __init__(self, response: ResponseObject, digits: str) -> None:
         """Begins with an empty response; `digits` occur in the ids of all its items."""
@@ -101,13 +101,13 @@ class ResponseWriter:
         self._pieces: list[str] = []  # deltas of the last item
         self._call = -1  # index of the call that is being written
 
-    def begin(self) -> bytes:
-        return self._state("created") + self._state("in_progress")
+    def begin(self) -> list[Event]:
+        return [self._state("created"), self._state("in_progress")]
 
-    def push(self, delta: GenerationDelta) -> bytes:
-        return b"".join(self._push(delta))
+    def push(self, delta: GenerationDelta) -> list[Event]:
+        return [*self._push(delta)]
 
-    def end(self, reason: FinishReason | None, usage: TokenUsage) -> bytes:
+    def end(self, reason: FinishReason | None, usage: TokenUsage) -> list[Event]:
         """Ends the response; `reason` is None if the client left before the end."""
         response = self.response
         status: ItemStatus = "incomplete" if reason in (None, "length") else "completed"
@@ -116,26 +116,31 @@ class ResponseWriter:
             response.incomplete_details = {"reason": "max_output_tokens"}
         response.usage = ResponseUsage(
             input_tokens=usage.prompt_tokens,
-            input_tokens_details={"cached_tokens": usage.cached_tokens},
+            # A prompt cache costs nothing to write here.
+            input_tokens_details={"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
             output_tokens=usage.completion_tokens,
             output_tokens_details={"reasoning_tokens": 0},  # engines do not count them apart
             total_tokens=usage.total_tokens,
         )
-        events: list[bytes] = []
+        events: list[Event] = []
         if reason == "stop":  # clients then expect a text, even if it is empty
             events += self._open_text(OutputMessage)
-        events += self._close(status)
-        return b"".join((*events, self._state(status)))
+        return [*events, *self._close(status), self._state(status)]
 
-    def fail(self, error: Exception) -> bytes:
+    def cancel(self) -> list[Event]:
+        """Ends the response at the client's request. No event is named after that."""
+        self.response.status = "cancelled"
+        return [*self._close("incomplete"), self._state("incomplete")]
+
+    def fail(self, error: Exception) -> list[Event]:
         """Ends the response with an error."""
         api_error = to_api_error(error)
         code = "server_error" if api_error.status >= 500 else api_error.code
         self.response.status = "failed"
         self.response.error = {"code": code, "message": api_error.message}
-        return b"".join((*self._close("incomplete"), self._state("failed")))
+        return [*self._close("incomplete"), self._state("failed")]
 
-    def _push(self, delta: GenerationDelta) -> Iterator[bytes]:
+    def _push(self, delta: GenerationDelta) -> Iterator[Event]:
         if delta.reasoning:
             yield from self._open_text(OutputReasoning)
             yield self._piece("reasoning_text", delta.reasoning, content_index=0)
@@ -148,7 +153,7 @@ class ResponseWriter:
             if arguments := call["function"].get("arguments"):
                 yield self._piece("function_call_arguments", arguments)
 
-    def _open_text(self, kind: type[OutputMessage] | type[OutputReasoning]) -> Iterator[bytes]:
+    def _open_text(self, kind: type[OutputMessage] | type[OutputReasoning]) -> Iterator[Event]:
         """Opens an item of that kind, unless the last item is one and can be continued."""
         output = self.response.output
         if output and isinstance(output[-1], kind):
@@ -160,25 +165,25 @@ class ResponseWriter:
         part = OutputText() if kind is OutputMessage else ReasoningText()
         yield self._event("content_part.added", content_index=0, part=part.model_dump())
 
-    def _open_call(self, call: dict[str, Any]) -> Iterator[bytes]:
+    def _open_call(self, call: dict[str, Any]) -> Iterator[Event]:
         number = call["index"]
         name = call["function"]["name"]
         item = OutputCall(id=f"fc_{self._digits}_{number}", call_id=call["id"], name=name)
         yield from self._open(item)
         self._call = number
 
-    def _open(self, item: OutputMessage | OutputCall | OutputReasoning) -> Iterator[bytes]:
+    def _open(self, item: OutputMessage | OutputCall | OutputReasoning) -> Iterator[Event]:
         yield from self._close("completed")
         self.response.output.append(item)
         self._pieces = []
         self._call = -1
-        yield self._frame("output_item.added", output_index=self._index, item=item.model_dump())
+        yield self._numbered("output_item.added", output_index=self._index, item=item.model_dump())
 
-    def _piece(self, kind: str, text: str, **fields: Any) -> bytes:
+    def _piece(self, kind: str, text: str, **fields: Any) -> Event:
         self._pieces.append(text)
         return self._event(f"{kind}.delta", delta=text, **fields)
 
-    def _close(self, status: ItemStatus) -> Iterator[bytes]:
+    def _close(self, status: ItemStatus) -> Iterator[Event]:
         """Ends the last item."""
         if not self.response.output:
             return
@@ -199,21 +204,21 @@ class ResponseWriter:
         if not isinstance(item, OutputCall):
             part = item.content[0].model_dump()
             yield self._event("content_part.done", content_index=0, part=part)
-        yield self._frame("output_item.done", output_index=self._index, item=item.model_dump())
+        yield self._numbered("output_item.done", output_index=self._index, item=item.model_dump())
 
     @property
     def _index(self) -> int:
         return len(self.response.output) - 1
 
-    def _event(self, kind: str, **fields: Any) -> bytes:
-        """Encodes an event about the last item."""
+    def _event(self, kind: str, **fields: Any) -> Event:
+        """Makes an event about the last item."""
         item_id = self.response.output[-1].id
-        return self._frame(kind, item_id=item_id, output_index=self._index, **fields)
+        return self._numbered(kind, item_id=item_id, output_index=self._index, **fields)
 
-    def _state(self, kind: str) -> bytes:
-        return self._frame(kind, response=self.response.model_dump())
+    def _state(self, kind: str) -> Event:
+        return self._numbered(kind, response=self.response.model_dump())
 
-    def _frame(self, kind: str, **fields: Any) -> bytes:
+    def _numbered(self, kind: str, **fields: Any) -> Event:
         event = {"type": f"response.{kind}", "sequence_number": self._events, **fields}
         self._events += 1
-        return f"event: response.{kind}\ndata: {json.dumps(event)}\n\n".encode()
+        return event

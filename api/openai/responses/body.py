@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
-from api.http.bodies import WHOLE, RequestModel
+from api.http.bodies import WHOLE, RequestModel, refused
 from api.http.errors import first_fault
 from api.native.chat.schemas import (
     MAX_TOOLS,
@@ -28,16 +28,6 @@ def _only_function(value: Any) -> Any:
     if isinstance(value, dict) and (kind := value.get("type")) != "function":
         raise ValueError(f"'{excerpt(kind)}' is not supported, only 'function'")
     return value
-
-
-def _refused(why: str) -> BeforeValidator:
-    """Returns the validator of an unsupported field, which may only be null or false."""
-
-    def check(value: Any) -> None:
-        if value is not None and value is not False:
-            raise ValueError(why)
-
-    return BeforeValidator(check, json_schema_input_type=Literal[False] | None)
 
 
 class FunctionTool(Tool):
@@ -108,11 +98,11 @@ class ResponsesBody(RequestModel):
         None
     )
     top_logprobs: Annotated[int, Field(ge=0, le=0), WHOLE] | None = None
-    background: Annotated[None, _refused("background responses are not supported; use stream")] = (
+    background: Annotated[None, refused("background responses are not supported; use stream")] = (
         None
     )
-    conversation: Annotated[None, _refused("is not supported; send previous_response_id")] = None
-    prompt: Annotated[None, _refused("is not supported; send instructions and input")] = None
+    conversation: Annotated[None, refused("is not supported; send previous_response_id")] = None
+    prompt: Annotated[None, refused("is not supported; send instructions and input")] = None
 
     _answer: AnswerFields = PrivateAttr()
 

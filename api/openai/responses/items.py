@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 from uuid import UUID
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from api.http.bodies import RequestModel
 from api.http.errors import ApiError
@@ -176,6 +176,57 @@ def to_messages(
                 elif prefix == "msg" and not number:  # message 0 stands for the whole text
                     messages.append(ChatMessage("assistant", answer.text))
     return sorted(messages, key=lambda message: message.role != "system")
+
+
+def to_items(messages: Sequence[ChatMessage], digits: str) -> list["InputItem"]:
+    """Converts messages to the items that a response read. Their ids contain its `digits`."""
+    items: list[InputItem] = []
+
+    def new_id() -> str:
+        return f"in_{digits}_{len(items)}"
+
+    for message in messages:
+        is_answer = message.role == "assistant"
+        if message.role == "tool":
+            call_id = message.extra["tool_call_id"]
+            items.append(ListedResult(id=new_id(), call_id=call_id, output=message.content))
+        elif message.content or not is_answer:
+            part: dict[str, Any] = {"type": "input_text", "text": message.content}
+            if is_answer:
+                part = {"type": "output_text", "text": message.content, "annotations": []}
+            items.append(ListedMessage(id=new_id(), role=message.role, content=[part]))
+        for call in message.extra.get("tool_calls", ()):
+            items.append(ListedCall(id=new_id(), call_id=call["id"], **call["function"]))
+    return items
+
+
+class ListedMessage(BaseModel):
+    type: Literal["message"] = "message"
+    id: str
+    status: Literal["completed"] = "completed"
+    role: str
+    content: list[dict[str, Any]]
+
+
+class ListedCall(BaseModel):
+    type: Literal["function_call"] = "function_call"
+    id: str
+    status: Literal["completed"] = "completed"
+    call_id: str
+    name: str
+    arguments: str
+
+
+class ListedResult(BaseModel):
+    type: Literal["function_call_output"] = "function_call_output"
+    id: str
+    status: Literal["completed"] = "completed"
+    call_id: str
+    output: str
+
+
+InputItem: TypeAlias = ListedMessage | ListedCall | ListedResult
+"""An item that a stored response read."""
 
 
 def _reference(item: StoredItem) -> tuple[str, TurnName, int]:

@@ -1,24 +1,35 @@
 """Routes of the Responses dialect. Stored responses are turns of saved chats."""
 
+import json
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from fastapi import Query
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from api.http.errors import ApiError, InvalidField
-from api.http.routing import ChatDep, OperationDep, PrincipalDep, make_router
+from api.http.errors import ApiError
+from api.http.routing import ChatDep, OperationDep, PlatformDep, PrincipalDep, make_router
 from api.http.streaming import EventStream
-from api.openai.responses.answer import ResponseObject, ResponseWriter
+from api.openai.pages import CursorPage, CursorQuery, page_of
+from api.openai.responses.answer import Event, ResponseObject, ResponseWriter
 from api.openai.responses.body import ResponsesBody
-from api.openai.responses.items import digits_of, parse_id, referenced, to_messages
-from api.services import ChatServices
-from models.llm.base import ChatMessage, GenerationDelta
-from pipelines.billing.operation import Operation
-from pipelines.chat.history import TurnName
-from pipelines.chat.pipeline import DEFAULT_MODEL, ChatRequest, Completion
+from api.openai.responses.items import InputItem, to_items
+from api.openai.responses.turns import (
+    PREVIOUS,
+    events_of,
+    no_response,
+    saves_turn,
+    start,
+    to_chat_request,
+    turn_of,
+    whole,
+)
+from models.llm.base import GenerationDelta
+from pipelines.chat.pipeline import Completion
 from pipelines.errors import ChatNotFound
 
 router = make_router("chat", scope="chat", visitors=True)
@@ -48,78 +59,22 @@ async def respond(
 ) -> Response:
     """Answers a turn of a chat, and saves it unless `store` is false. `previous_response_id`
     continues the chat after that response, even if the response was already continued."""
-    if principal.is_visitor and referenced(body.input):
-        message = "input: a browser token cannot name stored items; send the items themselves"
-        raise ApiError("insufficient_scope", message, param="input")
-    saves = body.store is not False and principal.retention != "zero"
-    completion, writer = await begin(body, chat, principal.workspace_id, operation, saves=saves)
+    saves = saves_turn(body, principal)
+    workspace_id = principal.workspace_id
+    request = await to_chat_request(body, chat, workspace_id, operation, saves=saves)
+    completion, writer = await start(request, chat)
     if body.stream:
         return EventStream(_frames(completion, writer), completion)
     return JSONResponse(await whole(completion, writer))
 
 
-async def begin(
-    body: ResponsesBody,
-    chat: ChatServices,
-    workspace_id: int,
-    operation: Operation,
-    *,
-    saves: bool,
-) -> tuple[Completion, ResponseWriter]:
-    """Begins an answer; returns it with the writer of its response.
-
-    Raises ApiError or the errors of `ChatPipeline.start`.
-    """
-    previous: TurnName | tuple[None, None] = (None, None)
-    if body.previous_response_id is not None:
-        previous = _turn_of(body.previous_response_id, "previous_response_id")
-    answers = await chat.history.answers(workspace_id, referenced(body.input))
-    messages = to_messages(body.input, answers)
-    if not messages:
-        raise InvalidField("input", "there is nothing to answer")
-    instructions = [ChatMessage("system", body.instructions)] if body.instructions else []
-    fields = body.response_fields()
-    request = ChatRequest(
-        workspace_id,
-        body.answer.generation([*instructions, *messages]),
-        model=body.model or DEFAULT_MODEL,
-        save_chat=saves,
-        chat_id=previous[0],
-        after=previous[1],
-        instructions=len(instructions),
-        kept=fields,
-        operation=operation,
-    )
-    try:  # an error before the first piece still sets the HTTP status
-        completion = await chat.completions.start(request)
-    except ChatNotFound:
-        raise _no_response("previous_response_id") from None
-    digits = digits_of(completion)
-    response = ResponseObject(
-        id=f"resp_{digits}",
-        created_at=completion.created,
-        model=completion.model,
-        store=saves,
-        **fields,
-    )
-    return completion, ResponseWriter(response, digits)
-
-
-async def whole(completion: Completion, writer: ResponseWriter) -> dict[str, Any]:
-    """Returns the response once it has ended. Raises the errors of `Completion.deltas`."""
-    async for delta in completion.deltas(is_whole=True):
-        writer.push(delta)
-    writer.end(completion.answer.finish_reason, completion.whole_usage)
-    return writer.response.model_dump()
-
-
 @stored.get("/openai/v1/responses/{response_id}", summary="Get a stored response")
 async def read_response(response_id: str, principal: PrincipalDep, chat: ChatDep) -> ResponseObject:
     """Returns the response in its final state, without reasoning, which is not stored."""
-    turn = _turn_of(response_id)
+    turn = turn_of(response_id)
     saved = (await chat.history.answers(principal.workspace_id, {turn})).get(turn)
     if saved is None or saved.kept is None:
-        raise _no_response()
+        raise no_response()
     kept: dict[str, Any] = saved.kept
     response = ResponseObject(
         id=response_id, created_at=kept["created"], model=saved.model, store=True, **kept
@@ -132,41 +87,93 @@ async def read_response(response_id: str, principal: PrincipalDep, chat: ChatDep
     return response
 
 
+class ItemQuery(CursorQuery):
+    order: Literal["asc", "desc"] = "desc"
+
+
+@stored.get(
+    "/openai/v1/responses/{response_id}/input_items",
+    summary="List the input items of a stored response",
+)
+async def list_input_items(
+    response_id: str,
+    principal: PrincipalDep,
+    chat: ChatDep,
+    query: Annotated[ItemQuery, Query()],
+) -> CursorPage[InputItem]:
+    """Returns what the response read: its input, and the turns that it continues. Instructions are
+    not stored."""
+    chat_id, turn = turn_of(response_id)
+    try:
+        messages = await chat.history.load(principal.workspace_id, chat_id, after=turn)
+    except ChatNotFound:
+        raise no_response() from None
+    items = to_items(messages[:-1], response_id.removeprefix("resp_"))
+    if query.order == "desc":
+        items.reverse()
+    ids = [item.id for item in items]
+    if query.after and query.after not in ids:
+        raise ApiError("not_found", "after: no such item", param="after")
+    start_at = ids.index(query.after) + 1 if query.after else 0
+    return page_of(items[start_at:], query.limit)
+
+
+class InputTokens(BaseModel):
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: int
+
+
+@stored.post(
+    "/openai/v1/responses/input_tokens", summary="Get the number of input tokens of a response"
+)
+async def count_input_tokens(
+    body: ResponsesBody,
+    principal: PrincipalDep,
+    chat: ChatDep,
+    platform: PlatformDep,
+    operation: OperationDep,
+) -> InputTokens:
+    """Lets the model read the input, without an answer and free of charge. As many inputs may be
+    counted in an hour as the plan allows requests in a minute."""
+    workspace_id = principal.workspace_id
+    request = await to_chat_request(body, chat, workspace_id, operation, saves=False)
+    if not await platform.request_limits.count_prompts(principal, 1):
+        raise ApiError("rate_limited", "too many inputs were counted in this hour")
+    try:
+        return InputTokens(input_tokens=await chat.completions.read_ahead(request))
+    except ChatNotFound:
+        raise no_response(PREVIOUS) from None
+
+
+@stored.post(
+    "/openai/v1/responses/{response_id}/cancel", summary="Cancel a response in the background"
+)
+async def cancel_response(
+    response_id: str, principal: PrincipalDep, chat: ChatDep
+) -> ResponseObject:
+    """Returns 400: no response runs in the background. To stop a stream, close it."""
+    await read_response(response_id, principal, chat)
+    message = "only background responses can be cancelled; close the stream of this one"
+    raise ApiError("validation_error", message)
+
+
 @stored.delete("/openai/v1/responses/{response_id}", summary="Delete a stored response")
 async def delete_response(
     response_id: str, principal: PrincipalDep, chat: ChatDep
 ) -> DeletedResponse:
     """Deletes the response, and its messages once no other response continues them."""
     try:
-        await chat.history.delete_turn(principal.workspace_id, *_turn_of(response_id))
+        await chat.history.delete_turn(principal.workspace_id, *turn_of(response_id))
     except ChatNotFound:
-        raise _no_response() from None
+        raise no_response() from None
     return DeletedResponse(id=response_id)
 
 
 async def _frames(completion: Completion, writer: ResponseWriter) -> AsyncGenerator[bytes, None]:
-    """Yields the events of the stream; the last event of a failed response is its error."""
-    deltas = completion.deltas()
-    try:
-        yield writer.begin()
-        async for delta in deltas:
-            if frames := writer.push(delta):
-                yield frames
-        yield writer.end(completion.answer.finish_reason, completion.whole_usage)
-    except Exception as error:  # the status line was sent: every failure becomes an event
-        yield writer.fail(error)
-    finally:
-        await deltas.aclose()
-        await completion.aclose()  # the client may have disconnected before the first delta
+    async with aclosing(events_of(completion, writer)) as batches:
+        async for events in batches:
+            yield b"".join(map(_frame, events))
 
 
-def _turn_of(response_id: str, field: str | None = None) -> TurnName:
-    """Returns the turn of a response's id. Raises ApiError(not_found) for any other text."""
-    reference = parse_id(response_id)
-    if reference is None or reference[0] != "resp":
-        raise _no_response(field)
-    return reference[1]
-
-
-def _no_response(field: str | None = None) -> ApiError:
-    return ApiError("not_found", "no stored response has that id", param=field)
+def _frame(event: Event) -> bytes:
+    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()

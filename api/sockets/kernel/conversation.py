@@ -11,7 +11,7 @@ from api.http.bodies import parse_json
 from api.http.errors import ApiError, first_fault
 from pipelines.tts.session import Frame
 
-Service = Literal["tts", "stt", "agent", "call", "wyoming"]
+Service = Literal["tts", "stt", "agent", "call", "chat", "wyoming"]
 M = TypeVar("M", bound=BaseModel)
 
 

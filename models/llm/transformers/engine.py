@@ -81,6 +81,8 @@ class PromptWriter:
             if not self._takes_tools:
                 raise UnsupportedFeature("this model does not support tools")
             options[self._tools_argument] = list(request.tools)
+        if request.is_raw:
+            return Prompt(tuple(self.tokenizer(request.messages[0].content)["input_ids"]), False)
         options |= {"tokenize": False, "add_generation_prompt": True}
         options.pop("conversation", None)  # apply_chat_template's own argument
         try:

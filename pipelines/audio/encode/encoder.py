@@ -156,7 +156,11 @@ def wav_header(sample_rate: int, data_bytes: int = _UNKNOWN_BYTES) -> bytes:
 
 
 class FileEncoder(AudioEncoder):
-    """Writes a file in a container, piece by piece; after a flush another file begins."""
+    """Writes a file in a container, piece by piece.
+
+    After a flush another file begins, except in MP3, whose stream goes on: clients decode all its
+    parts as one, and decoders refuse a tag within a stream.
+    """
 
     def __init__(
         self,
@@ -173,6 +177,7 @@ class FileEncoder(AudioEncoder):
         self._format = output_format
         self._target = target
         self._container: av.container.OutputContainer | None = None
+        self._goes_on = False  # the next file continues a stream
         self._samples = 0
 
     @property
@@ -194,6 +199,7 @@ class FileEncoder(AudioEncoder):
             self._container.mux(self._stream.encode(None))
             self._container.close()
             self._container = None
+            self._goes_on = self._format == "mp3"
         data = self._take()
         return [data] if data else []
 
@@ -204,6 +210,8 @@ class FileEncoder(AudioEncoder):
         options = dict(_TAG_OPTIONS.get(self._format, {}))
         if is_stream:
             options |= _STREAM_OPTIONS.get(self._format, {})
+        if self._goes_on:
+            options["id3v2_version"] = "0"  # no tag
         container = av.open(
             self._target or self._sink,
             "w",
@@ -213,7 +221,7 @@ class FileEncoder(AudioEncoder):
         container.metadata.update(TAGS)
         if is_stream:
             container.flags |= _FLUSH_PACKETS
-        self._lacks_opening = is_stream and self._format == "mp3"
+        self._lacks_opening = is_stream and self._format == "mp3" and not self._goes_on
         # PyAV's types do not express that a codec of this name gives an audio stream.
         self._stream: Any = cast(Any, container).add_stream(self._codec.codec, rate=self._rate)
         self._stream.layout = "mono"

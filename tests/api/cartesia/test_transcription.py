@@ -34,7 +34,8 @@ QUERY: dict[str, Any] = {"model": "ink-2", "encoding": "pcm_s16le", "sample_rate
 async def transcribe(
     client: httpx.AsyncClient, auth: Headers, data: bytes = TALK, **fields: Any
 ) -> httpx.Response:
-    query = {name: fields.pop(name) for name in ("encoding", "sample_rate") if name in fields}
+    names = ("encoding", "sample_rate")
+    query: dict[str, Any] = {name: fields.pop(name) for name in names if name in fields}
     form = {"model": "ink-whisper", **fields}
     return await client.post(
         "/cartesia/stt", headers=auth, params=query, data=form, files={"file": ("a", data)}
@@ -44,7 +45,7 @@ async def transcribe(
 async def test_a_recording_gives_its_text_and_words_on_request(
     client: httpx.AsyncClient, auth: Headers, books: Books
 ) -> None:
-    granularity = {"timestamp_granularities[]": ["word"]}
+    granularity: dict[str, Any] = {"timestamp_granularities[]": ["word"]}
     answer = await transcribe(client, auth, **granularity, language="en")
     assert answer.status_code == 200 and "X-Ignored-Fields" not in answer.headers
     body = answer.json()

@@ -31,7 +31,7 @@ def seconds(data: bytes) -> float:
         return sum((frame.samples / frame.sample_rate for frame in frames), 0.0)
 
 
-@pytest.mark.parametrize("encoding", ["MP3", "OGG_OPUS", "FLAC", "WAV"])
+@pytest.mark.parametrize("encoding", ["OGG_OPUS", "FLAC", "WAV"])  # MP3 goes on
 def test_each_flush_is_encoded_as_a_complete_file(encoding: InworldEncoding) -> None:
     encoder = open_encoder(FORMATS[encoding], 16_000)
     for _ in range(2):

@@ -119,6 +119,8 @@ NO_ENGINE = {
     "/audio/verify": "its detector is tested in tests/pipelines/audio",
     "/jobs/transcriptions": "stores the recording",
     "/jobs/speech": "stores the document",
+    "/v2/upload": "stores the recording",
+    "/v2/transcript": "stores a row",
     "/voices/{voice_id}/shares": "changes a row",
     "/voices/{voice_id}/export": "seals a file",
     "/voice-imports": "opens a sealed file",
@@ -129,6 +131,8 @@ NO_ENGINE = {
     "/openai/v1/files": "stores lines",
     "/openai/v1/batches": "stores a row",
     "/openai/v1/batches/{batch_id}/cancel": "changes a row",
+    "/openai/v1/responses/{response_id}/cancel": "reads a row",
+    "/openai/v1/responses/input_tokens": "ends with the first token",
     "/v1/pronunciation-dictionaries/add-from-rules": "stores entries",
     "/v1/pronunciation-dictionaries/add-from-file": "stores entries",
     "/cartesia/access-token": "signs a token",
@@ -256,6 +260,11 @@ SOCKETS: dict[str, tuple[str, Begin, str]] = {
     "/v3/ws": ("/v3/ws?sample_rate=16000", audio(closing={"type": "ForceEndpoint"}), "stt"),
     "/v1/speech-to-text/realtime": ("/v1/speech-to-text/realtime", scribe, "stt"),
     "/openai/v1/realtime": ("/openai/v1/realtime?model=svc/echo", realtime, "chat"),
+    "/openai/v1/responses": (
+        "/openai/v1/responses",
+        messages({"type": "response.create", "model": "svc/echo", "input": TEXT[:4000]}),
+        "chat",
+    ),
     "/telephony/twilio": (
         "/telephony/twilio",
         messages(

@@ -46,10 +46,10 @@ async def test_models_are_listed_in_the_openai_shape(
 ) -> None:
     listing = (await client.get(path, headers=auth)).json()
     assert listing["object"] == "list"
-    assert {model["kind"] for model in listing["data"]} == {"tts", "stt", "chat"}
+    assert {model["kind"] for model in listing["data"]} == {"tts", "stt", "chat", "embedding"}
     assert all(model["status"] == "ready" for model in listing["data"])
     contexts = {model["kind"]: model["context_tokens"] for model in listing["data"]}
-    assert contexts == {"tts": None, "stt": None, "chat": 2048}
+    assert contexts == {"tts": None, "stt": None, "chat": 2048, "embedding": 8192}
     if path.startswith("/openai"):
         assert all(m["max_model_len"] == m["context_tokens"] for m in listing["data"])
     one = await client.get(f"{path}/{listing['data'][0]['id']}", headers=auth)

@@ -117,7 +117,7 @@ async def test_the_overview_has_models_links_and_what_is_wrong(
     found = (await client.get("/operator/overview", headers=OPERATOR)).json()
     assert found["version"] == __version__
     assert found["links"] == {"ray": "http://127.0.0.1:8265"}
-    assert {one["kind"] for one in found["models"].values()} == {"tts", "stt", "chat"}
+    assert {one["kind"] for one in found["models"].values()} == {"tts", "stt", "chat", "embedding"}
     assert {one["status"] for one in found["models"].values()} == {"ready"}
     assert found["problems"] == {"speaker": "no memory"}
     assert found["differences"] == {}

@@ -12,12 +12,13 @@ from tests.api.money import principal_of
 RESPONSES, BATCHES = "/openai/v1/responses", "/openai/v1/batches"
 LISTS = {BATCHES, "/openai/v1/files"}
 IN_BODIES = {
-    "previous_response_id": [RESPONSES],
-    "input[].id": [RESPONSES],
+    "previous_response_id": [RESPONSES, f"{RESPONSES}/input_tokens"],
+    "input[].id": [RESPONSES, f"{RESPONSES}/input_tokens"],
     "input_file_id": [BATCHES],
 }
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", RESPONSES): {"input": "Hi."},
+    ("POST", f"{RESPONSES}/input_tokens"): {"input": "Hi."},
     ("POST", BATCHES): {"endpoint": "/v1/responses", "completion_window": "24h"},
 }
 UNKNOWN = {

@@ -11,7 +11,7 @@ import yaml
 
 from configs.settings import Settings, load_settings
 from deployments.default_chat import arrival
-from deployments.default_chat.arrival import ChatArrival
+from deployments.default_chat.arrival import ModelArrival
 from deployments.default_chat.choice import is_here
 from deployments.rollout import deploy
 from models.weights.store import WeightStore
@@ -32,8 +32,8 @@ class Scene:
         self.lines: list[str] = []
         self.reports: list[Arrival | None] = []
 
-    def start(self) -> ChatArrival:
-        return ChatArrival(self.settings, self.serve.url, self.lines.append)
+    def start(self) -> ModelArrival:
+        return ModelArrival(self.settings, self.serve.url, self.lines.append)
 
     def blobs(self) -> list[str]:
         return [path.name for path in (self.folder / "weights" / "blobs").glob("*")]
@@ -85,7 +85,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     settings = replace(load_settings(), free_space_mb=0)
     made = Scene(tmp_path, mirror, serve, settings)
     report = lambda self, waiting, one: made.reports.append(one)  # noqa: E731
-    monkeypatch.setattr(ChatArrival, "_expect", report)
+    monkeypatch.setattr(ModelArrival, "_expect", report)
     with serving(mirror), serving(serve):
         yield made
 
@@ -152,9 +152,7 @@ def test_without_a_network_one_line_says_so(scene: Scene, monkeypatch: pytest.Mo
     block_until(lambda: len([one for one in scene.reports if one and one.problem]) > 3)
     follower.close()
     [line] = [one for one in scene.lines if "is delayed" in one]
-    assert line.startswith(
-        f"Chat: {scene.model} is delayed, and the current model answers: no source"
-    )
+    assert line.startswith(f"Chat: {scene.model} is delayed: no source")
 
 
 def test_a_service_that_stops_keeps_what_it_has_fetched(scene: Scene) -> None:

@@ -246,6 +246,17 @@ def _none(_: Ids) -> list[Any]:
     return []
 
 
+def _responses(_: Ids) -> list[Any]:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": ARGUMENTS}
+    result = {"type": "function_call_output", "call_id": "c", "output": "1"}
+    body = {"model": "svc/echo", "store": False, "max_output_tokens": 20, "stream_id": "a"}
+    return [
+        {"type": "response.create", **body, "input": [{"role": "user", "content": "Hi"}]},
+        {"type": "response.create", **body, "input": [call, result], "metadata": {"a": "b"}},
+        {"type": "response.cancel", "response_id": "resp_1"},
+    ]
+
+
 LINEAR = (("encoding", "linear16"), ("sample_rate", "16000"))
 PROTOCOLS = [
     Protocol("/ws/tts", _tts_context, _contexts),
@@ -260,6 +271,7 @@ PROTOCOLS = [
     Protocol("/v3/ws", _none, _assembly, (("sample_rate", "16000"),)),
     Protocol("/v1/speech-to-text/realtime", _none, _live, (("model_id", "scribe_v2_realtime"),)),
     Protocol("/openai/v1/realtime", _none, _realtime, (("model", "gpt-realtime"),)),
+    Protocol("/openai/v1/responses", _none, _responses),
     Protocol("/telephony/twilio/{key}", _first(_twilio), _twilio),
 ]
 WEIGHTS = [4 if "realtime" in one.path or one.path == "/ws/tts" else 2 for one in PROTOCOLS]

@@ -125,7 +125,13 @@ async def test_a_hold_that_exceeds_the_credit_is_refused_and_counted(bills: Bill
 
 
 async def test_usage_is_recorded_also_when_prices_are_zero(database: FlakyDatabase) -> None:
-    free = Prices(chat_token=0, tts_character=0, stt_second=0, custom_voice=0)
+    free = Prices(
+        chat_token=0,
+        embedding_thousand_tokens=0,
+        tts_character=0,
+        stt_second=0,
+        custom_voice=0,
+    )
     hold = await Billing(database, free, plain).hold(WORKSPACE, "chat", 50, Operation())
     assert await hold.capture(40) == 0
     now = utc_now()

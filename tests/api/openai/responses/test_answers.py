@@ -37,7 +37,7 @@ async def test_a_text_is_answered_with_its_usage_and_the_options_that_apply(
         "model": "svc/echo",
         "usage": {
             "input_tokens": 3,
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": 3,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": 6,

@@ -150,3 +150,28 @@ async def test_when_all_responses_are_deleted_the_chat_is(
     for one in ids:  # the oldest first
         assert (await client.delete(f"{PATH}/{one}", headers=auth)).status_code == 200
     assert (await client.get("/chats", headers=auth)).json()["data"] == []
+
+
+async def test_input_items_are_listed_in_pages_and_counted(
+    respond: Callable[..., Any], client: httpx.AsyncClient, auth: Headers, other_auth: Headers
+) -> None:
+    called = (await respond(CALL, tools=[WEATHER], instructions="Be kind.")).json()
+    call_id = called["output"][0]["call_id"]
+    result = {"type": "function_call_output", "call_id": call_id, "output": "dry"}
+    body = {"input": [result], "previous_response_id": called["id"]}
+    last = (await respond([result], previous_response_id=called["id"])).json()
+    path = f"{PATH}/{last['id']}/input_items"
+    listed = (await client.get(f"{path}?order=asc", headers=auth)).json()
+    kinds = [item["type"] for item in listed["data"]]
+    assert kinds == ["message", "function_call", "function_call_output"] and not listed["has_more"]
+    first = (await client.get(f"{path}?limit=2", headers=auth)).json()
+    rest = (await client.get(f"{path}?after={first['last_id']}", headers=auth)).json()
+    assert [*first["data"], *rest["data"]] == listed["data"][::-1] and first["has_more"]
+    assert refusal(await client.get(f"{path}?after=in_1", headers=auth))[2] == "after"
+    assert (await client.get(path, headers=other_auth)).status_code == 404
+    counted = await client.post(f"{PATH}/input_tokens", headers=auth, json=body)
+    expected = {"object": "response.input_tokens", "input_tokens": last["usage"]["input_tokens"]}
+    assert counted.json() == expected
+    assert (await client.post(f"{PATH}/input_tokens", headers=other_auth, json=body)).is_error
+    assert refusal(await client.post(f"{PATH}/{last['id']}/cancel", headers=auth))[0] == 400
+    assert refusal(await client.post(f"{PATH}/resp_1/cancel", headers=auth))[0] == 404

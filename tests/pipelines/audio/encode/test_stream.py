@@ -9,7 +9,7 @@ import pytest
 import soxr
 
 from models.audio import AudioChunk, Pcm, encode_g711, pcm16_to_float
-from pipelines.audio.encode.encoder import AudioEncoder
+from pipelines.audio.encode.encoder import AudioEncoder, FileEncoder
 from pipelines.audio.encode.formats import FALLBACK, open_socket_encoder, usable_pair
 from tests.pipelines.audio.encode.test_files import decode
 
@@ -145,3 +145,15 @@ def test_a_long_chunk_is_encoded_as_one_opus_file() -> None:
     (file,) = open_socket_encoder("OGG_OPUS", 24_000).encode(AudioChunk(pcm, SAMPLE_RATE))
     assert len(decode(file)[0]) == 20 * 48_000
     assert len(file) < 20 * 48_000 / 8 * 1.5
+
+
+@pytest.mark.parametrize("sample_rate", [22_050, 24_000, 44_100])
+def test_the_mp3_of_several_flushes_is_one_stream(sample_rate: int) -> None:
+    """Clients decode it whole, and refuse a tag after its beginning."""
+    encoder = FileEncoder("mp3", sample_rate)
+    parts = [b"".join(encode(encoder, speech(), SAMPLE_RATE)) for _ in range(3)]
+    stream = b"".join(parts)
+    assert stream.startswith(b"ID3") and stream.count(b"ID3") == stream.count(b"Lavf\0") == 1
+    assert len(decode(stream)[0]) / sample_rate == pytest.approx(6.0, abs=0.4)
+    for part in parts:
+        assert len(decode(part)[0]) / sample_rate == pytest.approx(2.0, abs=0.15)

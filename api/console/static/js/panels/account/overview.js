@@ -5,7 +5,7 @@ import { day, number, t, usd } from "../../i18n.js";
 import { noteCredit, on, session } from "../../session.js";
 import { act, button, card, confirmed, download, field, h, select, status, table } from "../../ui.js";
 
-const KINDS = ["tts", "stt", "chat", "voice"];
+const KINDS = ["tts", "stt", "chat", "voice", "embedding"];
 const DAY_MS = 86_400_000;
 const COLOURS = KINDS.map((kind) => `kind-${kind}`);
 const kindName = (kind) => (KINDS.includes(kind) ? t(`usage.kind.${kind}`) : kind);

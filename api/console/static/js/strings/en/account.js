@@ -37,6 +37,7 @@ export default {
   "usage.kind.stt": "Transcription",
   "usage.kind.chat": "Chat",
   "usage.kind.voice": "Voices",
+  "usage.kind.embedding": "Embeddings",
   "plan.title": "Plan and limits",
   "plan.now": "{name}, {price} a month, billed {cycle}. The next billing date is {date}.",
   "plan.month": "{price} a month",

@@ -1,0 +1,258 @@
+"""Chat completions with audio: speech of the user as text, and answers that are spoken."""
+
+import asyncio
+from base64 import b64decode, b64encode
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from api.http.errors import ApiError, InvalidField
+from api.http.routing import require_scopes
+from api.http.uploads import UPLOAD_FOLDERS
+from api.native.chat.schemas import (
+    AudioOptions,
+    AudioReference,
+    ChatCompletionBody,
+    ChatRecording,
+    Message,
+    TextPart,
+)
+from api.openai.responses.items import digits_of, parse_id
+from api.openai.speech import PCM_RATE, open_speech_encoder
+from api.services import ChatServices, SpeechServices
+from models.audio import AudioChunk, pcm16_to_float
+from models.llm.base import FinishReason
+from models.stt.options import RecognitionOptions
+from pipelines.accounts.authentication import Authenticator, Principal
+from pipelines.agents.held_speech import HELD_CHARACTERS, AgentVoice, hold_speech
+from pipelines.agents.playback import Playback
+from pipelines.agents.response import Answer, AnswerPiece
+from pipelines.audio.encode.encoder import encode
+from pipelines.audio.encode.formats import open_encoder
+from pipelines.billing.operation import Operation
+from pipelines.chat.pipeline import Completion
+from pipelines.stt.file import FileTranscript
+from pipelines.temporary_directories import temporary_directory_in_thread
+from pipelines.tts.reading import SpeechRequest
+from pipelines.tts.session import SpeechStream
+from pipelines.tts.voices import AvailableVoice
+
+EXPIRES_S = 3600  # an id of a saved answer names it for this long at least
+PREFIX = "audio_"
+BYTES_PER_S = 2 * PCM_RATE
+TRIPLE = 6  # bytes: whole samples, whose base64 needs no padding, so that deltas can be joined
+
+
+class ChatAudio:
+    """The audio of one request: its recordings and references as text, and its voice."""
+
+    def __init__(
+        self,
+        body: ChatCompletionBody,
+        principal: Principal,
+        operation: Operation,
+        speech: SpeechServices,
+        chat: ChatServices,
+    ) -> None:
+        self._body = body
+        self._principal = principal
+        self._operation = operation
+        self._speech = speech
+        self._chat = chat
+        self._voice: AvailableVoice | None = None
+        self.finish_reason: FinishReason | None = None  # of an answer that was spoken
+
+    def check_scopes(self, authenticator: Authenticator) -> None:
+        """Raises ApiError(insufficient_scope) without the scopes that the audio needs."""
+        if self._body.recordings:
+            require_scopes(authenticator, self._principal, ("stt",), visitors=True)
+        if self._body.speaks:
+            require_scopes(authenticator, self._principal, ("tts",), visitors=True)
+        if self._principal.is_visitor and any(m.audio for m in self._body.messages or ()):
+            message = "messages: a browser token cannot name stored answers; send their text"
+            raise ApiError("insufficient_scope", message, param="messages")
+
+    async def as_text(self) -> ChatCompletionBody:
+        """Returns the body with text in place of audio, and finds the voice of the answer.
+
+        Each recording is charged as a transcription. Raises ApiError, and as
+        `PaidTranscription.transcribe`.
+        """
+        body = self._body
+        options = body.speaks
+        if options is not None:  # what is refused then costs nothing
+            await self._find_voice(options, "en")
+            billing = self._speech.billing
+            workspace_id = self._principal.workspace_id
+            await billing.check_credit(workspace_id, "tts", HELD_CHARACTERS, self._operation)
+        if body.recordings and body.model:
+            await self._chat.completions.choose(body.model)
+        messages = [await self._with_text(message) for message in body.messages or ()]
+        if options is not None:
+            users = [message.content for message in messages if message.role == "user"]
+            text = str(users[-1]) if users else ""
+            directory = self._speech.synthesis.pipeline.directory
+            workspace_id = self._principal.workspace_id
+            language = await directory.language_of(text, workspace_id)
+            self._voice = await self._find_voice(options, language)
+        return body.model_copy(update={"messages": messages})
+
+    async def _with_text(self, message: Message) -> Message:
+        if message.audio is not None:
+            text = message.content or await self._transcript_of(message.audio)
+            return message.model_copy(update={"content": text})
+        if not isinstance(message.content, list):
+            return message
+        texts = [
+            part.text if isinstance(part, TextPart) else await self._transcribe(part.input_audio)
+            for part in message.content
+        ]
+        return message.model_copy(update={"content": "\n".join(texts)})
+
+    async def _transcribe(self, audio: ChatRecording) -> str:
+        def text_of(transcript: FileTranscript) -> str:
+            return transcript.text
+
+        async with temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
+            path = folder / "0"
+            try:
+                await asyncio.to_thread(_decode, audio.data, path)
+            except ValueError:
+                text = "must be base64"
+                raise InvalidField("messages.content.input_audio.data", text) from None
+            return await self._speech.transcription.transcribe(
+                self._principal.workspace_id, self._operation, path, RecognitionOptions(), text_of
+            )
+
+    async def _transcript_of(self, reference: AudioReference) -> str:
+        """Returns the text of a saved answer. Raises ApiError(not_found)."""
+        named = parse_id(reference.id.replace(PREFIX, "msg_", 1))
+        if reference.id.startswith(PREFIX) and named is not None:
+            turn = named[1]
+            answers = await self._chat.history.answers(self._principal.workspace_id, {turn})
+            if turn in answers:
+                return answers[turn].text
+        message = "messages: audio.id names no saved answer; send its transcript as content"
+        raise ApiError("not_found", message, param="messages")
+
+    async def _find_voice(self, options: AudioOptions, language: str) -> AvailableVoice:
+        workspace_id = self._principal.workspace_id
+        directory = self._speech.synthesis.pipeline.directory
+        voice_id = await self._speech.openai.choose_voice(
+            options.voice,
+            tier=None,
+            text="",
+            workspace_id=workspace_id,
+            language=language,
+            field="audio.voice",
+        )
+        if voice_id is not None:
+            return await directory.find_named(voice_id, workspace_id)
+        return directory.default(language, await directory.voices())
+
+    @asynccontextmanager
+    async def spoken(self, completion: Completion) -> AsyncIterator[Answer]:
+        """Speaks the answer while it is written, as 16-bit samples at PCM_RATE.
+
+        Holds the price of the speech, and charges for what was taken. Raises InsufficientCredit or
+        DatabaseUnavailable.
+        """
+        assert self._voice is not None
+        workspace_id = self._principal.workspace_id
+        synthesis = self._speech.synthesis
+        async with hold_speech(synthesis, workspace_id, self._operation) as held:
+            stream = SpeechStream(
+                synthesis=held,
+                workspace_id=workspace_id,
+                voice=self._voice,
+                style=SpeechRequest(text="", timings=True, takes_ssml=False),
+                make_encoder=partial(open_encoder, "pcm", PCM_RATE),
+                operation=held.payer,
+            )
+            at_once = Playback(lead_s=inf)  # the client plays when it has everything it needs
+            yield Answer(completion, AgentVoice(stream, held), at_once, BYTES_PER_S)
+
+    async def pieces(self, completion: Completion) -> AsyncGenerator[AnswerPiece, None]:
+        """Yields the spoken answer, and ends once the turn is saved."""
+        try:
+            async with self.spoken(completion) as answer, aclosing(answer.pieces()) as pieces:
+                async for piece in pieces:
+                    yield piece
+                self.finish_reason = answer.finish_reason
+        finally:
+            await completion.aclose()  # has an effect only if nothing was read
+        await completion.wait_until_saved()
+
+
+class AudioDeltas:
+    """Writes the speech of a streamed answer as `delta.audio`."""
+
+    def __init__(self, completion: Completion) -> None:
+        self._rest = b""
+        self._id: dict[str, Any] = {"id": audio_id(completion)}
+        self._expires_at = expires_at(completion)
+
+    def text(self, text: str) -> dict[str, Any]:
+        return self._first() | {"transcript": text}
+
+    def audio(self, data: bytes) -> dict[str, Any] | None:
+        data = self._rest + data
+        size = len(data) // TRIPLE * TRIPLE
+        self._rest = data[size:]
+        return self._first() | {"data": _base64(data[:size])} if size else None
+
+    def end(self) -> list[dict[str, Any]]:
+        if self._id:
+            return []  # nothing was said
+        last = [{"data": _base64(self._rest)}] if self._rest else []
+        return [*last, {"expires_at": self._expires_at}]
+
+    def _first(self) -> dict[str, Any]:
+        first = self._id
+        self._id = {}
+        return first
+
+
+def audio_id(completion: Completion) -> str:
+    return PREFIX + digits_of(completion)
+
+
+def expires_at(completion: Completion) -> int:
+    """Returns when the id may no longer name the answer (Unix seconds)."""
+    return completion.created + (EXPIRES_S if completion.chat_id is not None else 0)
+
+
+def whole_audio(
+    completion: Completion, options: AudioOptions, transcript: str, pcm: bytes
+) -> dict[str, Any]:
+    """Makes the `audio` of a whole answer; blocking. `pcm` has 16-bit samples at PCM_RATE."""
+    chunk = AudioChunk(pcm16_to_float(pcm), PCM_RATE)
+    match options.format:
+        case "pcm16":
+            data = pcm
+        case "aac":
+            encoder = open_speech_encoder("aac", PCM_RATE)
+            data = b"".join([*encoder.encode(chunk), *encoder.flush()])
+        case _:
+            name = "ogg" if options.format == "opus" else options.format
+            file = encode(chunk, name).file
+            data = b"".join(file.blocks(1 << 20))
+            file.close()
+    return {
+        "id": audio_id(completion),
+        "data": _base64(data),
+        "transcript": transcript,
+        "expires_at": expires_at(completion),
+    }
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode("ascii")
+
+
+def _decode(data: str, path: Path) -> None:
+    """Writes the file of a recording; blocking. Raises ValueError."""
+    path.write_bytes(b64decode(data, validate=True))

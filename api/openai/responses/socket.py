@@ -1,0 +1,263 @@
+"""The WebSocket of the Responses dialect: `response.create` events, answered one after another with
+the events of a stream."""
+
+import asyncio
+from collections import deque
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from api.http.errors import ApiError, openai_error, to_api_error
+from api.http.limits import require_request
+from api.http.uploads import validated
+from api.openai.responses.answer import Event, ResponseWriter
+from api.openai.responses.body import ResponsesBody
+from api.openai.responses.turns import (
+    PREVIOUS,
+    events_of,
+    no_response,
+    saves_turn,
+    start,
+    to_chat_request,
+)
+from api.services import Services
+from api.sockets.kernel.conversation import (
+    ClientFault,
+    Conversation,
+    SessionEnded,
+    json_text,
+    parse_event,
+)
+from api.sockets.kernel.routes import SocketRoute, socket_routes
+from api.sockets.kernel.session import SocketSession
+from api.sockets.tts.events import excerpt
+from models.llm.base import ChatMessage
+from pipelines.chat.history import estimate_tokens
+from pipelines.chat.pipeline import ChatRequest, Completion
+
+PATH = "/openai/v1/responses"
+MAX_WAITING = 8  # requests that may wait behind the one that is answered
+MAX_STREAM_ID = 200  # characters
+# Unstored conversations that a socket remembers, about 1 MiB of text.
+KEPT_TOKENS = 350_000
+EVENTS = "response.create or response.cancel"
+
+
+class UnstoredResponses:
+    """The conversations of the last responses of one socket that are not stored, by response id.
+
+    The oldest are forgotten beyond KEPT_TOKENS.
+    """
+
+    def __init__(self) -> None:
+        self._conversations: dict[str, tuple[ChatMessage, ...]] = {}
+        self._tokens = 0
+
+    def find(self, response_id: str | None) -> tuple[ChatMessage, ...] | None:
+        return self._conversations.get(response_id or "")
+
+    def add(self, response_id: str, messages: tuple[ChatMessage, ...]) -> None:
+        self._conversations[response_id] = messages
+        self._tokens += estimate_tokens(messages)
+        while self._tokens > KEPT_TOKENS:
+            oldest = self._conversations.pop(next(iter(self._conversations)))
+            self._tokens -= estimate_tokens(oldest)
+
+
+@dataclass(eq=False, slots=True)
+class SocketRequest:
+    """A `response.create` of the client."""
+
+    body: ResponsesBody
+    stream_id: str | None  # repeated in all events of the response
+    writer: ResponseWriter | None = None  # set once the answer begins
+    task: "asyncio.Task[None] | None" = None
+    is_cancelled: bool = False
+
+    @property
+    def response_id(self) -> str | None:
+        return None if self.writer is None else self.writer.response.id
+
+    def labelled(self, event: Event) -> Event:
+        return event if self.stream_id is None else {**event, "stream_id": self.stream_id}
+
+
+@dataclass(eq=False, repr=False)
+class ResponsesConversation(Conversation):
+    """Answers the requests of a socket in the order in which they came."""
+
+    session: SocketSession
+    services: Services
+    _unstored: UnstoredResponses = field(default_factory=UnstoredResponses)
+    _waiting: deque[SocketRequest] = field(default_factory=deque)
+    _active: SocketRequest | None = None
+    _last_id: str | None = None  # of the response that ended last
+
+    @property
+    def is_busy(self) -> bool:
+        return self._active is not None
+
+    async def receive_text(self, text: str) -> None:
+        try:
+            event = parse_event(text)
+        except ClientFault as fault:
+            raise _fault(ApiError("invalid_json", fault.message), None) from None
+        stream_id = event.pop("stream_id", None)
+        try:
+            if not isinstance(stream_id, str | None) or len(stream_id or "") > MAX_STREAM_ID:
+                message = f"stream_id: must be a string of at most {MAX_STREAM_ID} characters"
+                stream_id = None
+                raise ApiError("validation_error", message, param="stream_id")
+            match event.pop("type", None):
+                case "response.create":
+                    self._enqueue(SocketRequest(_body_of(event), stream_id))
+                case "response.cancel":
+                    self._cancel(event.get("response_id"))
+                case kind:
+                    message = f"type: '{excerpt(kind)}' is not supported, only {EVENTS}"
+                    raise ApiError("validation_error", message, param="type")
+        except ApiError as error:
+            raise _fault(error, stream_id) from None
+
+    async def receive_binary(self, data: bytes) -> None:
+        message = "binary messages have no meaning here; send JSON as text"
+        raise _fault(ApiError("invalid_json", message), None)
+
+    def error(self, message: str) -> str:
+        """Returns the last event of a socket that the service closes. By its code, clients open
+        another one."""
+        code = "websocket_connection_limit_reached"
+        error = {"type": "server_error", "code": code, "message": message, "param": None}
+        return json_text({"type": "error", "error": error})
+
+    def _enqueue(self, request: SocketRequest) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            message = f"{MAX_WAITING} requests wait already; wait for their responses"
+            raise ApiError("concurrency_limit", message)
+        self._waiting.append(request)
+        if self._active is None:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        self._active = self._waiting.popleft() if self._waiting else None
+        if self._active is not None:
+            self._active.task = self.session.spawn(self._run(self._active), "respond")
+
+    def _cancel(self, response_id: Any) -> None:
+        """Cancels the response in progress. Does nothing if that response has just ended, since a
+        cancellation may cross its last event."""
+        active = self._active
+        if response_id is not None and response_id == self._last_id:
+            return
+        is_named = active is not None and response_id in (None, active.response_id)
+        if active is None or active.task is None or active.writer is None or not is_named:
+            raise ApiError("not_found", "no such response is in progress", param="response_id")
+        active.is_cancelled = True
+        active.task.cancel()
+
+    async def _run(self, request: SocketRequest) -> None:
+        try:
+            await self._answer(request)
+        except asyncio.CancelledError:
+            if not request.is_cancelled or request.task is None or request.writer is None:
+                raise
+            request.task.uncancel()
+            await self._send(request, request.writer.cancel())
+        self._last_id = request.response_id
+        self._start_next()
+
+    async def _answer(self, request: SocketRequest) -> None:
+        services = self.services
+        principal = self.session.principal
+        place = services.infrastructure.admission.place(PATH, principal.workspace_id)
+        try:
+            require_request(await services.platform.request_limits.hit(principal))
+            place.take()
+            chat_request = await self._to_chat_request(request.body)
+            completion, writer = await start(chat_request, services.chat)
+            request.writer = writer
+            await self._stream(request, completion, writer, chat_request)
+        except SessionEnded:
+            raise
+        except Exception as error:  # every failure before the answer becomes an event
+            await self._send(request, [_error_event(to_api_error(error))])
+        finally:
+            place.leave()
+
+    async def _to_chat_request(self, body: ResponsesBody) -> ChatRequest:
+        principal = self.session.principal
+        saves = saves_turn(body, principal) and not principal.is_visitor
+        earlier = self._unstored.find(body.previous_response_id)
+        if principal.is_visitor:
+            if body.store:
+                message = "store: cannot be set with a browser token; omit it"
+                raise ApiError("insufficient_scope", message, param="store")
+            if body.previous_response_id is not None and earlier is None:
+                raise no_response(PREVIOUS)
+        return await to_chat_request(
+            body,
+            self.services.chat,
+            principal.workspace_id,
+            self.session.payer,
+            saves=saves,
+            earlier=earlier,
+        )
+
+    async def _stream(
+        self,
+        request: SocketRequest,
+        completion: Completion,
+        writer: ResponseWriter,
+        chat_request: ChatRequest,
+    ) -> None:
+        async with aclosing(events_of(completion, writer)) as batches:
+            async for events in batches:
+                await self._send(request, events)
+        if completion.answer.finish_reason is not None and not chat_request.save_chat:
+            turn = chat_request.generation.messages[chat_request.instructions :]
+            answer = completion.answer.to_message()
+            self._unstored.add(writer.response.id, (*chat_request.history, *turn, answer))
+
+    async def _send(self, request: SocketRequest, events: list[Event]) -> None:
+        for event in events:
+            await self.session.send_speech(json_text(request.labelled(event)))
+
+
+def _body_of(event: dict[str, Any]) -> ResponsesBody:
+    """Validates the fields of a request, of which `stream` has no meaning here.
+
+    Raises ApiError.
+    """
+    if event.pop("generate", None) is False:
+        message = "generate: a response without an answer is not supported; omit it"
+        raise ApiError("validation_error", message, param="generate")
+    return validated(ResponsesBody, event)
+
+
+def _error_event(error: ApiError) -> Event:
+    body: dict[str, Any] = openai_error(error)["error"]
+    status = error.status
+    if error.code == "not_found" and error.param == PREVIOUS:  # clients then send all items again
+        body["code"] = "previous_response_not_found"
+        status = 400
+    return {"type": "error", "status": status, "error": body}
+
+
+def _fault(error: ApiError, stream_id: str | None) -> ClientFault:
+    event = _error_event(error)
+    if stream_id is not None:
+        event["stream_id"] = stream_id
+    return ClientFault(error.message, json_text(event))
+
+
+routes = socket_routes(
+    PATH,
+    SocketRoute(
+        "chat",
+        ResponsesConversation,
+        ("chat",),
+        visitors=True,
+        greets=False,
+        has_get=False,
+    ),
+)
