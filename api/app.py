@@ -22,9 +22,14 @@ from api.deepgram import speech as deepgram_speech
 from api.deepgram import streams as deepgram_streams
 from api.deepgram.options import DEEPGRAM_ERRORS
 from api.elevenlabs import account as elevenlabs_account
+from api.elevenlabs import alignment as elevenlabs_alignment
+from api.elevenlabs import dialogue as elevenlabs_dialogue
+from api.elevenlabs import dictionaries as elevenlabs_dictionaries
 from api.elevenlabs import recordings as elevenlabs_recordings
 from api.elevenlabs import speech as elevenlabs_speech
 from api.elevenlabs import streams as elevenlabs_streams
+from api.elevenlabs import voice_changer as elevenlabs_changer
+from api.elevenlabs import voices as elevenlabs_voices
 from api.elevenlabs.options import ELEVENLABS_ERRORS
 from api.guide import routes as guide
 from api.http.errors import CODED, on_client_left, on_error, on_http_error
@@ -110,7 +115,10 @@ def routed_app() -> FastAPI:
     busy = (elevenlabs_speech, elevenlabs_recordings, cartesia, completions, responses)
     listening = (transcription, openai_transcription, cartesia_transcription)
     lists = (billing, models, openai_models, elevenlabs_account)  # precede Deepgram's /v1/models
-    others = (deepgram_account, assemblyai, assemblyai_recordings, custom, library, reports, jobs)
+    elevenlabs_work = (elevenlabs_dialogue, elevenlabs_changer, elevenlabs_alignment)
+    elevenlabs_own = (*elevenlabs_work, elevenlabs_voices, elevenlabs_dictionaries)
+    recordings = (assemblyai, assemblyai_recordings)
+    others = (*elevenlabs_own, deepgram_account, *recordings, custom, library, reports, jobs)
     openai = (embeddings, text_completions)
     last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, calls, webhooks)
     for module in (*busiest, *busy, *listening, *lists, *others, *openai, *last, operator, mcp):

@@ -61,6 +61,12 @@ def secret_digests(session: Session) -> frozenset[bytes]:
     return frozenset(session.exec(select(ClientSecret.digest)))
 
 
+def delete_secret(session: Session, digest: bytes) -> bool:
+    """Deletes a secret; returns False if it was gone."""
+    query = delete(ClientSecret).where(col(ClientSecret.digest) == digest)
+    return change_rows(session, query) == 1
+
+
 def delete_secrets_of(session: Session, key_id: int) -> None:
     """Deletes the secrets that a key made."""
     change_rows(session, delete(ClientSecret).where(col(ClientSecret.key_id) == key_id))

@@ -153,7 +153,12 @@ async def fetched(
 
 
 async def short_token(
-    principal: Principal, platform: PlatformServices, wanted: Sequence[Scope], seconds: float
+    principal: Principal,
+    platform: PlatformServices,
+    wanted: Sequence[Scope],
+    seconds: float,
+    *,
+    single_use: bool = False,
 ) -> str:
     """Creates a browser token with those of the `wanted` scopes that the key has.
 
@@ -162,5 +167,7 @@ async def short_token(
     scopes = [scope for scope in wanted if scope in principal.scopes]
     if not scopes:
         raise ApiError("insufficient_scope", f"the API key has none of {', '.join(wanted)}")
-    lifetime = timedelta(seconds=seconds)
-    return (await platform.client_secrets.create(principal, scopes, None, lifetime)).value
+    token = await platform.client_secrets.create(
+        principal, scopes, None, timedelta(seconds=seconds), single_use=single_use
+    )
+    return token.value

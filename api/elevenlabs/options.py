@@ -25,6 +25,7 @@ from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 
 KEY_HEADER = "xi-api-key"
 SCHEMES = ("bearer", KEY_HEADER)
+TOKEN_QUERIES = ("token", "single_use_token")  # parameters of handshakes
 FALLBACK_LANGUAGE = "en"  # language of ElevenLabs' voices while no text is known
 
 
@@ -176,8 +177,10 @@ def status_of(code: str) -> str:
 INVALID = {"validation_error": 422, "invalid_json": 422}
 ELEVENLABS_ERRORS = ErrorDialect(
     (
-        *("/v1/text-to-speech", "/v1/speech-to-text", "/v1/voices", "/v2/voices"),
-        *("/v1/pronunciation-dictionaries", "/v1/user"),
+        *("/v1/text-to-speech", "/v1/text-to-dialogue", "/v1/voice-changer"),
+        *("/v1/speech-to-speech", "/v1/speech-to-text", "/v1/forced-alignment"),
+        *("/v1/voices", "/v2/voices", "/v1/pronunciation-dictionaries", "/v1/user"),
+        "/v1/single-use-token",
     ),
     elevenlabs_error,
     KEY_HEADER,

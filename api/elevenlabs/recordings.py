@@ -16,9 +16,9 @@ from fastapi import Request
 from pydantic import Field, Json, field_validator
 
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket, fetched
-from api.elevenlabs.options import SCHEMES
+from api.elevenlabs.options import SCHEMES, TOKEN_QUERIES
 from api.http.bodies import Switch
-from api.http.errors import InvalidField, to_api_error
+from api.http.errors import ApiError, InvalidField, to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import MultipartForm, UploadLimits, form_schema, receive_form, validated
@@ -136,7 +136,7 @@ async def _recording(
     if not url:
         path = form.file("file").path
         if fields.file_format == "pcm_s16le_16":
-            await asyncio.to_thread(_to_wav, path)
+            await asyncio.to_thread(to_wav, path)
         yield path
     elif form.files:
         raise InvalidField("source_url", "send either a file or a URL, not both")
@@ -145,9 +145,17 @@ async def _recording(
             yield path
 
 
-def _to_wav(path: Path) -> None:
+def to_wav(path: Path) -> None:
     """Adds a WAV header to a file of raw samples; blocking."""
     path.write_bytes(as_wav(path.read_bytes(), "linear", RAW_HZ))
+
+
+def with_words(transcript: FileTranscript) -> FileTranscript:
+    """Returns the transcript. Raises ApiError(invalid_audio) if nothing was recognised, and the
+    recording is then not charged."""
+    if not transcript.words:
+        raise ApiError("invalid_audio", "no speech was recognised in the recording")
+    return transcript
 
 
 class AttributedWord(NamedTuple):
@@ -392,5 +400,10 @@ class SegmentListener(SocketListener):
 
 
 routes = dialect_socket(
-    "/v1/speech-to-text/realtime", "stt", LiveConversation, LiveQuery.of_socket, SCHEMES
+    "/v1/speech-to-text/realtime",
+    "stt",
+    LiveConversation,
+    LiveQuery.of_socket,
+    SCHEMES,
+    key_queries=TOKEN_QUERIES,
 )

@@ -28,6 +28,7 @@ from api.native.speech import SpokenText
 from pipelines.stt.formatting import separator_of
 from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.session import EncodedChunk, SpeechStream
+from pipelines.tts.shaping import TimedWord
 from telemetry.tracing import request_id
 
 router = make_router("ElevenLabs' dialect", scope="tts", visitors=True, schemes=options.SCHEMES)
@@ -113,7 +114,7 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
 @router.post(PATH, summary="Synthesise speech, for ElevenLabs' clients", **STREAMED)
 async def speak(opened: Annotated[OpenedSpeech, opens()]) -> Response:
     """Sends the first audio before the second sentence is synthesised."""
-    return await _stream(opened, AudioWriter(), opened.media_type)
+    return await stream_opened(opened, AudioWriter(), opened.media_type)
 
 
 @router.post(
@@ -126,7 +127,7 @@ async def stream_with_timestamps(
 ) -> Response:
     """Streams JSON lines. Times count from the start of the speech. On failure, the last line has
     `detail`."""
-    return await _stream(opened, TimedWriter(opened.separator))
+    return await stream_opened(opened, TimedWriter(opened.separator))
 
 
 @router.post(
@@ -138,28 +139,32 @@ async def speak_with_timestamps(
     opened: Annotated[OpenedSpeech, opens(timings=True, whole=True)],
 ) -> Response:
     """Returns the whole speech as one file. Synthesis stops if the client disconnects."""
+    return await speak_opened(opened, TimedWriter(opened.separator))
+
+
+async def speak_opened(opened: OpenedSpeech, writer: "TimedWriter") -> Response:
+    """Returns the whole speech with the times that the writer makes of its words."""
     file = TemporaryFile()
     words = await speak_whole(opened.stream, opened.text, file.write)
     if not file.size:
         raise nothing_spoken()
-    letters = letters_of(words, opened.separator)
-    timing = alignment(letters[: -len(opened.separator) or None])
-    fields = {"alignment": timing, "normalized_alignment": timing}
-    answer = _with_headers(Base64Json("audio_base64", file, fields), opened.stream)
+    fields = writer.timing(words, is_whole=True)
+    answer = with_headers(Base64Json("audio_base64", file, fields), opened.stream)
     name_unread(answer, opened.stream.unread)
     return answer
 
 
-async def _stream(
+async def stream_opened(
     opened: OpenedSpeech, writer: AudioWriter, media_type: str | None = None
 ) -> Response:
     """Streams audio of `media_type`; JSON lines if that is None."""
     response_type = StreamedResponse if media_type else NdjsonStream
     answer = await stream_speech(opened.stream, opened.text, writer, response_type, media_type)
-    return _with_headers(answer, opened.stream)
+    return with_headers(answer, opened.stream)
 
 
-def _with_headers(answer: Response, stream: SpeechStream) -> Response:
+def with_headers(answer: Response, stream: SpeechStream) -> Response:
+    """Adds the headers with the characters charged and the id of the request."""
     answer.headers["character-cost"] = str(stream.charged)
     answer.headers["request-id"] = request_id.get() or ""
     return answer
@@ -172,10 +177,16 @@ class TimedWriter(AudioWriter):
         self._separator = separator
 
     def write(self, chunk: EncodedChunk) -> bytes:
-        timing = alignment(letters_of(chunk.words or (), self._separator))
         audio = b64encode(chunk.data).decode("ascii")
-        line = {"audio_base64": audio, "alignment": timing, "normalized_alignment": timing}
-        return json_line(line)
+        return json_line({"audio_base64": audio, **self.timing(chunk.words or ())})
+
+    def timing(self, words: Sequence[TimedWord], *, is_whole: bool = False) -> dict[str, Any]:
+        """Returns the fields with the times of letters; `is_whole` if no more words follow."""
+        letters = letters_of(words, self._separator)
+        if is_whole:
+            letters = letters[: -len(self._separator) or None]
+        aligned = alignment(letters)
+        return {"alignment": aligned, "normalized_alignment": aligned}
 
     def fail(self, error: Exception) -> bytes:
         return json_line(options.elevenlabs_error(to_api_error(error), "")[0])

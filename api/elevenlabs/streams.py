@@ -32,7 +32,7 @@ from pipelines.tts.session import (
 from pipelines.tts.shaping import TimedWord
 from pipelines.tts.voices import AvailableVoice
 
-KEY_FIELDS = "xi_api_key", "xi-api-key", "authorization"
+KEY_FIELDS = "xi_api_key", "xi-api-key", "authorization", "single_use_token"
 TRIGGER_CHARACTERS = 50  # shortest text that `try_trigger_generation` speaks
 
 
@@ -324,6 +324,12 @@ routes: list[BaseRoute] = [
         ("multi-stream-input", MultiInputConversation),
     )
     for route in dialect_socket(
-        f"{PATH}/{name}", "tts", conversation, InputQuery.of_socket, options.SCHEMES, key_in
+        f"{PATH}/{name}",
+        "tts",
+        conversation,
+        InputQuery.of_socket,
+        options.SCHEMES,
+        key_in,
+        key_queries=options.TOKEN_QUERIES,
     )
 ]

@@ -194,7 +194,7 @@ class StrictRoute(APIRoute):
             for name in spoken:
                 turns = value.get("script") if "script" in fields else None
                 texts = [value.get(name), *(turn.get("text") for turn in turns or ())]
-                answer.headers.update(_cue_warning(texts, free_cues=free_cues))
+                answer.headers.update(cue_warning(texts, free_cues=free_cues))
             return answer
 
         return read_and_handle
@@ -205,7 +205,7 @@ def warning_header(warnings: Sequence[str]) -> dict[str, str]:
     return {"Warning": f'299 - "{"; ".join(warnings)}"'} if warnings else {}
 
 
-def _cue_warning(texts: Iterable[object], *, free_cues: bool) -> dict[str, str]:
+def cue_warning(texts: Iterable[object], *, free_cues: bool) -> dict[str, str]:
     """Returns a `Warning` header that lists cues of plain texts that are not followed."""
     dropped = dict[str, None]()
     for text in texts:

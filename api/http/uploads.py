@@ -75,6 +75,7 @@ class UploadLimits:
     max_files: int = 1
     max_fields: int = 20
     max_file_bytes: int = MAX_FILE_BYTES
+    max_field_bytes: int = MAX_FIELD_BYTES
     # Fields received as files even without a file name, as sent by Go and `curl -F audio=<`.
     file_fields: frozenset[str] = FILE_FIELDS
 
@@ -320,9 +321,9 @@ class _Receiver:
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         self._size += end - start
         if self._file is None:
-            if self._size > MAX_FIELD_BYTES:
-                most = f"at most {MAX_FIELD_BYTES} bytes without a filename in Content-Disposition"
-                raise _invalid(f"{self._name[:40]}: {most}")
+            if self._size > self._limits.max_field_bytes:
+                most = f"at most {self._limits.max_field_bytes} bytes without a filename"
+                raise _invalid(f"{self._name[:40]}: {most} in Content-Disposition")
             self._value += data[start:end]
             return
         if self._size > self._limits.max_file_bytes:

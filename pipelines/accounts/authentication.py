@@ -20,7 +20,7 @@ from sqlmodel import Session
 from configs.settings import Secrets
 from db.accounts import Workspace, key_by_digest, key_digests, note_refusal, touch_key
 from db.audit import audit
-from db.client_secrets import secret_by_digest, secret_digests
+from db.client_secrets import delete_secret, secret_by_digest, secret_digests
 from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.sessions import LoginSession, owner_of_session, touch_session
@@ -51,6 +51,7 @@ MAX_REMEMBERED = 10_000  # keys; only existing ones, so guessed keys do not fill
 KEY_PREFIX = "sk_"
 SECRET_PREFIX = "ek_"  # prefix of client secrets
 BROWSER_PREFIX = "tk_"  # prefix of browser tokens: client secrets without a session of their own
+SINGLE_USE_PREFIX = "sutkn_"  # prefix of browser tokens that end when they are used
 KEY_RANDOM_LENGTH = 40
 KEY_CHECKSUM_LENGTH = 6
 KEY_SHOWN_LENGTH = len(KEY_PREFIX) + 8  # how much of a key its owner sees later
@@ -223,17 +224,22 @@ class Authenticator:
     async def authenticate(
         self, credential: str, lookup: Lookup = _unlimited, *, takes_secrets: bool = False
     ) -> Principal:
-        """Authenticates a credential; client secrets only with `takes_secrets`.
+        """Authenticates a credential; client secrets only with `takes_secrets`. This ends a
+        single-use token.
 
         Raises Unauthorized, TooManyUnknownKeys where `lookup` is limited, or DatabaseUnavailable.
         """
         if credential.startswith(SECRET_PREFIX) and not takes_secrets:
             raise Unauthorized(MISPLACED_SECRET)
         try:
-            return await self.recheck(credential, lookup)
+            principal = await self.recheck(credential, lookup)
         except _RefusedCredential as error:
             self._audit(error.refusal)
             raise Unauthorized(UNAUTHORIZED) from None
+        if credential.startswith(SINGLE_USE_PREFIX) and principal.secret is not None:
+            if not await self._database.run(delete_secret, principal.secret):
+                raise Unauthorized(UNKNOWN_SECRET)  # it was used at the same time
+        return principal
 
     def note_missing_scopes(self, principal: Principal, scopes: Collection[str]) -> None:
         """Audits that the key was used for an operation that needs `scopes`, which it lacks."""
@@ -260,7 +266,9 @@ class Authenticator:
         if is_api_key(credential):
             digest = key_digest(credential, self._secrets.api_key_pepper)
             return await self._principal_of(digest, lookup)
-        is_visitor = is_api_key(credential, BROWSER_PREFIX)
+        is_visitor = any(
+            is_api_key(credential, prefix) for prefix in (BROWSER_PREFIX, SINGLE_USE_PREFIX)
+        )
         if is_visitor or is_api_key(credential, SECRET_PREFIX):
             digest = key_digest(credential, self._secrets.api_key_pepper)
             principal = await self._load_secret(digest, lookup)

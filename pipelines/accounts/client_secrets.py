@@ -15,6 +15,7 @@ from db.database import Database, utc_now
 from pipelines.accounts.authentication import (
     BROWSER_PREFIX,
     SECRET_PREFIX,
+    SINGLE_USE_PREFIX,
     UNAUTHORIZED,
     UNKNOWN_SECRET,
     Authenticator,
@@ -56,10 +57,13 @@ class ClientSecrets:
         scopes: Sequence[Scope],
         configuration: dict[str, Any] | None,
         lifetime: timedelta,
+        *,
+        single_use: bool = False,
     ) -> NewClientSecret:
         """Creates a secret with `scopes`, which the principal has, and its sessions' configuration.
 
-        Without a configuration it is a browser token. It lasts no longer than the key that makes
+        Without a configuration it is a browser token, of which `single_use` makes one that ends
+        when it is used. It lasts no longer than the key that makes
         it. Raises InvalidRequest for a configuration of over MAX_CONFIGURATION_BYTES,
         TooManyClientSecrets, Unauthorized when the workspace or login session is gone, or
         DatabaseUnavailable.
@@ -68,6 +72,8 @@ class ClientSecrets:
         if len(data) > MAX_CONFIGURATION_BYTES:
             raise InvalidRequest(f"session: is larger than {MAX_CONFIGURATION_BYTES} bytes of JSON")
         prefix = BROWSER_PREFIX if configuration is None else SECRET_PREFIX
+        if single_use:
+            prefix = SINGLE_USE_PREFIX
         value = new_api_key(prefix)
         now = utc_now()
         digest = key_digest(value, self._pepper)
@@ -96,7 +102,7 @@ class ClientSecrets:
 
         Raises Unauthorized for a secret that is gone, DecryptionError, or DatabaseUnavailable.
         """
-        if principal.secret is None:
+        if principal.secret is None or principal.is_visitor:
             return None
         row = await self._database.get(ClientSecret, principal.secret)
         if row is None:

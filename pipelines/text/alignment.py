@@ -1,20 +1,25 @@
 """Alignment of a spoken (normalised) text with the words that the caller wrote.
 
 Both are compared word by word with difflib's SequenceMatcher; words that do not match share the
-span between those that do.
+span between those that do. `align_text` gives the words of a known text the times of recognised
+words in this way.
 """
 
+import math
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import Match, SequenceMatcher
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
+from models.stt.base import Word
 from pipelines.text.normalisation.normaliser import normalise
-from pipelines.text.segmentation import LONGEST_RUN, Unit, is_speakable, spans
+from pipelines.text.segmentation import LONGEST_RUN, Unit, clean, is_speakable, spans
 
 FAR_WORDS = 3
+LEAST_PROBABILITY = 0.001  # of a word that was not recognised
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +170,61 @@ def _share(weights: Sequence[int], tokens: Sequence[tuple[int, int]]) -> list[tu
         return [(tokens[first][0], tokens[last - 1][1]) for first, last in pairwise(cuts)]
     start, length = tokens[0][0], tokens[-1][1] - tokens[0][0]
     return list(pairwise(start + length * part // total for part in passed))
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedWord:
+    """A word of the text, with its times in seconds from the start of the recording."""
+
+    word: str
+    start: int  # code points into the text
+    end: int
+    start_s: float
+    end_s: float
+    loss: float  # -ln of the confidence times the likeness with what was recognised
+
+
+def align_text(text: str, words: Sequence[Word], language: str) -> list[AlignedWord]:
+    """Finds the times of the words of a text; blocking. `words` are those recognised, at least one.
+
+    Parts of the text without a letter or digit have no word. Without any match, the words share
+    the whole time.
+    """
+    units = [Unit(text[a:b], a, b, clean(text[a:b]), a) for a, b in spans(text)]
+    spoken = " ".join(word.word for word in words)
+    starts = [0, *accumulate(len(word.word) + 1 for word in words[:-1])]
+    aligned: list[AlignedWord] = []
+    least_s = 0.0
+    for source in align(units, spoken, language):
+        first = bisect_right(starts, source.spoken_start) - 1
+        last = max(first, bisect_left(starts, source.spoken_end) - 1)
+        start_s = max(least_s, _time_at(source.spoken_start - starts[first], words[first]))
+        end_s = max(start_s, _time_at(source.spoken_end - starts[last], words[last]))
+        least_s = end_s
+        recognised = words[first : last + 1]
+        confidence = min(word.confidence for word in recognised)
+        probability = confidence * _likeness(source.word, recognised)
+        aligned.append(
+            AlignedWord(
+                word=source.word,
+                start=source.start,
+                end=source.end,
+                start_s=start_s,
+                end_s=end_s,
+                loss=-math.log(max(probability, LEAST_PROBABILITY)),
+            )
+        )
+    return aligned
+
+
+def _time_at(offset: int, word: Word) -> float:
+    """Returns the time at a character of a word, whose characters share its time evenly."""
+    share = min(offset / max(len(word.word), 1), 1.0)
+    return word.start + share * (word.end - word.start)
+
+
+def _likeness(written: str, recognised: Sequence[Word]) -> float:
+    """Returns the share of the letters that are alike, regardless of case and punctuation."""
+    texts = (written, "".join(word.word for word in recognised))
+    ours, theirs = ("".join(filter(str.isalnum, text.casefold())) for text in texts)
+    return SequenceMatcher(None, ours, theirs, autojunk=False).ratio()

@@ -1,6 +1,6 @@
 """Pronunciation dictionaries of a workspace, in versions, encrypted at rest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -72,8 +72,6 @@ class Dictionaries:
         dictionary_id: str | None = None,
     ) -> PronunciationDictionary:
         """Create a dictionary, or its next version. Raises InvalidRequest at a limit."""
-        if len(entries) > MAX_ENTRIES:
-            raise InvalidRequest(f"a dictionary has at most {MAX_ENTRIES} entries")
 
         def write(session: Session) -> PronunciationDictionary:
             lock_workspace(session, workspace_id)
@@ -85,20 +83,49 @@ class Dictionaries:
                 row = PronunciationDictionary(workspace_id=workspace_id, name=name)
                 versions = {}
             row.name = name
-            row.version += 1
-            row.size = len(entries)
-            row.updated_at = utc_now()
-            versions[row.version] = list(entries)
-            while len(versions) > VERSIONS or sum(map(len, versions.values())) > KEPT_ENTRIES:
-                del versions[min(versions)]
-            plain = _VERSIONS.dump_json(versions, exclude_defaults=True)
-            row.content = self._encryption.encrypt(plain, content_about(row.id))
-            session.add(row)
-            return row
+            return self._add_version(session, row, versions, entries)
 
         saved = await self._database.run(write)
         self._lexicons.forget_if(lambda key, _: key[0] == workspace_id)
         return saved
+
+    async def change(
+        self,
+        workspace_id: int,
+        dictionary_id: str,
+        change: Callable[[list[Pronunciation]], Sequence[Pronunciation]],
+    ) -> PronunciationDictionary:
+        """Create the next version of a dictionary, with the entries that `change` returns for the
+        newest ones. Raises InvalidRequest at a limit."""
+
+        def write(session: Session) -> PronunciationDictionary:
+            lock_workspace(session, workspace_id)
+            row, versions = self._open(session, workspace_id, dictionary_id)
+            return self._add_version(session, row, versions, change(versions[row.version]))
+
+        changed = await self._database.run(write)
+        self._lexicons.forget_if(lambda key, _: key[0] == workspace_id)
+        return changed
+
+    def _add_version(
+        self,
+        session: Session,
+        row: PronunciationDictionary,
+        versions: dict[int, list[Pronunciation]],
+        entries: Sequence[Pronunciation],
+    ) -> PronunciationDictionary:
+        if len(entries) > MAX_ENTRIES:
+            raise InvalidRequest(f"a dictionary has at most {MAX_ENTRIES} entries")
+        row.version += 1
+        row.size = len(entries)
+        row.updated_at = utc_now()
+        versions[row.version] = list(entries)
+        while len(versions) > VERSIONS or sum(map(len, versions.values())) > KEPT_ENTRIES:
+            del versions[min(versions)]
+        plain = _VERSIONS.dump_json(versions, exclude_defaults=True)
+        row.content = self._encryption.encrypt(plain, content_about(row.id))
+        session.add(row)
+        return row
 
     async def delete(self, workspace_id: int, dictionary_id: str) -> None:
         def drop(session: Session) -> None:

@@ -165,7 +165,9 @@ def parse(request: SpeechRequest) -> tuple[list[Token], str]:
     language = ""
     at = 0
     for number, turn in enumerate(request.script):
-        inner, named = _tokens(turn.text, True, name=f"script.{number}.text")
+        inner, named = _tokens(
+            turn.text, True, free_cues=request.free_cues, name=f"script.{number}.text"
+        )
         if turn.pause is not None:
             tokens.append(Token(at, "break", {"time": f"{turn.pause:.3f}s"}))
         tokens += [Token(at, "p"), Token(at, "voice", {"name": turn.voice or ""})]

@@ -81,7 +81,8 @@ class SpeechStream:
         self._request = replace(
             self.style,
             voice_id=self.voice.id,
-            enhance=False,  # the engine's own level, unless boost_volume asks for another
+            # The engine's own level, unless boost_volume asks for another, or voices take turns.
+            enhance=bool(self.style.script),
             workspace_id=self.workspace_id,
         )
         self.reset()

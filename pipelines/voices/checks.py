@@ -5,6 +5,7 @@ Error messages name the file.
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from configs.schema.voices import SampleRules
-from models.audio import Pcm
+from models.audio import Pcm, float_to_pcm16
 from models.fairness.shares import Owner
 from models.speaker.base import Embeddings, SpeakerEncoder, mean_embedding
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine
-from pipelines.audio.decode.decoder import AudioDecoder, head_of, sniff
+from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio, head_of, sniff
+from pipelines.audio.decode.stream import as_wav
 from pipelines.audio.measures import clipped_share, level_dbfs, pitch_hz, snr_db, speech_only
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, InvalidRequest, PipelineError
 
@@ -27,6 +29,7 @@ PIECE_S = 6.0
 EXCERPT_S = 20.0  # speech for language detection
 PITCH_S = 30.0  # speech of each file for the pitch
 OPENING_S = 30.0
+CUT_HZ = 24_000  # sample rate of recordings that are cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +89,39 @@ class SampleChecker:
         checked = []
         for file, media_type in zip(files, formats, strict=True):
             checked.append(await self._analyse(file, media_type, owner))
-        total_s = sum(sample.sample.duration_s for sample in checked)
+        self._check_total(sum(sample.sample.duration_s for sample in checked))
+        return await asyncio.to_thread(self._compare, checked)
+
+    async def cut(self, files: Sequence[SampleFile], owner: Owner = "") -> list[SampleFile]:
+        """Cut recordings into files of equal length, beside them, as many as a voice needs and none
+        longer than allowed. A recording that needs no cut stays as it is. Raises as `check`."""
+        rules = self.rules
+        least = -(-rules.min_files // len(files))
+        total_s = 0.0
+        pieces: list[SampleFile] = []
+        for file in files:
+            audio = await self._decode(file, rules.max_files * rules.max_seconds, owner, CUT_HZ)
+            total_s += audio.duration_s
+            count = max(least, math.ceil((audio.duration_s - LENGTH_SLACK_S) / rules.max_seconds))
+            if count == 1:
+                pieces.append(file)
+            else:
+                pieces += await asyncio.to_thread(_cut, file, audio.pcm, count)
+        self._check_total(total_s)
+        if len(pieces) > rules.max_files:
+            longest_s = rules.max_files * rules.max_seconds
+            raise InvalidRequest(
+                f"files: {total_s:.0f} seconds in all; at most {longest_s:g} are used, in files of "
+                f"at most {rules.max_seconds:g}"
+            )
+        return pieces
+
+    def _check_total(self, total_s: float) -> None:
         if total_s < self.rules.min_total_seconds - LENGTH_SLACK_S:
             raise InvalidRequest(
                 f"files: {total_s:.1f} seconds in all; at least "
                 f"{self.rules.min_total_seconds:g} are needed"
             )
-        return await asyncio.to_thread(self._compare, checked)
 
     async def check_speaker(
         self, pcm: Pcm, checked: CheckedSamples, place: int, min_similarity: float
@@ -111,16 +140,22 @@ class SampleChecker:
             )
 
     async def _analyse(self, file: SampleFile, media_type: str, owner: Owner) -> _Analysed:
-        longest_s = self.rules.max_seconds
+        audio = await self._decode(file, self.rules.max_seconds, owner, VAD_SAMPLE_RATE)
+        if audio.duration_s < self.rules.min_seconds - LENGTH_SLACK_S:
+            raise InvalidAudio(self._wrong_length(file, audio.duration_s))
+        return await asyncio.to_thread(self._measure, file, media_type, audio.duration_s, audio.pcm)
+
+    async def _decode(
+        self, file: SampleFile, longest_s: float, owner: Owner, sample_rate: int
+    ) -> DecodedAudio:
         try:
-            audio = await self._decoder.decode(file.path, owner=owner, max_duration_s=longest_s)
+            return await self._decoder.decode(
+                file.path, owner=owner, sample_rate=sample_rate, max_duration_s=longest_s
+            )
         except AudioTooLong:
             raise AudioTooLong(self._wrong_length(file)) from None
         except (InvalidAudio, FileTooLarge) as error:
             raise type(error)(f"files: {file.name!r}: {error}") from None
-        if audio.duration_s < self.rules.min_seconds - LENGTH_SLACK_S:
-            raise InvalidAudio(self._wrong_length(file, audio.duration_s))
-        return await asyncio.to_thread(self._measure, file, media_type, audio.duration_s, audio.pcm)
 
     def _wrong_length(self, file: SampleFile, seconds: float | None = None) -> str:
         actual = "too long" if seconds is None else f"{seconds:.1f} seconds long"
@@ -177,6 +212,16 @@ class SampleChecker:
             openings=tuple(sample.opening for sample in checked),
             speakers=np.stack([mean_embedding(of_file) for of_file in pieces]),
         )
+
+
+def _cut(file: SampleFile, pcm: Pcm, count: int) -> list[SampleFile]:
+    """Write a recording of CUT_HZ as so many WAV files of equal length; blocking."""
+    pieces: list[SampleFile] = []
+    for number, part in enumerate(np.array_split(pcm, count), start=1):
+        path = file.path.with_name(f"{file.path.name}-{number}")
+        path.write_bytes(as_wav(float_to_pcm16(part), "linear", CUT_HZ))
+        pieces.append(SampleFile(f"{file.name}, part {number}", path))
+    return pieces
 
 
 def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: SampleRules) -> None:

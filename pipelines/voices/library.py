@@ -82,13 +82,18 @@ class VoiceLibrary:
     _custom: CustomVoices
     _encryption: Encryption
 
-    async def rename(self, principal: Principal, voice_id: str, name: str) -> Voice:
+    async def rename(
+        self, principal: Principal, voice_id: str, name: str, description: str | None = None
+    ) -> Voice:
+        """Change the name of a voice, and its description unless that is None."""
         identity, workspace_id = parse_voice_id(voice_id), principal.workspace_id
 
         def rename(session: Session) -> Voice:
             if (voice := voice_of(session, workspace_id, identity, lock=True)) is None:
                 raise VoiceNotFound(NOT_FOUND)
             voice.name, voice.name_key = name, key_of(name)
+            if description is not None:
+                voice.description = description
             session.add(voice)
             audit(session, workspace_id, "voice.renamed", principal.actor, str(identity))
             return voice

@@ -94,9 +94,16 @@ class CustomVoices:
         self._engines = [TTS.read(model).engine for model in self._config.models]
 
     async def create(
-        self, principal: Principal, new: NewVoice, files: Sequence[SampleFile], operation: Operation
+        self,
+        principal: Principal,
+        new: NewVoice,
+        files: Sequence[SampleFile],
+        operation: Operation,
+        *,
+        cuts: bool = False,
     ) -> Voice:
-        """Check and store the samples, queue the voice, and hold its price.
+        """Check and store the samples, queue the voice, and hold its price. With `cuts`, recordings
+        may be fewer and longer than samples, into which they are cut.
 
         A request with an Idempotency-Key that runs again after its process died gets the voice that
         it created before. Raises InvalidRequest and the like for the samples, PlanRequired,
@@ -115,7 +122,8 @@ class CustomVoices:
                     raise InvalidRequest("version_of: it has no recordings to compare these with")
                 if (count := len(before)) + len(files) > MOST_RECORDINGS:
                     raise InvalidRequest(f"files: a voice has at most {MOST_RECORDINGS} recordings")
-                checked = await self._checker.check([*before, *files], mine)
+                samples = await self._checker.cut(files, mine) if cuts else files
+                checked = await self._checker.check([*before, *samples], mine)
             if sentence is not None:
                 await self.consent.check_reader(sentence, checked, self._checker, mine, count)
             voice_id = new_id(operation)

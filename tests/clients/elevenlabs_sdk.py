@@ -10,17 +10,21 @@ import sys
 import wave
 from typing import Any
 
-from elevenlabs import PronunciationDictionaryVersionLocator, VoiceSettings
+from elevenlabs import DialogueInput, PronunciationDictionaryVersionLocator, VoiceSettings
 from elevenlabs.client import AsyncElevenLabs, ElevenLabs
 from elevenlabs.core import ApiError
 from elevenlabs.pronunciation_dictionaries import (
     BodyAddAPronunciationDictionaryV1PronunciationDictionariesAddFromRulesPostRulesItem_Alias,
 )
+from elevenlabs.pronunciation_dictionaries.rules import (
+    PronunciationDictionaryRule_Alias as Rule,
+)
 from elevenlabs.realtime import AudioFormat, CommitStrategy, RealtimeEvents
 
 Alias = BodyAddAPronunciationDictionaryV1PronunciationDictionariesAddFromRulesPostRulesItem_Alias
 SENTENCE = "A sentence for the room."
-RACHEL = "21m00Tcm4TlvDq8ikWAM"
+RACHEL, ADAM = "21m00Tcm4TlvDq8ikWAM", "pNInz6obpgDQGcFmaJgB"
+DIALOGUE = [("Hello", RACHEL), ("Good day", ADAM), ("Bye", RACHEL)]
 SAMPLES: dict[str, Any] = {"output_format": "pcm_16000", "model_id": "eleven_flash_v2_5"}
 
 
@@ -101,6 +105,68 @@ def heard(client: ElevenLabs, data: bytes) -> dict[str, Any]:
     }
 
 
+def checked(answer: Any) -> Any:
+    """The answer, after all of it was validated as the type that the client declares."""
+    type(answer).model_validate(answer.model_dump(by_alias=True))
+    return answer
+
+
+def newer(client: ElevenLabs, data: bytes) -> dict[str, Any]:
+    """Dialogues, alignment, voice changing, rules, settings and clones, at their defaults."""
+    file = ("a.wav", data, "audio/wav")
+    lines = [DialogueInput(text=f"{name}.", voice_id=voice) for name, voice in DIALOGUE]
+    dialogue = client.text_to_dialogue
+    timed = checked(dialogue.convert_with_timestamps(inputs=lines))
+    parts = [checked(part) for part in dialogue.stream_with_timestamps(inputs=lines)]
+    aligned = checked(client.forced_alignment.create(file=file, text="The quick brown horse."))
+    rules = client.pronunciation_dictionaries.rules
+    rule = Rule(string_to_replace="HTTP", alias="hypertext", type="alias")
+    dictionary = client.pronunciation_dictionaries.list().pronunciation_dictionaries[0].id
+    changed = [
+        checked(rules.add(dictionary, rules=[rule])).version_rules_num,
+        checked(rules.remove(dictionary, rule_strings=["HTTP"])).version_rules_num,
+    ]
+    settings = client.voices.settings
+    try:
+        client.voices.ivc.create(name="Ann", files=[file])
+    except ApiError as error:
+        clone = [error.status_code, error.body["detail"][0]["msg"]]
+    return {
+        "dialogue": [
+            len(b"".join(work(inputs=lines))) for work in (dialogue.convert, dialogue.stream)
+        ],
+        "segments": [part.voice_id for part in timed.voice_segments],
+        "streamed segments": [one.voice_id for part in parts for one in part.voice_segments],
+        "aligned": [[one.text, one.start <= one.end] for one in aligned.words],
+        "changed": sum(map(len, client.speech_to_speech.convert(RACHEL, audio=file))),
+        "rules": changed,
+        "settings": checked(settings.get_default()) == checked(settings.get(RACHEL)),
+        "women": {
+            one.labels["gender"] for one in checked(client.voices.search(gender="female")).voices
+        }
+        == {"female"},
+        "clone": clone,
+        "subscription": checked(client.user.subscription.get()).has_open_invoices,
+    }
+
+
+async def with_token(client: ElevenLabs, url: str) -> list[str]:
+    """What a single-use token gives twice."""
+    token = checked(client.tokens.single_use.create("realtime_scribe")).token
+    options = {"model_id": "scribe_v2_realtime", "audio_format": AudioFormat.PCM_16000,
+               "sample_rate": 16_000, "token": token}  # fmt: skip
+    browser = AsyncElevenLabs(api_key="unused", base_url=url)
+    seen = []
+    for _ in range(2):
+        try:
+            connection = await browser.speech_to_text.realtime.connect(options)
+            await connection.close()
+            seen.append("opened")
+        except Exception as error:
+            seen.append(str(error))
+    return seen
+
+
 def refusals(client: ElevenLabs, url: str) -> list[list[Any]]:
     seen = []
     for work in (
@@ -153,8 +219,10 @@ def see(url: str, safe_url: str, key: str, path: str) -> dict[str, Any]:
     voices = client.voices.search(page_size=2)
     return {
         **speech(client),
+        "token": asyncio.run(with_token(client, url)),
         "realtime": realtime_speech(ElevenLabs(api_key=key, base_url=safe_url)),
         "dictionary": dictionary(client),
+        "newer": newer(client, data),
         "heard": heard(client, data),
         "live": asyncio.run(live(url, key, path)),
         "voices": [len(client.voices.get_all().voices), voices.total_count, len(voices.voices)],

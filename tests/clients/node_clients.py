@@ -18,6 +18,8 @@ PACKAGES = {
     "ai": "6.0.326",
     "@ai-sdk/openai": "3.0.141",
     "@ai-sdk/openai-compatible": "2.0.87",
+    "@elevenlabs/client": "1.25.0",
+    "@elevenlabs/elevenlabs-js": "2.73.0",
     "assemblyai": "4.41.5",
     "axe-core": "4.14.1",
     "zod": "4.6.7",

@@ -1,15 +1,18 @@
 """ElevenLabs' own client, and the plugins of LiveKit and Pipecat for it, as they are published."""
 
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from tests.api.local_server import Server
+from tests.clients.node_clients import NodeClients
 from tests.clients.registry_clients import RegistryClients
 
 HERE = Path(__file__).parent
 HEARD = "the quick brown fox"  # of all speech, by the scripted engine
 CHARACTER_S = 0.06  # of the tone engine
+RACHEL, ADAM = "21m00Tcm4TlvDq8ikWAM", "pNInz6obpgDQGcFmaJgB"
 SENTENCE = "A sentence for the room."
 SENTENCES = f"{SENTENCE} And one more."
 
@@ -36,9 +39,34 @@ def test_elevenlabs_client_speaks_hears_and_reads_the_account(
     voices, total, page = seen["voices"]
     assert voices == total > page == 2 and seen["rachel"] == "female"
     assert seen["models"] == [True] and 0 < seen["characters"] < seen["user"]
+    newer = seen["newer"]
+    assert all(bits * 8 / 128_000 == pytest.approx(2, abs=1) for bits in newer["dialogue"])
+    streamed = [voice for voice, _ in groupby(newer["streamed segments"])]
+    assert newer["segments"] == streamed == [RACHEL, ADAM, RACHEL]
+    words = ["The", "quick", "brown", "horse."]
+    assert newer["aligned"] == [[word, True] for word in words] and newer["changed"] > 5000
+    assert newer["rules"] == [2, 1] and newer["settings"] and newer["women"]
+    assert (
+        newer["clone"][0] == 422 and "120" in newer["clone"][1] and newer["subscription"] is False
+    )
+    opened, again = seen["token"]
+    assert opened == "opened" and "401" in again
     unknown, empty, wrong_key = seen["refused"]
     assert unknown == [404, "voice_not_found"] and wrong_key == [401, "invalid_api_key"]
     assert empty[0] == 422 and empty[1][0]["loc"] == ["body", "text"]
+
+
+def test_elevenlabs_node_clients_read_the_account_and_use_a_token(
+    node_clients: NodeClients, tone_server: Server, recording: Path
+) -> None:
+    arguments = tone_server.url, tone_server.key, str(recording)
+    seen = node_clients.run("elevenlabs_node.mjs", *arguments)
+    assert seen["subscription"] == [False, []] and seen["languages"] == ["en"]
+    assert seen["dialogue"] > 10_000 and seen["changed"] > 5000
+    assert seen["segments"] == [RACHEL, ADAM]
+    assert seen["aligned"] == ["The", "quick", "brown", "horse."]
+    assert seen["scribe"][0] == "session_started" and seen["scribe"][-1] == HEARD
+    assert seen["again"] != "session_started"
 
 
 @pytest.mark.slow

@@ -178,8 +178,8 @@ async def create_voice(
     check_room = partial(voices.custom.check_room, principal, operation, earlier)
     async with receive_form(request, limits, check_room) as form:
         fields = validated(VoiceFields, form.fields)
-        files = _files_of(form, 1 if earlier else rules.min_files, rules.max_files)
-        new = replace(_new_voice(request, fields), earlier=earlier)
+        files = files_of(form, 1 if earlier else rules.min_files, rules.max_files)
+        new = replace(new_voice(request, fields), earlier=earlier)
         work = voices.custom.create(principal, new, files, operation)
         voice = await while_connected(request.receive, work)
     return custom_voice(voice)
@@ -259,12 +259,14 @@ async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep
     return Done(message="the voice is deleted")
 
 
-def _new_voice(request: Request, fields: ConsentFields) -> NewVoice:
+def new_voice(request: Request, fields: ConsentFields) -> NewVoice:
+    """Returns the request for a voice, with the client's address."""
     address = None if request.client is None else request.client.host
     return NewVoice(**{name: value for name, value in fields if value}, address=address)
 
 
-def _files_of(form: MultipartForm, least: int, most: int) -> list[SampleFile]:
+def files_of(form: MultipartForm, least: int, most: int) -> list[SampleFile]:
+    """Returns the recordings of a form. Raises ApiError(invalid_file_count)."""
     files = [file for file in form.files if file.field in FIELDS]
     if not least <= len(files) <= most:
         message = f"files: {least} to {most} files are required, but {len(files)} were sent"
@@ -302,8 +304,8 @@ async def enrol_speaker(
     `consent` or `consent_token` is required.
     """
     async with receive_form(request, UploadLimits(max_files=_CONFIG.speakers.max_files)) as form:
-        new = _new_voice(request, validated(ConsentFields, form.fields))
-        files = _files_of(form, _CONFIG.speakers.min_files, _CONFIG.speakers.max_files)
+        new = new_voice(request, validated(ConsentFields, form.fields))
+        files = files_of(form, _CONFIG.speakers.min_files, _CONFIG.speakers.max_files)
         work = speech.speakers.enrol(principal, new, files, operation)
         return ListedSpeaker.model_validate(await while_connected(request.receive, work))
 

@@ -138,3 +138,79 @@ async def test_wrong_files_and_other_workspaces_dictionaries_are_refused(
         assert (await client.get(path, headers=other_auth)).status_code == 404
     assert (await client.get(f"{PATH}/{made['id']}/9/download", headers=xi)).status_code == 404
     assert (await client.get(f"{PATH}/{made['id']}/x/download", headers=xi)).status_code == 422
+
+
+async def test_rules_are_added_removed_and_replaced_in_new_versions(
+    client: httpx.AsyncClient, xi: Headers, other_auth: Headers
+) -> None:
+    body = {"name": "Names", "rules": RULES}
+    made = (await client.post(f"{PATH}/add-from-rules", headers=xi, json=body)).json()
+    path = f"{PATH}/{made['id']}"
+    http = {"type": "alias", "string_to_replace": "HTTP", "alias": "hypertext"}
+    added = [{**RULES[0], "alias": "address"}, http]
+    changes: list[tuple[str, dict[str, Any], list[str]]] = [
+        ("add-rules", {"rules": added}, ["Nginx", "IP", "HTTP"]),
+        ("remove-rules", {"rule_strings": ["Nginx", "unknown"]}, ["IP", "HTTP"]),
+        ("set-rules", {"rules": [http]}, ["HTTP"]),
+        ("remove-rules", {"rule_strings": ["HTTP"]}, []),
+    ]
+    for version, (change, fields, strings) in enumerate(changes, start=2):
+        answer = await client.post(f"{path}/{change}", headers=xi, json=fields)
+        assert answer.status_code == 200, answer.text
+        size = len(strings)
+        made = {
+            "id": path.rpartition("/")[2],
+            "version_id": str(version),
+            "version_rules_num": size,
+        }
+        assert made.items() <= answer.json().items()
+        shown = (await client.get(path, headers=xi)).json()
+        assert [one["string_to_replace"] for one in shown["rules"]] == strings
+    for change, fields, _ in changes:
+        other = await client.post(f"{path}/{change}", headers=other_auth, json=fields)
+        assert other.status_code == 404
+        assert (await client.post(f"{path}/{change}", headers=xi, json={})).status_code == 422
+
+
+async def test_voices_are_filtered_and_sorted(client: httpx.AsyncClient, xi: Headers) -> None:
+    async def search(**query: Any) -> list[dict[str, Any]]:
+        answer = await client.get("/v2/voices", headers=xi, params={"page_size": 100, **query})
+        assert answer.status_code == 200, answer.text
+        voices: list[dict[str, Any]] = answer.json()["voices"]
+        return voices
+
+    everything = await search()
+    for query, label, values in (
+        ({"gender": "Female"}, "gender", {"female"}),
+        ({"language": ["de", "en-GB"]}, "language", {"de", "en"}),
+        (
+            {"accent": everything[0]["labels"]["accent"]},
+            "accent",
+            {everything[0]["labels"]["accent"]},
+        ),
+    ):
+        listed = await search(**query)
+        assert listed == [one for one in everything if one["labels"][label] in values] != []
+    ids = [everything[1]["voice_id"], "unknown"]
+    assert [one["voice_id"] for one in await search(voice_ids=ids)] == ids[:1]
+    assert await search(voice_type="default") == everything
+    assert await search(voice_type="personal") == await search(language="tlh") == []
+    names = [one["name"] for one in await search(sort="name", sort_direction="desc")]
+    assert names == sorted(names, key=str.lower, reverse=True)
+    wrong = await client.get("/v2/voices", headers=xi, params={"sort_direction": "up"})
+    assert wrong.status_code == 422
+
+
+async def test_settings_of_voices_are_the_default_ones(
+    client: httpx.AsyncClient, xi: Headers
+) -> None:
+    path = "/v1/voices/21m00Tcm4TlvDq8ikWAM/settings"
+    default = (await client.get("/v1/voices/settings/default", headers=xi)).json()
+    assert (
+        (await client.get(path, headers=xi)).json() == default == {"stability": 0.5, "speed": 1.0}
+    )
+    same = await client.post(f"{path}/edit", headers=xi, json=default)
+    assert (same.status_code, same.json()) == (200, {"status": "ok"})
+    other = await client.post(f"{path}/edit", headers=xi, json={"stability": 0.3})
+    assert other.status_code == 422 and "each text" in other.json()["detail"][0]["msg"]
+    assert (await client.get("/v1/voices/unknown/settings", headers=xi)).status_code == 404

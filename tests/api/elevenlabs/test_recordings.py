@@ -105,3 +105,46 @@ async def test_a_form_without_a_recording_names_its_field(
 ) -> None:
     answer = await hear(client, xi, None)
     assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["body", "file"])
+
+
+async def test_a_text_is_aligned_with_the_words_that_were_recognised(
+    client: httpx.AsyncClient, xi: Headers, books: Books
+) -> None:
+    answer = await align(client, xi, "The Quick, brown\nhorse!")
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert [one["text"] for one in body["words"]] == ["The", "Quick,", "brown", "horse!"]
+    assert "".join(one["text"] for one in body["characters"]) == "The Quick, brown\nhorse!"
+    for entries in (body["words"], body["characters"]):
+        times = [time for one in entries for time in (one["start"], one["end"])]
+        assert times == sorted(times)
+    heard = (await hear(client, xi)).json()["words"]
+    for mine, theirs in zip(body["words"], heard[::2], strict=True):
+        assert (mine["start"], mine["end"]) == (theirs["start"], theirs["end"])
+    losses = [one["loss"] for one in body["words"]]
+    assert losses[3] > max(losses[:3]) >= 0 and body["loss"] == pytest.approx(
+        sum(losses) / 4, abs=1e-3
+    )
+    assert (await books.charged("stt"))[0] == 2 * 6000
+
+
+async def test_texts_that_cannot_be_aligned_are_refused(
+    client: httpx.AsyncClient, xi: Headers, books: Books
+) -> None:
+    cases = [
+        (await align(client, xi, ""), 422),
+        (await align(client, xi, "–"), 422),
+        (await align(client, xi, "a" * 16_001), 422),
+        (await align(client, xi, "fox", recording(0)), 400),
+        (await client.post("/v1/forced-alignment", headers=xi, json={"text": "fox"}), 400),
+    ]
+    for answer, status in cases:
+        assert (answer.status_code, "detail" in answer.json()) == (status, True), answer.text
+    assert (await books.charged("stt"))[0] == 0
+
+
+async def align(
+    client: httpx.AsyncClient, xi: Headers, text: str, data: bytes = TALK
+) -> httpx.Response:
+    files = {"file": ("a.wav", data, "audio/wav")}
+    return await client.post("/v1/forced-alignment", headers=xi, data={"text": text}, files=files)

@@ -105,7 +105,7 @@ def test_voices_speak_by_id_or_name_and_foreign_ones_have_stand_ins(
 
 
 def test_other_errors_name_a_status_and_a_message(http: httpx.Client) -> None:
-    elsewhere = http.post("/v1/text-to-dialogue", json={})
+    elsewhere = http.post("/v1/sound-generation", json={})
     assert (elsewhere.status_code, elsewhere.json()["detail"]["status"]) == (404, "not_found")
     dictionary = {"pronunciation_dictionary_id": "unknown", "version_id": "1"}
     unknown = speak(http, pronunciation_dictionary_locators=[dictionary])

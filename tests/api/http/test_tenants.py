@@ -34,7 +34,7 @@ Case = tuple[str, str, str | None]  # and the field of the body that has the id;
 CHAT = "/v1/chat/completions"
 INWORLD = "/tts/v1/voice"
 CARTESIA = ["/cartesia/tts/bytes", "/cartesia/tts/sse"]
-PLATFORM_IDS = {"model_id", "plan_id", "number"}  # not owned by a workspace
+PLATFORM_IDS = {"model_id", "plan_id", "number", "token_type"}  # not owned by a workspace
 SIGNED_IDS = {"file_id"}  # the signed address is the credential, see the test below
 # An alias, unknown sockets, and a socket.
 ROUTES_WITHOUT_DOCUMENT = {"/v1/models/{model_id}", "/{path}", "/guide/{path}"}
@@ -56,6 +56,7 @@ SPEECH = ["/tts-synthesize", "/tts-stream", "/tts/explain"]
 FORM = "/jobs/speech"
 PART = "/jobs/{job_id}/parts/{number}"
 FILES = {FORM: {"document": ("a.txt", b"Hi.")}, PART: {"audio": ("a.wav", b"part")}}
+FILES |= elevenlabs.FILES
 IN_BODIES: dict[str, list[str]] = {
     **(owned.IN_BODIES | elevenlabs.IN_BODIES),
     "chat_id": [CHAT, f"/openai{CHAT}"],
@@ -103,7 +104,7 @@ BODIES: dict[Operation, dict[str, Any]] = {
     ("POST", "/voices/{voice_id}/export"): {},
     ("POST", "/voices/{voice_id}/shares"): {"by_code": True, "speaker_allows_sharing": True},
 }
-OWN = {  # the answers to the workspace that has the object, where they are not 200
+OWN = elevenlabs.OWN | {  # the answers to the workspace that has the object, where they are not 200
     ("POST", "/jobs/speech"): 201,
     ("POST", "/openai/v1/responses/{response_id}/cancel"): 400,  # runs in no background
     ("POST", "/voices/{voice_id}/shares"): 201,
@@ -141,7 +142,8 @@ class Credential:
         needed = SCOPE_OF[operation]
         if self.scopes is None or not operation[1].startswith(self.within):
             return 401, "unauthorized"
-        if needed is not None and needed not in self.scopes:
+        also = elevenlabs.ALSO_NEEDED.get(operation, needed)
+        if not {needed, also} - {None} <= self.scopes:
             return 403, "insufficient_scope"
         return 404, None
 
@@ -155,7 +157,14 @@ def cases() -> list[Case]:
     in_paths: list[Case] = [(*one, None) for one in OPERATIONS if ids_in(one[1])]
     found = in_paths + [("POST", path, field) for field in IN_BODIES for path in IN_BODIES[field]]
     return sorted(
-        found, key=lambda one: (one[0] == "DELETE", -len(ids_in(one[1])), one[:2], one[2] or "")
+        found,
+        key=lambda one: (
+            one[0] == "DELETE",
+            one[:2] == ("DELETE", elevenlabs.DELETED),
+            -len(ids_in(one[1])),
+            one[:2],
+            one[2] or "",
+        ),
     )
 
 
@@ -245,6 +254,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "share_id": share["id"],
         "pronunciations[].id": dictionary["id"],
         elevenlabs.DICTIONARY: dictionary["id"],
+        elevenlabs.VOICE: voice["id"],
         "pronunciation_dict_id": dictionary["id"],
         "script[].voice": voice["name"],
     }
@@ -263,6 +273,8 @@ async def send(
         body = (body or {}) | value
         if "script" in body:
             body = {"script": [{"text": "Hi."} | body["script"][0]]}
+        if field == elevenlabs.VOICE:
+            body["inputs"] = [{"text": "Hi."} | body["inputs"][0]]
         if path.startswith(INWORLD) and "voiceId" not in body:
             body["voiceId"] = "Alto"
     sent: dict[str, Any] = {"json": body}
@@ -291,6 +303,7 @@ def test_every_id_parameter_of_the_api_is_covered_here() -> None:
         for one in operation.get("parameters", [])
         if one["in"] != "path"
     }
+    in_queries -= elevenlabs.QUERIES
     assert not [name for name in in_queries if ID_FIELD.search(name) or "voice" in name]
     known = {(name, path) for name, paths in IN_BODIES.items() for path in paths}
     found = {one for one in ids_in_bodies(DOCUMENT) if one[0] not in FREE_FIELDS}

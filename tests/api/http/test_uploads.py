@@ -82,7 +82,12 @@ async def refusal(sent: Upload, limits: UploadLimits = LIMITS) -> ApiError:
 
 
 async def test_large_fields_are_received_as_files_and_count_as_such() -> None:
-    limits = UploadLimits(2, 1, 100_000, frozenset({"large"}))
+    limits = UploadLimits(
+        max_files=2,
+        max_fields=1,
+        max_file_bytes=100_000,
+        file_fields=frozenset({"large"}),
+    )
     large = b"x" * 50_000
     sent = form(part("large[]", large), part("plain", b"y"), part("audio", b"z", "a.wav"))
     received, files = await receive(Upload(sent), limits)
