@@ -11,8 +11,14 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from assemblyai.streaming.v3.models import EventMessage
-from cartesia.types import AccessTokenCreateResponse, TTSSSEEvent, WebsocketResponse
+from cartesia.types import (
+    AccessTokenCreateResponse,
+    STTTranscribeResponse,
+    TTSSSEEvent,
+    WebsocketResponse,
+)
 from cartesia.types import Voice as CartesiaVoice
+from cartesia.types.stt import STTAutoFinalizeWebsocketResponse, STTManualFinalizeWebsocketResponse
 from deepgram import types as deepgram
 from deepgram.listen.v1.socket_client import V1SocketClientResponse as ListenEvent
 from deepgram.listen.v2.socket_client import V2SocketClientResponse as FluxEvent
@@ -66,6 +72,13 @@ UNTYPED = {
     "POST /openai/v1/audio/translations",
     # Also at /openai/v1, where it has a row.
     "POST /v1/chat/completions",
+    # Models of pydantic 1, which assemblyai_transcripts.py checks.
+    "POST /v2/upload",
+    "POST /v2/transcript",
+    "GET /v2/transcript",
+    "GET /v2/transcript/{transcript_id}",
+    "DELETE /v2/transcript/{transcript_id}",
+    "GET /v2/transcript/{transcript_id}/{part}",
 }
 
 
@@ -341,6 +354,18 @@ DEEPGRAM_ROWS = (
         query=dict.fromkeys(("smart_format", "utterances", "diarize", "paragraphs"), "true"),
         is_recording=True,
     ),
+    dg(
+        "POST /v1/listen",
+        deepgram.ListenV1Response,
+        query={"detect_entities": "true", "search": "sentence", "replace": "room:hall"},
+        is_recording=True,
+    ),
+    dg(
+        "POST /v1/listen",
+        deepgram.ListenV1AcceptedResponse,
+        query={"callback": "https://receiver.invalid/hook"},
+        is_recording=True,
+    ),
     dg("GET /v1/models", deepgram.ListModelsV1Response),
     dg("GET /v1/projects", deepgram.ListProjectsV1Response),
     dg("GET /v1/projects/{project_id}", deepgram.GetProjectV1Response),
@@ -364,7 +389,13 @@ CARTESIA = (
         AccessTokenCreateResponse,
         {"grants": {"tts": True}, "expires_in": 60},
     ),
+    Request(
+        "POST /cartesia/stt",
+        STTTranscribeResponse,
+        form={"model": "ink-whisper", "timestamp_granularities[]": ["word"]},
+    ),
 )
+
 
 REQUESTS = (*OPENAI, *ELEVENLABS_ROWS, *DEEPGRAM_ROWS, *CARTESIA)
 
@@ -393,6 +424,7 @@ def chunk(piece: bytes) -> Json:
     return {"message_type": "input_audio_chunk", "audio_base_64": base64(piece)}
 
 
+INK = f"model=ink-2&encoding=pcm_s16le&sample_rate={RATE}"
 LINEAR = f"encoding=linear16&sample_rate={RATE}"
 TURN = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": TEXT}]}
 TRANSCRIBING = {
@@ -487,6 +519,22 @@ SOCKETS = (
         KEYS["/cartesia/"],
         [{**CARTESIA_SPEECH, "context_id": "a", "flush": True}],
         is_type("done"),
+    ),
+    Socket(
+        "/cartesia/stt/websocket",
+        STTManualFinalizeWebsocketResponse,
+        KEYS["/cartesia/"],
+        [AUDIO, "finalize", "close"],
+        is_type("done"),
+        query=INK,
+    ),
+    Socket(
+        "/cartesia/stt/turns/websocket",
+        STTAutoFinalizeWebsocketResponse,
+        KEYS["/cartesia/"],
+        [AUDIO, {"type": "close"}],
+        is_type("turn.end"),
+        query=INK,
     ),
     Socket(
         "/v3/ws",

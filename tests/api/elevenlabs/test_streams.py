@@ -17,7 +17,7 @@ from tests.pipelines.audio.encode.test_files import decode
 
 CHARACTER_S = 0.06  # of the tone engine
 BYTES_PER_S = 32_000
-LIVEKIT = {  # what LiveKit's plugin sends at its defaults
+LIVEKIT: dict[str, Any] = {  # what LiveKit's plugin sends at its defaults
     "model_id": "eleven_turbo_v2_5",
     "output_format": "mp3_22050_32",
     "inactivity_timeout": 180,
