@@ -201,6 +201,8 @@ def finish(
     if not change_rows(session, update(Delivery).where(*ours).values(**values)):
         return False
     session.add(_attempt_row(claimed.delivery.id, number, attempt, now))
+    if status != "pending" and webhook.job_id is not None:
+        webhook.secret = None  # a callback sends nothing else
     session.flush()
     if attempt.is_ours or not _record_result(session, webhook, attempt, now, give_up_after):
         return False
@@ -230,6 +232,11 @@ def finish_delivered(
     )
     numbers = {id: number for id, number in recorded}
     attempts = {claim.delivery.id: attempt for claim, attempt in done}
+    delivered = (claim for claim, _ in done if claim.delivery.id in numbers)
+    callbacks = {claim.webhook.id for claim in delivered if claim.webhook.job_id is not None}
+    if callbacks:
+        ended_callbacks = update(Webhook).where(col(Webhook.id).in_(callbacks))
+        change_rows(session, ended_callbacks.values(secret=None))
     session.add_all(_attempt_row(id, number, attempts[id], now) for id, number in numbers.items())
     return set(numbers)
 

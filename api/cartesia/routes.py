@@ -229,7 +229,8 @@ def cartesia_error(error: ApiError, request_id: str) -> tuple[Json, dict[str, st
     return body, {}
 
 
-CARTESIA_ERRORS = ErrorDialect((f"{PREFIX}/",), cartesia_error)
+# Pipecat's service ignores the path of its address.
+CARTESIA_ERRORS = ErrorDialect((f"{PREFIX}/", "/stt/websocket"), cartesia_error)
 
 
 TAG = "Cartesia's dialect"

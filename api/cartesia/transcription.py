@@ -162,8 +162,9 @@ class InkUtterancesQuery(InkQuery):
 
 
 class InkTurnsQuery(InkQuery):
-    """Parameters of the socket that finds turns. The thresholds are likelihoods of speech, below
-    which a turn ends. A turn starts with its first words, whatever `turn_start_threshold` is."""
+    """Parameters of the socket that finds turns. The thresholds are likelihoods of speech: a turn
+    ends below its end thresholds, and starts with its first words, whatever
+    `turn_start_threshold` is."""
 
     turn_start_threshold: float = Field(default=0.8, ge=0.5, le=0.9)
     turn_eager_end_threshold: float = Field(default=0.4, ge=0.3, le=0.6)
@@ -251,11 +252,16 @@ class InkUtterances(SocketListener):
     async def emit(self, event: LiveEvent) -> None:
         if isinstance(event, FailedUtterance):
             await self._socket.send(self._stream.failure(event.error))
+            await self._confirm(event.sentence_id)
         elif isinstance(event, LiveTranscript):
             if event.text:
                 await self._send_text(event)
-            if event.final and not event.cut and event.sentence_id in self.committed:
-                await self._socket.send(self._stream.event("flush_done"))
+            if event.final and not event.cut:
+                await self._confirm(event.sentence_id)
+
+    async def _confirm(self, sentence_id: int) -> None:
+        if sentence_id in self.committed:
+            await self._socket.send(self._stream.event("flush_done"))
 
     async def _send_text(self, transcript: LiveTranscript) -> None:
         separator = separator_of(transcript.language) if self._has_text else ""
@@ -267,7 +273,12 @@ class InkUtterances(SocketListener):
             "language": transcript.language,
         }
         if transcript.words:
-            fields["words"] = [_word(word) for word in transcript.words]
+            columns: Json = {
+                "words": [word.word for word in transcript.words],
+                "start": [round(word.start, 3) for word in transcript.words],
+                "end": [round(word.end, 3) for word in transcript.words],
+            }
+            fields["words"] = [columns]
         await self._socket.send(self._stream.event("transcript", **fields))
 
 

@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
+from difflib import SequenceMatcher
+from itertools import islice
 from statistics import fmean
 from typing import Any
 
@@ -15,6 +16,7 @@ from pipelines.text.redaction import JOINT, find_entities
 
 MAX_HITS = 10  # of each search term
 LEAST_SIMILARITY = 0.8  # of the letters of a hit to those of its term, 0 to 1
+LEAST_WORD_SIMILARITY = 0.6  # of each word of a hit to that of its term, 0 to 1
 Json = dict[str, Any]
 
 
@@ -62,32 +64,86 @@ class Replacements:
 
 
 def search_hits(words: Sequence[Word], terms: Sequence[str], separator: str) -> list[Json]:
-    """Finds the words that are spelled like each term, best first. Deepgram compares sounds."""
-    plain = [bare_word(word.word) for word in words]
+    """Finds the words that are spelled like each term, best first; blocking.
+
+    Deepgram compares sounds.
+    """
+    search = _Search([bare_word(word.word) for word in words])
     results = []
-    places: dict[int, dict[str, list[int]]] = {}  # by the length (words) and text of phrases
     for term in terms:
-        wanted = [bare_word(word) for word in term.split()]
-        length = len(wanted)
-        if length not in places:
-            places[length] = defaultdict(list)
-            for at in range(len(words) - length + 1):
-                places[length][" ".join(plain[at : at + length])].append(at)
-        text = " ".join(wanted)
+        wanted = [bare for word in term.split() if (bare := bare_word(word))]
         hits = []
-        for match in get_close_matches(text, places[length], MAX_HITS, LEAST_SIMILARITY):
-            for at in places[length][match]:
-                spoken = words[at : at + length]
-                hits.append(
-                    {
-                        "confidence": _confidence(spoken),
-                        "start": round(spoken[0].start, 3),
-                        "end": round(spoken[-1].end, 3),
-                        "snippet": separator.join(plain[at : at + length]),
-                    }
-                )
-        results.append({"query": term, "hits": hits[:MAX_HITS]})
+        for at in search.places_of(wanted):
+            end = at + len(wanted)
+            spoken = words[at:end]
+            hits.append(
+                {
+                    "confidence": mean_confidence(spoken),
+                    "start": round(spoken[0].start, 3),
+                    "end": round(spoken[-1].end, 3),
+                    "snippet": separator.join(search.plain[at:end]),
+                }
+            )
+        results.append({"query": term, "hits": hits})
     return results
+
+
+class _Search:
+    """Search for terms, word by word. Each pair of different words is compared at most once."""
+
+    def __init__(self, plain: Sequence[str]) -> None:
+        self.plain = plain
+        self._places: dict[str, list[int]] = defaultdict(list)  # by word
+        for at, word in enumerate(plain):
+            self._places[word].append(at)
+        self._similar: dict[str, dict[str, float]] = {}  # words like each word of a term
+
+    def places_of(self, wanted: Sequence[str]) -> list[int]:
+        """Returns the indices where the best hits begin, best first; at most `MAX_HITS`."""
+        if not wanted:
+            return []
+        similar = [self._words_like(word) for word in wanted]
+        starts = (at for word in similar[0] for at in self._places[word])
+        rated = sorted((-self._similarity(wanted, similar, at), at) for at in starts)
+        return [at for rating, at in islice(rated, MAX_HITS) if -rating >= LEAST_SIMILARITY]
+
+    def _similarity(
+        self, wanted: Sequence[str], similar: Sequence[dict[str, float]], at: int
+    ) -> float:
+        """Returns the share of letters in common from `at` on; 0 if a word is too different."""
+        spoken = self.plain[at : at + len(wanted)]
+        if len(spoken) < len(wanted):
+            return 0.0
+        common = 0.0
+        letters = 0
+        for word, heard_word, similarities in zip(wanted, spoken, similar, strict=True):
+            if heard_word not in similarities:
+                return 0.0
+            pair_letters = len(word) + len(heard_word)
+            common += similarities[heard_word] * pair_letters
+            letters += pair_letters
+        return common / letters
+
+    def _words_like(self, wanted: str) -> dict[str, float]:
+        """Returns the spoken words that are spelled like a word, with their similarity."""
+        if wanted not in self._similar:
+            matcher = SequenceMatcher(None, b=wanted, autojunk=False)
+            similarities = {}
+            for word in self._places:
+                if word == wanted:
+                    similarities[word] = 1.0
+                    continue
+                shorter = min(len(word), len(wanted))
+                if 2 * shorter < LEAST_WORD_SIMILARITY * (len(word) + len(wanted)):
+                    continue
+                matcher.set_seq1(word)
+                if matcher.quick_ratio() < LEAST_WORD_SIMILARITY:
+                    continue
+                ratio = matcher.ratio()
+                if ratio >= LEAST_WORD_SIMILARITY:
+                    similarities[word] = ratio
+            self._similar[wanted] = similarities
+        return self._similar[wanted]
 
 
 def entities_json(words: Sequence[Word], separator: str, language: str) -> list[Json]:
@@ -104,7 +160,7 @@ def entities_json(words: Sequence[Word], separator: str, language: str) -> list[
                 "label": ENTITIES[entity.kind],
                 "value": text[entity.start : entity.end].replace(JOINT, ""),
                 "raw_value": separator.join(bare_word(word.word) for word in spoken),
-                "confidence": _confidence(spoken),
+                "confidence": mean_confidence(spoken),
                 "start_word": first,
                 "end_word": end,
             }
@@ -112,5 +168,6 @@ def entities_json(words: Sequence[Word], separator: str, language: str) -> list[
     return results
 
 
-def _confidence(words: Sequence[Word]) -> float:
+def mean_confidence(words: Sequence[Word]) -> float:
+    """Returns the mean confidence of words, 0 to 1."""
     return round(fmean(word.confidence for word in words), 4)

@@ -64,6 +64,8 @@ Sent = Annotated[
 
 
 Term = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+MAX_SEARCH_WORDS = 5  # of a term
+MAX_SEARCH_LETTERS = 60  # of a term, with its spaces
 
 
 class RecognitionQuery(DialectQuery):
@@ -127,6 +129,15 @@ class ListenQuery(RecognitionQuery):
     def _terms(cls, value: list[str]) -> list[str]:
         return [term for term in value if term != "false"]
 
+    @field_validator("search")
+    @classmethod
+    def _short_terms(cls, value: list[str]) -> list[str]:
+        for term in value:
+            if len(term) > MAX_SEARCH_LETTERS or len(term.split()) > MAX_SEARCH_WORDS:
+                limits = f"{MAX_SEARCH_WORDS} words and {MAX_SEARCH_LETTERS} characters"
+                raise ValueError(f"a term may have at most {limits}")
+        return value
+
     @property
     def rate_missing(self) -> str:
         """Error message about a missing sample rate."""
@@ -167,6 +178,9 @@ class RecordingQuery(ListenQuery):
         default="", max_length=2048, description="Address that gets the transcript later."
     )
     callback_method: Literal["POST", "PUT", "post", "put"] = "POST"
+    extra: list[Annotated[str, StringConstraints(max_length=2048)]] = Field(
+        default=[], max_length=50, description="`key:value`, returned in `metadata.extra`."
+    )
     detect_language: list[str] = Field(
         default=[], max_length=20, description="`true`, or the candidate language codes."
     )
@@ -302,6 +316,11 @@ def described(model: ModelInfo) -> dict[str, str]:
     """Returns the `model_info` of the model that answered, whatever name the request used."""
     published = datetime.fromtimestamp(model.created, UTC).date().isoformat()
     return {"name": model.id, "version": published, "arch": model.engine}
+
+
+def model_info(model: ModelInfo) -> dict[str, dict[str, str]]:
+    """Returns the description of a model by its UUID."""
+    return {uuid_of(model): described(model)}
 
 
 def deepgram_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:

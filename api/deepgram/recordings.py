@@ -5,8 +5,9 @@ A transcript has channels with alternatives, paragraphs and utterances.
 
 import asyncio
 import hashlib
+import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from fastapi import Query, Request
 from pydantic import BaseModel
 
 from api.deepgram import options
-from api.deepgram.findings import Replacements, entities_json, search_hits
+from api.deepgram.findings import Replacements, entities_json, mean_confidence, search_hits
 from api.dialects.requests import fetched
 from api.http.bodies import parse_json, read_json
 from api.http.errors import ApiError, InvalidField
@@ -25,9 +26,9 @@ from api.http.streaming import while_connected
 from api.http.uploads import BINARY, receive_file, validated
 from api.native.jobs import CONFIG, LEAST_MS
 from api.services import PlatformServices, SpeechServices
-from models.base import ModelInfo
 from models.stt.base import Word
 from pipelines.accounts.authentication import Principal
+from pipelines.audio.decode.decoder import head_of, sniff
 from pipelines.audio.decode.stream import as_wav
 from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidAudio, InvalidUrl
@@ -40,6 +41,8 @@ from pipelines.webhooks.sender import Method
 from telemetry.tracing import request_id
 
 Turns: TypeAlias = list[tuple[str | None, Sequence[Word]]]
+Models: TypeAlias = dict[str, dict[str, str]]  # descriptions by UUID
+MAX_CALLBACK_BYTES = 8_000_000  # larger answers are fetched from the job
 
 
 class SpeakerNumbers:
@@ -80,7 +83,7 @@ def words_json(
     return entries
 
 
-def metadata(request_id: str, model: ModelInfo, sha256: str, **fields: Any) -> dict[str, Any]:
+def metadata(request_id: str, models: Models, sha256: str, **fields: Any) -> dict[str, Any]:
     """Returns the `metadata` of a recording or a whole stream; `fields` are added to it."""
     return {
         "transaction_key": "deprecated",
@@ -88,8 +91,8 @@ def metadata(request_id: str, model: ModelInfo, sha256: str, **fields: Any) -> d
         "sha256": sha256,
         "created": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         **fields,
-        "models": [options.uuid_of(model)],
-        "model_info": {options.uuid_of(model): options.described(model)},
+        "models": [*models],
+        "model_info": models,
     }
 
 
@@ -157,7 +160,7 @@ class RecordingResults:
                 yield {
                     "start": round(words[0].start, 3),
                     "end": round(words[-1].end, 3),
-                    "confidence": round(sum(word.confidence for word in words) / len(words), 4),
+                    "confidence": mean_confidence(words),
                     "channel": channel,
                     "transcript": self._text(words),
                     "words": self._words(words, [speaker] * len(words)),
@@ -236,26 +239,29 @@ async def transcribe_recording(
     """
     model = await speech.live_transcription.transcriber.describe()
     options.check_recogniser(query.model, model)
+    models = options.model_info(model)
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
-    work = partial(_transcribe, principal, speech, operation, query, model)
+    work = partial(_transcribe, principal, speech, operation, query, models)
+    begin = None
     if query.calls_back:
-        work = partial(_begin_job, principal, speech, operation, query, platform)
+        begin = await _new_job(principal, speech, operation, query, platform, models)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == "application/json":
         body = parse_json(await read_json(request))
         if not isinstance(body, dict):
             raise ApiError("validation_error", "the body must be a JSON object with a url")
         url = validated(RecordingUrl, body).url
+        if begin is not None:
+            return await begin(None, url)
         await check()
-        if query.calls_back:
-            return await _begin_job(principal, speech, operation, query, platform, None, url)
         async with fetched(request, speech, url) as path:
             return await while_connected(request.receive, work(path))
     if media_type == "multipart/form-data":
         message = "send the audio, or JSON with its url, as the body, not as a form"
         raise ApiError("unsupported_media_type", message)
     async with receive_file(request, before_large=check) as path:
-        return await while_connected(request.receive, work(path))
+        working = work(path) if begin is None else begin(path, "")
+        return await while_connected(request.receive, working)
 
 
 async def _transcribe(
@@ -263,11 +269,11 @@ async def _transcribe(
     speech: SpeechServices,
     operation: Operation,
     query: options.RecordingQuery,
-    model: ModelInfo,
+    models: Models,
     path: Path,
 ) -> dict[str, Any]:
     sha256 = await asyncio.to_thread(_prepare, path, query)
-    answer = partial(_answer, request_id.get() or "", model, sha256, query)
+    answer = partial(_answer, request_id.get() or "", models, sha256, query)
     owner = principal.workspace_id
     recognition = query.recognition()
     try:
@@ -280,48 +286,51 @@ async def _transcribe(
 
 def _answer(
     request: str,
-    model: ModelInfo,
+    models: Models,
     sha256: str,
     query: options.RecordingQuery,
     transcript: FileTranscript,
 ) -> dict[str, Any]:
     fields = metadata(
         request,
-        model,
+        models,
         sha256,
         duration=round(transcript.duration_s, 3),
         channels=2 if query.multichannel else 1,
     )
     if query.tag:
         fields["tags"] = query.tag
+    if query.extra:
+        pairs = (pair.partition(":") for pair in query.extra)
+        fields["extra"] = {key: value for key, _, value in pairs}
     return {"metadata": fields, "results": RecordingResults(query, transcript).as_json()}
+
+
+BeginJob: TypeAlias = Callable[[Path | None, str], Awaitable[dict[str, Any]]]
+"""Begins the job of a recording in a file or at a URL, whose transcript is sent later."""
 
 
 class CallbackTask(BaseModel):
     """A request with a callback, as its job keeps it."""
 
     request_id: str
+    models: Models
     sha256: str  # empty for a recording that the job fetches
     query: options.RecordingQuery
 
 
-async def _begin_job(
+async def _new_job(
     principal: Principal,
     speech: SpeechServices,
     operation: Operation,
     query: options.RecordingQuery,
     platform: PlatformServices,
-    path: Path | None,
-    url: str = "",
-) -> dict[str, Any]:
-    """Begins the job of a recording in a file or at a URL, whose transcript is sent later."""
+    models: Models,
+) -> BeginJob:
+    """Checks the callback and the room for a job before the body is received; returns a function
+    that begins the job."""
     if principal.is_visitor:
         raise ApiError("insufficient_scope", "callback: browser tokens cannot begin jobs")
-    if url:
-        speech.check_url(url)
-        if query.encoding is not None:
-            raise InvalidField("encoding", "raw samples at a url cannot have a callback")
-    await speech.jobs.check_room(principal, "transcription", LEAST_MS, operation)
     method: Method = "PUT" if query.callback_method.lower() == "put" else "POST"
     address, password = without_password(query.callback)
     request = CallbackRequest(
@@ -333,47 +342,72 @@ async def _begin_job(
         callback = platform.webhooks.callback(principal, address, request)
     except InvalidUrl as error:
         raise InvalidField("callback", str(error).removeprefix("url: ")) from None
-    recognition = await speech.transcription.pipeline.resolve(query.recognition())
-    task = CallbackTask(
-        request_id=request_id.get() or "",
-        sha256="" if path is None else await asyncio.to_thread(_prepare, path, query),
-        query=query.model_copy(update={"callback": ""}),
-    )
-    job = TranscriptionTask(
-        request=recognition,
-        url=url,
-        most_s=CONFIG.most_hours * 3600,
-        window_s=CONFIG.window_s,
-        callback=task.model_dump_json(),
-    )
-    begun = await speech.jobs.create(
-        principal,
-        operation,
-        kind="transcription",
-        name=task.request_id,
-        options=TASK.dump_json(job),
-        upload=path,
-        is_fetched=path is None,
-        callback=callback,
-    )
-    return {"request_id": begun.name}
+    await speech.jobs.check_room(principal, "transcription", LEAST_MS, operation)
+
+    async def begin(path: Path | None, url: str) -> dict[str, Any]:
+        if url:
+            speech.check_url(url)
+            if query.encoding is not None:
+                raise InvalidField("encoding", "raw samples at a url cannot have a callback")
+        recognition = await speech.transcription.pipeline.resolve(query.recognition())
+        task = CallbackTask(
+            request_id=request_id.get() or "",
+            models=models,
+            sha256="" if path is None else await asyncio.to_thread(_prepare, path, query),
+            query=query.model_copy(update={"callback": ""}),
+        )
+        job = TranscriptionTask(
+            request=recognition,
+            url=url,
+            most_s=CONFIG.most_hours * 3600,
+            window_s=CONFIG.window_s,
+            callback=task.model_dump_json(),
+        )
+        begun = await speech.jobs.create(
+            principal,
+            operation,
+            kind="transcription",
+            name=task.request_id,
+            options=TASK.dump_json(job),
+            upload=path,
+            is_fetched=path is None,
+            callback=callback,
+        )
+        return {"request_id": begun.name}
+
+    return begin
 
 
-def answer_callback(
-    model: ModelInfo, callback: str, path: Path, transcript: FileTranscript
-) -> dict[str, Any]:
-    """Makes the answer to a request with a callback; blocking."""
+def answer_callback(callback: str, path: Path, transcript: FileTranscript) -> dict[str, Any]:
+    """Makes the answer to a request with a callback, or the error of one that is too large;
+    blocking."""
     task = CallbackTask.model_validate_json(callback)
     sha256 = task.sha256
     if not sha256:
         with path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return _answer(task.request_id, model, sha256, task.query, transcript)
+    answer = _answer(task.request_id, task.models, sha256, task.query, transcript)
+    if len(json.dumps(answer, ensure_ascii=False).encode()) <= MAX_CALLBACK_BYTES:
+        return answer
+    return {
+        "request_id": task.request_id,
+        "err_code": "answer_too_large",
+        "err_msg": "the transcript is too large for a callback: get it from its job",
+    }
 
 
 def _prepare(path: Path, query: options.RecordingQuery) -> str:
-    """Returns the SHA-256 digest of a recording, and adds a WAV header to raw samples; blocking."""
+    """Returns the SHA-256 digest of a recording, and adds a WAV header to raw samples; blocking.
+
+    Raises ApiError(validation_error) for raw samples without their rate.
+    """
     data = path.read_bytes()
     if query.encoding is not None and query.sample_rate is not None:
         path.write_bytes(as_wav(data, options.ENCODINGS[query.encoding], query.sample_rate))
+    elif query.encoding is not None:
+        try:
+            sniff(head_of(path))
+        except InvalidAudio:
+            message = query.rate_missing
+            raise ApiError("validation_error", message, param="sample_rate") from None
     return hashlib.sha256(data).hexdigest()

@@ -1,6 +1,7 @@
 """Deepgram's sockets for live speech: `/v1/listen` sends results for one or two channels, and
 `/v2/listen` (Flux) the turns of a conversation."""
 
+import asyncio
 import hashlib
 import math
 from dataclasses import replace
@@ -19,6 +20,7 @@ from api.deepgram.options import (
     StreamQuery,
     check_recogniser,
     described,
+    model_info,
     uuid_of,
 )
 from api.deepgram.recordings import SpeakerNumbers, metadata, words_json
@@ -102,7 +104,7 @@ class StreamConversation(ListeningConversation):
     async def summarise(self) -> None:
         fields = metadata(
             self.request_id,
-            self.model,
+            model_info(self.model),
             self._digest.hexdigest(),
             duration=round(self.listeners[0].input.received_s, 3),
             channels=len(self.listeners),
@@ -196,7 +198,8 @@ class StreamChannel(SocketListener):
         results: dict[str, Any] = {"alternatives": [alternative]}
         findings: dict[str, Any] = {}
         if transcript.final and query.search:
-            results["search"] = search_hits(words, query.search, separator)
+            hits = await asyncio.to_thread(search_hits, words, query.search, separator)
+            results["search"] = hits
         if transcript.final and query.detect_entities:
             findings["entities"] = entities_json(words, separator, transcript.language)
         ends = transcript.final and not transcript.cut

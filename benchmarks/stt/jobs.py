@@ -102,7 +102,7 @@ async def do_job(pcm: Pcm, folder: Path, fields: dict[str, str], *, without_mode
                 speech.synthesis,
                 speech.speakers.known,
                 partial(answer_line, services.chat),
-                partial(answer_callback, await speech.live_transcription.transcriber.describe()),
+                answer_callback,
             )
             with Taken() as took:
                 running = asyncio.create_task(runner.run(claim))

@@ -14,7 +14,7 @@ from sqlmodel import Field, Session, SQLModel, col, select
 from db.accounts import workspace_reference
 from db.database import UtcDateTime, change_rows, is_free, page_of, utc_now
 from db.files import StoredFile, expire_these_files
-from db.webhooks import Webhook
+from db.webhooks import Delivery, Event, Webhook
 
 IN_WORK = ("fetching", "processing", "cancelling")
 """States in which a process may have the lease."""
@@ -200,9 +200,13 @@ def drop_files(session: Session, job_id: UUID, *kinds: str) -> None:
 
 
 def delete_job(session: Session, job: Job) -> None:
-    """Deletes a job with its files and its callback."""
+    """Deletes a job with its files, its callback and what the callback delivers."""
     drop_files(session, job.id, *KINDS)
+    callbacks = select(Webhook.id).where(Webhook.job_id == job.id)
+    delivered = select(Delivery.event_id).where(col(Delivery.webhook_id).in_(callbacks))
+    event_ids = session.exec(delivered).all()
     change_rows(session, delete(Webhook).where(col(Webhook.job_id) == job.id))
+    change_rows(session, delete(Event).where(col(Event.id).in_(event_ids)))
     session.delete(job)
 
 

@@ -72,9 +72,7 @@ async def work(job_id: UUID, lease: str) -> int:
         background.start(_give_back_often())
         config = load_yaml(JobsConfig, "jobs")
         speakers, answer = speech.speakers.known, partial(answer_line, chat)
-        model = await speech.live_transcription.transcriber.describe()
-        to_callback = partial(answer_callback, model)
-        runner = JobRunner(jobs, config, stt, speech.synthesis, speakers, answer, to_callback)
+        runner = JobRunner(jobs, config, stt, speech.synthesis, speakers, answer, answer_callback)
         give_back = partial(jobs.give_back, claimed)
         status = await until_stopped(job_id, runner.run(claimed), give_back)
         await services.platform.billing.wait_for_settlements()  # settlements of interrupted lines

@@ -1,5 +1,6 @@
 """Paid transcription and verification of files, with charge and webhook events."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
@@ -75,7 +76,8 @@ class PaidTranscription:
         to_answer: Callable[[FileTranscript], T],
         known: tuple[SpeakerVoice, ...] = (),
     ) -> T:
-        """Transcribes a file; returns the answer that `to_answer` makes of the transcript.
+        """Transcribes a file; returns the answer that `to_answer` makes of the transcript, in a
+        thread.
 
         Charges for the length of the decoded audio, since headers may be wrong. Raises as
         `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
@@ -84,7 +86,8 @@ class PaidTranscription:
         charging = self._charge(workspace_id, operation, recording.transcribed_s, _FAILED)
         async with await charging as charge:
             transcript = await self.pipeline.transcribe(recording)
-            answer = to_answer(transcript)  # its failure is not charged
+            # A failure of the answer is not charged.
+            answer = await asyncio.to_thread(to_answer, transcript)
             await charge.capture(
                 _milliseconds(recording.transcribed_s), _completed(charge, transcript)
             )

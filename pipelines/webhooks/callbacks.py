@@ -1,4 +1,4 @@
-"""Callbacks: addresses that get the end of one job, over the outbox of webhooks."""
+"""Callbacks: addresses that are told when one job ends, over the outbox of webhooks."""
 
 import base64
 import json

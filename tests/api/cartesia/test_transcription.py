@@ -132,7 +132,9 @@ async def test_the_client_finalizes_utterances_whose_texts_join(
     assert set(finals[0]) == {
         *("type", "request_id", "text", "is_final", "duration", "language", "words")
     }
-    assert set(finals[0]["words"][0]) == {"word", "start", "end"}
+    (columns,) = finals[0]["words"]
+    assert set(columns) == {"words", "start", "end"}
+    assert len(columns["words"]) == len(columns["start"]) == len(columns["end"]) > 0
     assert (error["status_code"], error["error_code"]) == (400, "validation_error")
     assert rest[-1] == {"type": "done", "request_id": flushed["request_id"]} and code == 1000
     assert [event["text"] for event in rest if event.get("is_final")] == [" Shall we go?"]

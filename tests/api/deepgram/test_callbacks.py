@@ -11,10 +11,13 @@ from typing import Any
 import httpx
 import pytest
 from aiohttp import web
+from sqlmodel import Session, select
 
+from api.deepgram import recordings
 from api.services import Services
 from db.database import utc_now
 from db.retention import delete_old_callbacks
+from db.webhooks import Event, Webhook
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.dispatcher import WebhookDispatcher
 from pipelines.webhooks.sender import Sender
@@ -25,6 +28,11 @@ from tests.pipelines.webhooks.conftest import settle
 from tests.pipelines.webhooks.receivers import Authority, Received, receiver
 
 Headers = dict[str, str]
+
+
+def stored(session: Session) -> tuple[list[bytes | None], int]:
+    """Returns the secrets of callbacks and the number of events."""
+    return list(session.exec(select(Webhook.secret))), len(session.exec(select(Event)).all())
 
 
 class Callbacks:
@@ -79,6 +87,7 @@ async def test_the_transcript_is_sent_to_the_address_later(
 ) -> None:
     address = f"{callbacks.url}?of=mine".replace("https://", "https://ann:s%40fe@")
     query = {"callback": address, "callback_method": "PUT", "tag": "t", "replace": "quick:slow"}
+    query["extra"] = "callback_secret:a:b"
     answer = await listen(client, token, TALK, **query)
     assert answer.json() == {"request_id": answer.headers["X-Request-Id"]}, answer.text
     assert await callbacks.deliver() == [] and await books.charged("stt") == (0, 0)
@@ -93,6 +102,8 @@ async def test_the_transcript_is_sent_to_the_address_later(
     assert body["metadata"]["request_id"] == answer.json()["request_id"]
     assert body["metadata"]["sha256"] == hashlib.sha256(TALK).hexdigest()
     assert body["metadata"]["tags"] == ["t"]
+    assert body["metadata"]["extra"] == {"callback_secret": "a:b"}
+    assert list(body["metadata"]["model_info"]) == body["metadata"]["models"] != []
     (channel,) = body["results"]["channels"]
     assert channel["alternatives"][0]["transcript"] == SCRIPT.replace("quick", "slow")
     assert (await books.charged("stt"))[0] == 6000
@@ -100,12 +111,14 @@ async def test_the_transcript_is_sent_to_the_address_later(
     (job,) = (await client.get("/jobs", headers=auth)).json()["data"]
     assert (job["name"], job["status"]) == (answer.json()["request_id"], "completed")
     database = services.infrastructure.database
+    assert await database.read(stored) == ([None], 1)
     assert await database.run(delete_old_callbacks, utc_now()) == 1
 
 
 async def test_a_failed_job_sends_its_error(
     client: httpx.AsyncClient,
     token: Headers,
+    auth: Headers,
     services: Services,
     books: Books,
     callbacks: Callbacks,
@@ -116,6 +129,26 @@ async def test_a_failed_job_sends_its_error(
     body = json.loads(message.body)
     assert (body["request_id"], body["err_code"]) == (answer.json()["request_id"], "invalid_audio")
     assert body["err_msg"] and await books.charged("stt") == (0, 0)
+    (job,) = (await client.get("/jobs", headers=auth)).json()["data"]
+    await client.delete(f"/jobs/{job['id']}", headers=auth)
+    assert await services.infrastructure.database.read(stored) == ([], 0)
+
+
+async def test_a_transcript_that_is_too_large_is_left_at_the_job(
+    client: httpx.AsyncClient,
+    token: Headers,
+    auth: Headers,
+    services: Services,
+    callbacks: Callbacks,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recordings, "MAX_CALLBACK_BYTES", 500)
+    await listen(client, token, TALK, callback=callbacks.url)
+    await do_next(services)
+    (message,) = await callbacks.deliver()
+    assert json.loads(message.body)["err_code"] == "answer_too_large"
+    (job,) = (await client.get("/jobs", headers=auth)).json()["data"]
+    assert job["status"] == "completed"
 
 
 async def test_addresses_inside_and_browser_tokens_are_refused(
@@ -130,6 +163,9 @@ async def test_addresses_inside_and_browser_tokens_are_refused(
     visitor = {"Authorization": f"Bearer {granted}"}
     refused = await listen(client, visitor, TALK, callback=callbacks.url)
     assert refused.status_code == 403
+    query = {"callback": callbacks.url, "encoding": "mulaw"}
+    refused = await listen(client, token, b"raw samples", **query)
+    assert refused.status_code == 400 and refused.json()["err_msg"].startswith("sample_rate: ")
     url = {"url": "https://example.com/a.wav"}
     refused = await client.post(
         "/v1/listen",

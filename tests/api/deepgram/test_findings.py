@@ -1,10 +1,12 @@
 """`search`, `replace` and `detect_entities` of recordings and streams."""
 
+import threading
 from typing import Any
 
 import httpx
 import pytest
 
+from api.deepgram import recordings
 from api.deepgram.findings import Replacements, entities_json, search_hits
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from tests.api.deepgram.socket_client import STREAM, best, deepgram
@@ -34,6 +36,10 @@ def test_hits_are_spelled_alike_and_entities_count_words() -> None:
     fox, nothing = search_hits(words, ["brown fox", "epistemology"], " ")
     assert nothing == {"query": "epistemology", "hits": []}
     assert fox["hits"] == [{"confidence": 0.9, "start": 10, "end": 11.5, "snippet": "brown foxes"}]
+    repeated = words_of("the " * 100 + "thx quack the brawn")
+    the, quick, empty = search_hits(repeated, ["the", "quick the brown", "!"], " ")
+    assert [hit["start"] for hit in the["hits"]] == list(range(10)) and empty["hits"] == []
+    assert [hit["snippet"] for hit in quick["hits"]] == ["quack the brawn"]
     name, phone = entities_json(words, " ", "en")
     assert name == {
         "label": "NAME",
@@ -52,8 +58,15 @@ def token(auth: Headers) -> Headers:
 
 
 async def test_a_recording_is_searched_and_replaced_in_each_channel(
-    client: httpx.AsyncClient, token: Headers
+    client: httpx.AsyncClient, token: Headers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    threads = []
+
+    def noted_hits(*args: Any) -> Any:
+        threads.append(threading.current_thread())
+        return search_hits(*args)
+
+    monkeypatch.setattr(recordings, "search_hits", noted_hits)
     query: dict[str, Any] = {
         "search": ["brown fox", "zebra"],
         "replace": ["quick brown:slow red", "the"],
@@ -68,6 +81,11 @@ async def test_a_recording_is_searched_and_replaced_in_each_channel(
     assert len(alternative["words"]) == 2 and alternative["entities"] == []
     assert [term["query"] for term in channel["search"]] == ["brown fox", "zebra"]
     assert "X-Ignored-Fields" not in answer.headers
+    assert threads and threading.main_thread() not in threads  # the event loop is not blocked
+    for term in ("six words are more than five", "x" * 61):
+        refused = await listen(client, token, TALK, search=["fox", term])
+        assert refused.status_code == 400
+        assert "at most 5 words and 60 characters" in refused.json()["err_msg"]
     plain = (await listen(client, token, TALK)).json()["results"]["channels"][0]
     assert plain["alternatives"][0]["transcript"] == SCRIPT and "search" not in plain
     assert "entities" not in plain["alternatives"][0]

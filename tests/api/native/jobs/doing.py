@@ -57,9 +57,8 @@ async def do(services: Services, claimed: Job) -> None:
     """Does a claimed job."""
     speech, answer = services.speech, partial(answer_line, services.chat)
     stt = speech.transcription.pipeline
-    model = await speech.live_transcription.transcriber.describe()
     doing = speech.jobs, CONFIG, stt, speech.synthesis, speech.speakers.known, answer
-    await JobRunner(*doing, partial(answer_callback, model)).run(claimed)
+    await JobRunner(*doing, answer_callback).run(claimed)
 
 
 async def fetch_next(services: Services) -> None:
