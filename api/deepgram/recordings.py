@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -306,7 +306,7 @@ def _answer(
     return {"metadata": fields, "results": RecordingResults(query, transcript).as_json()}
 
 
-BeginJob: TypeAlias = Callable[[Path | None, str], Awaitable[dict[str, Any]]]
+BeginJob: TypeAlias = Callable[[Path | None, str], Coroutine[Any, Any, dict[str, Any]]]
 """Begins the job of a recording in a file or at a URL, whose transcript is sent later."""
 
 
