@@ -129,12 +129,13 @@ class SocketSession:
         self.received = 0  # messages
         self.sent = 0
         self.close_code = close_codes.LOST
+        self.has_timed_out = False  # whether it ends by one of its `timeouts`
         self._websocket = websocket
         self._limits = limits
         self._reason = ""  # for the close frame
         # Counts characters as bytes: base64 is ASCII, and other text is small.
         self._outbox: BoundedQueue[Frame] = BoundedQueue(limits.outbox_bytes, len)
-        self.timeouts = SessionTimeouts(self.end)
+        self.timeouts = SessionTimeouts(self._time_out)
         self._tasks = TaskSet(self._task_failed)
         self._over = asyncio.Event()
         self._finishing = False
@@ -193,9 +194,14 @@ class SocketSession:
         self._tasks.cancel()
         if drops_queued:
             self._outbox.clear()
+        self.close_code = code  # the event may depend on it
         self._outbox.put(self._conversation.error(message))
         self._reason = message.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
         self.finish(code)
+
+    def _time_out(self, message: str, code: int) -> None:
+        self.has_timed_out = True
+        self.end(message, code)
 
     def abandon(self, code: int = close_codes.LOST) -> None:
         """Ends the session at once, since the client has disconnected or no longer reads."""
