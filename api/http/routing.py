@@ -1,5 +1,6 @@
 """Routers, the checks of their routes before a body is read, and dependencies of routes."""
 
+import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from api.http.addresses import client_address
 from api.http.bodies import (
     MAX_JSON_BYTES,
+    MAX_PARSED_AT_ONCE,
     MAX_PUBLIC_JSON_BYTES,
     MAX_VALUES,
     SPOKEN,
@@ -182,7 +184,9 @@ class StrictRoute(APIRoute):
         async def parse_and_handle(request: Request, body: bytes) -> Response:
             context = context_of(request)
             await context.turn.take()
-            value = parse_json(body, most_values=most_values)
+            parse = partial(parse_json, body, most_values=most_values)
+            is_long = len(body) > MAX_PARSED_AT_ONCE
+            value = await asyncio.to_thread(parse) if is_long else parse()
             if of_visitors and context.principal.is_visitor and isinstance(value, dict):
                 value |= _values_of_visitor(value, of_visitors)
             note_ignored(request, unknown_fields(shape, value))
