@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from api.deepgram import options
 from api.deepgram.findings import Replacements, entities_json, search_hits
 from api.dialects.requests import fetched
-from api.http.bodies import parse_json, read_json
+from api.http.bodies import ErrorBody, parse_json, read_json
 from api.http.errors import ApiError, InvalidField
 from api.http.routing import OperationDep, PlatformDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
@@ -220,6 +220,7 @@ class RecordingUrl(BaseModel):
             "content": {"application/octet-stream": {"schema": RECORDING}},
         }
     },
+    responses={414: {"model": ErrorBody, "description": "The address has over 8192 bytes."}},
 )
 async def transcribe_recording(
     request: Request,
