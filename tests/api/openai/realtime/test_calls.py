@@ -238,7 +238,7 @@ async def test_a_silent_stun_server_delays_the_answer_only(
         with socket.socket(type=socket.SOCK_DGRAM) as silent:
             silent.bind(("127.0.0.1", 0))
             url = f"stun:127.0.0.1:{silent.getsockname()[1]}"
-            peer = Peer(WebRtcSettings(ice_servers=[url]))
+            peer = Peer(WebRtcSettings(ice_servers=(url,)))
             assert "typ host" in await peer.answer(await caller.offer())
             await peer.close()
 
