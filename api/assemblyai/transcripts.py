@@ -86,18 +86,25 @@ class ShownTranscript:
         return write(turns, self._separator, most or MAX_CUE_CHARACTERS)
 
     def matches(self, phrases: Iterable[str]) -> list[Answer]:
-        """Finds words and phrases, regardless of capitals and punctuation."""
+        """Finds words and phrases, regardless of capitals and punctuation.
+
+        A phrase that occurs twice in `phrases` is listed once, or answers would have no bound.
+        """
         words = [word for _, words in self._turns for word in words]
         bare = [bare_word(word.word) for word in words]
         places = defaultdict[str, list[int]](list)
         for place, text in enumerate(bare):
             places[text].append(place)
         matches = []
+        searched = set[tuple[str, ...]]()
         for phrase in phrases:
-            wanted = [bare_word(word) for word in phrase.split()]
+            wanted = tuple(bare_word(word) for word in phrase.split())
+            if wanted in searched:
+                continue
+            searched.add(wanted)
             size = len(wanted)
             first = places.get(wanted[0], []) if wanted else []
-            starts = [at for at in first if bare[at : at + size] == wanted]
+            starts = [at for at in first if tuple(bare[at : at + size]) == wanted]
             if starts:
                 times = [[_ms(words[at].start), _ms(words[at + size - 1].end)] for at in starts]
                 match = {"text": phrase.strip(), "count": len(starts), "timestamps": times}
