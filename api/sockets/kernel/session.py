@@ -139,6 +139,7 @@ class SocketSession:
         self._tasks = TaskSet(self._task_failed)
         self._over = asyncio.Event()
         self._finishing = False
+        self._is_closing = False  # all messages are sent
         self._faults = 0
         self._window_began = 0.0
         self._window_count = 0
@@ -207,7 +208,8 @@ class SocketSession:
         """Ends the session at once, since the client has disconnected or no longer reads."""
         if not self._over.is_set():
             self.finish(code)
-            self.close_code = code
+            if not self._is_closing:
+                self.close_code = code
             self.ended = True
             self._over.set()
 
@@ -309,6 +311,7 @@ class SocketSession:
             self.sent += 1
         if self.ended:
             return
+        self._is_closing = True
         async with asyncio.timeout(timeout_s):
             await self._websocket.close(self.close_code, self._reason)
         self.ended = True

@@ -168,6 +168,7 @@ NO_ENGINE = {
     "/voice-shares/{share_id}/accept": "changes a row",
     "/pronunciations": "stores entries",
     "/consent-sentences": "chooses a sentence",
+    "/openai/v1/realtime/calls": "answers an offer",
     "/openai/v1/files": "stores lines",
     "/openai/v1/batches": "stores a row",
     "/openai/v1/batches/{batch_id}/cancel": "changes a row",
