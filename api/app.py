@@ -13,6 +13,7 @@ from api.assemblyai import recordings as assemblyai_recordings
 from api.assemblyai import streams as assemblyai
 from api.assemblyai.streams import ASSEMBLYAI_ERRORS
 from api.cartesia import routes as cartesia
+from api.cartesia import transcription as cartesia_transcription
 from api.cartesia.routes import CARTESIA_ERRORS
 from api.console import routes as console
 from api.deepgram import account as deepgram_account
@@ -112,7 +113,7 @@ def routed_app() -> FastAPI:
     # Routes are matched in order, so the busiest come first.
     busiest = (health, speech, openai_speech, inworld, deepgram_speech, deepgram_recordings)
     busy = (elevenlabs_speech, elevenlabs_recordings, cartesia, completions, responses)
-    listening = (transcription, openai_transcription)
+    listening = (transcription, openai_transcription, cartesia_transcription)
     lists = (billing, models, openai_models, elevenlabs_account)  # precede Deepgram's /v1/models
     elevenlabs_work = (elevenlabs_dialogue, elevenlabs_changer, elevenlabs_alignment)
     elevenlabs_own = (*elevenlabs_work, elevenlabs_voices, elevenlabs_dictionaries)
@@ -127,7 +128,7 @@ def routed_app() -> FastAPI:
     pages = (console, guide, reference)
     deepgram = (deepgram_streams, deepgram_speech)
     elevenlabs = (elevenlabs_streams, elevenlabs_recordings)
-    dialects = (inworld, *deepgram, *elevenlabs, cartesia, assemblyai)
+    dialects = (inworld, *deepgram, *elevenlabs, cartesia, cartesia_transcription, assemblyai)
     for module in (
         tts_socket,
         realtime,

@@ -49,6 +49,13 @@ def forget_old_secrets(session: Session, now: datetime) -> int:
     return change_rows(session, old.values(old_secret=None, old_secret_until=None))
 
 
+def delete_old_callbacks(session: Session, before: datetime) -> int:
+    """Deletes callbacks earlier than `before`, with their deliveries; returns how many."""
+    old = (col(Webhook.job_id).is_not(None), col(Webhook.created_at) < before)
+    chosen = select(col(Webhook.id)).where(*old).limit(AT_ONCE)
+    return change_rows(session, delete(Webhook).where(col(Webhook.id).in_(chosen)))
+
+
 def _blank(session: Session, which: ColumnElement[bool]) -> int:
     chosen = select(col(Event.id)).where(col(Event.body).is_not(None), which).limit(AT_ONCE)
     return change_rows(session, update(Event).where(col(Event.id).in_(chosen)).values(body=None))

@@ -44,7 +44,7 @@ class Webhook(SQLModel, table=True):
     url: str = Field(max_length=2048)
     events: list[str] = Field(sa_column=Column(JSON, nullable=False))
     status: str = "active"  # or inactive
-    # Encrypted; of a callback, the JSON object of its headers.
+    # Encrypted; of a callback, the JSON object of its CallbackRequest.
     secret: bytes | None = Field(default=None, sa_type=LargeBinary)
     old_secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # while it rotates
     old_secret_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
@@ -129,13 +129,19 @@ class NewEvent:
 
 
 def callback_of(session: Session, job_id: UUID) -> UUID | None:
-    """Finds the callback of a job."""
-    return session.exec(select(Webhook.id).where(Webhook.job_id == job_id)).one_or_none()
+    """Finds the callback of a job, and locks its row until the commit, except for foreign keys."""
+    query = select(Webhook.id).where(Webhook.job_id == job_id)
+    return session.exec(query.with_for_update(key_share=True)).one_or_none()
 
 
 def body_about(workspace_id: int, event_id: str) -> str:
     """Returns the context that the encryption of an event's body is bound to."""
     return f"event:{workspace_id}:{event_id}"
+
+
+def secret_about(webhook_id: UUID) -> str:
+    """Returns the context that the encryption of a webhook's secret is bound to."""
+    return f"webhook:{webhook_id}"
 
 
 def add_event(

@@ -42,6 +42,7 @@ from pipelines.errors import InvalidUrl, NotFound
 from pipelines.jobs.jobs import RequestedJob
 from pipelines.jobs.transcription import TASK, TranscriptionTask, joined
 from pipelines.stt.file import FileTranscript
+from pipelines.webhooks.callbacks import CallbackRequest
 
 router = make_router("AssemblyAI's dialect", scope="stt", schemes=SCHEMES)
 
@@ -109,8 +110,13 @@ async def create_transcript(
         text = "send the name and the value of the header together"
         raise InvalidField("webhook_auth_header_value", text)
     if body.webhook_url:
+        message = CallbackRequest(
+            completed={"transcript_id": "{id}", "status": "completed"},
+            failed={"transcript_id": "{id}", "status": "error"},
+            headers=body.webhook_headers,
+        )
         try:
-            callback = platform.webhooks.callback(principal, body.webhook_url, body.webhook_headers)
+            callback = platform.webhooks.callback(principal, body.webhook_url, message)
         except InvalidUrl as error:
             raise InvalidField("webhook_url", str(error).removeprefix("url: ")) from None
     task = TranscriptionTask(

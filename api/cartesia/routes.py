@@ -120,14 +120,10 @@ class CartesiaSpeech(LenientModel):
             raise InvalidField("output_format.container", "must be raw here")
         make_encoder = audio.output.opener(audio.sample_rate, audio.bit_rate)
         voice_id = self.voice.id
-        foreign = None
-        if (gender := NAMES.stock.get(voice_id)) is not None:
-            language = (self.language or self.locale or "en").partition("-")[0]
-            foreign = ForeignVoice(voice_id, language.lower(), gender)
         async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=voice_id):
             voice = await voice_for(
                 voice_id,
-                foreign=foreign,
+                foreign=foreign_voice(voice_id, self.language or self.locale or "en"),
                 directory=synthesis.pipeline.directory,
                 workspace_id=workspace_id,
                 field="voice.id",
@@ -148,6 +144,12 @@ class CartesiaSpeech(LenientModel):
             slow_encoder=audio.container == "mp3",
             operation=operation,
         )
+
+
+def foreign_voice(voice_id: str, language: str) -> ForeignVoice | None:
+    """Returns what a default voice of Cartesia's clients means; None for any other id."""
+    gender = NAMES.stock.get(voice_id)
+    return gender and ForeignVoice(voice_id, language.partition("-")[0].lower(), gender)
 
 
 class CartesiaWire(ContextWire):
@@ -296,11 +298,12 @@ def _frame(event: Json) -> bytes:
 
 
 class CartesiaVoicesQuery(DialectQuery):
-    refused = frozenset({"ending_before"})
-
     limit: int = Field(default=100, ge=1, le=100)
     starting_after: str | None = Field(
         default=None, description="Id of the last voice of the previous page."
+    )
+    ending_before: str | None = Field(
+        default=None, description="Id of the first voice of the following page."
     )
     q: str = Field(default="", max_length=200)
     gender: Literal["masculine", "feminine", "gender_neutral"] | None = None
@@ -323,19 +326,24 @@ async def list_voices(
     workspace_id = principal.workspace_id
     voices = await speech.synthesis.pipeline.directory.voices(workspace_id)
     ids = [voice.id for voice in voices]
-    if query.starting_after not in (None, *ids):
-        raise ApiError("voice_not_found", "starting_after: no voice has that id")
+    for field in ("starting_after", "ending_before"):
+        if getattr(query, field) not in (None, *ids):
+            raise ApiError("voice_not_found", f"{field}: no voice has that id")
     first = ids.index(query.starting_after) + 1 if query.starting_after else 0
-    entries = [_voice(voice, workspace_id) for voice in voices[first:]]
+    end = ids.index(query.ending_before) if query.ending_before else None
+    entries = [_voice(voice, workspace_id) for voice in voices[first:end]]
     matches = [entry for entry in entries if query.matches(entry)]
-    return {"data": matches[: query.limit], "has_more": len(matches) > query.limit}
+    page = matches[: query.limit] if end is None else matches[-query.limit :]
+    return {"data": page, "has_more": len(matches) > query.limit}
 
 
 @lists.get(f"{PREFIX}/voices/{{voice_id}}", summary="Get a voice, for Cartesia's clients")
 async def get_voice(voice_id: str, principal: PrincipalDep, speech: SpeechDep) -> Json:
     workspace_id = principal.workspace_id
     directory = speech.synthesis.pipeline.directory
-    return _voice(await directory.find_named(voice_id, workspace_id), workspace_id)
+    foreign = foreign_voice(voice_id, "en")
+    voice = await voice_for(voice_id, foreign, directory, workspace_id, field="id")
+    return _voice(voice, workspace_id) | ({"id": voice_id} if foreign else {})
 
 
 def _voice(voice: AvailableVoice, workspace_id: int) -> Json:

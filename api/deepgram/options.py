@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 from uuid import NAMESPACE_URL, uuid5
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from api.dialects.outputs import ForeignVoice
 from api.dialects.requests import OFF, DialectQuery, check_model
@@ -42,11 +42,13 @@ class DeepgramNames(StrictModel):
     recognisers: str
     profiles: dict[str, ProfileName]
     redactions: dict[str, tuple[Kind, ...]]
+    entities: dict[Kind, str]
     errors: dict[int, str]
 
 
 _NAMES = load_yaml(DeepgramNames, str(Path(__file__).with_name("names.yaml")))
 _MASCULINE = set(_NAMES.masculine.split())
+ENTITIES = _NAMES.entities
 
 check_recogniser = partial(check_model, "model", tuple(_NAMES.recognisers.split()))
 
@@ -59,6 +61,9 @@ Sent = Annotated[
     Literal["linear16", "mulaw", "alaw", "opus", "ogg-opus", "flac"] | None,
     Field(description="Encoding of the audio. Omit it for audio in a container."),
 ]
+
+
+Term = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 
 
 class RecognitionQuery(DialectQuery):
@@ -98,8 +103,7 @@ class ListenQuery(RecognitionQuery):
     """Parameters that recordings and streams share."""
 
     refused: ClassVar[frozenset[str]] = frozenset(
-        "callback summarize sentiment topics intents custom_topic custom_intent detect_entities "
-        "search replace".split()
+        "callback summarize sentiment topics intents custom_topic custom_intent".split()
     )
 
     language: str = Field(default="en", max_length=35, description="Code, or `multi` to detect it.")
@@ -112,6 +116,16 @@ class ListenQuery(RecognitionQuery):
     encoding: Sent = None
     sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
     tag: list[str] = Field(default=[], max_length=50)
+    detect_entities: bool = Field(default=False, description="Implies `punctuate`.")
+    search: list[Term] = Field(default=[], max_length=50, description="Terms to find.")
+    replace: list[Term] = Field(
+        default=[], max_length=200, description="`find:replacement`, or `find` to remove it."
+    )
+
+    @field_validator("search", "replace")
+    @classmethod
+    def _terms(cls, value: list[str]) -> list[str]:
+        return [term for term in value if term != "false"]
 
     @property
     def rate_missing(self) -> str:
@@ -120,7 +134,7 @@ class ListenQuery(RecognitionQuery):
 
     @property
     def is_punctuated(self) -> bool:
-        return self.punctuate or self.smart_format
+        return self.punctuate or self.smart_format or self.detect_entities
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -146,7 +160,13 @@ class ListenQuery(RecognitionQuery):
 class RecordingQuery(ListenQuery):
     """Parameters of a recording."""
 
+    refused: ClassVar[frozenset[str]] = ListenQuery.refused - {"callback"}
+
     encoding: Raw | None = None
+    callback: str = Field(
+        default="", max_length=2048, description="Address that gets the transcript later."
+    )
+    callback_method: Literal["POST", "PUT", "post", "put"] = "POST"
     detect_language: list[str] = Field(
         default=[], max_length=20, description="`true`, or the candidate language codes."
     )
@@ -156,7 +176,11 @@ class RecordingQuery(ListenQuery):
 
     @property
     def is_punctuated(self) -> bool:
-        return self.punctuate or self.smart_format or self.paragraphs
+        return super().is_punctuated or self.paragraphs
+
+    @property
+    def calls_back(self) -> bool:
+        return self.callback.strip().lower() not in OFF
 
     @property
     def detects(self) -> bool:

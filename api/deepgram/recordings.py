@@ -16,22 +16,27 @@ from fastapi import Query, Request
 from pydantic import BaseModel
 
 from api.deepgram import options
+from api.deepgram.findings import Replacements, entities_json, search_hits
 from api.dialects.requests import fetched
-from api.http.bodies import parse_json, read_json
-from api.http.errors import ApiError
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.bodies import ErrorBody, parse_json, read_json
+from api.http.errors import ApiError, InvalidField
+from api.http.routing import OperationDep, PlatformDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import BINARY, receive_file, validated
-from api.services import SpeechServices
+from api.native.jobs import CONFIG, LEAST_MS
+from api.services import PlatformServices, SpeechServices
 from models.base import ModelInfo
 from models.stt.base import Word
 from pipelines.accounts.authentication import Principal
 from pipelines.audio.decode.stream import add_wav_header
 from pipelines.billing.operation import Operation
-from pipelines.errors import InvalidAudio
+from pipelines.errors import InvalidAudio, InvalidUrl
+from pipelines.jobs.transcription import TASK, TranscriptionTask
 from pipelines.stt.file import FileTranscript
 from pipelines.stt.formatting import bare_word, separator_of
 from pipelines.stt.subtitles import cut, paragraphs_of
+from pipelines.webhooks.callbacks import CallbackRequest, without_password
+from pipelines.webhooks.sender import Method
 from telemetry.tracing import request_id
 
 Turns: TypeAlias = list[tuple[str | None, Sequence[Word]]]
@@ -96,9 +101,13 @@ class RecordingResults:
         self._transcript = transcript
         self._separator = separator_of(transcript.language)
         self._language = transcript.language if query.language == options.MULTI else None
+        self._replacements = Replacements(query.replace)
 
     def as_json(self) -> dict[str, Any]:
-        turns: Turns = list(self._transcript.turns)
+        turns: Turns = [
+            (label, [word for _, word in self._replacements.of(words)])
+            for label, words in self._transcript.turns
+        ]
         channels = [turns]
         if self._query.multichannel:  # labels of speakers are labels of channels
             channels = [
@@ -118,7 +127,8 @@ class RecordingResults:
         numbers = SpeakerNumbers()
         words = [word for _, spoken in turns for word in spoken]
         speakers = [numbers.of(label) for label, spoken in turns for _ in spoken]
-        text = self._transcript.text if not self._query.multichannel else self._text(words)
+        is_whole = not (self._query.multichannel or self._replacements)
+        text = self._transcript.text if is_whole else self._text(words)
         alternative: dict[str, Any] = {
             "transcript": text,
             "confidence": round(self._transcript.confidence, 4),
@@ -128,7 +138,12 @@ class RecordingResults:
             alternative["languages"] = [self._language]
         if self._query.paragraphs or self._query.smart_format:
             alternative["paragraphs"] = self._paragraphs(turns)
+        if self._query.detect_entities:
+            language = self._transcript.language
+            alternative["entities"] = entities_json(words, self._separator, language)
         channel: dict[str, Any] = {"alternatives": [alternative]}
+        if self._query.search:
+            channel["search"] = search_hits(words, self._query.search, self._separator)
         if self._query.detects:
             channel["detected_language"] = self._transcript.language
         return channel
@@ -205,19 +220,27 @@ class RecordingUrl(BaseModel):
             "content": {"application/octet-stream": {"schema": RECORDING}},
         }
     },
+    responses={414: {"model": ErrorBody, "description": "The address has over 8192 bytes."}},
 )
 async def transcribe_recording(
     request: Request,
     principal: PrincipalDep,
     speech: SpeechDep,
     operation: OperationDep,
+    platform: PlatformDep,
     query: Annotated[options.RecordingQuery, Query()],
 ) -> dict[str, Any]:
-    """Transcribes the recording in the body, or at a URL. Stops if the client disconnects."""
+    """Transcribes the recording in the body, or at a URL. Stops if the client disconnects.
+
+    With a `callback`, the answer has only the `request_id`. A job then transcribes the recording,
+    and the transcript is sent to that address.
+    """
     model = await speech.live_transcription.transcriber.describe()
     options.check_recogniser(query.model, model)
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     work = partial(_transcribe, principal, speech, operation, query, model)
+    if query.calls_back:
+        work = partial(_begin_job, principal, speech, operation, query, platform)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == "application/json":
         body = parse_json(await read_json(request))
@@ -225,6 +248,8 @@ async def transcribe_recording(
             raise ApiError("validation_error", "the body must be a JSON object with a url")
         url = validated(RecordingUrl, body).url
         await check()
+        if query.calls_back:
+            return await _begin_job(principal, speech, operation, query, platform, None, url)
         async with fetched(request, speech, url) as path:
             return await while_connected(request.receive, work(path))
     if media_type == "multipart/form-data":
@@ -243,19 +268,7 @@ async def _transcribe(
     path: Path,
 ) -> dict[str, Any]:
     sha256 = await asyncio.to_thread(_prepare, path, query)
-
-    def answer(transcript: FileTranscript) -> dict[str, Any]:
-        fields = metadata(
-            request_id.get() or "",
-            model,
-            sha256,
-            duration=round(transcript.duration_s, 3),
-            channels=2 if query.multichannel else 1,
-        )
-        if query.tag:
-            fields["tags"] = query.tag
-        return {"metadata": fields, "results": RecordingResults(query, transcript).as_json()}
-
+    answer = partial(_answer, request_id.get() or "", model, sha256, query)
     owner = principal.workspace_id
     recognition = query.recognition()
     try:
@@ -264,6 +277,99 @@ async def _transcribe(
         if query.encoding is None or query.sample_rate is not None:
             raise
         raise ApiError("validation_error", query.rate_missing, param="sample_rate") from None
+
+
+def _answer(
+    request: str,
+    model: ModelInfo,
+    sha256: str,
+    query: options.RecordingQuery,
+    transcript: FileTranscript,
+) -> dict[str, Any]:
+    fields = metadata(
+        request,
+        model,
+        sha256,
+        duration=round(transcript.duration_s, 3),
+        channels=2 if query.multichannel else 1,
+    )
+    if query.tag:
+        fields["tags"] = query.tag
+    return {"metadata": fields, "results": RecordingResults(query, transcript).as_json()}
+
+
+class CallbackTask(BaseModel):
+    """A request with a callback, as its job keeps it."""
+
+    request_id: str
+    sha256: str  # empty for a recording that the job fetches
+    query: options.RecordingQuery
+
+
+async def _begin_job(
+    principal: Principal,
+    speech: SpeechServices,
+    operation: Operation,
+    query: options.RecordingQuery,
+    platform: PlatformServices,
+    path: Path | None,
+    url: str = "",
+) -> dict[str, Any]:
+    """Begins the job of a recording in a file or at a URL, whose transcript is sent later."""
+    if principal.is_visitor:
+        raise ApiError("insufficient_scope", "callback: browser tokens cannot begin jobs")
+    if url:
+        speech.check_url(url)
+        if query.encoding is not None:
+            raise InvalidField("encoding", "raw samples at a url cannot have a callback")
+    await speech.jobs.check_room(principal, "transcription", LEAST_MS, operation)
+    method: Method = "PUT" if query.callback_method.lower() == "put" else "POST"
+    address, password = without_password(query.callback)
+    request = CallbackRequest(
+        failed={"request_id": "{name}", "err_code": "{error}", "err_msg": "{message}"},
+        method=method,
+        headers={**password, "dg-token": str(principal.key_id or "")},
+    )
+    try:
+        callback = platform.webhooks.callback(principal, address, request)
+    except InvalidUrl as error:
+        raise InvalidField("callback", str(error).removeprefix("url: ")) from None
+    recognition = await speech.transcription.pipeline.resolve(query.recognition())
+    task = CallbackTask(
+        request_id=request_id.get() or "",
+        sha256="" if path is None else await asyncio.to_thread(_prepare, path, query),
+        query=query.model_copy(update={"callback": ""}),
+    )
+    job = TranscriptionTask(
+        request=recognition,
+        url=url,
+        most_s=CONFIG.most_hours * 3600,
+        window_s=CONFIG.window_s,
+        callback=task.model_dump_json(),
+    )
+    begun = await speech.jobs.create(
+        principal,
+        operation,
+        kind="transcription",
+        name=task.request_id,
+        options=TASK.dump_json(job),
+        upload=path,
+        is_fetched=path is None,
+        callback=callback,
+    )
+    return {"request_id": begun.name}
+
+
+def answer_callback(
+    model: ModelInfo, callback: str, path: Path, transcript: FileTranscript
+) -> dict[str, Any]:
+    """Makes the answer to a request with a callback; blocking."""
+    task = CallbackTask.model_validate_json(callback)
+    sha256 = task.sha256
+    if not sha256:
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return _answer(task.request_id, model, sha256, task.query, transcript)
 
 
 def _prepare(path: Path, query: options.RecordingQuery) -> str:

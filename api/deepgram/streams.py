@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 from starlette.routing import BaseRoute
 
+from api.deepgram.findings import Replacements, entities_json, search_hits
 from api.deepgram.options import (
     BEARER_OR_TOKEN,
     ENCODINGS,
@@ -35,6 +36,7 @@ from pipelines.audio.decode.stream import ChannelSplitter
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import SemanticTurns
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
+from pipelines.stt.formatting import separator_of
 
 SILENCE = 10.0, "NET-0001: no audio and no message came for 10 seconds", close_codes.INTERNAL
 USUAL_MS = 500  # silence that ends an utterance if endpointing is off
@@ -129,6 +131,7 @@ class StreamChannel(SocketListener):
         self._stream = stream
         self._number = number
         self._speakers = SpeakerNumbers()
+        self._replacements = Replacements(stream.query.replace)
         self._starts: list[float] = []  # starts of speech whose final is still to come
         self._last_end_s = math.inf  # end of the last word; infinite after UtteranceEnd was sent
 
@@ -169,7 +172,10 @@ class StreamChannel(SocketListener):
     async def _results(self, transcript: LiveTranscript) -> None:
         query = self._stream.query
         model = self._stream.model
-        words = words_of(transcript)
+        separator = separator_of(transcript.language)
+        kept = self._replacements.of(words_of(transcript))
+        words = [word for _, word in kept]
+        speakers = transcript.speakers
         if transcript.final and words:
             self._last_end_s = words[-1].end
         language = transcript.language if query.language == MULTI else None
@@ -178,13 +184,21 @@ class StreamChannel(SocketListener):
             "confidence": round(transcript.confidence, 4),
             "words": words_json(
                 words,
-                [self._speakers.of(label) for label in transcript.speakers],
+                [self._speakers.of(speakers[place]) for place, _ in kept] if speakers else (),
                 punctuated=query.is_punctuated,
                 language=language,
             ),
         }
+        if self._replacements:
+            alternative["transcript"] = separator.join(word.word for word in words)
         if language is not None:
             alternative["languages"] = [language]
+        results: dict[str, Any] = {"alternatives": [alternative]}
+        findings: dict[str, Any] = {}
+        if transcript.final and query.search:
+            results["search"] = search_hits(words, query.search, separator)
+        if transcript.final and query.detect_entities:
+            findings["entities"] = entities_json(words, separator, transcript.language)
         ends = transcript.final and not transcript.cut
         is_forced = ends and transcript.sentence_id in self.committed
         fields = {
@@ -194,13 +208,14 @@ class StreamChannel(SocketListener):
             "start": round(transcript.start_s, 3),
             "is_final": transcript.final,
             "speech_final": is_forced or (ends and query.endpointing != 0),
-            "channel": {"alternatives": [alternative]},
+            "channel": results,
             "metadata": {
                 "request_id": self._stream.request_id,
                 "model_info": described(model),
                 "model_uuid": uuid_of(model),
             },
             "from_finalize": is_forced,
+            **findings,
         }
         await self._socket.send(json_text(fields))
 

@@ -261,7 +261,7 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 scopes = (required,) if required else ()
                 require_scopes(authenticator, principal, scopes, visitors=self.visitors)
                 context.at_end(infrastructure.admission.enter_caller(workspace_id))
-                context.place = infrastructure.admission.place(self.path, workspace_id)
+                context.place = infrastructure.admission.place(self.path_format, workspace_id)
                 context.place.check()
                 if request.method == "POST" and "idempotency-key" in request.headers:
                     keeps_body = principal.retention != "zero" and not self.shows_secret

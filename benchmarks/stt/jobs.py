@@ -18,6 +18,7 @@ import httpx
 import numpy as np
 
 from api.app import create_app
+from api.deepgram.recordings import answer_callback
 from api.openai.batches.lines import answer_line
 from benchmarks.harness.recognition import MODEL, bare_engine, speech_segments, voice_activity
 from benchmarks.harness.recordings import audio_files, read_pcm
@@ -101,6 +102,7 @@ async def do_job(pcm: Pcm, folder: Path, fields: dict[str, str], *, without_mode
                 speech.synthesis,
                 speech.speakers.known,
                 partial(answer_line, services.chat),
+                partial(answer_callback, await speech.live_transcription.transcriber.describe()),
             )
             with Taken() as took:
                 running = asyncio.create_task(runner.run(claim))

@@ -4,7 +4,7 @@ Jobs of other workspaces are treated as nonexistent.
 """
 
 from collections.abc import Collection
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from typing import Literal, cast
 from uuid import UUID
 
@@ -148,10 +148,9 @@ def requested_jobs(
     if after is not None:
         query = query.where(place > (after.created_at, after.id))
     if created_on is not None:
-        midnight = datetime.combine(created_on, time(), UTC)
-        query = query.where(
-            col(Job.created_at) >= midnight, col(Job.created_at) < midnight + timedelta(days=1)
-        )
+        first = datetime.combine(created_on, time.min, UTC)
+        last = datetime.combine(created_on, time.max, UTC)
+        query = query.where(col(Job.created_at).between(first, last))
     if stage in ("completed", "failed"):
         query = query.where(Job.status == stage)
     elif stage is not None:

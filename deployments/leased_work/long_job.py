@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from api.deepgram.recordings import answer_callback
 from api.openai.batches.lines import answer_line
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
@@ -71,7 +72,9 @@ async def work(job_id: UUID, lease: str) -> int:
         background.start(_give_back_often())
         config = load_yaml(JobsConfig, "jobs")
         speakers, answer = speech.speakers.known, partial(answer_line, chat)
-        runner = JobRunner(jobs, config, stt, speech.synthesis, speakers, answer)
+        model = await speech.live_transcription.transcriber.describe()
+        to_callback = partial(answer_callback, model)
+        runner = JobRunner(jobs, config, stt, speech.synthesis, speakers, answer, to_callback)
         give_back = partial(jobs.give_back, claimed)
         status = await until_stopped(job_id, runner.run(claimed), give_back)
         await services.platform.billing.wait_for_settlements()  # settlements of interrupted lines

@@ -524,7 +524,7 @@ def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, b
             )
         for choice in chunk["choices"]:
             # Of a continued text, a choice has no delta.
-            choice_delta = choice.get("delta") or {"content": choice["text"]}
+            choice_delta = choice["delta"] if "delta" in choice else {"content": choice["text"]}
             pieces.append(reader.feed(choice_delta.get("content") or "", usage))
             reasoning = choice_delta.get("reasoning_content") or ""
             finish = choice["finish_reason"]

@@ -98,7 +98,7 @@ class Jobs(JobQueue):
         """Creates a job, queued at once, after its `parts` are uploaded, or its recording
         `is_fetched`.
 
-        `request` is kept as long as the job (`requested`). `callback` is told when the job ends.
+        `request` is kept as long as the job (`requested`). `callback` gets the end of the job.
         A request with an Idempotency-Key that runs again gets the job that it created before.
         Raises PlanRequired, InvalidRequest or StorageUnavailable.
         """

@@ -156,16 +156,21 @@ class JobQueue(LeasedQueue[Job]):
         await self._change(claimed, lambda session, row: self._end(session, row, status))
 
     async def complete(
-        self, claimed: Job, speech: Path | None = None, media_type: str = ""
+        self,
+        claimed: Job,
+        speech: Path | None = None,
+        media_type: str = "",
+        answer: dict[str, Any] | None = None,
     ) -> None:
-        """Completes the job and charges for it; `speech` is the file that replaces its results."""
+        """Completes the job and charges for it. `speech` is the file that replaces its results, and
+        `answer` is sent to its callback, if it has one."""
 
         def complete(session: Session, row: Job, stored: dict[str, str]) -> None:
             if stored:
                 jobs.drop_files(session, row.id, "result")
             self._keep(session, row, stored)
             row.progress = 1.0
-            self._end(session, row, "completed")
+            self._end(session, row, "completed", answer)
 
         await self._store_result(claimed, {"speech": speech}, complete, media_type)
         await self._delete_expired()
@@ -193,8 +198,10 @@ class JobQueue(LeasedQueue[Job]):
         row.reason = reason
         self._end(session, row, "failed")
 
-    def _end(self, session: Session, row: Job, status: str) -> None:
-        """Ends the job, and drops its input."""
+    def _end(
+        self, session: Session, row: Job, status: str, answer: dict[str, Any] | None = None
+    ) -> None:
+        """Ends the job, drops its input, and sends the answer or error to its callback."""
         # A failure that the owner causes is charged, such as deleting the voice near the end.
         is_due = row.units > 0 and row.error not in (None, *SERVICE_FAULTS)
         self._settle(session, row, charges=status == "completed" or is_due)
@@ -214,11 +221,10 @@ class JobQueue(LeasedQueue[Job]):
         kind: EventKind = "job.completed" if status == "completed" else "job.failed"
         data: dict[str, Any] = {"id": str(row.id), "type": row.kind, "name": row.name}
         data |= {"status": status, "duration": round(row.seconds, 3)}
-        events = [NewEvent(kind, {**data, "error": row.error, "message": row.reason})]
+        data |= {"error": row.error, "message": row.reason}
+        events = [NewEvent(kind, data)]
         if (callback := callback_of(session, row.id)) is not None:
-            stage = "completed" if status == "completed" else "error"
-            message = {"transcript_id": str(row.id), "status": stage}
-            events.append(NewEvent(kind, message, callback))
+            events.append(NewEvent(kind, answer or data, callback))
         self._billing.add_events(session, row.workspace_id, tuple(events))
         metrics.jobs_ended.labels(row.kind, status).inc()
         audit(session, row.workspace_id, kind, SERVICE, str(row.id))

@@ -30,6 +30,7 @@ class JobRunner:
     synthesis: PaidSynthesis
     known_speakers: Callable[[int, SpeakerChoice], Awaitable[tuple[SpeakerVoice, ...]]]
     answer_line: batches.AnswerLine
+    answer_callback: transcription.AnswerCallback
 
     async def run(self, claimed: Job) -> None:
         """Works on a job until it ends, gives way or loses its lease.
@@ -70,7 +71,9 @@ class JobRunner:
         speakers = await self.known_speakers(claimed.workspace_id, task.known_speakers)
         path = folder / "recording"
         await self._save(claimed, path)
-        await transcription.transcribe(self.jobs, claimed, task, path, self.stt, speakers)
+        await transcription.transcribe(
+            self.jobs, claimed, task, path, self.stt, speakers, self.answer_callback
+        )
 
     async def _save(self, claimed: Job, path: Path) -> None:
         """Writes the parts of a job to one file."""

@@ -3,12 +3,12 @@
 import asyncio
 import mmap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -43,12 +43,16 @@ class TranscriptionTask:
     window_s: float
     # Repeats the field of `request`, which tasks of earlier releases do not have.
     known_speakers: SpeakerChoice = False
+    # The request that has a callback, for `AnswerCallback`; empty without one.
+    callback: str = ""
     upload: str = ""  # id of the stored file
     # The part of the recording to transcribe (seconds); None: up to its end.
     start_s: float = 0.0
     end_s: float | None = None
 
 
+AnswerCallback: TypeAlias = Callable[[str, Path, FileTranscript], dict[str, Any]]
+"""Makes the answer to a request with a callback, of its recording and transcript; blocking."""
 HeardSpeaker: TypeAlias = tuple[str, list[float], float]
 """Label, total and seconds of a SpeakerVoice."""
 
@@ -82,6 +86,7 @@ async def transcribe(
     path: Path,
     pipeline: TranscriptionPipeline,
     known: tuple[SpeakerVoice, ...],
+    answer_callback: AnswerCallback,
 ) -> None:
     """Transcribes the recording `path` from the first window that is not stored yet.
 
@@ -155,7 +160,13 @@ async def transcribe(
         )
         if at < stop and await jobs.give_way(job, began):
             return
-    await jobs.complete(job)
+    answer: dict[str, Any] | None = None
+    if task.callback:
+        stored = [await jobs.read(job, file) for file in await jobs.files(job, "result")]
+        answer = await asyncio.to_thread(
+            lambda: answer_callback(task.callback, path, joined(stored))
+        )
+    await jobs.complete(job, answer=answer)
 
 
 def _copy(pcm: Pcm, start: int, end: int) -> Pcm:

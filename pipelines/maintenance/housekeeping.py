@@ -91,6 +91,7 @@ class Housekeeper:
         chores: dict[str, Chore] = {
             "old_events": partial(run, retention.blank_old_events, ago(keep.event_days)),
             "deliveries": self._delete(Event, Event.created_at, ago(keep.delivery_days)),
+            "callbacks": partial(run, retention.delete_old_callbacks, ago(keep.delivery_days)),
             "old_secrets": partial(run, retention.forget_old_secrets, now),
             "revoked_keys": self._delete(ApiKey, ApiKey.revoked_at, ago(keep.revoked_key_days)),
             "sessions": self._delete(LoginSession, LoginSession.expires_at, ago(keep.session_days)),

@@ -12,13 +12,12 @@ from db.database import Database
 from db.files import StoredFile
 from db.voices.pronunciations import PronunciationDictionary
 from db.voices.voices import EnrolledSpeaker
-from db.webhooks import Event, Webhook, body_about
+from db.webhooks import Event, Webhook, body_about, secret_about
 from pipelines.chat.history import chat_about
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.tts.dictionaries import content_about
 from pipelines.voices.speakers import embedding_about
-from pipelines.webhooks.registration import secret_about
 
 AT_ONCE = 100  # ids
 

@@ -1,7 +1,6 @@
 """The dispatcher delivers from the outbox: claims, signs, sends, and stores the outcome."""
 
 import asyncio
-import json
 import logging
 import random
 import secrets
@@ -19,12 +18,12 @@ from db.database import Database, utc_now
 from db.deliveries import AttemptResult, Claimed
 from db.errors import DatabaseError
 from db.jobs.interleaving import interleave
-from db.webhooks import Webhook, body_about
+from db.webhooks import Webhook, body_about, secret_about
 from models.fairness.shares import Share
 from models.fairness.turns import TurnOrder
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.tasks import retry, wait_within
-from pipelines.webhooks.registration import secret_about
+from pipelines.webhooks.callbacks import CALLBACK_REQUEST, CallbackRequest
 from pipelines.webhooks.sender import Sender
 from telemetry import metrics, tracing
 
@@ -157,6 +156,7 @@ class WebhookDispatcher:
 
     async def _attempt(self, claimed: Claimed, encrypted_body: str) -> AttemptResult:
         event, webhook = claimed.event, claimed.webhook
+        request = CallbackRequest()
         try:
             body = self._encryption.decrypt_text(
                 encrypted_body, body_about(event.workspace_id, event.id)
@@ -169,15 +169,16 @@ class WebhookDispatcher:
             # A late delivery is better than an unsigned one: the operator may restore the key.
             logger.error("webhook_secret_not_decrypted", extra={"webhook_id": str(webhook.id)})
             return AttemptResult(None, "seal_broken", 0)
-        is_callback = webhook.job_id is not None
-        keys = [] if is_callback else [*map(signing_key, secrets)]
-        headers = signature_headers(event.id, int(self.now().timestamp()), body, keys)
-        for own_headers in secrets if is_callback else ():
-            headers.update(json.loads(own_headers))
         try:
+            if webhook.job_id is not None:
+                request = CALLBACK_REQUEST.validate_json(secrets.pop())
+                body = request.body(event.kind, body)
+            keys = [*map(signing_key, secrets)]
+            headers = signature_headers(event.id, int(self.now().timestamp()), body, keys)
+            headers.update(request.headers)
             with tracing.traced("POST webhook", "CLIENT") as span:
                 headers.update(tracing.call_headers(span))
-                attempt = await self._sender.post(webhook.url, headers, body)
+                attempt = await self._sender.post(webhook.url, headers, body, request.method)
                 status = attempt.status_code or 0
                 error = "" if attempt.succeeded else attempt.error or str(status)
                 tracing.annotate({"http.response.status_code": status}, error=error)

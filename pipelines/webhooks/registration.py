@@ -1,8 +1,7 @@
 """Webhooks of a workspace: registration, changes, and the state of their deliveries."""
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,6 +26,7 @@ from db.webhooks import (
     EventKind,
     NewEvent,
     Webhook,
+    secret_about,
     webhook_of,
     webhooks_of,
     write_event,
@@ -34,6 +34,7 @@ from db.webhooks import (
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import InvalidRequest, NotFound
 from pipelines.storage.encryption import DecryptionError, Encryption
+from pipelines.webhooks.callbacks import CALLBACK_REQUEST, CallbackRequest
 from pipelines.webhooks.events import WebhookEvents
 from pipelines.webhooks.sender import FetchFailed, Sender
 from pipelines.webhooks.targets import check_url
@@ -54,11 +55,6 @@ class WebhookChange:
     events: Sequence[EventKind] | None = None
     secret: str | None = None
     status: WebhookStatus | None = None
-
-
-def secret_about(webhook_id: UUID) -> str:
-    """The associated data of the encrypted secret of a webhook."""
-    return f"webhook:{webhook_id}"
 
 
 class Webhooks:
@@ -112,16 +108,12 @@ class Webhooks:
         self.events.forget(principal.workspace_id)
         return webhook
 
-    def callback(self, principal: Principal, url: str, headers: Mapping[str, str]) -> Webhook:
-        """Makes the callback of a job, which is stored with the job; it is sent with `headers`.
-
-        Raises InvalidUrl.
-        """
+    def callback(self, principal: Principal, url: str, request: CallbackRequest) -> Webhook:
+        """Makes the callback of a job, which is stored with the job. Raises InvalidUrl."""
         self.check(url)
         webhook = Webhook(id=uuid4(), workspace_id=principal.workspace_id, url=url, events=[])
-        if headers:
-            plain = json.dumps(dict(headers)).encode()
-            webhook.secret = self._encryption.encrypt(plain, secret_about(webhook.id))
+        plain = CALLBACK_REQUEST.dump_json(request)
+        webhook.secret = self._encryption.encrypt(plain, secret_about(webhook.id))
         return webhook
 
     async def of_workspace(self, principal: Principal) -> list[Webhook]:

@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from ipaddress import ip_address
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -27,6 +27,7 @@ from pipelines.webhooks.targets import may_dial
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Method = Literal["POST", "PUT"]
 
 TOTAL_S = 15.0
 CONNECT_S = 5.0
@@ -127,24 +128,27 @@ class Sender:
         await self._session.close()
         await self._resolver.close()
 
-    async def post(self, url: str, headers: dict[str, str], body: bytes) -> AttemptResult:
+    async def post(
+        self, url: str, headers: dict[str, str], body: bytes, method: Method = "POST"
+    ) -> AttemptResult:
         """Return the outcome of one attempt; a failure of the receiver is never raised."""
         for _ in range(STALE):
             reused: list[bool] = []
-            attempt = await self._post(url, headers, body, reused)
+            attempt = await self._post(url, headers, body, method, reused)
             if not reused or attempt.error != "connection" or attempt.milliseconds > STALE_MS:
                 break
         return attempt
 
     async def _post(
-        self, url: str, headers: dict[str, str], body: bytes, reused: list[bool]
+        self, url: str, headers: dict[str, str], body: bytes, method: Method, reused: list[bool]
     ) -> AttemptResult:
         started = time.monotonic()
         status: int | None = None
         failure: str | None = None
         retry_after_s: float | None = None
         try:
-            async with self._session.post(
+            async with self._session.request(
+                method,
                 url,
                 data=body,
                 headers=headers,

@@ -25,11 +25,12 @@ async def see(url: str, key: str, path: str) -> dict[str, Any]:
     async with aiohttp.ClientSession() as session:
         socket = url.replace("http", "ws", 1)
         given: dict[str, Any] = {"http_session": session, "base_url": socket}
-        stt = assemblyai.STT(api_key=key, keyterms_prompt=["Antiphon"], **given)
+        stt = assemblyai.STT(api_key=key, **given)
         turns = assemblyai.STT(
             api_key=key,
             model="universal-streaming-english",
             format_turns=True,
+            keyterms_prompt=["Antiphon"],
             min_turn_silence=300,
             max_turn_silence=1200,
             **given,

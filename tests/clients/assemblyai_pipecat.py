@@ -14,12 +14,11 @@ from tests.clients.pipecat_harness import frames, listen, report
 
 async def see(url: str, key: str, path: str) -> dict[str, Any]:
     there = f"{url.replace('http', 'ws', 1)}/v3/ws"
-    given: dict[str, Any] = {"api_key": key, "api_endpoint_base_url": there, "sample_rate": 16_000}
-    settings = AssemblyAISTTService.Settings(keyterms_prompt=["Antiphon"])
-    own = AssemblyAISTTService.Settings(max_turn_silence=800)
+    given: dict[str, Any] = {"api_key": key, "api_endpoint_base_url": there}
+    own = AssemblyAISTTService.Settings(max_turn_silence=800, keyterms_prompt=["Antiphon"])
     return {
         "stream": await listen(
-            AssemblyAISTTService(settings=settings, **given),
+            AssemblyAISTTService(**given),
             [*frames(path, 0.05), VADUserStoppedSpeakingFrame()],
         ),
         "turns": await listen(

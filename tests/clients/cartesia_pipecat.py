@@ -31,14 +31,13 @@ async def words_of(service: Any, sent: list[Any]) -> list[str]:
 
 async def see(url: str, key: str) -> dict[str, Any]:
     socket = f"{url.replace('http', 'ws', 1)}/cartesia/tts/websocket"
-    given: dict[str, Any] = {"api_key": key, "sample_rate": 16_000, "url": socket}
+    given: dict[str, Any] = {"api_key": key, "url": socket}
     settings = CartesiaTTSService.Settings(voice=VOICE)
     tokens = TextAggregationMode.TOKEN
     async with aiohttp.ClientSession() as session:
         over_http = CartesiaHttpTTSService(
             api_key=key,
             base_url=f"{url}/cartesia",
-            sample_rate=16_000,
             aiohttp_session=session,
             settings=CartesiaHttpTTSService.Settings(voice=VOICE),
         )

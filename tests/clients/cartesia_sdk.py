@@ -1,4 +1,4 @@
-"""Cartesia's own client, pointed at this service. Arguments: URL, key.
+"""Cartesia's own client, pointed at this service. Arguments: URL, key, a recording.
 
 Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
 """
@@ -6,9 +6,11 @@ Run by the interpreter of .venv-clients; prints what it read as one line of JSON
 import asyncio
 import json
 import sys
+import wave
 from typing import Any
 
 from cartesia import APIStatusError, AsyncCartesia, Cartesia
+from cartesia.types import STTTranscribeResponse
 
 SENTENCE = "A sentence for the room."
 VOICE = {"mode": "id", "id": "6ccbfb76-1fc6-48f7-b71d-91ac6298247b"}
@@ -29,6 +31,9 @@ def blocking(url: str, key: str) -> dict[str, Any]:
         "voices": [one.id for one in client.voices.list(limit=2)],
     }
     first = client.voices.get(seen["voices"][0])
+    before = client.voices.list(limit=2, ending_before=seen["voices"][3]).data
+    seen["page before"] = [one.id for one in before] == seen["voices"][1:3]
+    seen["stand-in"] = client.voices.get(VOICE["id"]).id == VOICE["id"]
     seen["voice"] = [first.id == seen["voices"][0], first.language, first.is_owner]
     events = list(client.tts.generate_sse(**SPEECH, output_format=RAW, add_timestamps=True))
     chunks = [one for one in events if one.type == "chunk"]
@@ -104,8 +109,55 @@ async def side_by_side(url: str, key: str) -> list[float]:
     return lengths
 
 
-def see(url: str, key: str) -> dict[str, Any]:
-    return {**blocking(url, key), "side by side": asyncio.run(side_by_side(url, key))}
+def listen(url: str, key: str, path: str) -> dict[str, Any]:
+    client = Cartesia(api_key=key, max_retries=0, **addresses(url))
+    with open(path, "rb") as file:
+        heard = client.stt.transcribe(
+            file=file, model="ink-whisper", timestamp_granularities=["word"]
+        )
+    strict = STTTranscribeResponse.model_validate(heard.model_dump(), strict=True)
+    with wave.open(path) as recording:
+        rate, pcm = recording.getframerate(), recording.readframes(recording.getnframes())
+    options: Any = {"encoding": "pcm_s16le", "model": "ink-2", "sample_rate": rate}
+    with client.stt.manual_finalize.websocket(**options, keyterm=["Kokoro"]) as socket:
+        socket.send_raw(pcm)
+        socket.send("finalize")
+        socket.send("close")
+        finals = list(socket)
+    return {
+        "text": strict.text,
+        "words": [one.word for one in strict.words or []],
+        "manual": "".join(one.text for one in finals if one.type == "transcript" and one.is_final),
+        "kinds": sorted({one.type for one in finals}),
+        "turns": asyncio.run(turns(url, key, pcm, rate)),
+    }
 
 
-sys.stdout.write(json.dumps(see(*sys.argv[1:3])) + "\n")
+async def turns(url: str, key: str, pcm: bytes, rate: int) -> list[Any]:
+    """The events of a turn, of which the text is kept, sent twice as fast as it sounds."""
+    seen = []
+    options: Any = {"encoding": "pcm_s16le", "model": "ink-2", "sample_rate": rate}
+    async with AsyncCartesia(api_key=key, **addresses(url)) as client:
+        async with client.stt.auto_finalize.websocket(**options) as socket:
+
+            async def say() -> None:
+                for at in range(0, len(pcm) + 8 * rate, rate // 5):
+                    piece = pcm[at : at + rate // 5] or bytes(rate // 5)
+                    await socket.send_raw(piece)
+                    await asyncio.sleep(0.05)
+
+            saying = asyncio.create_task(say())
+            async for event in socket:
+                seen.append([event.type, getattr(event, "transcript", "")])
+                if event.type == "turn.end":
+                    break
+            saying.cancel()
+    return seen
+
+
+def see(url: str, key: str, path: str) -> dict[str, Any]:
+    spoken = {**blocking(url, key), "side by side": asyncio.run(side_by_side(url, key))}
+    return {**spoken, "heard": listen(url, key, path)}
+
+
+sys.stdout.write(json.dumps(see(*sys.argv[1:4])) + "\n")

@@ -25,7 +25,7 @@ async def see(url: str, key: str, path: str) -> dict[str, Any]:
     socket = url.replace("http", "ws", 1)
     async with aiohttp.ClientSession() as session:
         given: dict[str, Any] = {"api_key": key, "http_session": session}
-        stt = deepgram.STT(base_url=f"{url}/v1/listen", keyterm=["Antiphon"], **given)
+        stt = deepgram.STT(base_url=f"{url}/v1/listen", **given)
         flux = deepgram.STTv2(base_url=f"{socket}/v2/listen", eager_eot_threshold=0.5, **given)
         tts = deepgram.TTS(base_url=f"{url}/v1/speak", **given)
         seen: dict[str, Any] = {"stream": await listen(stt, path, "end_of_speech")}

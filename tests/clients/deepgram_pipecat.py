@@ -17,16 +17,14 @@ from tests.clients.pipecat_harness import SENTENCES, answer, frames, listen, rep
 
 async def see(url: str, key: str, path: str) -> dict[str, Any]:
     socket = url.replace("http", "ws", 1)
-    rate = 16_000
     finalized = [*frames(path, 0.1), VADUserStoppedSpeakingFrame()]
-    stt: dict[str, Any] = {"api_key": key, "base_url": url, "sample_rate": rate}
-    settings = DeepgramSTTService.Settings(interim_results=True, keyterm=["Antiphon"])
+    stt: dict[str, Any] = {"api_key": key, "base_url": url}
     flux = DeepgramFluxSTTService.Settings(eager_eot_threshold=0.5, keyterm=["Antiphon"])
-    given = {"api_key": key, "sample_rate": rate}
+    given = {"api_key": key}
     async with aiohttp.ClientSession() as session:
         over_http = DeepgramHttpTTSService(base_url=url, aiohttp_session=session, **given)
         return {
-            "stream": await listen(DeepgramSTTService(settings=settings, **stt), finalized),
+            "stream": await listen(DeepgramSTTService(**stt), finalized),
             "turns": await listen(
                 DeepgramFluxSTTService(url=f"{socket}/v2/listen", settings=flux, **given),
                 frames(path, 2.0),

@@ -13,6 +13,7 @@ from deepgram import AsyncDeepgramClient, DeepgramClient, DeepgramClientEnvironm
 from deepgram.core import ApiError
 from deepgram.listen.v1.types import ListenV1Configure, ListenV1Metadata, ListenV1Results
 from deepgram.speak.v1.types import SpeakV1Text
+from deepgram.types import ListenV1Response
 
 SENTENCE = "A sentence for the room."
 
@@ -38,6 +39,25 @@ def blocking(url: str, key: str, path: str) -> dict[str, Any]:
         "duration": heard.metadata.duration,
         "models": len(heard.metadata.models),
     }
+    found = client.listen.v1.media.transcribe_file(
+        request=data,
+        model="nova-3",
+        search=["brown fox", "zebra"],
+        replace=["quick:slow", "the"],
+        detect_entities=True,
+    )
+    (channel,) = ListenV1Response.model_validate(found.dict(), strict=True).results.channels
+    seen["found"] = [[term.query, len(term.hits)] for term in channel.search]
+    seen["replaced"] = channel.alternatives[0].transcript
+    seen["entities"] = channel.alternatives[0].entities
+    try:
+        client.listen.v1.media.transcribe_file(request=data, callback="https://localhost/hook")
+    except ApiError as error:
+        seen["callback refused"] = error.body["err_msg"]
+    accepted = client.listen.v1.media.transcribe_file(
+        request=data, callback="https://ann:secret@example.com/hook", callback_method="PUT"
+    )
+    seen["accepted"] = len(accepted.request_id)
     with_spoken = client.speak.v1.audio.generate(
         text=SENTENCE,
         model="aura-2-thalia-en",

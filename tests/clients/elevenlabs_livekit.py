@@ -32,7 +32,7 @@ async def see(url: str, key: str, path: str) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     async with aiohttp.ClientSession() as session:
         given: dict[str, Any] = {"api_key": key, "http_session": session, "base_url": f"{url}/v1"}
-        tts = elevenlabs.TTS(encoding="pcm_24000", **given)
+        tts = elevenlabs.TTS(**given)
         seen["spoken"] = await speak(tts)
         seen["again"] = await speak(tts)
         async with tts.synthesize(SENTENCES, conn_options=ONCE) as whole:
@@ -41,16 +41,15 @@ async def see(url: str, key: str, path: str) -> dict[str, Any]:
         tts.update_options(voice_id="unknown")
         seen["unknown voice"] = await failure(speak(tts))
         await tts.aclose()
-        compressed = elevenlabs.TTS(
+        chosen = elevenlabs.TTS(
+            encoding="pcm_24000",
             voice_settings=elevenlabs.VoiceSettings(stability=0.4, similarity_boost=0.7, speed=1.0),
-            auto_mode=False,
             chunk_length_schedule=[50, 80],
-            language="en",
             **given,
         )
-        seen["compressed"] = await speak(compressed)
-        await compressed.aclose()
-        stt = elevenlabs.STT(keyterms=["Antiphon"], **given)
+        seen["chosen"] = await speak(chosen)
+        await chosen.aclose()
+        stt = elevenlabs.STT(**given)
         recognised = await stt.recognize(frames(path), conn_options=ONCE)
         best = recognised.alternatives[0]
         seen["recognised"] = [best.text, best.language, len(best.words or ())]

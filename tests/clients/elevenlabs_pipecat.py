@@ -24,9 +24,9 @@ WORDS_S = 3.5  # until the last word is played
 
 async def see(url: str, safe_url: str, key: str, path: str) -> dict[str, Any]:
     socket = url.replace("http", "ws", 1)
-    given: dict[str, Any] = {"api_key": key, "sample_rate": 16_000}
-    voice = ElevenLabsTTSService.Settings(voice=RACHEL, stability=0.5, speed=1.0)
-    http_voice = ElevenLabsHttpTTSService.Settings(voice=RACHEL, stability=0.5)
+    given: dict[str, Any] = {"api_key": key}
+    voice = ElevenLabsTTSService.Settings(voice=RACHEL)
+    http_voice = ElevenLabsHttpTTSService.Settings(voice=RACHEL)
     said = [VADUserStartedSpeakingFrame(), *frames(path, 0.1), VADUserStoppedSpeakingFrame()]
     async with aiohttp.ClientSession() as session:
         over_http = {"base_url": url, "aiohttp_session": session, **given}

@@ -128,7 +128,7 @@ async def main(url: str, key: str, voice: str) -> dict[str, Any]:
 
     def socket(api_key: str = key, voice: str = voice, **settings: Any) -> Any:
         chosen = InworldTTSService.Settings(voice=voice, **settings)
-        return InworldTTSService(api_key=api_key, url=ws_url, sample_rate=24_000, settings=chosen)
+        return InworldTTSService(api_key=api_key, url=ws_url, settings=chosen)
 
     seen: dict[str, Any] = {}
     async with bot(socket()) as one:
@@ -161,7 +161,6 @@ async def main(url: str, key: str, voice: str) -> dict[str, Any]:
                 api_key=key,
                 aiohttp_session=session,
                 streaming=streaming,
-                sample_rate=24_000,
                 settings=InworldHttpTTSService.Settings(voice=voice),
             )
             # It has no parameter for its address.

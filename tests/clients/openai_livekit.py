@@ -14,7 +14,7 @@ from livekit.agents.utils import http_context
 from livekit.plugins import openai
 
 from tests.clients.livekit_harness import ONCE, SENTENCES, audio, report
-from tests.clients.openai_texts import CALL, MODEL, TEXT
+from tests.clients.openai_texts import CALL, TEXT
 
 
 @llm.function_tool  # type: ignore[untyped-decorator]  # not of this environment
@@ -59,7 +59,7 @@ async def listen(base_url: str, key: str, path: str, **options: Any) -> dict[str
 
 
 async def see(base_url: str, key: str, path: str) -> dict[str, Any]:
-    model = openai.LLM(model=MODEL, base_url=base_url, api_key=key)
+    model = openai.LLM(base_url=base_url, api_key=key)
     speech = (base_url, key, SENTENCES)
     async with aiohttp.ClientSession() as session:
         http_context._ContextVar.set(lambda: session)
@@ -73,7 +73,7 @@ async def see(base_url: str, key: str, path: str) -> dict[str, Any]:
                 for name in ("pcm", "wav", "opus", "aac", "flac")
             },
             "unknown": await speak(*speech, voice="unknown"),
-            "heard": await listen(base_url, key, path, model="whisper-1"),
+            "heard": await listen(base_url, key, path),
             "detected": await listen(
                 base_url, key, path, model="gpt-4o-transcribe", detect_language=True
             ),

@@ -27,14 +27,13 @@ from pipecat.services.openai.stt import OpenAISTTService
 from pipecat.services.openai.tts import OpenAITTSService
 from pipecat.tests.utils import SleepFrame, run_test
 
-from tests.clients.openai_texts import CALL, MODEL, TEXT
+from tests.clients.openai_texts import CALL, TEXT
 
 START_S = 30.0
 
 
 async def chat(base_url: str, key: str, text: str, tools: bool = False) -> dict[str, Any]:
-    settings = OpenAILLMService.Settings(model=MODEL)
-    service = OpenAILLMService(base_url=base_url, api_key=key, settings=settings)
+    service = OpenAILLMService(base_url=base_url, api_key=key)
     context = LLMContext(messages=[{"role": "user", "content": text}])
     if tools:
         city = {"city": {"type": "string"}}
@@ -61,7 +60,6 @@ async def speak(base_url: str, key: str, **settings: Any) -> dict[str, Any]:
     tts = OpenAITTSService(
         base_url=base_url,
         api_key=key,
-        sample_rate=24_000,
         settings=OpenAITTSService.Settings(**settings),
     )
     text = "A sentence for the room. And one more."

@@ -11,6 +11,7 @@ import asyncio
 import json
 import sys
 import wave
+from io import BytesIO
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -60,16 +61,16 @@ def _distance(member: list[Any]) -> tuple[bool, int]:
 
 
 def ask(client: httpx.Client, row: Request, names: dict[str, str], recording: bytes) -> list[str]:
-    method, path = fill(row.route, names).split()
-    upload = recording if row.file is None else row.file.encode()
+    filled = {part: names[name] for part, name in row.fills.items()}
+    method, path = fill(row.route, names | filled).split()
     headers = row.headers or next(KEYS[prefix] for prefix in KEYS if path.startswith(prefix))
     answer = client.request(
         method,
         path,
         params=row.query,
         json=None if row.body is None else json.loads(fill(json.dumps(row.body), names)),
-        data=row.form,
-        files=None if row.form is None else {"file": ("upload", upload)},
+        data=row.form if row.file_field else None,
+        files=None if row.form is None else parts_of(row, recording),
         content=recording if row.is_recording else None,
         headers={name: fill(value, names) for name, value in headers.items()},
     )
@@ -79,6 +80,26 @@ def ask(client: httpx.Client, row: Request, names: dict[str, str], recording: by
     for name, field in row.keeps.items():
         names[name] = json.loads(parts[0])[field]
     return [fault for part in parts for fault in faults(row.type, part)] or missing(parts)
+
+
+def parts_of(row: Request, recording: bytes) -> dict[str, Any]:
+    """The file of a form; the other fields, where it has none, so that it is multipart anyway."""
+    if not row.file_field:
+        return {name: (None, value) for name, value in (row.form or {}).items()}
+    upload = repeated(recording, row.repeats) if row.file is None else row.file.encode()
+    return {row.file_field: ("upload", upload)}
+
+
+def repeated(recording: bytes, times: int) -> bytes:
+    """A WAV file with the samples of another, several times."""
+    with wave.open(BytesIO(recording)) as file:
+        form = file.getparams()
+        data = file.readframes(file.getnframes())
+    target = BytesIO()
+    with wave.open(target, "wb") as file:
+        file.setparams(form)
+        file.writeframes(data * times)
+    return target.getvalue()
 
 
 def missing(parts: list[Any]) -> list[str]:
@@ -143,7 +164,7 @@ def unlisted(client: httpx.Client) -> list[str]:
 
 
 async def walk(url: str, key: str, voice: str, path: str) -> dict[str, list[str]]:
-    names = {"key": key, "voice_id": voice}
+    names = {"key": key, "voice_id": voice, "token_type": "realtime_scribe"}
     found: dict[str, list[str]] = {}
     with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
         found["routes without a row"] = unlisted(client)

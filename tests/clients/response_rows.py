@@ -11,8 +11,14 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from assemblyai.streaming.v3.models import EventMessage
-from cartesia.types import AccessTokenCreateResponse, TTSSSEEvent, WebsocketResponse
+from cartesia.types import (
+    AccessTokenCreateResponse,
+    STTTranscribeResponse,
+    TTSSSEEvent,
+    WebsocketResponse,
+)
 from cartesia.types import Voice as CartesiaVoice
+from cartesia.types.stt import STTAutoFinalizeWebsocketResponse, STTManualFinalizeWebsocketResponse
 from deepgram import types as deepgram
 from deepgram.listen.v1.socket_client import V1SocketClientResponse as ListenEvent
 from deepgram.listen.v2.socket_client import V2SocketClientResponse as FluxEvent
@@ -37,26 +43,42 @@ DEEPGRAM = {"Authorization": "Token {key}"}
 ELEVENLABS = {"xi-api-key": "{key}"}
 ASSEMBLYAI = {"Authorization": "{key}"}
 
-# Answers that are audio, files or text, or of which the vendor's SDK has no type.
+# Routes without a row, and why they have no type that can be checked.
 UNTYPED = {
+    # Audio, a file or an SDP.
     "GET /openai/v1/files/{batch_file_id}/content",
     "POST /openai/v1/audio/speech",
-    "POST /openai/v1/audio/translations",  # needs weights: test_openai_audio.py
-    "DELETE /openai/v1/responses/{response_id}",
     "POST /openai/v1/realtime/calls",
-    "POST /openai/v1/realtime/calls/{call_id}/hangup",
-    # Not yet rows.
-    "GET /openai/v1/responses/{response_id}/input_items",
-    "POST /openai/v1/responses/input_tokens",
-    "POST /openai/v1/responses/{response_id}/cancel",
     "POST /cartesia/tts/bytes",
-    "GET /v1/auth/token",
     "POST /v1/speak",
-    "POST /v1/chat/completions",  # also at /openai/v1
     "GET /v1/pronunciation-dictionaries/{dictionary_id}/{number}/download",
     "POST /v1/text-to-speech/{voice_id}",
     "POST /v1/text-to-speech/{voice_id}/stream",
+    "POST /v1/text-to-dialogue",
+    "POST /v1/text-to-dialogue/stream",
+    "POST /v1/speech-to-speech/{voice_id}",
+    "POST /v1/speech-to-speech/{voice_id}/stream",
+    "POST /v1/voice-changer/{voice_id}",
+    "POST /v1/voice-changer/{voice_id}/stream",
+    # The SDK reads no answer.
+    "DELETE /openai/v1/responses/{response_id}",
+    "POST /openai/v1/realtime/calls/{call_id}/hangup",
+    # Always refused, as no response runs in the background.
+    "POST /openai/v1/responses/{response_id}/cancel",
+    # The SDK has no type.
+    "GET /v1/auth/token",
     "GET /v3/token",
+    # Needs weights: test_openai_audio.py.
+    "POST /openai/v1/audio/translations",
+    # Also at /openai/v1, where it has a row.
+    "POST /v1/chat/completions",
+    # Models of pydantic 1, which assemblyai_transcripts.py checks.
+    "POST /v2/upload",
+    "POST /v2/transcript",
+    "GET /v2/transcript",
+    "GET /v2/transcript/{transcript_id}",
+    "DELETE /v2/transcript/{transcript_id}",
+    "GET /v2/transcript/{transcript_id}/{part}",
 }
 
 
@@ -91,11 +113,14 @@ class Request:
     body: Json | None = None
     form: Mapping[str, Any] | None = None
     file: str | None = None  # the content of the form's file, by default the recording
+    file_field: str = "file"  # the form's field of the file; without a name, no file is sent
+    repeats: int = 1  # of the recording in its file
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] | None = None  # by default those of KEYS for the path
     is_recording: bool = False  # the body is the recording
     parts: Callable[[bytes], list[bytes]] = whole
     keeps: Mapping[str, str] = field(default_factory=dict)  # names, and fields of the first part
+    fills: Mapping[str, str] = field(default_factory=dict)  # parts of the path, and other names
 
 
 @dataclass(frozen=True)
@@ -132,6 +157,9 @@ BATCH_LINE = {
 
 CHAT = "POST /openai/v1/chat/completions"
 RESPONSES = "POST /openai/v1/responses"
+COMPLETIONS = "POST /openai/v1/completions"
+EMBEDDINGS = "POST /openai/v1/embeddings"
+EMBEDDER = "text-embedding-3-small"
 TRANSCRIPTIONS = "POST /openai/v1/audio/transcriptions"
 SECRETS = "POST /openai/v1/realtime/client_secrets"
 VERBOSE = {"response_format": "verbose_json", "timestamp_granularities[]": ["word", "segment"]}
@@ -154,12 +182,24 @@ OPENAI = (
         RESPONSES, responses.Response, {"model": MODEL, "input": TEXT}, keeps={"response_id": "id"}
     ),
     Request("GET /openai/v1/responses/{response_id}", responses.Response),
+    Request("GET /openai/v1/responses/{response_id}/input_items", responses.ResponseItemList),
+    Request(
+        f"{RESPONSES}/input_tokens",
+        responses.InputTokenCountResponse,
+        {"model": MODEL, "input": TEXT},
+    ),
     Request(RESPONSES, responses.Response, {"model": MODEL, "input": CALL, **TOOLS}),
     Request(
         RESPONSES,
         responses.ResponseStreamEvent,
         {"model": MODEL, "input": f"Look: {CALL}", **TOOLS, **STREAM},
         parts=events,
+    ),
+    Request(COMPLETIONS, openai.Completion, {"model": MODEL, "prompt": TEXT}),
+    # Not of a stream: the type has no null as finish_reason, which OpenAI sends before the last.
+    Request(EMBEDDINGS, openai.CreateEmbeddingResponse, {"model": EMBEDDER, "input": TEXT}),
+    Request(
+        EMBEDDINGS, openai.CreateEmbeddingResponse, {"model": EMBEDDER, "input": [[1, 2], [3]]}
     ),
     Request(TRANSCRIPTIONS, audio.Transcription, form=WHISPER),
     Request(TRANSCRIPTIONS, audio.TranscriptionVerbose, form={**WHISPER, **VERBOSE}),
@@ -201,6 +241,11 @@ PLS = """<?xml version="1.0" encoding="UTF-8"?>
   <lexeme><grapheme>IP</grapheme><alias>internet protocol</alias></lexeme>
 </lexicon>"""
 SPEAKS = "POST /v1/text-to-speech/{voice_id}"
+DIALOGUES = "POST /v1/text-to-dialogue"
+DIALOGUE = {"inputs": [{"text": TEXT, "voice_id": "{voice_id}"}] * 2}
+OF_CLONE = {"voice_id": "clone_id"}
+CLONE = {"name": "Ann", "labels": '{"language": "en", "gender": "female"}'}
+CLONE_REPEATS = 100  # of the recording: over two minutes
 
 
 def xi(route: str, type: Any, body: Json | None = None, **options: Any) -> Request:
@@ -243,6 +288,58 @@ ELEVENLABS_ROWS = (
         f"GET {DICTIONARIES}/{{dictionary_id}}",
         elevenlabs.GetPronunciationDictionaryWithRulesResponseModel,
     ),
+    *(
+        xi(
+            f"POST {DICTIONARIES}/{{dictionary_id}}/{name}",
+            elevenlabs.PronunciationDictionaryRulesResponseModel,
+            body,
+        )
+        for name, body in (
+            ("set-rules", {"rules": RULES}),
+            ("add-rules", {"rules": [{**RULES[0], "string_to_replace": "HTTP"}]}),
+            ("remove-rules", {"rule_strings": ["HTTP"]}),
+        )
+    ),
+    xi("GET /v2/voices", elevenlabs.GetVoicesV2Response, query={"search": "a", "page_size": "2"}),
+    xi("GET /v1/voices/settings/default", elevenlabs.VoiceSettings),
+    xi("GET /v1/voices/{voice_id}/settings", elevenlabs.VoiceSettings),
+    xi(
+        "POST /v1/voices/{voice_id}/settings/edit",
+        elevenlabs.EditVoiceSettingsResponseModel,
+        {},
+    ),
+    xi("POST /v1/single-use-token/{token_type}", elevenlabs.SingleUseTokenResponseModel),
+    xi("POST /v1/forced-alignment", elevenlabs.ForcedAlignmentResponseModel, form={"text": TEXT}),
+    xi(
+        f"{DIALOGUES}/with-timestamps",
+        elevenlabs.AudioWithTimestampsAndVoiceSegmentsResponseModel,
+        DIALOGUE,
+    ),
+    xi(
+        f"{DIALOGUES}/stream/with-timestamps",
+        elevenlabs.StreamingAudioChunkWithTimestampsAndVoiceSegmentsResponseModel,
+        DIALOGUE,
+        parts=lines,
+    ),
+    xi(
+        "POST /v1/voices/add",
+        elevenlabs.AddVoiceIvcResponseModel,
+        form=CLONE,
+        file_field="files",
+        repeats=CLONE_REPEATS,
+        keeps={"clone_id": "voice_id"},
+    ),
+    xi("GET /v1/voices/{voice_id}", elevenlabs.Voice, fills=OF_CLONE),
+    xi("GET /v2/voices", elevenlabs.GetVoicesV2Response, query={"category": "cloned"}),
+    xi("GET /v1/voices/{voice_id}/settings", elevenlabs.VoiceSettings, fills=OF_CLONE),
+    xi(
+        "POST /v1/voices/{voice_id}/edit",
+        elevenlabs.EditVoiceResponseModel,
+        form={"name": "Bea"},
+        file_field="",
+        fills=OF_CLONE,
+    ),
+    xi("DELETE /v1/voices/{voice_id}", elevenlabs.DeleteVoiceResponseModel, fills=OF_CLONE),
 )
 
 
@@ -255,6 +352,18 @@ DEEPGRAM_ROWS = (
         "POST /v1/listen",
         deepgram.ListenV1Response,
         query=dict.fromkeys(("smart_format", "utterances", "diarize", "paragraphs"), "true"),
+        is_recording=True,
+    ),
+    dg(
+        "POST /v1/listen",
+        deepgram.ListenV1Response,
+        query={"detect_entities": "true", "search": "sentence", "replace": "room:hall"},
+        is_recording=True,
+    ),
+    dg(
+        "POST /v1/listen",
+        deepgram.ListenV1AcceptedResponse,
+        query={"callback": "https://receiver.invalid/hook"},
         is_recording=True,
     ),
     dg("GET /v1/models", deepgram.ListModelsV1Response),
@@ -280,7 +389,13 @@ CARTESIA = (
         AccessTokenCreateResponse,
         {"grants": {"tts": True}, "expires_in": 60},
     ),
+    Request(
+        "POST /cartesia/stt",
+        STTTranscribeResponse,
+        form={"model": "ink-whisper", "timestamp_granularities[]": ["word"]},
+    ),
 )
+
 
 REQUESTS = (*OPENAI, *ELEVENLABS_ROWS, *DEEPGRAM_ROWS, *CARTESIA)
 
@@ -309,6 +424,7 @@ def chunk(piece: bytes) -> Json:
     return {"message_type": "input_audio_chunk", "audio_base_64": base64(piece)}
 
 
+INK = f"model=ink-2&encoding=pcm_s16le&sample_rate={RATE}"
 LINEAR = f"encoding=linear16&sample_rate={RATE}"
 TURN = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": TEXT}]}
 TRANSCRIBING = {
@@ -403,6 +519,22 @@ SOCKETS = (
         KEYS["/cartesia/"],
         [{**CARTESIA_SPEECH, "context_id": "a", "flush": True}],
         is_type("done"),
+    ),
+    Socket(
+        "/cartesia/stt/websocket",
+        STTManualFinalizeWebsocketResponse,
+        KEYS["/cartesia/"],
+        [AUDIO, "finalize", "close"],
+        is_type("done"),
+        query=INK,
+    ),
+    Socket(
+        "/cartesia/stt/turns/websocket",
+        STTAutoFinalizeWebsocketResponse,
+        KEYS["/cartesia/"],
+        [AUDIO, {"type": "close"}],
+        is_type("turn.end"),
+        query=INK,
     ),
     Socket(
         "/v3/ws",

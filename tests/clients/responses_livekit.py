@@ -12,7 +12,7 @@ from livekit.agents.utils import http_context
 from livekit.plugins import openai
 
 from tests.clients.livekit_harness import ONCE, report
-from tests.clients.openai_texts import CALL, MODEL, WEATHER
+from tests.clients.openai_texts import CALL, WEATHER
 
 
 @llm.function_tool  # type: ignore[untyped-decorator]  # not of this environment
@@ -50,7 +50,7 @@ async def turn(model: Any, context: Any, text: str) -> dict[str, Any]:
 async def see(url: str, key: str) -> dict[str, Any]:
     async with aiohttp.ClientSession() as session:
         http_context._ContextVar.set(lambda: session)
-        model = openai.responses.LLM(model=MODEL, base_url=url, api_key=key)
+        model = openai.responses.LLM(base_url=url, api_key=key)
         context = llm.ChatContext.empty()
         seen = {
             "first": await turn(model, context, "One sentence. Another sentence. A third."),

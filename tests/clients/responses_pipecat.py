@@ -19,7 +19,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.services.openai.responses.llm import OpenAIResponsesLLMService
 from pipecat.tests.utils import SleepFrame, run_test
 
-from tests.clients.openai_texts import CALL, MODEL
+from tests.clients.openai_texts import CALL
 from tests.clients.pipecat_harness import START_S, report
 
 FIRST = "One sentence. Another sentence. A third."
@@ -30,8 +30,7 @@ def user(text: str) -> dict[str, str]:
 
 
 async def see(url: str, key: str) -> dict[str, Any]:
-    settings = OpenAIResponsesLLMService.Settings(model=MODEL)
-    service = OpenAIResponsesLLMService(ws_url=url, api_key=key, settings=settings)
+    service = OpenAIResponsesLLMService(ws_url=url, api_key=key)
     sent: list[dict[str, Any]] = []
     send = service._ws_send
 

@@ -8,14 +8,16 @@ from tests.api.local_server import Server
 from tests.clients.registry_clients import RegistryClients
 
 HERE = Path(__file__).parent
+HEARD = "the quick brown fox"  # of all speech, by the scripted engine
 CHARACTER_S = 0.06  # of the tone engine
 WORDS = "A sentence for the room. And one more."
 
 
-def test_cartesias_client_speaks_over_http_and_on_a_socket(
-    registry_clients: RegistryClients, tone_server: Server
+def test_cartesias_client_speaks_and_listens_over_http_and_on_sockets(
+    registry_clients: RegistryClients, tone_server: Server, recording: Path
 ) -> None:
-    seen = registry_clients.run(HERE / "cartesia_sdk.py", tone_server.url, tone_server.key)
+    arguments = tone_server.url, tone_server.key, str(recording)
+    seen = registry_clients.run(HERE / "cartesia_sdk.py", *arguments)
     sentence_s = pytest.approx(24 * CHARACTER_S, abs=0.3)
     assert seen["bytes"] == seen["sse"] == seen["by the token"] == sentence_s
     assert seen["sse words"] == "A sentence for the room.".split() and seen["sse end"] == "done"
@@ -32,6 +34,12 @@ def test_cartesias_client_speaks_over_http_and_on_a_socket(
         [404, "Voice not found"],
         [401, "Unauthorized"],
     ]
+    assert seen["page before"] and seen["stand-in"]
+    heard = seen["heard"]
+    assert heard["text"] == heard["manual"] == HEARD and heard["words"] == HEARD.split()
+    assert heard["kinds"] == ["done", "flush_done", "transcript"]
+    connected, start, *_, end = heard["turns"]
+    assert (connected[0], start[0], end) == ("connected", "turn.start", ["turn.end", HEARD])
     assert seen["side by side"] == [sentence_s, pytest.approx(48 * CHARACTER_S, abs=0.8)]
 
 

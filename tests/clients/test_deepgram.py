@@ -20,6 +20,9 @@ def test_deepgrams_client_transcribes_streams_and_speaks(
     assert seen["text"] == seen["utterance"] == seen["by the token"] == HEARD
     assert seen["words"] == [[word, 0] for word in HEARD.split()]
     assert (seen["paragraphs"], seen["models"]) == (4, 1) and seen["duration"] > 1
+    assert seen["found"] == [["brown fox", 1], ["zebra", 0]] and seen["entities"] == []
+    assert seen["replaced"] == "slow brown fox" and seen["accepted"] == 32
+    assert seen["callback refused"].startswith("callback: ")
     assert seen["spoken"] == pytest.approx(24 * CHARACTER_S, abs=0.3)
     assert seen["models listed"] == [1, True] and seen["project"] and seen["granted"] == 30
     assert seen["refused"] == [400, "Bad Request"]
@@ -71,3 +74,15 @@ def test_pipecats_services_listen_take_turns_and_speak(
         assert spoken["seconds"] == pytest.approx(38 * CHARACTER_S, abs=0.6)
     assert not any(seen[name]["errors"] for name in ("stream", "turns", "speech", "over http"))
     assert "401" in seen["wrong key"]["errors"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+def test_flux_ends_every_turn_within_a_second_of_silence(
+    registry_clients: RegistryClients, agent_server: Server, sentences: Path
+) -> None:
+    arguments = agent_server.url, agent_server.key, str(sentences), "2"
+    seen = registry_clients.run(HERE / "deepgram_turns.py", *arguments)
+    assert set(seen) == {"0.5", "0.7", "0.9"}
+    for waits in seen.values():
+        assert len(waits) == 21 and max(waits) <= 1.0

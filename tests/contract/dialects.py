@@ -1,5 +1,6 @@
 """The dialects, one row each: a new dialect is tested by its row."""
 
+from tests.contract.cartesia import CARTESIA
 from tests.contract.dialect import (
     Dialect,
     Frame,
@@ -13,7 +14,6 @@ from tests.contract.dialect import (
 )
 from tests.contract.fields import (
     ASSEMBLYAI_LISTEN,
-    CARTESIA_SPEECH,
     DEEPGRAM_LISTEN,
     DEEPGRAM_LISTEN_USUAL,
     DEEPGRAM_RECOGNITION,
@@ -23,19 +23,19 @@ from tests.contract.fields import (
     ELEVENLABS_RECOGNITION_USUAL,
     FLUX_USUAL,
     INWORLD_SPEECH,
+    JSON_FAULTS,
     MCP_RECOGNITION,
     MCP_SPEECH,
     NATIVE_RECOGNITION,
     NATIVE_SPEECH,
     OPENAI_RECOGNITION,
     OPENAI_SPEECH,
+    UNKNOWN,
 )
 from tests.contract.messages import (
     WYOMING_AUDIO,
     assemblyai_fault,
     bearer,
-    cartesia_body,
-    cartesia_code,
     deepgram_code,
     deepgram_fault,
     deepgram_recognition,
@@ -61,8 +61,6 @@ from tests.contract.messages import (
     wyoming_hear,
 )
 
-UNKNOWN = "no-such-thing"
-JSON_FAULTS: dict[Frame, str] = {"{": "JSON", "[]": "object"}
 LINEAR = {"encoding": "linear16", "sample_rate": "16000"}
 
 NATIVE = Dialect(
@@ -359,41 +357,6 @@ ELEVENLABS = Dialect(
                 "include_timestamps": "false",
             },
             broken={**JSON_FAULTS, '{"message_type": "sing"}': "message_type"},
-        ),
-    ),
-)
-
-CARTESIA = Dialect(
-    "Cartesia",
-    lambda key: {"X-API-Key": key},
-    code=cartesia_code,
-    hint="x-api-key: <",
-    other_keys=(bearer,),
-    speech=tuple(
-        Speech(
-            path,
-            lambda text, voice: {"json": cartesia_body(text, voice)},
-            format=("json", "output_format", "encoding"),
-            text="transcript",
-            wrong=CARTESIA_SPEECH,
-            usual={"language": None, "speed": "normal", "add_timestamps": False},
-        )
-        for path in ("/cartesia/tts/bytes", "/cartesia/tts/sse")
-    ),
-    sockets=(
-        Socket(
-            "/cartesia/tts/websocket",
-            "tts",
-            key_queries=("apiKey", "api_key", "access_token"),
-            fault=lambda event: str(event["message"]) if event["type"] == "error" else "",
-            say=lambda text, voice: frames({**cartesia_body(text, voice), "context_id": "c"}),
-            is_end=lambda event: event["type"] == "done",
-            unknown=(Opening(frames=frames({**cartesia_body("A.", UNKNOWN), "context_id": "u"})),),
-            broken={
-                **JSON_FAULTS,
-                '{"transcript": "a", "transcript": "b"}': "same key twice",
-                b"\x00": "binary",
-            },
         ),
     ),
 )

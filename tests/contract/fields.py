@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from tests.contract.dialect import Wrong
+from tests.contract.dialect import Frame, Wrong
 
+UNKNOWN = "no-such-thing"
+JSON_FAULTS: dict[Frame, str] = {"{": "JSON", "[]": "object"}
 URL = "https://example.com/hook"
 TOO_LONG = "text: has 5001 characters, and at most 5000 are allowed"
 
@@ -107,10 +109,11 @@ DEEPGRAM_SPEECH: tuple[Wrong, ...] = (
     ({"callback": URL}, "callback"),
 )
 DEEPGRAM_RECOGNITION: tuple[Wrong, ...] = (
-    ({"callback": URL}, "callback"),
+    ({"callback": "http://example.com/hook"}, "callback"),
+    ({"callback": URL, "callback_method": "GET"}, "callback_method"),
     ({"summarize": "v2"}, "summarize"),
     ({"topics": "true"}, "topics"),
-    ({"search": "fox"}, "search"),
+    ({"search": "x" * 201}, "search"),
     ({"redact": "everything"}, "redact"),
     ({"utt_split": "-1"}, "utt_split"),
     ({"diarize": "perhaps"}, "diarize"),
@@ -148,6 +151,7 @@ ELEVENLABS_RECOGNITION: tuple[Wrong, ...] = (
     ({"additional_formats": "srt"}, "additional_formats"),
     ({"keyterms": "x" * 101}, "keyterms"),
 )
+CARTESIA_LISTEN = {"model": "ink-2", "encoding": "pcm_s16le", "sample_rate": "16000"}
 CARTESIA_SPEECH: tuple[Wrong, ...] = (
     ({"voice": {"mode": "embedding", "embedding": [0.1]}}, "voice"),
     ({"voice": None}, "voice"),

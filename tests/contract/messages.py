@@ -141,6 +141,10 @@ def cartesia_code(body: Any) -> str:
     return str(body["error_code"])
 
 
+def cartesia_fault(event: Event) -> str:
+    return str(event["message"]) if event["type"] == "error" else ""
+
+
 def cartesia_body(text: str, voice: str) -> dict[str, Any]:
     named = {"mode": "id", "id": voice}
     return {"model_id": "sonic-3", "transcript": text, "voice": named, "output_format": {**RAW}}

@@ -13,7 +13,8 @@ from models.errors import EngineOverloaded
 from tests.api.native.jobs.doing import recording
 from tests.contract.conftest import Caller
 from tests.contract.dialect import Dialect, Recognition, Request, Speech
-from tests.contract.dialects import DIALECTS, MCP, NATIVE, UNKNOWN
+from tests.contract.dialects import DIALECTS, MCP, NATIVE
+from tests.contract.fields import UNKNOWN
 from tests.local_ports import LocalTTSModel
 from tests.patience import PATIENCE_S
 from tests.pipelines.tts.engine_texts import record_engine_texts

@@ -5,13 +5,15 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from models.audio import AudioChunk
+from models.embedding.base import EmbeddingRequest, Embeddings
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest
 from tests.engines.echo import EchoEngine
+from tests.engines.letters import LettersEngine
 from tests.engines.scripted import ScriptedEngine
 from tests.engines.tone import ToneEngine
 
@@ -87,3 +89,16 @@ class CountedEcho(EchoEngine):
                     self.steps.make()
                     await asyncio.sleep(STEP_S)
                     yield delta
+
+
+class CountedLetters(LettersEngine):
+    """A step for each input."""
+
+    steps: Steps
+
+    def embed(self, request: EmbeddingRequest) -> Generator[Embeddings, None, None]:
+        with self.steps.call():
+            for item in request.inputs:
+                self.steps.make()
+                time.sleep(STEP_S)
+                yield from super().embed(replace(request, inputs=(item,)))

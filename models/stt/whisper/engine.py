@@ -236,8 +236,8 @@ class WhisperEngine(STTEngine):
         middle_s = (words[run.first].start + words[run.after - 1].end) / 2
         if not onsets_s[0] <= middle_s <= onsets_s[-1] - left_out_s:
             return None  # another sound repeats, such as an alarm
-        words = repetition.around(words, at_s, left_out_s)
-        segment = replace(few.segments[0], words=words)
+        around = repetition.around(words, at_s, left_out_s)
+        segment = replace(few.segments[0], words=around)
         job.onsets_s = onsets_s
         return Transcript(job.language, job.probability, (segment,), scores=job.scores)
 

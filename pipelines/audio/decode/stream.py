@@ -137,10 +137,13 @@ def decode_bytes(data: bytes, encoding: LiveEncoding, sample_rate: int) -> Pcm:
     return np.concatenate([pcm, audio.flush()])
 
 
-def as_wav(data: bytes, encoding: LiveEncoding, sample_rate: int) -> bytes:
-    """Makes a WAV file of int16 samples from raw audio."""
+def as_wav(data: bytes, encoding: LiveEncoding, sample_rate: int, width: int = 2) -> bytes:
+    """Makes a WAV file of int16 samples from raw audio. Linear samples have `width` bytes."""
     if encoding != "linear":
         data = float_to_pcm16(decode_g711(data, encoding))
+    elif width != 2:
+        whole = len(data) - len(data) % width
+        data = float_to_pcm16(linear_to_float(data[:whole], width))
     return wav_header(sample_rate, len(data)) + data
 
 

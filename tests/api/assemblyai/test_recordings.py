@@ -296,13 +296,16 @@ async def test_lists_are_paged_and_filtered(
         assert details["result_count"] == count, status
     day = pages[0]["transcripts"][0]["created"][:10]
     assert (await read(client, key, "", created_on=day))["page_details"]["result_count"] == 5
-    assert (await read(client, key, "", created_on="2020-01-01"))["transcripts"] == []
+    for empty_day in ("2020-01-01", "0001-01-01", "9999-12-31"):
+        assert (await read(client, key, "", created_on=empty_day))["transcripts"] == []
     assert (await read(client, other_auth, ""))["transcripts"] == []
     for path in ("", "/srt", "/word-search?words=a"):
         answer = await client.get(f"/v2/transcript/{ids[0]}{path}", headers=other_auth)
         assert answer.status_code == 404 and "id" in answer.json()["error"]
-    answer = await client.get("/v2/transcript", headers=key, params={"before_id": str(uuid4())})
-    assert answer.status_code == 404
+    for headers, place in ((key, str(uuid4())), (other_auth, ids[0])):
+        for name in ("before_id", "after_id"):
+            answer = await client.get("/v2/transcript", headers=headers, params={name: place})
+            assert answer.status_code == 404
 
 
 async def test_a_deleted_transcript_has_no_content(

@@ -13,9 +13,18 @@ import pytest
 from tests.api.elevenlabs.test_speech import RACHEL
 from tests.api.sockets.client import JsonClient, connect
 from tests.api.sockets.conftest import SocketServer
+from tests.pipelines.audio.encode.test_files import decode
 
 CHARACTER_S = 0.06  # of the tone engine
 BYTES_PER_S = 32_000
+LIVEKIT: dict[str, Any] = {  # what LiveKit's plugin sends at its defaults
+    "model_id": "eleven_turbo_v2_5",
+    "output_format": "mp3_22050_32",
+    "inactivity_timeout": 180,
+    "apply_text_normalization": "auto",
+    "sync_alignment": "true",
+    "auto_mode": "true",
+}
 
 
 class InputClient(JsonClient):
@@ -122,6 +131,30 @@ async def test_in_auto_mode_each_message_is_a_phrase(server: SocketServer) -> No
         await client.send("Half a sentence")
         while "Half" not in spelt([await client.receive()]):
             pass
+
+
+@pytest.mark.parametrize("kind", ["stream-input", "multi-stream-input"])
+async def test_the_mp3_of_two_flushed_sentences_is_one_file(
+    server: SocketServer, kind: str
+) -> None:
+    """LiveKit gives all parts to one decoder."""
+    is_multi = kind == "multi-stream-input"
+    context = {"context_id": "a"} if is_multi else {}
+    async with speaking(server, kind, **LIVEKIT) as client:
+        await client.send(" ", voice_settings={}, **context)
+        for sentence in ("A sentence for the room. ", "And one more. "):
+            await client.send(sentence, flush=True, **context)
+        await client.send("", flush=True, **context)
+        if is_multi:
+            await client.send(**context, close_context=True)
+            events = await client.until_final("a")
+        else:
+            await client.send("")
+            events = (await client.receive_rest())[0]
+    file = b"".join(base64.b64decode(event.get("audio") or "") for event in events)
+    pcm, rate = decode(file)
+    assert rate == 22_050 and file.count(b"ID3") == 1
+    assert len(pcm) / rate == pytest.approx(38 * CHARACTER_S, abs=0.7)
 
 
 async def test_contexts_speak_side_by_side_and_end_when_they_are_closed(

@@ -180,7 +180,7 @@ def test_every_post_that_makes_a_model_work_has_places(app: FastAPI, services: S
     """Of all dialects: a new route of these scopes without an entry fails here."""
     listed = services.platform.request_limits.admission.work_per_core
     posts = {
-        route.path
+        route.path_format
         for route in app.routes
         if isinstance(route, StrictRoute)
         and "POST" in (route.methods or ())

@@ -11,16 +11,23 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from models.registry import CHAT, STT, TTS, load_model
+from models.registry import CHAT, EMBEDDING, STT, TTS, load_model
 from tests.api import local_services
 from tests.api.leaving.work import Work, speech_file
 from tests.api.local_server import local_settings
 from tests.api.money import Books, _open_holds
 from tests.api.replaced import with_listening
 from tests.api.sockets.conftest import SocketServer, serve
-from tests.engines import ECHO, SCRIPTED, TONE
-from tests.engines.counted import STEP_S, CountedEcho, CountedScripted, CountedTone, Steps
-from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
+from tests.engines import ECHO, LETTERS, SCRIPTED, TONE
+from tests.engines.counted import (
+    STEP_S,
+    CountedEcho,
+    CountedLetters,
+    CountedScripted,
+    CountedTone,
+    Steps,
+)
+from tests.local_ports import LocalChatModel, LocalEmbeddingModel, LocalSTTModel, LocalTTSModel
 from tests.models.speaker.bands import BandsEngine
 from tests.patience import PATIENCE_S, until
 
@@ -90,6 +97,8 @@ class LeavingSite:
 def _with_voice(value: Any, voice: str) -> Any:
     if isinstance(value, dict):
         return {name: _with_voice(one, voice) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_with_voice(item, voice) for item in value]
     return voice if value == "{voice}" else value
 
 
@@ -135,11 +144,13 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Leavin
     steps = Steps()
     scripted = counted_engine(STT, SCRIPTED, CountedScripted, steps)
     transcriber = LocalSTTModel(*scripted, BandsEngine())
+    letters = counted_engine(EMBEDDING, LETTERS, CountedLetters, steps)
     services = local_services.local_services(
         local_settings(folder),
         speakers={"tone": LocalTTSModel(*counted_engine(TTS, TONE, CountedTone, steps))},
         chat_models={"echo": LocalChatModel(*counted_engine(CHAT, ECHO, CountedEcho, steps))},
         transcriber=transcriber,
+        embedders={"letters": LocalEmbeddingModel(*letters)},
     )
     services = with_listening(services, transcriber)
     try:

@@ -52,6 +52,16 @@ def chat(**fields: Any) -> Work:
     return Work("chat", body, is_streamed=streams)
 
 
+def completion(**fields: Any) -> Work:
+    body = {"prompt": [TEXT[:4000]] * 2, "max_tokens": 900, **fields}
+    return Work("chat", body, is_streamed=bool(fields.get("stream")))
+
+
+def dialogue(*, is_streamed: bool = False) -> Work:
+    line = {"text": SENTENCE, "voice_id": "{voice}"}
+    return Work("tts", {"inputs": [line] * 90}, is_streamed=is_streamed)
+
+
 def cartesia(**fields: Any) -> Work:
     audio = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16_000}
     voice = {"mode": "id", "id": "{voice}"}
@@ -65,6 +75,16 @@ def tool(name: str, **arguments: Any) -> Any:
 
 
 MCP = {"Accept": "application/json, text/event-stream"}
+SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "pcm16"}}
+RECORDED = {
+    "role": "user",
+    "content": [
+        {
+            "type": "input_audio",
+            "input_audio": {"data": b64encode(compressed()).decode(), "format": "mp3"},
+        }
+    ],
+}
 OPENAI_STT = {"model": "whisper-1"}
 
 # The names after `#` tell several kinds of work of one path apart.
@@ -84,6 +104,10 @@ REQUESTS: dict[str, Work] = {
     "/v1/text-to-speech/{voice_id}/stream/with-timestamps": Work(
         "tts", {"text": TEXT}, is_streamed=True
     ),
+    "/v1/text-to-dialogue": dialogue(is_streamed=True),
+    "/v1/text-to-dialogue/stream": dialogue(is_streamed=True),
+    "/v1/text-to-dialogue/with-timestamps": dialogue(),
+    "/v1/text-to-dialogue/stream/with-timestamps": dialogue(is_streamed=True),
     "/cartesia/tts/bytes": cartesia(),
     "/cartesia/tts/sse": cartesia(),
     "/stt": Work("stt", file="audio"),
@@ -95,6 +119,12 @@ REQUESTS: dict[str, Work] = {
     "/openai/v1/audio/translations": Work("stt", data=OPENAI_STT, file="file"),
     "/v1/listen": Work("stt", content=speech_file, headers={"Content-Type": "audio/wav"}),
     "/v1/speech-to-text": Work("stt", data={"model_id": "scribe_v1"}, file="file"),
+    "/v1/forced-alignment": Work("stt", data={"text": SENTENCE}, file="file"),
+    **{
+        f"/v1/{name}/{{voice_id}}{end}": Work("stt", file="audio")
+        for name in ("voice-changer", "speech-to-speech")
+        for end in ("", "/stream")
+    },
     "/v1/chat/completions": chat(stream=False),
     "/v1/chat/completions#stream": chat(stream=True),
     "/v1/chat/completions#correction": Work(
@@ -102,6 +132,12 @@ REQUESTS: dict[str, Work] = {
     ),
     "/openai/v1/chat/completions": chat(),
     "/openai/v1/chat/completions#stream": chat(stream=True),
+    "/openai/v1/chat/completions#recording": chat(messages=[RECORDED]),
+    "/openai/v1/chat/completions#spoken": chat(**SPOKEN),
+    "/openai/v1/chat/completions#spoken-stream": chat(**SPOKEN, stream=True),
+    "/openai/v1/completions": completion(),
+    "/openai/v1/completions#stream": completion(stream=True),
+    "/openai/v1/embeddings": Work("embedding", {"input": [SENTENCE] * 2000}),
     "/openai/v1/responses": Work("chat", {"input": TEXT[:4000], "store": False}),
     "/openai/v1/responses#stream": Work(
         "chat", {"input": TEXT[:4000], "stream": True}, is_streamed=True
@@ -115,6 +151,9 @@ REQUESTS: dict[str, Work] = {
 }
 NO_ENGINE = {
     "/voices": "measures recordings of minutes at most",
+    "/v1/voices/add": "as voices",
+    "/v1/voices/{voice_id}/edit": "changes a row",
+    "/v1/voices/{voice_id}/settings/edit": "compares values",
     "/speakers": "as voices",
     "/audio/verify": "its detector is tested in tests/pipelines/audio",
     "/jobs/transcriptions": "stores the recording",
@@ -135,6 +174,10 @@ NO_ENGINE = {
     "/openai/v1/responses/input_tokens": "ends with the first token",
     "/v1/pronunciation-dictionaries/add-from-rules": "stores entries",
     "/v1/pronunciation-dictionaries/add-from-file": "stores entries",
+    **{
+        f"/v1/pronunciation-dictionaries/{{dictionary_id}}/{change}-rules": "stores entries"
+        for change in ("set", "add", "remove")
+    },
     "/cartesia/access-token": "signs a token",
 }
 

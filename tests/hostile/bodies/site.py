@@ -114,10 +114,12 @@ async def serve(folder: Path) -> AsyncIterator[Site]:
 
 
 _FIELD = re.compile(r"[A-Za-z_]+(?:[.\[][\w\].]+)*: ")  # that a message begins with
-# Of the address, of a body that is no object, of a text without anything to say, and of a limit.
+# Of the address, of a body that is no object, of a text without anything to say, of a limit,
+# and of the state of what the address names.
 WHOLE = (
     *("the address holds", "the body: Input should be", "the body must be one JSON-RPC message"),
     *("text must have a letter", "a workspace has", "the webhook is inactive"),
+    "only background responses can be cancelled",
 )
 _INTERNAL = re.compile(rb'"internal_error|-32603|"server_error"|the service failed')
 

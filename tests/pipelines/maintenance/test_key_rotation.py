@@ -15,7 +15,7 @@ from configs.schema.platform import PlansConfig
 from db.database import Database
 from db.files import StoredFile
 from db.voices.voices import EnrolledSpeaker
-from db.webhooks import Event, NewEvent, Webhook, add_event, body_about
+from db.webhooks import Event, NewEvent, Webhook, add_event, body_about, secret_about
 from models.llm.base import ChatMessage
 from pipelines.chat.history import ChatHistory
 from pipelines.maintenance.key_rotation import Rotation
@@ -24,7 +24,6 @@ from pipelines.storage.files import PIECE_BYTES
 from pipelines.text.lexicon import Pronunciation
 from pipelines.tts.dictionaries import Dictionaries, DictionaryRef
 from pipelines.voices.speakers import embedding_about
-from pipelines.webhooks.registration import secret_about
 from tests.db.test_chats import add_workspace
 from tests.migrated import sqlite_database
 from tests.patience import PATIENCE_S

@@ -36,7 +36,9 @@ class HangingSender(Sender):
     result: AttemptResult = AttemptResult(None, "timeout", 15_000)
     urls: list[str] = field(default_factory=list)  # of all attempts
 
-    async def post(self, url: str, headers: dict[str, str], body: bytes) -> AttemptResult:
+    async def post(
+        self, url: str, headers: dict[str, str], body: bytes, method: str = "POST"
+    ) -> AttemptResult:
         self.urls.append(url)
         if self.hangs:
             await self.release.wait()

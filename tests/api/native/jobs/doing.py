@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from api.deepgram.recordings import answer_callback
 from api.openai.batches.lines import answer_line
 from api.services import Services
 from configs.load import load_yaml
@@ -56,8 +57,9 @@ async def do(services: Services, claimed: Job) -> None:
     """Does a claimed job."""
     speech, answer = services.speech, partial(answer_line, services.chat)
     stt = speech.transcription.pipeline
+    model = await speech.live_transcription.transcriber.describe()
     doing = speech.jobs, CONFIG, stt, speech.synthesis, speech.speakers.known, answer
-    await JobRunner(*doing).run(claimed)
+    await JobRunner(*doing, partial(answer_callback, model)).run(claimed)
 
 
 async def fetch_next(services: Services) -> None:
