@@ -142,10 +142,16 @@ class StrictRoute(APIRoute):
     scheme: str | None = None  # security scheme in the OpenAPI document
     most_bytes = MAX_PUBLIC_JSON_BYTES
     required_scope: Scope | None = None
+    further_scopes: tuple[Scope, ...] = ()  # required as well
     visitors = False  # browser tokens are admitted
     takes_secrets = False  # client secrets are admitted
     shows_secret = False  # answers may contain a credential, which is never shown again
     cancels = False  # work stops when the client disconnects
+
+    @property
+    def required_scopes(self) -> tuple[Scope, ...]:
+        first = (self.required_scope,) if self.required_scope else ()
+        return first + self.further_scopes
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -258,8 +264,9 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 workspace_id = principal.workspace_id
                 context.upload_space = partial(infrastructure.uploads.of, workspace_id)
                 await limits.count_request(request, principal)
-                scopes = (required,) if required else ()
-                require_scopes(authenticator, principal, scopes, visitors=self.visitors)
+                require_scopes(
+                    authenticator, principal, self.required_scopes, visitors=self.visitors
+                )
                 context.at_end(infrastructure.admission.enter_caller(workspace_id))
                 context.place = infrastructure.admission.place(self.path_format, workspace_id)
                 context.place.check()
@@ -297,6 +304,7 @@ def make_router(
     tag: str,
     *,
     scope: Scope | Literal["any"] | None = None,
+    further: tuple[Scope, ...] = (),
     visitors: bool = False,
     takes_secrets: bool = False,
     shows_secret: bool = False,
@@ -305,7 +313,7 @@ def make_router(
     route_class: type[StrictRoute] | None = None,
 ) -> APIRouter:
     """Makes a router whose routes need a key with `scope` ("any": every key), or no key (`public`),
-    or are checked by `route_class`.
+    or are checked by `route_class`. A key needs the scopes of `further`, too.
 
     Browser tokens with the scope are admitted only with `visitors`, and client secrets only with
     `takes_secrets`. Routes whose answers contain a
@@ -317,6 +325,7 @@ def make_router(
         raise TypeError(f"{tag}: a router states a scope, `public` or a route class")
     if route_class is None:
         guarded = guarded_route(None if scope == "any" else scope, schemes)
+        guarded.further_scopes = further
         guarded.visitors = visitors
         guarded.takes_secrets = takes_secrets
         guarded.shows_secret = shows_secret
