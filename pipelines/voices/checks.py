@@ -109,7 +109,7 @@ class SampleChecker:
             try:
                 audio = await self._decode(file, left_s, owner, CUT_HZ)
             except AudioTooLong:
-                raise AudioTooLong(too_much) from None
+                raise InvalidRequest(too_much) from None
             total_s += audio.duration_s
             count = max(least, math.ceil((audio.duration_s - LENGTH_SLACK_S) / rules.max_seconds))
             if len(pieces) + count > rules.max_files:
