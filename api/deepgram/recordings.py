@@ -28,7 +28,7 @@ from api.services import PlatformServices, SpeechServices
 from models.base import ModelInfo
 from models.stt.base import Word
 from pipelines.accounts.authentication import Principal
-from pipelines.audio.decode.stream import as_wav
+from pipelines.audio.decode.stream import add_wav_header
 from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidAudio, InvalidUrl
 from pipelines.jobs.transcription import TASK, TranscriptionTask
@@ -374,7 +374,7 @@ def answer_callback(
 
 def _prepare(path: Path, query: options.RecordingQuery) -> str:
     """Returns the SHA-256 digest of a recording, and adds a WAV header to raw samples; blocking."""
-    data = path.read_bytes()
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     if query.encoding is not None and query.sample_rate is not None:
-        path.write_bytes(as_wav(data, options.ENCODINGS[query.encoding], query.sample_rate))
-    return hashlib.sha256(data).hexdigest()
+        add_wav_header(path, options.ENCODINGS[query.encoding], query.sample_rate)
+    return sha256

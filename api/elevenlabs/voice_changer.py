@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from api.dialects.outputs import AudioWriter
 from api.elevenlabs import options
-from api.elevenlabs.recordings import to_wav, with_words
+from api.elevenlabs.recordings import RAW_HZ, with_words
 from api.elevenlabs.speech import STREAMED, OpenedSpeech, VoicePath, stream_opened
 from api.http.routing import (
     OperationDep,
@@ -24,6 +24,7 @@ from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from models.stt.base import Word
 from models.stt.options import RecognitionOptions
+from pipelines.audio.decode.stream import add_wav_header
 from pipelines.stt.formatting import separator_of
 from pipelines.tts.reading import LONGEST_BREAK_S
 
@@ -75,7 +76,7 @@ async def change_voice(
         await find_voice()  # an unknown voice is refused before the recognition
         path = form.file("audio").path
         if fields.file_format == "pcm_s16le_16":
-            await asyncio.to_thread(to_wav, path)
+            await asyncio.to_thread(add_wav_header, path, "linear", RAW_HZ)
         work = speech.transcription.transcribe(
             owner, operation, path, RecognitionOptions(words=True), with_words
         )
