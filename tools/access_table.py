@@ -79,9 +79,8 @@ def wanted(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, Wants]]:
         if isinstance(route, OperatorRoute):
             wants = Wants("operator")
         elif isinstance(route, StrictRoute):
-            scopes = (route.required_scope,) if route.required_scope else ()
             kind = "public" if route.public else "key"
-            wants = Wants(kind, scopes, route.visitors, route.takes_secrets)
+            wants = Wants(kind, route.required_scopes, route.visitors, route.takes_secrets)
         elif isinstance(route, WebSocketRoute) and route.path != UNKNOWN_SOCKETS:
             socket: SocketRoute = route.endpoint.keywords["route"]  # type: ignore[attr-defined]
             wants = Wants("socket", socket.scopes, socket.visitors, socket.takes_secrets)

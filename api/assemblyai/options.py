@@ -187,5 +187,5 @@ class PartQuery(DialectQuery):
         default=None, ge=1, le=1000, description="Of srt and vtt."
     )
     words: str = Field(
-        default="", max_length=2000, description="Words or phrases to search, with commas between."
+        default="", max_length=1000, description="Words or phrases to search, with commas between."
     )

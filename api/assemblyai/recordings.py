@@ -106,6 +106,9 @@ async def create_transcript(
     upload = await _check_recording(body.audio_url, principal, speech, infrastructure)
     recognition = await speech.transcription.pipeline.resolve(body.recognition())
     callback = None
+    if bool(body.webhook_auth_header_name) != bool(body.webhook_auth_header_value):
+        text = "send the name and the value of the header together"
+        raise InvalidField("webhook_auth_header_value", text)
     if body.webhook_url:
         message = CallbackRequest(
             completed={"transcript_id": "{id}", "status": "completed"},
@@ -229,7 +232,10 @@ async def get_transcript(
 async def delete_transcript(
     transcript_id: UUID, principal: PrincipalDep, speech: SpeechDep
 ) -> Answer:
-    """Deletes all content. An unfinished transcript is cancelled, and its finished part charged."""
+    """Deletes all content except the upload, which is deleted a day after it was sent.
+
+    An unfinished transcript is cancelled, and its finished part charged.
+    """
     requested = await speech.jobs.requested(principal, transcript_id)
     tombstone = TOMBSTONE.model_dump_json(exclude_none=True).encode()
     await speech.jobs.delete(principal, transcript_id, tombstone)

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from api.assemblyai.options import ENGLISH, Status, TranscriptOptions
+from api.http.errors import InvalidField
 from models.stt.base import Word
 from pipelines.jobs.jobs import RequestedJob
 from pipelines.stt.file import FileTranscript
@@ -24,6 +25,8 @@ Answer = dict[str, Any]
 CHANNELS = {"A": "1", "B": "2"}
 DELETED_URL = "http://deleted_by_user"
 DELETED_TEXT = "Deleted by user."
+MAX_PHRASES = 100  # phrases of a search
+MAX_MATCHES = 20_000  # places of all phrases of a search
 
 
 class StoredRequest(BaseModel):
@@ -88,26 +91,31 @@ class ShownTranscript:
     def matches(self, phrases: Iterable[str]) -> list[Answer]:
         """Finds words and phrases, regardless of capitals and punctuation.
 
-        A phrase that occurs twice in `phrases` is listed once, or answers would have no bound.
+        Equal phrases count as one. Raises InvalidField.
         """
+        texts: dict[tuple[str, ...], str] = {}
+        for phrase in phrases:
+            texts.setdefault(tuple(map(bare_word, phrase.split())), phrase.strip())
+        texts.pop((), None)
+        if len(texts) > MAX_PHRASES:
+            raise InvalidField("words", f"at most {MAX_PHRASES} different phrases are searched")
         words = [word for _, words in self._turns for word in words]
         bare = [bare_word(word.word) for word in words]
         places = defaultdict[str, list[int]](list)
         for place, text in enumerate(bare):
             places[text].append(place)
         matches = []
-        searched = set[tuple[str, ...]]()
-        for phrase in phrases:
-            wanted = tuple(bare_word(word) for word in phrase.split())
-            if wanted in searched:
-                continue
-            searched.add(wanted)
+        total = 0
+        for wanted, text in texts.items():
             size = len(wanted)
-            first = places.get(wanted[0], []) if wanted else []
+            first = places.get(wanted[0], [])
             starts = [at for at in first if tuple(bare[at : at + size]) == wanted]
+            total += len(starts)
+            if total > MAX_MATCHES:
+                raise InvalidField("words", f"more than {MAX_MATCHES} matches; search fewer words")
             if starts:
                 times = [[_ms(words[at].start), _ms(words[at + size - 1].end)] for at in starts]
-                match = {"text": phrase.strip(), "count": len(starts), "timestamps": times}
+                match = {"text": text, "count": len(starts), "timestamps": times}
                 matches.append({**match, "indexes": starts})
         return matches
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from api.deepgram import options
 from api.deepgram.findings import Replacements, entities_json, mean_confidence, search_hits
 from api.dialects.requests import fetched
-from api.http.bodies import parse_json, read_json
+from api.http.bodies import ErrorBody, parse_json, read_json
 from api.http.errors import ApiError, InvalidField
 from api.http.routing import OperationDep, PlatformDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
@@ -29,7 +29,7 @@ from api.services import PlatformServices, SpeechServices
 from models.stt.base import Word
 from pipelines.accounts.authentication import Principal
 from pipelines.audio.decode.decoder import head_of, sniff
-from pipelines.audio.decode.stream import as_wav
+from pipelines.audio.decode.stream import add_wav_header
 from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidAudio, InvalidUrl
 from pipelines.jobs.transcription import TASK, TranscriptionTask
@@ -223,6 +223,7 @@ class RecordingUrl(BaseModel):
             "content": {"application/octet-stream": {"schema": RECORDING}},
         }
     },
+    responses={414: {"model": ErrorBody, "description": "The address has over 8192 bytes."}},
 )
 async def transcribe_recording(
     request: Request,
@@ -401,13 +402,13 @@ def _prepare(path: Path, query: options.RecordingQuery) -> str:
 
     Raises ApiError(validation_error) for raw samples without their rate.
     """
-    data = path.read_bytes()
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     if query.encoding is not None and query.sample_rate is not None:
-        path.write_bytes(as_wav(data, options.ENCODINGS[query.encoding], query.sample_rate))
+        add_wav_header(path, options.ENCODINGS[query.encoding], query.sample_rate)
     elif query.encoding is not None:
         try:
             sniff(head_of(path))
         except InvalidAudio:
             message = query.rate_missing
             raise ApiError("validation_error", message, param="sample_rate") from None
-    return hashlib.sha256(data).hexdigest()
+    return sha256

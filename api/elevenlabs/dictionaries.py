@@ -153,7 +153,7 @@ async def add_rules(
 async def remove_rules(
     dictionary_id: UUID, body: RuleStrings, principal: PrincipalDep, speech: SpeechDep
 ) -> Json:
-    """Creates a new version without the rules of the strings."""
+    """Creates a new version without the rules of the strings, if there are any."""
     removed = set(body.rule_strings)
     return await _change(
         dictionary_id, principal, speech, lambda entries: _without(entries, removed)

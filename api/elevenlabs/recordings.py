@@ -30,7 +30,7 @@ from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import ListeningConversation, SocketListener
 from models.stt.base import Word
 from models.stt.options import KeyTerms, RecognitionOptions
-from pipelines.audio.decode.stream import as_wav
+from pipelines.audio.decode.stream import add_wav_header
 from pipelines.errors import InsufficientCredit
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveTranscript
@@ -136,18 +136,13 @@ async def _recording(
     if not url:
         path = form.file("file").path
         if fields.file_format == "pcm_s16le_16":
-            await asyncio.to_thread(to_wav, path)
+            await asyncio.to_thread(add_wav_header, path, "linear", RAW_HZ)
         yield path
     elif form.files:
         raise InvalidField("source_url", "send either a file or a URL, not both")
     else:
         async with fetched(request, speech, url) as path:
             yield path
-
-
-def to_wav(path: Path) -> None:
-    """Adds a WAV header to a file of raw samples; blocking."""
-    path.write_bytes(as_wav(path.read_bytes(), "linear", RAW_HZ))
 
 
 def with_words(transcript: FileTranscript) -> FileTranscript:

@@ -12,24 +12,29 @@ from starlette.responses import Response
 
 from api.dialects.outputs import AudioWriter
 from api.elevenlabs import options
-from api.elevenlabs.recordings import to_wav, with_words
+from api.elevenlabs.recordings import RAW_HZ, with_words
 from api.elevenlabs.speech import STREAMED, OpenedSpeech, VoicePath, stream_opened
 from api.http.routing import (
     OperationDep,
-    PlatformDep,
     PrincipalDep,
     SpeechDep,
     make_router,
-    require_scopes,
 )
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from models.stt.base import Word
 from models.stt.options import RecognitionOptions
+from pipelines.audio.decode.stream import add_wav_header
 from pipelines.stt.formatting import separator_of
 from pipelines.tts.reading import LONGEST_BREAK_S
 
-router = make_router("ElevenLabs' dialect", scope="tts", visitors=True, schemes=options.SCHEMES)
+router = make_router(
+    "ElevenLabs' dialect",
+    scope="tts",
+    further=("stt",),
+    visitors=True,
+    schemes=options.SCHEMES,
+)
 
 LEAST_PAUSE_S = 0.5  # shorter pauses are left to the voice
 PATHS = ("/v1/voice-changer/{voice_id}", "/v1/speech-to-speech/{voice_id}")
@@ -56,14 +61,12 @@ async def change_voice(
     request: Request,
     principal: PrincipalDep,
     speech: SpeechDep,
-    platform: PlatformDep,
     operation: OperationDep,
     query: Annotated[options.OutputQuery, Query()],
 ) -> Response:
     """Recognises the words of `audio`, and speaks them with the pauses between them. Intonation and
     tempo are those of the voice. Needs the scopes `stt` and `tts`; recognition and speech are each
     charged."""
-    require_scopes(platform.accounts.authenticator, principal, ("stt",), visitors=True)
     owner = principal.workspace_id
     synthesis = speech.synthesis
     find_voice = partial(options.find_voice, voice_id, synthesis.pipeline.directory, owner)
@@ -73,7 +76,7 @@ async def change_voice(
         await find_voice()  # an unknown voice is refused before the recognition
         path = form.file("audio").path
         if fields.file_format == "pcm_s16le_16":
-            await asyncio.to_thread(to_wav, path)
+            await asyncio.to_thread(add_wav_header, path, "linear", RAW_HZ)
         work = speech.transcription.transcribe(
             owner, operation, path, RecognitionOptions(words=True), with_words
         )

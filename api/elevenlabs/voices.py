@@ -72,7 +72,8 @@ class VoicesQuery(DialectQuery):
                 not names or labels[key] in map(str.lower, names) for key, names in wanted.items()
             )
             and (not self.voice_ids or voice["voice_id"] in self.voice_ids)
-            and self.search.lower() in f"{voice['name']} {voice['description']} {labels}".lower()
+            and self.search.lower()
+            in " ".join([voice["name"], voice["description"], *labels.values()]).lower()
         )
 
     def in_order(self, voices: list[Answer]) -> list[Answer]:

@@ -28,6 +28,7 @@ from pipelines.text.surrogates import mark_halves
 from telemetry import metrics
 
 MAX_JSON_BYTES = 1 << 20
+MAX_PARSED_AT_ONCE = 1 << 18  # bytes; the event loop does not wait for a longer body
 MAX_PUBLIC_JSON_BYTES = 1 << 14  # for routes that need no key
 MAX_DEPTH = 64
 # Bounds how long the event loop is held: the parser takes up to a second for a MiB of brackets.

@@ -213,9 +213,16 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(request: Request) -> set[str]:
-    """Returns the methods of all routes of this path; the framework names only the first's."""
+    """Returns the methods of all routes of this path; the framework names only the first's. Routes
+    that take the path for a value, as `/voices/{voice_id}` takes `/voices/add`, do not count."""
+    routes = [
+        route
+        for route in request.app.routes
+        if getattr(route, "methods", None) and route.matches(request.scope)[0] is not Match.NONE
+    ]
+    fewest = min((route.path.count("{") for route in routes), default=0)
     methods = {"OPTIONS"}
-    for route in request.app.routes:
-        if route.matches(request.scope)[0] is not Match.NONE:
-            methods |= getattr(route, "methods", None) or set()
+    for route in routes:
+        if route.path.count("{") == fewest:
+            methods |= route.methods
     return methods | {"HEAD"} if "GET" in methods else methods

@@ -1,5 +1,6 @@
 """Routers, the checks of their routes before a body is read, and dependencies of routes."""
 
+import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from api.http.addresses import client_address
 from api.http.bodies import (
     MAX_JSON_BYTES,
+    MAX_PARSED_AT_ONCE,
     MAX_PUBLIC_JSON_BYTES,
     MAX_VALUES,
     SPOKEN,
@@ -142,10 +144,16 @@ class StrictRoute(APIRoute):
     scheme: str | None = None  # security scheme in the OpenAPI document
     most_bytes = MAX_PUBLIC_JSON_BYTES
     required_scope: Scope | None = None
+    further_scopes: tuple[Scope, ...] = ()  # required as well
     visitors = False  # browser tokens are admitted
     takes_secrets = False  # client secrets are admitted
     shows_secret = False  # answers may contain a credential, which is never shown again
     cancels = False  # work stops when the client disconnects
+
+    @property
+    def required_scopes(self) -> tuple[Scope, ...]:
+        first = (self.required_scope,) if self.required_scope else ()
+        return first + self.further_scopes
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -182,7 +190,9 @@ class StrictRoute(APIRoute):
         async def parse_and_handle(request: Request, body: bytes) -> Response:
             context = context_of(request)
             await context.turn.take()
-            value = parse_json(body, most_values=most_values)
+            parse = partial(parse_json, body, most_values=most_values)
+            is_long = len(body) > MAX_PARSED_AT_ONCE
+            value = await asyncio.to_thread(parse) if is_long else parse()
             if of_visitors and context.principal.is_visitor and isinstance(value, dict):
                 value |= _values_of_visitor(value, of_visitors)
             note_ignored(request, unknown_fields(shape, value))
@@ -258,8 +268,9 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 workspace_id = principal.workspace_id
                 context.upload_space = partial(infrastructure.uploads.of, workspace_id)
                 await limits.count_request(request, principal)
-                scopes = (required,) if required else ()
-                require_scopes(authenticator, principal, scopes, visitors=self.visitors)
+                require_scopes(
+                    authenticator, principal, self.required_scopes, visitors=self.visitors
+                )
                 context.at_end(infrastructure.admission.enter_caller(workspace_id))
                 context.place = infrastructure.admission.place(self.path_format, workspace_id)
                 context.place.check()
@@ -297,6 +308,7 @@ def make_router(
     tag: str,
     *,
     scope: Scope | Literal["any"] | None = None,
+    further: tuple[Scope, ...] = (),
     visitors: bool = False,
     takes_secrets: bool = False,
     shows_secret: bool = False,
@@ -305,7 +317,7 @@ def make_router(
     route_class: type[StrictRoute] | None = None,
 ) -> APIRouter:
     """Makes a router whose routes need a key with `scope` ("any": every key), or no key (`public`),
-    or are checked by `route_class`.
+    or are checked by `route_class`. A key needs the scopes of `further`, too.
 
     Browser tokens with the scope are admitted only with `visitors`, and client secrets only with
     `takes_secrets`. Routes whose answers contain a
@@ -317,6 +329,7 @@ def make_router(
         raise TypeError(f"{tag}: a router states a scope, `public` or a route class")
     if route_class is None:
         guarded = guarded_route(None if scope == "any" else scope, schemes)
+        guarded.further_scopes = further
         guarded.visitors = visitors
         guarded.takes_secrets = takes_secrets
         guarded.shows_secret = shows_secret

@@ -80,6 +80,27 @@ class OpenAINames:
         voice = _stand_in(openai_voice, tier, language, available)
         return None if voice is None else voice.id
 
+    async def find_voice(
+        self,
+        wanted: str | None,
+        tier: Tier | None,
+        text: str,
+        workspace_id: int,
+        *,
+        language: str,
+        field: str,
+    ) -> AvailableVoice:
+        """Returns the voice that `choose_voice` chooses, or else the default of the language.
+
+        Raises as `choose_voice`.
+        """
+        voice_id = await self.choose_voice(
+            wanted, tier, text, workspace_id, language=language, field=field
+        )
+        if voice_id is not None:
+            return await self.voices.find_named(voice_id, workspace_id)
+        return self.voices.default(language, await self.voices.voices())
+
     async def _find_model(self, model: str, kind: ModelKind) -> ModelInfo:
         """Returns the model of a kind by its id or alias. Raises ApiError(model_not_found)."""
         with suppress(ModelNotFound):

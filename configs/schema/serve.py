@@ -7,8 +7,8 @@ from pydantic import Field
 from configs.schema.base import StrictModel
 
 AUTO = "auto"
-"""The `model` of a deployment that serves `wanted` once its weights are here. What a chat
-deployment wants is chosen by `configs/default_chat.yaml` or CHAT_MODEL."""
+"""Value of `model`: the deployment waits for the weights of its `wanted` model. For a chat
+deployment, `configs/default_chat.yaml` or CHAT_MODEL sets `wanted`."""
 
 Build = Annotated[str, Field(coerce_numbers_to_str=True)]
 """Text or number; a change restarts all deployments after an edit of the code."""

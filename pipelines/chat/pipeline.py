@@ -296,20 +296,9 @@ class ChatPipeline:
         Raises ModelNotFound, ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit,
         DatabaseUnavailable or EngineError.
         """
-        chain = await self._chain(request.model)
-        info = _first_up(chain)[1]
-        workspace_id = request.workspace_id
-        saves = request.save_chat
-        await self._history.check(workspace_id, request.chat_id, saves=saves)
-        earlier = request.history
-        budget = _history_budget(info, request.generation.sampling.max_tokens)
-        if request.chat_id is not None:
-            earlier = await self._history.load(
-                workspace_id, request.chat_id, budget, after=request.after
-            )
+        chain, budget, earlier = await self.check(request)
         if masks := request.redaction:
             request, earlier = await asyncio.to_thread(_redacted, request, masks, earlier)
-        check_results(earlier, request.generation.messages)
         async with AsyncExitStack() as undo:
             charge = await undo.enter_async_context(await self._hold(chain, request, earlier))
             try:
@@ -322,6 +311,27 @@ class ChatPipeline:
         first, rest, generation = begun
         resume = partial(_resumed, model, generation) if info.pausable else None
         return Completion(request, info.id, first, rest, self._history, charge, resume)
+
+    async def check(
+        self, request: ChatRequest
+    ) -> tuple[Chain, int | None, tuple[ChatMessage, ...]]:
+        """Makes the checks of `start` that need neither credit nor a model.
+
+        Returns the models, the tokens that the history may have, and its messages. Raises as
+        `start`.
+        """
+        chain = await self._chain(request.model)
+        workspace_id = request.workspace_id
+        saves = request.save_chat
+        await self._history.check(workspace_id, request.chat_id, saves=saves)
+        earlier = request.history
+        budget = _history_budget(_first_up(chain)[1], request.generation.sampling.max_tokens)
+        if request.chat_id is not None:
+            earlier = await self._history.load(
+                workspace_id, request.chat_id, budget, after=request.after
+            )
+        check_results(earlier, request.generation.messages)
+        return chain, budget, earlier
 
     async def read_ahead(self, request: ChatRequest) -> int:
         """Lets the model process a prompt in advance, so that answers to prompts that begin with it

@@ -5,6 +5,7 @@ stored part is neither repeated nor charged again.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -52,7 +53,7 @@ class RequestedJob:
     job: Job
     request: bytes
     stage: Stage
-    callback_status: int | None  # last status code of the callback's receiver
+    callback_status: int | None  # last status code of the callback's receiver; not in lists
 
 
 @dataclass(eq=False, repr=False)
@@ -210,10 +211,13 @@ class Jobs(JobQueue):
         created_on: date | None,
         stage: Stage | None,
     ) -> list[RequestedJob]:
-        """Lists jobs with their requests, as `requested_jobs` does. Raises NotFound."""
+        """Lists jobs with their requests, as `requested_jobs` does, without the callbacks' status.
 
-        def read(session: Session) -> list[Job]:
-            return jobs.requested_jobs(
+        Raises NotFound or StorageUnavailable.
+        """
+
+        def read(session: Session) -> list[tuple[Job, JobFile]]:
+            rows = jobs.requested_jobs(
                 session,
                 principal.workspace_id,
                 limit,
@@ -223,9 +227,14 @@ class Jobs(JobQueue):
                 created_on=created_on,
                 stage=stage,
             )
+            return [(row, file) for row in rows for file in jobs.files_of(session, row.id, REQUEST)]
 
-        rows = await self._database.read(read)
-        return [await self.requested(principal, row.id) for row in rows]
+        requested: list[RequestedJob] = []
+        for job, file in await self._database.read(read):
+            with suppress(NotFound):  # the job was deleted meanwhile
+                request = await self.read(job, file)
+                requested.append(RequestedJob(job, request, job.stage(utc_now()), None))
+        return requested
 
     async def begin_batch(self, principal: Principal, job_id: UUID, options: bytes) -> Job:
         """Starts the batch of a file. Raises NotFound, or InvalidRequest if it has one already."""

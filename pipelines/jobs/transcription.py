@@ -94,8 +94,10 @@ async def transcribe(
     `TranscriptionPipeline.open` and `transcribe`.
     """
     channels = 1 + task.request.multichannel
-    async with jobs.decoding(job, task.most_s * channels) as most_s:
-        whole = await pipeline.open(path, task.request, job.workspace_id, most_s / channels)
+    part_s = max(min(task.end_s or task.most_s, task.most_s) - task.start_s, 0.0) * channels
+    async with jobs.decoding(job, part_s) as paid_s:
+        most_s = task.most_s if paid_s >= part_s else task.start_s + paid_s / channels
+        whole = await pipeline.open(path, task.request, job.workspace_id, most_s, stop_s=task.end_s)
     start = round(task.start_s * STT_SAMPLE_RATE)
     stop = len(whole.pcm)
     if task.end_s is not None:

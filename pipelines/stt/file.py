@@ -170,16 +170,19 @@ class TranscriptionPipeline:
         owner: Owner = "",
         most_s: float = MAX_DURATION_S,
         known: tuple[SpeakerVoice, ...] = (),
+        stop_s: float | None = None,
     ) -> DecodedRecording:
         """Decodes the file `path` in a temporary directory, after which its length is known.
 
-        Speakers who are `known` are told by name. Owners take turns (`AudioDecoder.decode`).
-        Raises PipelineError or EngineError.
+        Decoding stops soon after `stop_s`. Speakers who are `known` are told by name. Owners take
+        turns (`AudioDecoder.decode`). Raises PipelineError or EngineError.
         """
         options = await self.resolve(options)
         second = None
         first_channel = 0 if options.multichannel else None
-        decode = partial(self._decoder.decode, path, owner=owner, max_duration_s=most_s)
+        decode = partial(
+            self._decoder.decode, path, owner=owner, max_duration_s=most_s, stop_s=stop_s
+        )
         audio = await decode(channel=first_channel)
         if options.multichannel:
             second = (await decode(channel=1)).pcm

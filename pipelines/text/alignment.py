@@ -8,11 +8,12 @@ words in this way.
 import math
 import unicodedata
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import Match, SequenceMatcher
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 
 from models.stt.base import Word
 from pipelines.text.normalisation.normaliser import normalise
@@ -20,6 +21,9 @@ from pipelines.text.segmentation import LONGEST_RUN, Unit, clean, is_speakable, 
 
 FAR_WORDS = 3
 LEAST_PROBABILITY = 0.001  # of a word that was not recognised
+# The time of SequenceMatcher grows with the cube of what repeats.
+MOST_PAIRS = 100  # places in one text times places in the other of a word that begins a match
+MOST_LETTERS = 50  # letters of a word that are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +147,16 @@ def _anchors(alone: Sequence[str], keys: Sequence[str]) -> Iterator[Match]:
     """Yields matching blocks, except single words that match by chance.
 
     Such a word leaves at least FAR_WORDS more words of one text on one side, and of the other text
-    on the other side.
+    on the other side. A frequent word only extends the match of its neighbours.
     """
-    blocks = SequenceMatcher(None, alone, keys, autojunk=False).get_matching_blocks()
+    counts = Counter(alone)
+    spoken_counts = Counter(keys)
+
+    def is_frequent(key: str) -> bool:
+        return counts[key] * spoken_counts[key] > MOST_PAIRS
+
+    matcher = SequenceMatcher(is_frequent, alone, keys, autojunk=False)
+    blocks = matcher.get_matching_blocks()
     around = zip([Match(0, 0, 0), *blocks[:-1]], blocks, [*blocks[1:], blocks[-1]], strict=True)
     for before, block, after in around:
         missing_before = (block.b - before.b) - (block.a - before.a)
@@ -224,7 +235,9 @@ def _time_at(offset: int, word: Word) -> float:
 
 
 def _likeness(written: str, recognised: Sequence[Word]) -> float:
-    """Returns the share of the letters that are alike, regardless of case and punctuation."""
+    """Returns the share of the first letters that are alike, regardless of case and punctuation."""
     texts = (written, "".join(word.word for word in recognised))
-    ours, theirs = ("".join(filter(str.isalnum, text.casefold())) for text in texts)
+    ours, theirs = (
+        "".join(islice(filter(str.isalnum, text.casefold()), MOST_LETTERS)) for text in texts
+    )
     return SequenceMatcher(None, ours, theirs, autojunk=False).ratio()

@@ -96,12 +96,14 @@ class Dictionaries:
         change: Callable[[list[Pronunciation]], Sequence[Pronunciation]],
     ) -> PronunciationDictionary:
         """Create the next version of a dictionary, with the entries that `change` returns for the
-        newest ones. Raises InvalidRequest at a limit."""
+        newest ones. Equal entries make no version. Raises InvalidRequest at a limit."""
 
         def write(session: Session) -> PronunciationDictionary:
             lock_workspace(session, workspace_id)
             row, versions = self._open(session, workspace_id, dictionary_id)
-            return self._add_version(session, row, versions, change(versions[row.version]))
+            newest = versions[row.version]
+            entries = change(newest)
+            return row if entries == newest else self._add_version(session, row, versions, entries)
 
         changed = await self._database.run(write)
         self._lexicons.forget_if(lambda key, _: key[0] == workspace_id)
@@ -129,6 +131,7 @@ class Dictionaries:
 
     async def delete(self, workspace_id: int, dictionary_id: str) -> None:
         def drop(session: Session) -> None:
+            lock_workspace(session, workspace_id)
             row, _ = self._open(session, workspace_id, dictionary_id)
             session.delete(row)
 

@@ -96,24 +96,29 @@ class SampleChecker:
         """Cut recordings into files of equal length, beside them, as many as a voice needs and none
         longer than allowed. A recording that needs no cut stays as it is. Raises as `check`."""
         rules = self.rules
+        longest_s = rules.max_files * rules.max_seconds
+        too_much = (
+            f"files: more than {longest_s:g} seconds, or than {rules.max_files} files of at most "
+            f"{rules.max_seconds:g} seconds each"
+        )
         least = -(-rules.min_files // len(files))
         total_s = 0.0
         pieces: list[SampleFile] = []
         for file in files:
-            audio = await self._decode(file, rules.max_files * rules.max_seconds, owner, CUT_HZ)
+            left_s = max(longest_s - total_s, 0.0)
+            try:
+                audio = await self._decode(file, left_s, owner, CUT_HZ)
+            except AudioTooLong:
+                raise InvalidRequest(too_much) from None
             total_s += audio.duration_s
             count = max(least, math.ceil((audio.duration_s - LENGTH_SLACK_S) / rules.max_seconds))
+            if len(pieces) + count > rules.max_files:
+                raise InvalidRequest(too_much)
             if count == 1:
                 pieces.append(file)
             else:
                 pieces += await asyncio.to_thread(_cut, file, audio.pcm, count)
         self._check_total(total_s)
-        if len(pieces) > rules.max_files:
-            longest_s = rules.max_files * rules.max_seconds
-            raise InvalidRequest(
-                f"files: {total_s:.0f} seconds in all; at most {longest_s:g} are used, in files of "
-                f"at most {rules.max_seconds:g}"
-            )
         return pieces
 
     def _check_total(self, total_s: float) -> None:

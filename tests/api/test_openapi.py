@@ -35,6 +35,16 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/jobs/speech",
         "/jobs/transcriptions",
         "/jobs/{job_id}/parts/{number}",
+        "/openai/v1/completions",
+        "/openai/v1/embeddings",
+        "/v1/forced-alignment",
+        "/v1/pronunciation-dictionaries/{dictionary_id}/add-rules",
+        "/v1/pronunciation-dictionaries/{dictionary_id}/set-rules",
+        "/v1/voices/add",
+        "/v1/voices/{voice_id}/edit",
+        "/v2/transcript",
+        "/openai/v1/realtime/calls",
+        "/openai/v1/responses/input_tokens",
         "/operator/deploy",
         "/operator/workspaces/{workspace_id}/credit",
         "/speakers",
@@ -76,6 +86,14 @@ RULES_BEYOND_SCHEMA = frozenset(
 
 # A form has only strings: `0` is a boolean there, and any text is one in UTF-8.
 FORMS = frozenset({"/jobs/speech", "/jobs/transcriptions", "/v1/speech-to-text"})
+# An empty list of parts is an empty text, and a number is a day.
+LENIENT = frozenset({"/openai/v1/responses/input_tokens", "/v2/transcript"})
+
+
+@schemathesis.serializer("application/sdp")
+def as_sdp(context: Any, value: Any) -> bytes:
+    return str(value).encode()
+
 
 FEW = 5
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", FEW))  # requests to each operation
@@ -209,7 +227,7 @@ def test_every_operation_behaves_as_documented(case: Any, server: Server) -> Non
     ignored = set(case.query or ()) - {
         known.name for known in case.operation.query
     }  # told in HEADER
-    excluded += [negative_data_rejection] if ignored or case.path in FORMS else []
+    excluded += [negative_data_rejection] if ignored or case.path in FORMS | LENIENT else []
     of_operator = case.path.startswith("/operator/")
     case.call_and_validate(
         base_url=server.url,

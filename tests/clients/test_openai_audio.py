@@ -92,6 +92,7 @@ def test_models_are_listed_and_retrieved_by_openai_names(client: OpenAI) -> None
         "svc/tts-tone",
         "svc/stt-scripted",
         "svc/echo",
+        "svc/letters",
     }
     for alias, kind in (("gpt-4o-mini-tts", "tts"), ("whisper-1", "stt")):
         model = client.models.retrieve(alias)

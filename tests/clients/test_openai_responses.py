@@ -122,7 +122,7 @@ def test_errors_raise_the_client_exceptions_with_the_service_message(client: Ope
         client.responses.create(model=MODEL, input=TEXT, tools=[{"type": "web_search"}])
     with pytest.raises(openai.NotFoundError, match="svc/echo"):
         client.responses.create(model="gpt-none", input=TEXT)
-    with pytest.raises(openai.NotFoundError, match="no embedding model is deployed"):
+    with pytest.raises(openai.NotFoundError, match="no embedding model has that name"):
         client.embeddings.create(model="text-embedding-3-small", input=TEXT)
 
 

@@ -30,7 +30,9 @@ from tests.telemetry.test_monitoring import shown_series
 pytestmark = [pytest.mark.ray, pytest.mark.redis, pytest.mark.asyncio(loop_scope="session")]
 
 REQUEST_ID = "observed-request-1"
-OF_SOME = {"antiphon_canary_share", "antiphon_model_missing_bytes"}  # of a canary, of a download
+# Of a canary, of a download, and of a model at rest.
+OF_SOME = {"antiphon_canary_share", "antiphon_model_missing_bytes"}
+OF_SOME |= {"antiphon_embedding_seconds_bucket"}
 
 
 @pytest.fixture(scope="module")

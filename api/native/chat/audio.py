@@ -3,7 +3,7 @@
 import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -27,12 +27,13 @@ from models.audio import AudioChunk, pcm16_to_float
 from models.llm.base import FinishReason
 from models.stt.options import RecognitionOptions
 from pipelines.accounts.authentication import Authenticator, Principal
-from pipelines.agents.held_speech import HELD_CHARACTERS, AgentVoice, hold_speech
+from pipelines.agents.held_speech import HELD_CHARACTERS, AgentVoice, HeldSpeech, hold_speech
 from pipelines.agents.playback import Playback
 from pipelines.agents.response import Answer, AnswerPiece
 from pipelines.audio.encode.encoder import encode
 from pipelines.audio.encode.formats import open_encoder
 from pipelines.billing.operation import Operation
+from pipelines.chat.history import TurnName
 from pipelines.chat.pipeline import Completion
 from pipelines.stt.file import FileTranscript
 from pipelines.temporary_directories import temporary_directory_in_thread
@@ -63,6 +64,8 @@ class ChatAudio:
         self._speech = speech
         self._chat = chat
         self._voice: AvailableVoice | None = None
+        self._credit: HeldSpeech | None = None
+        self._stack = AsyncExitStack()
         self.finish_reason: FinishReason | None = None  # of an answer that was spoken
 
     def check_scopes(self, authenticator: Authenticator) -> None:
@@ -75,35 +78,58 @@ class ChatAudio:
             message = "messages: a browser token cannot name stored answers; send their text"
             raise ApiError("insufficient_scope", message, param="messages")
 
-    async def as_text(self) -> ChatCompletionBody:
-        """Returns the body with text in place of audio, and finds the voice of the answer.
+    async def with_references(self) -> ChatCompletionBody:
+        """Returns the body with the text of the saved answers that it names.
 
-        Each recording is charged as a transcription. Raises ApiError, and as
-        `PaidTranscription.transcribe`.
+        Makes the checks that cost nothing: of the references, the recordings' base64, the voice
+        and the credit. Raises ApiError or InsufficientCredit.
         """
         body = self._body
-        options = body.speaks
-        if options is not None:  # what is refused then costs nothing
-            await self._find_voice(options, "en")
+        if body.speaks is not None:
+            await self._find_voice(body.speaks, "en")
             billing = self._speech.billing
             workspace_id = self._principal.workspace_id
             await billing.check_credit(workspace_id, "tts", HELD_CHARACTERS, self._operation)
-        if body.recordings and body.model:
-            await self._chat.completions.choose(body.model)
+        for recording in body.recordings:
+            try:
+                await asyncio.to_thread(b64decode, recording.data, validate=True)
+            except ValueError:
+                text = "must be base64"
+                raise InvalidField("messages.content.input_audio.data", text) from None
+        messages = body.messages or []
+        turns = {message.audio.id: _turn_of(message.audio) for message in messages if message.audio}
+        answers = await self._chat.history.answers(
+            self._principal.workspace_id, {turn for turn in turns.values() if turn}
+        )
+
+        def resolved(message: Message) -> Message:
+            if message.audio is None or message.content:
+                return message
+            turn = turns[message.audio.id]
+            if turn is None or turn not in answers:
+                text = "messages: audio.id names no saved answer; send its transcript as content"
+                raise ApiError("not_found", text, param="messages")
+            return message.model_copy(update={"content": answers[turn].text})
+
+        self._body = body.model_copy(update={"messages": [resolved(m) for m in messages]})
+        return self._body
+
+    async def transcribed(self) -> ChatCompletionBody:
+        """Returns the body with text in place of recordings, and finds the voice of the answer.
+
+        Each recording is charged as a transcription. Raises as `PaidTranscription.transcribe`.
+        """
+        body = self._body
         messages = [await self._with_text(message) for message in body.messages or ()]
-        if options is not None:
+        if body.speaks is not None:
             users = [message.content for message in messages if message.role == "user"]
             text = str(users[-1]) if users else ""
             directory = self._speech.synthesis.pipeline.directory
-            workspace_id = self._principal.workspace_id
-            language = await directory.language_of(text, workspace_id)
-            self._voice = await self._find_voice(options, language)
+            language = await directory.language_of(text, self._principal.workspace_id)
+            self._voice = await self._find_voice(body.speaks, language)
         return body.model_copy(update={"messages": messages})
 
     async def _with_text(self, message: Message) -> Message:
-        if message.audio is not None:
-            text = message.content or await self._transcript_of(message.audio)
-            return message.model_copy(update={"content": text})
         if not isinstance(message.content, list):
             return message
         texts = [
@@ -118,67 +144,57 @@ class ChatAudio:
 
         async with temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
             path = folder / "0"
-            try:
-                await asyncio.to_thread(_decode, audio.data, path)
-            except ValueError:
-                text = "must be base64"
-                raise InvalidField("messages.content.input_audio.data", text) from None
+            await asyncio.to_thread(_decode, audio.data, path)
             return await self._speech.transcription.transcribe(
                 self._principal.workspace_id, self._operation, path, RecognitionOptions(), text_of
             )
 
-    async def _transcript_of(self, reference: AudioReference) -> str:
-        """Returns the text of a saved answer. Raises ApiError(not_found)."""
-        named = parse_id(reference.id.replace(PREFIX, "msg_", 1))
-        if reference.id.startswith(PREFIX) and named is not None:
-            turn = named[1]
-            answers = await self._chat.history.answers(self._principal.workspace_id, {turn})
-            if turn in answers:
-                return answers[turn].text
-        message = "messages: audio.id names no saved answer; send its transcript as content"
-        raise ApiError("not_found", message, param="messages")
-
     async def _find_voice(self, options: AudioOptions, language: str) -> AvailableVoice:
-        workspace_id = self._principal.workspace_id
-        directory = self._speech.synthesis.pipeline.directory
-        voice_id = await self._speech.openai.choose_voice(
+        return await self._speech.openai.find_voice(
             options.voice,
             tier=None,
             text="",
-            workspace_id=workspace_id,
+            workspace_id=self._principal.workspace_id,
             language=language,
             field="audio.voice",
         )
-        if voice_id is not None:
-            return await directory.find_named(voice_id, workspace_id)
-        return directory.default(language, await directory.voices())
 
     @asynccontextmanager
-    async def spoken(self, completion: Completion) -> AsyncIterator[Answer]:
-        """Speaks the answer while it is written, as 16-bit samples at PCM_RATE.
+    async def held(self) -> AsyncIterator[None]:
+        """Holds the price of the speech, and charges for what was taken.
 
-        Holds the price of the speech, and charges for what was taken. Raises InsufficientCredit or
-        DatabaseUnavailable.
+        Raises InsufficientCredit or DatabaseUnavailable.
         """
-        assert self._voice is not None
         workspace_id = self._principal.workspace_id
-        synthesis = self._speech.synthesis
-        async with hold_speech(synthesis, workspace_id, self._operation) as held:
-            stream = SpeechStream(
-                synthesis=held,
-                workspace_id=workspace_id,
-                voice=self._voice,
-                style=SpeechRequest(text="", timings=True, takes_ssml=False),
-                make_encoder=partial(open_encoder, "pcm", PCM_RATE),
-                operation=held.payer,
-            )
-            at_once = Playback(lead_s=inf)  # the client plays when it has everything it needs
-            yield Answer(completion, AgentVoice(stream, held), at_once, BYTES_PER_S)
+        async with hold_speech(self._speech.synthesis, workspace_id, self._operation) as held:
+            self._credit = held
+            yield
+
+    def keep(self, stack: AsyncExitStack) -> None:
+        """Takes over what a stream holds; `pieces` closes it."""
+        self._stack = stack
+
+    async def aclose(self) -> None:
+        """Closes what a stream holds whose client left before the first piece."""
+        await self._stack.__aexit__(GeneratorExit, GeneratorExit(), None)
 
     async def pieces(self, completion: Completion) -> AsyncGenerator[AnswerPiece, None]:
-        """Yields the spoken answer, and ends once the turn is saved."""
+        """Yields the answer as it is spoken, in 16-bit samples at PCM_RATE, while it is written.
+        Ends once the turn is saved. Its speech is `held`."""
+        assert self._voice is not None and self._credit is not None
+        held = self._credit
+        stream = SpeechStream(
+            synthesis=held,
+            workspace_id=self._principal.workspace_id,
+            voice=self._voice,
+            style=SpeechRequest(text="", timings=True, takes_ssml=False),
+            make_encoder=partial(open_encoder, "pcm", PCM_RATE),
+            operation=held.payer,
+        )
+        at_once = Playback(lead_s=inf)  # the client plays when it has everything it needs
+        answer = Answer(completion, AgentVoice(stream, held), at_once, BYTES_PER_S)
         try:
-            async with self.spoken(completion) as answer, aclosing(answer.pieces()) as pieces:
+            async with self._stack, aclosing(answer.pieces()) as pieces:
                 async for piece in pieces:
                     yield piece
                 self.finish_reason = answer.finish_reason
@@ -249,10 +265,16 @@ def whole_audio(
     }
 
 
+def _turn_of(reference: AudioReference) -> TurnName | None:
+    """Returns the turn of a spoken answer's id; None for any other text."""
+    named = parse_id(reference.id.replace(PREFIX, "msg_", 1))
+    return named[1] if named is not None and reference.id.startswith(PREFIX) else None
+
+
 def _base64(data: bytes) -> str:
     return b64encode(data).decode("ascii")
 
 
 def _decode(data: str, path: Path) -> None:
-    """Writes the file of a recording; blocking. Raises ValueError."""
-    path.write_bytes(b64decode(data, validate=True))
+    """Writes the file of a recording; blocking."""
+    path.write_bytes(b64decode(data))

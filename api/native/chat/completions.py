@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -84,9 +84,23 @@ async def complete(
         raise ApiError("file_too_large", message)
     if body.has_audio:
         audio.check_scopes(platform.accounts.authenticator)
-        body = await audio.as_text()
+        body = await audio.with_references()
+        chat_request = to_chat_request(body, workspace_id, operation, saves=saves)
+        await chat.completions.check(chat_request)  # what is refused costs no transcription
+        body = await audio.transcribed()
     if body.text is None:
         chat_request = to_chat_request(body, workspace_id, operation, saves=saves)
+        if body.speaks is not None:
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(audio.held())  # a model that starts is paid
+                completion = await chat.completions.start(chat_request)
+                if not stream:
+                    return JSONResponse(
+                        await _collect_spoken(completion, began, audio, body.speaks)
+                    )
+                stack.push_async_callback(completion.aclose)
+                audio.keep(stack.pop_all())
+            return EventStream(_spoken_frames(completion, began, audio), audio)
         completion = await chat.completions.start(chat_request)
     else:
         correction = CorrectionRequest(
@@ -101,10 +115,6 @@ async def complete(
             operation=operation,
         )
         completion = await chat.correction.start(correction)
-    if body.speaks is not None:
-        if stream:
-            return EventStream(_spoken_frames(completion, began, audio), completion)
-        return JSONResponse(await _collect_spoken(completion, began, audio, body.speaks))
     if stream:
         return EventStream(_frames(completion, began), completion)
     return JSONResponse(await collect(completion, began))

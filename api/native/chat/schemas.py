@@ -306,7 +306,7 @@ class Message(RequestModel):
     def _has_content(self) -> "Message":
         is_answer = self.role == "assistant" and bool(self.tool_calls or self.audio)
         if self.content is None and not is_answer:
-            raise ValueError("content must be a string or a list of text parts")
+            raise ValueError("content: must be a string or a list of parts")
         if isinstance(self.content, list) and self.role != "user":
             raise ValueError("content: input_audio is for messages of role 'user'")
         if self.audio is not None and self.role != "assistant":
@@ -321,15 +321,17 @@ class Message(RequestModel):
         return [part.input_audio for part in parts if isinstance(part, AudioPart)]
 
     def to_message(self) -> ChatMessage:
-        """Converts a message without audio, or whose audio was replaced by its text."""
-        assert not isinstance(self.content, list)
+        """Converts a message, of whose content only the text counts."""
+        content = self.content or ""
+        if isinstance(content, list):
+            content = "\n".join(part.text for part in content if isinstance(part, TextPart))
         extra: dict[str, Any] = {}
         if self.role == "assistant" and self.tool_calls:
             extra["tool_calls"] = [call.model_dump() for call in self.tool_calls]
         if self.role == "tool" and self.tool_call_id:
             extra["tool_call_id"] = self.tool_call_id
         role = "system" if self.role == "developer" else self.role
-        return ChatMessage(role, self.content or "", extra)
+        return ChatMessage(role, content, extra)
 
 
 class TemplateOptions(RequestModel):

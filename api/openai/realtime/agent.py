@@ -185,7 +185,7 @@ class Agent:
                 session.instructions, workspace_id, expected=self._language
             )
             self._language = language
-        voice_id = await speech.openai.choose_voice(
+        return await speech.openai.find_voice(
             session.audio.output.voice,
             tier=self._voice_tier,
             text=session.instructions,
@@ -193,6 +193,3 @@ class Agent:
             language=language,
             field=VOICE_FIELD,
         )
-        if voice_id is not None:
-            return await directory.find_named(voice_id, workspace_id)
-        return directory.default(language, await directory.voices())

@@ -90,7 +90,11 @@ class InputListener(SocketListener):
         settings = session.audio.input
         transcription = settings.transcription
         detection = settings.turn_detection
-        if self._settings is None and transcription is not None:  # before any client message
+        if (
+            self._settings is None  # before any client message
+            and transcription is not None
+            and self._socket.secret_session is not None
+        ):
             self.granted_speakers = transcription.known_speakers or False
         wants_logprobs = "item.input_audio_transcription.logprobs" in (session.include or ())
         before = (self._settings, self._turns.options.wants_logprobs)

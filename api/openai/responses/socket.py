@@ -19,8 +19,10 @@ from api.openai.responses.turns import (
     saves_turn,
     start,
     to_chat_request,
+    turn_of,
 )
 from api.services import Services
+from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import (
     ClientFault,
     Conversation,
@@ -34,6 +36,7 @@ from api.sockets.tts.events import excerpt
 from models.llm.base import ChatMessage
 from pipelines.chat.history import estimate_tokens
 from pipelines.chat.pipeline import ChatRequest, Completion
+from pipelines.errors import ChatNotFound
 
 PATH = "/openai/v1/responses"
 MAX_WAITING = 8  # requests that may wait behind the one that is answered
@@ -41,6 +44,13 @@ MAX_STREAM_ID = 200  # characters
 # Unstored conversations that a socket remembers, about 1 MiB of text.
 KEPT_TOKENS = 350_000
 EVENTS = "response.create or response.cancel"
+CODES = {  # of the errors of sockets that the service closes; other codes mean "connect again"
+    close_codes.POLICY: "rate_limited",
+    close_codes.INTERNAL: "internal_error",
+    close_codes.OVERLOADED: "overloaded",
+    close_codes.KEY_REVOKED: "unauthorized",
+    close_codes.CREDIT_SPENT: "insufficient_credit",
+}
 
 
 class UnstoredResponses:
@@ -68,15 +78,35 @@ class UnstoredResponses:
 class SocketRequest:
     """A `response.create` of the client."""
 
-    body: ResponsesBody
+    fields: dict[str, Any]  # not yet validated
     stream_id: str | None  # repeated in all events of the response
     writer: ResponseWriter | None = None  # set once the answer begins
-    task: "asyncio.Task[None] | None" = None
+    task: "asyncio.Task[None] | None" = None  # set once it runs
     is_cancelled: bool = False
 
     @property
     def response_id(self) -> str | None:
         return None if self.writer is None else self.writer.response.id
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its last event is sent or about to be sent."""
+        is_written = self.writer is not None and self.writer.response.status != "in_progress"
+        return self.is_cancelled or is_written
+
+    def is_meant(self, response_id: Any, stream_id: str | None) -> bool:
+        """Whether a cancellation with these ids, of which the response's precedes, is for it."""
+        if response_id is not None:
+            return bool(response_id == self.response_id)
+        return stream_id in (None, self.stream_id)
+
+    def last_events(self) -> list[Event]:
+        """Returns the events of its cancellation, which are an error before the answer begins."""
+        if self.writer is not None:
+            return self.writer.cancel()
+        message = "the request was cancelled before its response began"
+        error = {"type": "invalid_request_error", "code": "response_cancelled"}
+        return [{"type": "error", "status": 400, "error": {**error, "message": message}}]
 
     def labelled(self, event: Event) -> Event:
         return event if self.stream_id is None else {**event, "stream_id": self.stream_id}
@@ -110,9 +140,9 @@ class ResponsesConversation(Conversation):
                 raise ApiError("validation_error", message, param="stream_id")
             match event.pop("type", None):
                 case "response.create":
-                    self._enqueue(SocketRequest(_body_of(event), stream_id))
+                    await self._enqueue(SocketRequest(event, stream_id))
                 case "response.cancel":
-                    self._cancel(event.get("response_id"))
+                    await self._cancel(event.get("response_id"), stream_id)
                 case kind:
                     message = f"type: '{excerpt(kind)}' is not supported, only {EVENTS}"
                     raise ApiError("validation_error", message, param="type")
@@ -124,16 +154,21 @@ class ResponsesConversation(Conversation):
         raise _fault(ApiError("invalid_json", message), None)
 
     def error(self, message: str) -> str:
-        """Returns the last event of a socket that the service closes. By its code, clients open
-        another one."""
+        """Returns the last event of a socket that the service closes. After a time limit or for a
+        restart, its code is one upon which clients open another."""
+        code = CODES.get(self.session.close_code)
+        if code is not None and not self.session.has_timed_out:
+            return json_text(_error_event(ApiError(code, message)))
         code = "websocket_connection_limit_reached"
         error = {"type": "server_error", "code": code, "message": message, "param": None}
         return json_text({"type": "error", "error": error})
 
-    def _enqueue(self, request: SocketRequest) -> None:
+    async def _enqueue(self, request: SocketRequest) -> None:
         if len(self._waiting) >= MAX_WAITING:
             message = f"{MAX_WAITING} requests wait already; wait for their responses"
-            raise ApiError("concurrency_limit", message)
+            error = ApiError("concurrency_limit", message)
+            await self._send(request, [_error_event(error)])
+            return
         self._waiting.append(request)
         if self._active is None:
             self._start_next()
@@ -141,28 +176,38 @@ class ResponsesConversation(Conversation):
     def _start_next(self) -> None:
         self._active = self._waiting.popleft() if self._waiting else None
         if self._active is not None:
-            self._active.task = self.session.spawn(self._run(self._active), "respond")
+            self.session.spawn(self._run(self._active), "respond")
 
-    def _cancel(self, response_id: Any) -> None:
-        """Cancels the response in progress. Does nothing if that response has just ended, since a
-        cancellation may cross its last event."""
-        active = self._active
+    async def _cancel(self, response_id: Any, stream_id: str | None) -> None:
+        """Cancels the request that is meant, without ids the one in progress. Does nothing if its
+        response has just ended, since a cancellation may cross its last event."""
         if response_id is not None and response_id == self._last_id:
             return
-        is_named = active is not None and response_id in (None, active.response_id)
-        if active is None or active.task is None or active.writer is None or not is_named:
-            raise ApiError("not_found", "no such response is in progress", param="response_id")
-        active.is_cancelled = True
-        active.task.cancel()
+        requests = [*filter(None, [self._active]), *self._waiting]
+        request = next((r for r in requests if r.is_meant(response_id, stream_id)), None)
+        if request is None:
+            error = ApiError("not_found", "no such response is in progress", param="response_id")
+            await self._send(SocketRequest({}, stream_id), [_error_event(error)])
+        elif request is not self._active:
+            self._waiting.remove(request)
+            await self._send(request, request.last_events())
+        elif not request.has_ended:
+            request.is_cancelled = True
+            if request.task is not None:
+                request.task.cancel()
 
     async def _run(self, request: SocketRequest) -> None:
+        request.task = asyncio.current_task()
+        assert request.task is not None
         try:
+            if request.is_cancelled:  # before this task ran
+                raise asyncio.CancelledError
             await self._answer(request)
         except asyncio.CancelledError:
-            if not request.is_cancelled or request.task is None or request.writer is None:
+            if not request.is_cancelled:
                 raise
             request.task.uncancel()
-            await self._send(request, request.writer.cancel())
+            await self._send(request, request.last_events())
         self._last_id = request.response_id
         self._start_next()
 
@@ -173,7 +218,7 @@ class ResponsesConversation(Conversation):
         try:
             require_request(await services.platform.request_limits.hit(principal))
             place.take()
-            chat_request = await self._to_chat_request(request.body)
+            chat_request = await self._to_chat_request(_body_of(request.fields))
             completion, writer = await start(chat_request, services.chat)
             request.writer = writer
             await self._stream(request, completion, writer, chat_request)
@@ -194,6 +239,8 @@ class ResponsesConversation(Conversation):
                 raise ApiError("insufficient_scope", message, param="store")
             if body.previous_response_id is not None and earlier is None:
                 raise no_response(PREVIOUS)
+        if body.previous_response_id is not None and earlier is None and not saves:
+            earlier = await self._stored(body.previous_response_id)
         return await to_chat_request(
             body,
             self.services.chat,
@@ -202,6 +249,16 @@ class ResponsesConversation(Conversation):
             saves=saves,
             earlier=earlier,
         )
+
+    async def _stored(self, response_id: str) -> tuple[ChatMessage, ...]:
+        """Reads the conversation up to a stored response, which later requests may continue from
+        memory. Raises ApiError(not_found)."""
+        chat_id, turn = turn_of(response_id, PREVIOUS)
+        history = self.services.chat.history
+        try:
+            return await history.load(self.session.principal.workspace_id, chat_id, after=turn)
+        except ChatNotFound:
+            raise no_response(PREVIOUS) from None
 
     async def _stream(
         self,
@@ -212,11 +269,17 @@ class ResponsesConversation(Conversation):
     ) -> None:
         async with aclosing(events_of(completion, writer)) as batches:
             async for events in batches:
+                if writer.response.status in ("completed", "incomplete"):
+                    self._remember(writer.response.id, completion, chat_request)
                 await self._send(request, events)
-        if completion.answer.finish_reason is not None and not chat_request.save_chat:
-            turn = chat_request.generation.messages[chat_request.instructions :]
-            answer = completion.answer.to_message()
-            self._unstored.add(writer.response.id, (*chat_request.history, *turn, answer))
+
+    def _remember(self, response_id: str, completion: Completion, request: ChatRequest) -> None:
+        """Keeps the conversation of a response that is not stored, before its last event: the
+        client may then continue it at once."""
+        if not request.save_chat:
+            turn = request.generation.messages[request.instructions :]
+            conversation = (*request.history, *turn, completion.answer.to_message())
+            self._unstored.add(response_id, conversation)
 
     async def _send(self, request: SocketRequest, events: list[Event]) -> None:
         for event in events:

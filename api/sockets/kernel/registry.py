@@ -56,7 +56,7 @@ class SocketRegistry:
         limit = self.plans.limits_of(principal.plan).concurrent_websockets
         lease = await self.shared.acquire(key, limit)
         if lease is None:
-            message = f"the plan allows {limit} WebSocket sessions at a time"
+            message = f"the plan allows {limit} sessions (WebSockets and calls) at a time"
             raise ApiError("concurrency_limit", message)
         return lease
 

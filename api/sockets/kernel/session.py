@@ -129,15 +129,17 @@ class SocketSession:
         self.received = 0  # messages
         self.sent = 0
         self.close_code = close_codes.LOST
+        self.has_timed_out = False  # whether it ends by one of its `timeouts`
         self._websocket = websocket
         self._limits = limits
         self._reason = ""  # for the close frame
         # Counts characters as bytes: base64 is ASCII, and other text is small.
         self._outbox: BoundedQueue[Frame] = BoundedQueue(limits.outbox_bytes, len)
-        self.timeouts = SessionTimeouts(self.end)
+        self.timeouts = SessionTimeouts(self._time_out)
         self._tasks = TaskSet(self._task_failed)
         self._over = asyncio.Event()
         self._finishing = False
+        self._is_closing = False  # all messages are sent
         self._faults = 0
         self._window_began = 0.0
         self._window_count = 0
@@ -193,15 +195,21 @@ class SocketSession:
         self._tasks.cancel()
         if drops_queued:
             self._outbox.clear()
+        self.close_code = code  # the event may depend on it
         self._outbox.put(self._conversation.error(message))
         self._reason = message.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
         self.finish(code)
+
+    def _time_out(self, message: str, code: int) -> None:
+        self.has_timed_out = True
+        self.end(message, code)
 
     def abandon(self, code: int = close_codes.LOST) -> None:
         """Ends the session at once, since the client has disconnected or no longer reads."""
         if not self._over.is_set():
             self.finish(code)
-            self.close_code = code
+            if not self._is_closing:
+                self.close_code = code
             self.ended = True
             self._over.set()
 
@@ -303,6 +311,7 @@ class SocketSession:
             self.sent += 1
         if self.ended:
             return
+        self._is_closing = True
         async with asyncio.timeout(timeout_s):
             await self._websocket.close(self.close_code, self._reason)
         self.ended = True

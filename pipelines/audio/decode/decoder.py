@@ -135,11 +135,13 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         owner: Owner = "",
         sample_rate: int = STT_SAMPLE_RATE,
         max_duration_s: float = MAX_DURATION_S,
+        stop_s: float | None = None,
         channel: int | None = None,
     ) -> DecodedAudio:
         """Decodes a file of a temporary directory to mono pcm, mapped from an unnamed file there.
 
-        `channel` selects a channel; by default all are averaged. Owners (workspaces) take turns,
+        Decoding stops soon after `stop_s`. `channel` selects a channel; by default all are
+        averaged. Owners (workspaces) take turns,
         and a file that fails uses up a turn as any other. Raises InvalidAudio, AudioTooLong,
         FileTooLarge or Overloaded. Cancelling ends the work.
         """
@@ -150,6 +152,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
                     "format": audio_format,
                     "sample_rate": sample_rate,
                     "max_seconds": max_duration_s,
+                    "stop_seconds": stop_s,
                     "channel": channel,
                 }
                 pcm, duration_s = await self._decode(path, owner, job)

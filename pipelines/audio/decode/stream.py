@@ -4,6 +4,7 @@ import base64
 import binascii
 from fractions import Fraction
 from functools import lru_cache
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -144,6 +145,11 @@ def as_wav(data: bytes, encoding: LiveEncoding, sample_rate: int, width: int = 2
         whole = len(data) - len(data) % width
         data = float_to_pcm16(linear_to_float(data[:whole], width))
     return wav_header(sample_rate, len(data)) + data
+
+
+def add_wav_header(path: Path, encoding: LiveEncoding, sample_rate: int) -> None:
+    """Makes a file of raw audio a WAV file; blocking."""
+    path.write_bytes(as_wav(path.read_bytes(), encoding, sample_rate))
 
 
 @lru_cache(maxsize=1)

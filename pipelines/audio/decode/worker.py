@@ -14,6 +14,7 @@ A job with `channels` is a live stream: source and target are one socket of mess
 import gc
 import io
 import json
+import math
 import os
 import selectors
 import signal
@@ -152,8 +153,12 @@ def decode(job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> dict[str,
         target.write(pcm.astype("<f4").tobytes())
 
     writer = PcmWriter(write, job["sample_rate"], job["max_seconds"], job.get("channel"))
+    seconds = 0.0
     for samples, rate in _blocks(_frames(source, *ACCEPTED[job["format"]]), BLOCK_SAMPLES):
         writer.add(samples, rate)
+        seconds += samples.shape[1] / rate
+        if seconds >= (job.get("stop_seconds") or math.inf):
+            break
     return {"duration_s": writer.finish()}
 
 

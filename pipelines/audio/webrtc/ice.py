@@ -6,8 +6,10 @@ datagram. Here a peer is answered at the address from which its own checks come 
 
 import asyncio
 import errno
+import math
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from ipaddress import ip_address
 
 from aioice import Candidate, Connection
@@ -18,9 +20,31 @@ from aiortc import RTCPeerConnection
 
 from configs.settings import WebRtcSettings
 
-DATAGRAMS_PER_S = 500.0  # speech takes 50
+STUN_S = 3.0  # a server that has not answered three requests by then is left out
+DATAGRAMS_PER_S = 500.0
 BURST = 1000.0  # datagrams: three client events of the largest size
+SPEECH_PER_S = 110.0  # datagrams of 10 ms, of which each has up to 120 ms of a hostile client
+SPEECH_BURST = 200.0
 MAX_REMOTE = 16  # addresses from which a peer may send checks
+
+
+@dataclass(slots=True)
+class Allowance:
+    """Datagrams that may come: `per_s`, and `burst` of them at once."""
+
+    per_s: float
+    burst: float
+    left: float = 0.0
+    counted_at: float = -math.inf
+
+    def take(self, now: float) -> bool:
+        """Takes one datagram, which has come at `now`; returns False if too many have come."""
+        self.left = min(self.burst, self.left + (now - self.counted_at) * self.per_s)
+        self.counted_at = now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
 
 
 class BoundConnection(Connection):
@@ -30,8 +54,8 @@ class BoundConnection(Connection):
     is_full: Callable[[], bool] = staticmethod(lambda: False)
     """Whether the peer has sent more than it may, so that its datagrams are dropped."""
 
-    _allowance = BURST
-    _received_at = 0.0
+    speech: Allowance
+    others: Allowance
 
     async def get_component_candidates(
         self, component: int, addresses: list[str], timeout: int = 5
@@ -40,16 +64,19 @@ class BoundConnection(Connection):
         chosen = self.settings.addresses or [(address, address) for address in addresses]
         listening = [await self._listen(component, *address) for address in chosen]
         protocols = [protocol for protocol in listening if protocol is not None]
-        self._protocols += protocols
         candidates = [protocol.local_candidate for protocol in protocols]
         if self.stun_server is not None:
-            queries = (
-                server_reflexive_candidate(protocol, self.stun_server)
+            queries = [
+                asyncio.create_task(server_reflexive_candidate(protocol, self.stun_server))
                 for protocol in protocols
                 if ip_address(protocol.local_candidate.host).version == 4
-            )
-            results = await asyncio.gather(*queries, return_exceptions=True)
-            candidates += [result[0] for result in results if not isinstance(result, BaseException)]
+            ]
+            try:
+                done, _ = await asyncio.wait(queries, timeout=STUN_S) if queries else ([], [])
+            finally:
+                for query in queries:
+                    query.cancel()
+            candidates += [query.result()[0] for query in done if query.exception() is None]
         return candidates + await super().get_component_candidates(component, [], timeout)
 
     def check_incoming(
@@ -62,12 +89,8 @@ class BoundConnection(Connection):
 
     def data_received(self, data: bytes, component: int) -> None:
         """Queues a datagram; drops it if too many come, before it is decrypted."""
-        now = asyncio.get_running_loop().time()
-        earned = (now - self._received_at) * DATAGRAMS_PER_S
-        self._allowance = min(BURST, self._allowance + earned)
-        self._received_at = now
-        if self._allowance >= 1 and not self.is_full():
-            self._allowance -= 1
+        allowance = self.speech if _is_rtp(data) else self.others
+        if allowance.take(asyncio.get_running_loop().time()) and not self.is_full():
             super().data_received(data, component)
 
     async def _listen(self, component: int, address: str, announced: str) -> StunProtocol | None:
@@ -92,8 +115,14 @@ class BoundConnection(Connection):
                 port=transport.get_extra_info("sockname")[1],
                 type="host",
             )
+            self._protocols.append(protocol)  # at once, so that `close` finds it after a failure
             return protocol
         return None
+
+
+def _is_rtp(data: bytes) -> bool:
+    """Whether aiortc takes a datagram as RTP, and not as RTCP or DTLS."""
+    return len(data) > 1 and 128 <= data[0] < 192 and not 192 <= data[1] <= 208
 
 
 def bind(peer: RTCPeerConnection, settings: WebRtcSettings) -> BoundConnection:
@@ -106,4 +135,6 @@ def bind(peer: RTCPeerConnection, settings: WebRtcSettings) -> BoundConnection:
     connection.__class__ = BoundConnection
     assert isinstance(connection, BoundConnection)
     connection.settings = settings
+    connection.speech = Allowance(SPEECH_PER_S, SPEECH_BURST)
+    connection.others = Allowance(DATAGRAMS_PER_S, BURST)
     return connection

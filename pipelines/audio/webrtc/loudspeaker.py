@@ -94,8 +94,14 @@ class Loudspeaker(MediaStreamTrack):
         return self._items[0] if self._items else None
 
     def drop(self, item: SpokenItem) -> None:
-        """Drops the speech that was not played yet."""
+        """Drops the rest of the speech of a response."""
         self._items.remove(item)
+
+    def clear(self) -> list[SpokenItem]:
+        """Drops all speech that was not played yet, and returns it."""
+        items = list(self._items)
+        self._items.clear()
+        return items
 
     async def recv(self) -> "Packet[Any]":
         """Waits until the next packet is due, and returns it. Raises MediaStreamError."""

@@ -4,6 +4,7 @@ aiortc and its libraries are loaded only for the first call, so import this modu
 """
 
 import asyncio
+import logging
 from contextlib import suppress
 
 from aiortc import (
@@ -22,11 +23,11 @@ from av import AudioFrame
 from configs.settings import WebRtcSettings
 from pipelines.audio.webrtc.ice import bind
 from pipelines.audio.webrtc.loudspeaker import Loudspeaker
-from pipelines.audio.webrtc.offers import rewritten
+from pipelines.audio.webrtc.offers import MICROPHONE_CHANNELS, MICROPHONE_RATE, rewritten
 from pipelines.errors import InvalidRequest, Overloaded
 
-MICROPHONE_RATE = 48_000
-MICROPHONE_CHANNELS = 2
+logger = logging.getLogger(__name__)
+
 BYTES_PER_S = MICROPHONE_RATE * MICROPHONE_CHANNELS * 2
 CHANNEL = "oai-events"
 MAX_CHANNELS = 8
@@ -137,9 +138,13 @@ class Peer:
         self.lose()
         if self._listening is not None:
             self._listening.cancel()
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(CLOSING_S):
                 await self._connection.close()
+        except TimeoutError:
+            pass
+        except Exception:  # a failure to close must not keep the session
+            logger.exception("call_not_closed")
 
     def _open(self, channel: RTCDataChannel) -> None:
         self._channels += 1
@@ -168,8 +173,10 @@ class Peer:
         self._listening = asyncio.create_task(self._take_audio(track), name="listen to the call")
 
     async def _take_audio(self, track: MediaStreamTrack) -> None:
-        """Queues the client's audio, and silence where none comes for a while."""
-        await self.opened.wait()
+        """Queues the client's audio, and silence where none comes for a while.
+
+        Drops what comes before the data channel is open: the track itself queues without bound.
+        """
         gap_s = MAX_GAP_S  # nothing before the first audio
         while not self.lost.is_set():
             try:
@@ -181,6 +188,8 @@ class Peer:
                 continue
             except MediaStreamError:
                 return
+            if not self.opened.is_set():
+                continue
             gap_s = 0.0
             if isinstance(frame, AudioFrame) and self._waiting_bytes < MAX_WAITING_BYTES:
                 self._put(bytes(frame.planes[0])[: frame.samples * MICROPHONE_CHANNELS * 2])

@@ -11,9 +11,15 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from api.assemblyai.options import TranscriptOptions
+from api.assemblyai.transcripts import MAX_MATCHES, ShownTranscript
+from api.http.errors import InvalidField
 from api.services import Services
-from models.stt.base import Transcript, TranscriptionRequest, Word
+from db.jobs.jobs import Job, JobFile
+from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
+from pipelines.errors import NotFound
 from pipelines.storage.encryption import Encryption
+from pipelines.stt.file import FileTranscript
 from pipelines.webhooks.dispatcher import WebhookDispatcher
 from pipelines.webhooks.sender import Sender
 from tests.api.money import Books
@@ -127,6 +133,13 @@ async def test_sentences_paragraphs_captions_and_searches(
     assert matches == {"HELLO": [0], "fox is": [7], "is here": [8]}
     start, end = search["matches"][1]["timestamps"][0]
     assert (start, end) == (done["words"][7]["start"], done["words"][8]["end"])
+    search = await read(
+        client, key, f"{path}/word-search", words=",".join(["the", "The!", ""] * 99)
+    )
+    assert [(match["text"], match["count"]) for match in search["matches"]] == [("the", 1)]
+    query: Answer = {"words": ",".join(map(str, range(101)))}
+    answer = await client.get(f"/v2/transcript{path}/word-search", headers=key, params=query)
+    assert answer.status_code == 400 and "words: at most 100" in answer.json()["error"]
     for form in ("srt", "vtt"):
         query = {"chars_per_caption": 12}
         answer = await client.get(f"/v2/transcript{path}/{form}", headers=key, params=query)
@@ -134,6 +147,31 @@ async def test_sentences_paragraphs_captions_and_searches(
         assert "Hello there," in lines and all(len(line) <= 12 for line in lines)
     answer = await client.get(f"/v2/transcript{path}/words", headers=key)
     assert answer.status_code == 400 and "part" in answer.json()["error"]
+
+
+def test_a_search_with_too_many_matches_is_refused() -> None:
+    words = tuple(Word("no", place, place + 1, 0.9) for place in range(MAX_MATCHES // 2 + 1))
+    found = FileTranscript("no", "en", 0.9, 1.0, (Segment("no", 0.0, 1.0, 0.0, 0.0, words),))
+    shown = ShownTranscript(TranscriptOptions(audio_url=""), found)
+    assert shown.matches(["no"])[0]["count"] == len(words)
+    with pytest.raises(InvalidField, match=r"words: more than"):
+        shown.matches(["no", "no no"])
+
+
+async def test_a_job_that_is_deleted_meanwhile_is_not_listed(
+    client: httpx.AsyncClient, key: Headers, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raise_plans(services.infrastructure.settings.database_url)
+    ids = [(await submit(client, key, "https://example.com/a.mp3"))["id"] for _ in range(2)]
+    read_file = services.speech.jobs.read
+
+    async def read_after_delete(job: Job, file: JobFile) -> bytes:
+        if str(job.id) == ids[0]:
+            raise NotFound("the file was deleted")
+        return await read_file(job, file)
+
+    monkeypatch.setattr(services.speech.jobs, "read", read_after_delete)
+    assert [item["id"] for item in (await read(client, key, ""))["transcripts"]] == ids[1:]
 
 
 async def test_options_reach_the_recogniser_and_the_text(
@@ -159,6 +197,7 @@ async def test_a_part_of_a_recording_is_transcribed_and_charged(
     client: httpx.AsyncClient, key: Headers, services: Services, books: Books
 ) -> None:
     cut: Answer = {"audio_start_from": 20_000, "audio_end_at": 40_000}
+    await books.set_credit(services.platform.billing.cost("stt", 25_000))
     done = await transcribe(client, key, services, recording(60), **cut)
     assert all(20_000 <= word["start"] < 40_000 for word in done["words"])
     assert (await books.charged("stt"))[0] == 20_000
@@ -178,6 +217,8 @@ async def test_a_part_of_a_recording_is_transcribed_and_charged(
         ({"webhook_url": "https://127.0.0.1/hook"}, "webhook_url: must name a host"),
         ({"webhook_auth_header_name": "Host"}, "webhook_auth_header_name: "),
         ({"webhook_auth_header_value": "a\r\nb: c"}, "webhook_auth_header_value: "),
+        ({"webhook_auth_header_name": "X-Own"}, "webhook_auth_header_value: "),
+        ({"webhook_auth_header_value": "secret"}, "webhook_auth_header_value: "),
         ({"speech_models": ["gpt"]}, "speech_model: no model has that name"),
         ({"language_code": "tlh"}, "language: 'tlh' is not supported"),
         ({"language_code": "en", "language_detection": True}, "language_detection: "),

@@ -36,7 +36,6 @@ FILES: dict[str, dict[str, Any]] = {
 }
 DELETED = "/v1/voices/{voice_id}"  # at its native path before
 OWN = {("POST", path): 400 for path in _CHANGERS} | {("DELETE", DELETED): 404}  # not audio
-ALSO_NEEDED = {("POST", path): "stt" for path in _CHANGERS}
 FREE_FIELDS = {"model_id", f"{_LOCATORS}.version_id"}  # not owned by a workspace, and a number
 QUERIES = {"voice_ids", "voice_type"}  # they filter the caller's own list
 SOCKETS = {f"{_SPEECH}/stream-input", f"{_SPEECH}/multi-stream-input"}

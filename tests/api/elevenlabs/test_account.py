@@ -154,6 +154,9 @@ async def test_rules_are_added_removed_and_replaced_in_new_versions(
         ("set-rules", {"rules": [http]}, ["HTTP"]),
         ("remove-rules", {"rule_strings": ["HTTP"]}, []),
     ]
+    no_change = {"rule_strings": ["unknown"]}
+    same = await client.post(f"{path}/remove-rules", headers=xi, json=no_change)
+    assert same.json()["version_id"] == "1"
     for version, (change, fields, strings) in enumerate(changes, start=2):
         answer = await client.post(f"{path}/{change}", headers=xi, json=fields)
         assert answer.status_code == 200, answer.text
@@ -193,6 +196,7 @@ async def test_voices_are_filtered_and_sorted(client: httpx.AsyncClient, xi: Hea
         assert listed == [one for one in everything if one["labels"][label] in values] != []
     ids = [everything[1]["voice_id"], "unknown"]
     assert [one["voice_id"] for one in await search(voice_ids=ids)] == ids[:1]
+    assert await search(search="use_case") == []
     assert await search(voice_type="default") == everything
     assert await search(voice_type="personal") == await search(language="tlh") == []
     names = [one["name"] for one in await search(sort="name", sort_direction="desc")]

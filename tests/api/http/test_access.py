@@ -37,7 +37,14 @@ EVERY_SCOPE = {("DELETE", "/auth/account")}
 KEYS_CANNOT = {("POST", "/auth/logout")}
 """Only a session token ends its session."""
 
-SOCKET_QUERIES = {"/v3/ws": "sample_rate=16000", "/v2/listen": "model=flux-general-en"}
+INK = "model=ink-2&encoding=pcm_s16le&sample_rate=16000"
+SOCKET_QUERIES = {
+    "/v3/ws": "sample_rate=16000",
+    "/v2/listen": "model=flux-general-en",
+    "/cartesia/stt/websocket": INK,
+    "/cartesia/stt/turns/websocket": INK,
+    "/stt/websocket": INK,
+}
 
 
 @dataclass(frozen=True)

@@ -153,13 +153,12 @@ class Credential:
     def refusal(self, operation: Operation) -> tuple[int, str | None]:
         """The status, and the error if that is not one of the object."""
         route = ROUTES[operation]
-        needed = route.required_scope
+        needed = {*route.required_scopes}
         if self.is_secret and getattr(route, "takes_secrets", False):
             return 404, None
         if self.scopes is None or not operation[1].startswith(self.within):
             return 401, "unauthorized"
-        also = elevenlabs.ALSO_NEEDED.get(operation, needed)
-        if not {needed, also} - {None} <= self.scopes:
+        if not needed <= self.scopes:
             return 403, "insufficient_scope"
         return 404, None
 
@@ -374,6 +373,7 @@ async def test_foreign_ids_are_answered_like_unknown_ids_to_every_credential(
 async def test_a_foreign_id_among_own_ids_is_answered_like_an_unknown_one(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
+    raise_plans(services.infrastructure.settings.database_url)
     mine, theirs = [await resources_of(client, one, services) for one in (auth, other_auth)]
     crossed = set()
     for case in cases():
@@ -431,6 +431,7 @@ async def test_what_another_workspace_does_changes_nothing_that_a_workspace_read
 async def test_list_routes_show_only_data_of_the_callers_workspace(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
+    raise_plans(services.infrastructure.settings.database_url)
     both = [await resources_of(client, one, services) for one in (auth, other_auth)]
     mine, theirs = [{one[name] for name in one if name not in NAMES} for one in both]
     seen = set()

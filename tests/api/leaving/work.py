@@ -119,6 +119,7 @@ REQUESTS: dict[str, Work] = {
     "/openai/v1/audio/translations": Work("stt", data=OPENAI_STT, file="file"),
     "/v1/listen": Work("stt", content=speech_file, headers={"Content-Type": "audio/wav"}),
     "/v1/speech-to-text": Work("stt", data={"model_id": "scribe_v1"}, file="file"),
+    "/cartesia/stt": Work("stt", data={"model": "ink-whisper"}, file="file"),
     "/v1/forced-alignment": Work("stt", data={"text": SENTENCE}, file="file"),
     **{
         f"/v1/{name}/{{voice_id}}{end}": Work("stt", file="audio")
@@ -167,6 +168,7 @@ NO_ENGINE = {
     "/voice-shares/{share_id}/accept": "changes a row",
     "/pronunciations": "stores entries",
     "/consent-sentences": "chooses a sentence",
+    "/openai/v1/realtime/calls": "answers an offer",
     "/openai/v1/files": "stores lines",
     "/openai/v1/batches": "stores a row",
     "/openai/v1/batches/{batch_id}/cancel": "changes a row",

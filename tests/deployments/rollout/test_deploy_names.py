@@ -76,7 +76,7 @@ def test_a_number_as_the_build_is_one_as_its_text() -> None:
 def test_only_chat_models_are_chosen_by_the_service() -> None:
     config = config_without_weights()
     entry(config, "STT")["user_config"] = {"model": "auto"}
-    assert model_problems(config) == ["STT: only a chat model can be 'auto'"]
+    assert model_problems(config) == ["STT: only a chat model can be 'auto' without `wanted`"]
 
 
 def test_models_are_checked_without_ray() -> None:

@@ -257,6 +257,11 @@ def _responses(_: Ids) -> list[Any]:
     ]
 
 
+def _ink(_: Ids) -> list[Any]:
+    return ["finalize", {"type": "finalize"}]
+
+
+INK = (("model", "ink-2"), ("encoding", "pcm_s16le"), ("sample_rate", "16000"))
 LINEAR = (("encoding", "linear16"), ("sample_rate", "16000"))
 PROTOCOLS = [
     Protocol("/ws/tts", _tts_context, _contexts),
@@ -270,6 +275,9 @@ PROTOCOLS = [
     Protocol("/v2/listen", _none, _flux, (("model", "flux-general-en"), *LINEAR)),
     Protocol("/v3/ws", _none, _assembly, (("sample_rate", "16000"),)),
     Protocol("/v1/speech-to-text/realtime", _none, _live, (("model_id", "scribe_v2_realtime"),)),
+    Protocol("/cartesia/stt/websocket", _none, _ink, INK),
+    Protocol("/stt/websocket", _none, _ink, INK),
+    Protocol("/cartesia/stt/turns/websocket", _none, _ink, INK),
     Protocol("/openai/v1/realtime", _none, _realtime, (("model", "gpt-realtime"),)),
     Protocol("/openai/v1/responses", _none, _responses),
     Protocol("/telephony/twilio/{key}", _first(_twilio), _twilio),

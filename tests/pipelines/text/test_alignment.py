@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.stt.base import Word
+from pipelines.text.alignment import align_text
 from pipelines.text.chunking import Chunker, FirstChunkPolicy, read_chunks
 from pipelines.text.segmentation import spans
 
@@ -107,3 +109,28 @@ def test_every_word_of_a_long_text_is_aligned_in_order() -> None:
 def test_a_script_without_spaces_is_segmented_between_grapheme_clusters() -> None:
     text = "กำลังเรียน"
     assert [text[start:end] for start, end in spans(text)] == ["กำ", "ลั", "ง", "เรี", "ย", "น"]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("text", "heard"),
+    [
+        ("a b " * 4000, ["a"] * 2000),
+        ("a" * 16_000, ["a"] * 2000),
+        ("ab" * 8000, ["ba" * 2000] * 2),
+        (("ab" * 25 + " ") * 300, ["ba" * 25] * 300),
+    ],
+)
+def test_a_hostile_text_is_aligned_in_seconds(text: str, heard: list[str]) -> None:
+    words = [Word(word, place, place + 1, 0.9) for place, word in enumerate(heard)]
+    times = align_text(text, words, "en")
+    assert [word.word for word in times] == text.split()
+    assert all(0 <= word.start_s <= word.end_s <= len(heard) for word in times)
+
+
+def test_frequent_words_extend_the_matches_of_their_neighbours() -> None:
+    text = " ".join(f"the w{letter}x" for letter in "abcdefghijklmnopqrstuvwxyz")
+    words = [Word(word, place, place + 1, 1.0) for place, word in enumerate(text.split())]
+    times = align_text(text, words, "en")
+    assert [word.start_s for word in times] == [word.start for word in words]
+    assert not any(word.loss for word in times)

@@ -12,9 +12,11 @@ from configs.schema.voices import CustomVoicesConfig, SampleRules
 from models.audio import Pcm
 from models.registry import VAD
 from models.speaker.base import Embedding, Embeddings, SpeakerEncoder
+from pipelines.audio.decode.decoder import DecodedAudio
 from pipelines.audio.measures import clipped_share, pitch_hz
-from pipelines.errors import PipelineError
+from pipelines.errors import AudioTooLong, PipelineError
 from pipelines.voices.checks import (
+    CUT_HZ,
     CheckedSamples,
     Sample,
     SampleChecker,
@@ -198,3 +200,23 @@ async def test_the_speaker_of_the_consent_sentence_must_match_the_other_files(
     else:
         with pytest.raises(PipelineError, match="first speaker of 'a.wav'"):
             await checker.check_speaker(pcm, checked, 0, 0.8)
+
+
+@pytest.mark.parametrize(("duration_s", "decoded"), [(250.0, 3), (61.0, 6)])
+async def test_recordings_beyond_the_limit_are_not_decoded(
+    tmp_path: Path, duration_s: float, decoded: int
+) -> None:
+    allowed: list[float] = []
+
+    class Decoder:
+        async def decode(self, path: Path, max_duration_s: float, **_: Any) -> DecodedAudio:
+            allowed.append(max_duration_s)
+            if duration_s > max_duration_s:
+                raise AudioTooLong("too long")
+            return DecodedAudio(np.zeros(100, np.float32), CUT_HZ, duration_s, "wav")
+
+    checker = SampleChecker(cast(Any, Decoder()), cast(Any, None), BandsEngine, RULES)
+    files = [SampleFile(str(number), tmp_path / str(number)) for number in range(10)]
+    with pytest.raises(PipelineError, match="files: more than 600 seconds, or than 10 files"):
+        await checker.cut(files)
+    assert allowed == [600 - duration_s * number for number in range(decoded)]

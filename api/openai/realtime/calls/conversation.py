@@ -29,6 +29,7 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import Conversation
 from api.sockets.kernel.session import SecretSession, SocketSession
+from pipelines.audio.webrtc.offers import MICROPHONE_CHANNELS, MICROPHONE_RATE
 from pipelines.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from pipelines.audio.webrtc.peer import Peer
 
 PCM = {"type": "audio/pcm", "rate": 24_000}  # between the conversation and the loudspeaker
-MICROPHONE_RATE = 48_000  # of decoded Opus
-MICROPHONE_CHANNELS = 2
 
 
 class CallTransport(HTTPConnection):
@@ -145,10 +144,9 @@ class CallConversation(Conversation):
                 self._socket.touch()
             case UserSpeechStarted():
                 await self._agent.write(event)
-                item = self._loudspeaker.current
                 detection = self._agent.session.audio.input.turn_detection
-                if item is not None and detection is not None and detection.interrupt_response:
-                    await self._drop(item)
+                if detection is not None and detection.interrupt_response:
+                    await self._drop(self._loudspeaker.clear())
             case ResponseDone():
                 await self._agent.write(event)
                 await self._end(event.response["id"], event.response["status_details"] or {})
@@ -156,31 +154,31 @@ class CallConversation(Conversation):
                 await self._agent.write(event)
 
     async def _clear(self) -> None:
-        """Stops the response that is being played, and drops the rest of its speech."""
-        item = self._loudspeaker.current
-        if item is not None:
+        """Drops all speech that was not played yet, and stops its responses."""
+        items = self._loudspeaker.clear()
+        for item in items:
             if not item.is_complete:
                 with suppress(RealtimeFault):  # it has been cancelled already
                     self._agent.cancel(item.response_id)
-            await self._drop(item)
+        await self._drop(items)
 
     async def _end(self, response_id: str, details: dict[str, Any]) -> None:
         """Plays the speech of a response to its end, unless the user interrupted it."""
         item = self._loudspeaker.find(response_id)
         if item is not None and details.get("reason") == "turn_detected":
-            await self._drop(item)
+            self._loudspeaker.drop(item)
+            await self._drop([item])
         self._loudspeaker.finish(response_id)
         if (cut := self._cut.pop(response_id, None)) is not None:
             await self._truncate(cut)
 
-    async def _drop(self, item: "SpokenItem") -> None:
-        """Drops speech that was not heard. The conversation forgets it once its response ends."""
-        self._loudspeaker.drop(item)
-        await self._agent.write(OutputCleared(response_id=item.response_id))
-        if item.is_complete:
-            await self._truncate(item)
-        else:
-            self._cut[item.response_id] = item
+    async def _drop(self, items: "list[SpokenItem]") -> None:
+        """Reports speech that was dropped. The conversation forgets it once its response ends."""
+        self._cut |= {item.response_id: item for item in items if not item.is_complete}
+        for item in items:
+            await self._agent.write(OutputCleared(response_id=item.response_id))
+            if item.is_complete:
+                await self._truncate(item)
 
     async def _truncate(self, item: "SpokenItem") -> None:
         with suppress(InvalidRequest):  # outside the conversation, or deleted

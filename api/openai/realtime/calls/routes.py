@@ -47,7 +47,7 @@ FORM = form_schema("sdp", files={"type": "string", "description": "SDP offer."})
 _CONTENT: dict[str, Any] = FORM["requestBody"]["content"]
 _CONTENT["multipart/form-data"]["schema"]["properties"]["session"] = {
     "type": "object",
-    "description": "Session, as of a client secret.",
+    "description": "The session, with the fields of a client secret's `session`.",
 }
 _CONTENT["application/sdp"] = {"schema": {"type": "string", "description": "SDP offer."}}
 
@@ -68,7 +68,7 @@ router = make_router(
 )
 async def create_call(request: Request, principal: PrincipalDep) -> Response:
     """Begins a voice agent session on a peer connection with Opus audio and the data channel
-    `oai-events`, and answers with the path of the call in `Location`.
+    `oai-events`. `Location` is OpenAI's path, `/v1/realtime/calls/{id}`; only its id is used.
 
     Takes a key, a browser token or a client secret, whose session applies. Requires the scopes
     `stt`, `tts` and `chat`, or only `stt` for a transcription session.
@@ -78,27 +78,26 @@ async def create_call(request: Request, principal: PrincipalDep) -> Response:
     infrastructure = services.infrastructure
     sockets = infrastructure.sockets
     offer, options = await _read(request)
-    if len(request.query_params.get("model", "")) > MAX_MODEL_NAME:
+    model = request.query_params.get("model", "")
+    if len(model) > MAX_MODEL_NAME:
         message = f"model: at most {MAX_MODEL_NAME} characters"
         raise ApiError("validation_error", message, param="model")
     secret_session = await services.platform.client_secrets.configuration(principal)
     kind = kind_of(request.query_params, secret_session or options or None)
     require_scopes(sockets.authenticator, principal, SCOPES[kind], visitors=True)
-    await checked_session(kind, options, principal.workspace_id, services.speech)
+    takes_query = secret_session is None and kind == "realtime" and model
+    chosen = {"model": model, **options} if takes_query else options
+    await checked_session(kind, chosen, principal.workspace_id, services.speech)
     if sockets.draining:
         raise ApiError("unavailable", "this server is stopping")
-    peer = await infrastructure.calls.open_peer()
-    call = Call(new_id("rtc"), principal, credential_of(request), peer)
     lease = await sockets.admit(principal)
     try:
-        async with asyncio.timeout(sockets.limits.handshake_s):
-            answer = await peer.answer(offer)
-    except BaseException as error:
-        await peer.close()
+        peer = await infrastructure.calls.open_peer()
+        answer = await _answer(peer, offer, sockets.limits.handshake_s)
+    except BaseException:
         await lease.release()
-        if isinstance(error, TimeoutError):
-            raise ApiError("unavailable", "the call could not be answered in time") from None
         raise
+    call = Call(new_id("rtc"), principal, credential_of(request), peer)
 
     def open_session() -> SocketSession:
         context_of(request).client_left = peer.lost
@@ -161,6 +160,18 @@ async def _read(request: Request) -> tuple[str, SecretSession]:
     return offer, options
 
 
+async def _answer(peer: "Peer", offer: str, within_s: float) -> str:
+    """Returns a peer's answer to an offer. Closes the peer, and raises, if there is none."""
+    try:
+        async with asyncio.timeout(within_s):
+            return await peer.answer(offer)
+    except BaseException as error:
+        await peer.close()
+        if isinstance(error, TimeoutError):
+            raise ApiError("unavailable", "the call could not be answered in time") from None
+        raise
+
+
 async def _serve(
     call: Call,
     lease: Lease,
@@ -181,8 +192,10 @@ async def _serve(
         await registered(sockets, session, work, service="call", path=PATH, started=started)
     finally:
         infrastructure.calls.discard(call)
-        await call.peer.close()
-        await lease.release()
+        try:
+            await call.peer.close()
+        finally:
+            await lease.release()
 
 
 async def _run(session: SocketSession, peer: "Peer") -> None:

@@ -135,6 +135,34 @@ async def test_wrong_audio_is_refused_by_name_and_costs_nothing(post: Any, books
     assert "capture" not in await books.kinds()
 
 
+async def test_recordings_before_a_refusal_cost_nothing(post: Any, books: Books) -> None:
+    message = asked(recording())["messages"][0]
+    broken = {"type": "input_audio", "input_audio": {"data": "?", "format": "wav"}}
+    result = {"role": "tool", "content": "a", "tool_call_id": "call_1"}
+    for messages, fields in (
+        ([message, {"role": "assistant", "audio": {"id": "audio_x"}}, message], {}),
+        (asked(recording(), broken)["messages"], {}),
+        ([message, result], {}),
+        ([message], {"chat_id": "00000000-0000-4000-8000-000000000000"}),
+    ):
+        answer = await post({"messages": messages, **fields})
+        assert answer.status_code in (400, 404), answer.text
+    assert "capture" not in await books.kinds()
+
+
+async def test_the_model_starts_only_once_the_speech_is_paid(
+    post: Any, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def passed(*_: object) -> None:
+        """Stands for credit that another request takes after the first look."""
+
+    monkeypatch.setattr(type(books.services.platform.billing), "check_credit", passed)
+    await books.set_credit(10_000)
+    answer = await post(asked("a", **STREAM, max_tokens=5))
+    assert answer.status_code == 403 and "insufficient_credit" in answer.text
+    assert await books.kinds() == []
+
+
 async def test_speech_that_the_credit_does_not_cover_is_refused_at_once(
     post: Any, books: Books
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,9 +12,14 @@ import pytest
 from openai import AsyncOpenAI, NotFoundError
 
 from api.openai.realtime.calls import registry, routes
+from configs.settings import WebRtcSettings
+from pipelines.audio.webrtc import ice
 from pipelines.audio.webrtc.offers import rewritten
+from pipelines.audio.webrtc.peer import Peer
 from pipelines.errors import InvalidRequest
-from tests.api.openai.realtime.caller import PATH, Caller, call
+from telemetry import metrics
+from tests.api.native.test_visitors import SPEAKERS, browser_token
+from tests.api.openai.realtime.caller import FRAME, PATH, Caller, Microphone, call
 from tests.api.openai.realtime.test_client_secrets import secret_of
 from tests.api.openai.realtime.test_conversation import LONG, says
 from tests.api.sockets.conftest import SocketServer
@@ -33,6 +39,7 @@ async def test_a_caller_speaks_and_hears_the_answer(
     server: SocketServer, heard: FakeTranscriber
 ) -> None:
     heard.answer = says("One two three.")
+    hung_up = closes_of("1000")
     async with call(server.address, server.key, "model=gpt-realtime-mini") as caller:
         caller.microphone.say(loud(0.8))
         await caller.client.until("output_audio_buffer.stopped")
@@ -52,6 +59,11 @@ async def test_a_caller_speaks_and_hears_the_answer(
             await caller.socket.closed.wait()
             await server.until_empty()
             assert (await http.post(hang_up, headers=owner)).status_code == 404
+    assert closes_of("1000") == hung_up + 1
+
+
+def closes_of(code: str) -> float:
+    return float(metrics.socket_closes.labels("call", code)._value.get())
 
 
 @pytest.mark.parametrize("by_words", [True, False])
@@ -84,6 +96,34 @@ async def test_unheard_speech_is_dropped_and_truncated_by_the_server(
             assert client.events[-2]["type"] == "response.done"
         await client.send("output_audio_buffer.clear")  # nothing plays: no event
         await client.update(audio={"output": {"format": {"type": "audio/pcmu"}}})
+
+
+async def test_all_queued_speech_is_dropped(server: SocketServer) -> None:
+    """Of two responses at a time, of which one waits for the other."""
+    async with call(server.address, server.key) as caller:
+        client = caller.client
+        await client.write(LONG)
+        for _ in range(2):
+            await client.send("response.create", response={"conversation": "none"})
+        speaking: set[str] = set()
+        while len(speaking) < 2:
+            event = await client.until("response.output_audio_transcript.delta")
+            speaking.add(event["response_id"])
+        await until(lambda: caller.heard_s() > 1)
+        await client.send("output_audio_buffer.clear")
+        dropped = [await client.until("output_audio_buffer.cleared") for _ in range(2)]
+        assert {event["response_id"] for event in dropped} == speaking
+
+
+async def test_a_form_lets_no_visitor_name_speakers(server: SocketServer) -> None:
+    token = await browser_token(server, "stt", "tts", "chat")
+    session = json.dumps({"type": "realtime", "audio": SPEAKERS})
+    async with caller_of(server) as caller:
+        files = {"session": (None, session)}
+        await caller.connect(f"http://{server.address}{PATH}", token, files=files)
+        assert (await caller.client.until_error())["code"] == "insufficient_scope"
+        await caller.socket.closed.wait()
+    await server.until_empty()
 
 
 async def test_a_secret_and_a_form_configure_the_session(
@@ -136,6 +176,8 @@ async def test_a_refused_call_says_why(
         assert (await post(server, offer, narrow)).status_code == 403
         unknown = await post(server, offer, params={"intent": "sing"})
         assert unknown.json()["error"]["param"] == "intent"
+        no_model = await post(server, offer, params={"model": "gpt-9"})
+        assert no_model.json()["error"]["code"] == "model_not_found"
         with pytest.raises(NotFoundError, match="voice"):
             session: Any = {"type": "realtime", "audio": {"output": {"voice": "nobody"}}}
             await client.realtime.calls.create(sdp=offer, session=session)
@@ -150,6 +192,14 @@ async def test_a_refused_call_says_why(
 async def test_a_call_that_never_connects_ends_and_costs_nothing(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also when its connection fails to close."""
+    close = Peer.close
+
+    async def fail(peer: Peer) -> None:
+        await close(peer)
+        raise RuntimeError
+
+    monkeypatch.setattr(Peer, "close", fail)
     monkeypatch.setattr(routes, "CONNECTING_S", 0.2)
     books = await server.books()
     async with caller_of(server) as caller:
@@ -178,6 +228,41 @@ async def test_calls_end_as_sockets_do(
         await draining
         async with caller_of(server) as caller:
             assert (await post(server, await caller.offer())).status_code == 503
+
+
+async def test_a_silent_stun_server_delays_the_answer_only(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ice, "STUN_S", 0.1)
+    async with caller_of(server) as caller:
+        with socket.socket(type=socket.SOCK_DGRAM) as silent:
+            silent.bind(("127.0.0.1", 0))
+            url = f"stun:127.0.0.1:{silent.getsockname()[1]}"
+            peer = Peer(WebRtcSettings(ice_servers=(url,)))
+            assert "typ host" in await peer.answer(await caller.offer())
+            await peer.close()
+
+
+async def test_audio_is_bounded() -> None:
+    """Also what comes before the data channel is open."""
+    peer = Peer(WebRtcSettings())
+    clock = asyncio.get_running_loop().time
+    for kind, allowance in ((111, peer._ice.speech), (200, peer._ice.others)):  # RTP, RTCP
+        began = clock()
+        for _ in range(3000):
+            peer._ice.data_received(bytes([128, kind]), 1)
+        most = allowance.burst + allowance.per_s * (clock() - began)
+        queued = peer._ice._queue.qsize()
+        while not peer._ice._queue.empty():
+            peer._ice._queue.get_nowait()
+        assert allowance.burst <= queued <= most
+    microphone = Microphone()
+    peer._listen(microphone)
+    await until(lambda: microphone._sent > 3 * FRAME)
+    assert peer._inbox.empty()
+    peer.opened.set()
+    await until(lambda: not peer._inbox.empty())
+    await peer.close()
 
 
 async def test_only_what_a_call_needs_reaches_the_parser(server: SocketServer) -> None:

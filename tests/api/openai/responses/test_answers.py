@@ -310,13 +310,3 @@ async def test_fields_without_effect_are_named_and_unknown_models_are_404(
     assert named == "user, service_tier, prompt_cache_key, max_tool_calls"
     unknown = await respond(model="gpt-9")
     assert unknown.status_code == 404 and "svc/echo" in unknown.json()["message"]
-
-
-async def test_embeddings_say_that_there_is_no_model_for_them(
-    client: httpx.AsyncClient, auth: Headers
-) -> None:
-    body = {"model": "text-embedding-3-small", "input": "a"}
-    answer = await client.post("/openai/v1/embeddings", headers=auth, json=body)
-    assert answer.status_code == 404 and answer.json()["error"]["code"] == "model_not_found"
-    assert "no embedding model is deployed" in answer.json()["message"]
-    assert (await client.post("/openai/v1/embeddings", json=body)).status_code == 401

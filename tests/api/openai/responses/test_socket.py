@@ -139,5 +139,41 @@ async def test_a_socket_is_closed_with_the_code_that_clients_reconnect_for(
         for _ in range(20):
             await socket.send("[")
         codes = [(await until_end(socket))[-1]["error"]["code"] for _ in range(21)]
-        assert codes == [*["invalid_json"] * 20, "websocket_connection_limit_reached"]
+        assert codes == [*["invalid_json"] * 20, "rate_limited"]
     await until(lambda: socket.close_code == 1008)
+
+
+async def test_an_unstored_response_after_a_stored_one_keeps_the_conversation(
+    server: SocketServer,
+) -> None:
+    async with opened(server) as socket:
+        previous = None
+        for text, tokens, stores in (("a b c", 3, True), ("d", 7, False), ("e", 9, False)):
+            await create(socket, text, store=stores, previous_response_id=previous)
+            response = (await until_end(socket))[-1]["response"]
+            assert response["usage"]["input_tokens"] == tokens
+            previous = response["id"]
+
+
+async def test_requests_are_cancelled_before_they_begin_and_refusals_keep_the_socket(
+    server: SocketServer,
+) -> None:
+    async with opened(server) as socket:
+        await create(socket, "word " * 1000, stream_id="a", store=False)
+        await create(socket, "never", stream_id="b")
+        for stream_id in ("b", "a", "a"):  # one that waits, then the first, perhaps twice
+            await socket.send(json.dumps({"type": "response.cancel", "stream_id": stream_id}))
+        ends = {}
+        for _ in range(2):
+            last = (await until_end(socket))[-1]
+            ends[last["stream_id"]] = last
+        assert ends["b"]["error"]["code"] == "response_cancelled"
+        assert ends["a"].get("response", {"status": "cancelled"})["status"] == "cancelled"
+        await create(socket, "between", stream_id="c")
+        while (await until_end(socket))[-1]["stream_id"] != "c":
+            pass
+        for _ in range(21):
+            await create(socket, "a", temperature=3)
+            assert (await until_end(socket))[-1]["error"]["param"] == "temperature"
+        await create(socket, "still here")
+        assert text_of((await until_end(socket))[-1]) == "still here"

@@ -79,6 +79,8 @@ async def test_too_long_decoded_audio_is_refused(decoder: AudioDecoder, tmp_path
     path.write_bytes(encode("flac", tone(10)))
     with pytest.raises(AudioTooLong):
         await decoder.decode(path, max_duration_s=5)
+    audio = await decoder.decode(path, max_duration_s=5, stop_s=2)
+    assert 2 <= audio.duration_s < 5
 
 
 async def test_a_killed_worker_is_replaced_and_the_file_is_decoded(
