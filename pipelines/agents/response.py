@@ -75,10 +75,12 @@ class Answer:
         *,
         pace: WritingPace | None = None,
         is_limited: bool = False,
+        is_whole: bool = False,
     ) -> None:
         """Reads nothing before `pieces`; `bytes_per_s` is the rate of the encoded audio, and `pace`
         that of the session's answers.
 
+        If the answer is sent as a whole (`is_whole`), nothing of it counts as sent before its end.
         Unless the client has set a limit (`is_limited`), the answer ends with the sentence that
         reaches MAX_SPEECH_S.
         """
@@ -88,6 +90,7 @@ class Answer:
         self._completion = completion
         self._voice = speaker.stream if speaker else None
         self._credit = speaker.credit if speaker else None
+        self._is_whole = is_whole
         self._playback = playback
         self._bytes_per_s = bytes_per_s
         self._pace = pace or WritingPace()
@@ -132,9 +135,10 @@ class Answer:
                     self._audio_sent.set()
                 elif isinstance(piece, AnswerText):
                     self._sent += len(piece.text)
-                    self._completion.deliver(self._sent)
-                    if self._credit is not None:
-                        self._credit.count_sent(piece.characters)
+                    if not self._is_whole:
+                        self._completion.deliver(self._sent)
+                        if self._credit is not None:
+                            self._credit.count_sent(piece.characters)
                 yield piece
             self._completion.deliver(math.inf)
         finally:

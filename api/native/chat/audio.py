@@ -178,9 +178,12 @@ class ChatAudio:
         """Closes what a stream holds whose client left before the first piece."""
         await self._stack.__aexit__(GeneratorExit, GeneratorExit(), None)
 
-    async def pieces(self, completion: Completion) -> AsyncGenerator[AnswerPiece, None]:
+    async def pieces(
+        self, completion: Completion, *, is_whole: bool = False
+    ) -> AsyncGenerator[AnswerPiece, None]:
         """Yields the answer as it is spoken, in 16-bit samples at PCM_RATE, while it is written.
-        Ends once the turn is saved. Its speech is `held`."""
+        Ends once the turn is saved. Its speech is `held`. With `is_whole`, nothing of it counts
+        as sent before its end."""
         assert self._voice is not None and self._credit is not None
         held = self._credit
         stream = SpeechStream(
@@ -192,7 +195,9 @@ class ChatAudio:
             operation=held.payer,
         )
         at_once = Playback(lead_s=inf)  # the client plays when it has everything it needs
-        answer = Answer(completion, AgentVoice(stream, held), at_once, BYTES_PER_S)
+        answer = Answer(
+            completion, AgentVoice(stream, held), at_once, BYTES_PER_S, is_whole=is_whole
+        )
         try:
             async with self._stack, aclosing(answer.pieces()) as pieces:
                 async for piece in pieces:

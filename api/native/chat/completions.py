@@ -126,7 +126,7 @@ async def _collect_spoken(
     """Waits for the spoken answer; returns it as the JSON of a ChatCompletion."""
     texts: list[str] = []
     pcm = bytearray()
-    async with aclosing(audio.pieces(completion)) as pieces:
+    async with aclosing(audio.pieces(completion, is_whole=True)) as pieces:
         async for piece in pieces:
             if isinstance(piece, AnswerText):
                 texts.append(piece.text)

@@ -130,7 +130,10 @@ def audio_bytes(value: Any) -> int:
 def words(value: Any) -> int:
     """Those of the deltas of an answer in a message of any dialect."""
     if "choices" in value:
-        parts = [choice["delta"].get("content") or "" for choice in value["choices"]]
+        deltas = [
+            choice.get("delta", {"content": choice.get("text")}) for choice in value["choices"]
+        ]
+        parts = [delta.get("content") or "" for delta in deltas]
         return len(" ".join(parts).split())
     return len(value["delta"].split()) if value.get("type", "").endswith("text.delta") else 0
 

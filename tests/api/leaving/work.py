@@ -302,6 +302,14 @@ SOCKETS: dict[str, tuple[str, Begin, str]] = {
         audio(),
         "stt",
     ),
+    **{
+        path: (f"{path}?model=ink-2&encoding=pcm_s16le&sample_rate=16000", audio(), "stt")
+        for path in (
+            "/cartesia/stt/websocket",
+            "/cartesia/stt/turns/websocket",
+            "/stt/websocket",
+        )
+    },
     "/v3/ws": ("/v3/ws?sample_rate=16000", audio(closing={"type": "ForceEndpoint"}), "stt"),
     "/v1/speech-to-text/realtime": ("/v1/speech-to-text/realtime", scribe, "stt"),
     "/openai/v1/realtime": ("/openai/v1/realtime?model=svc/echo", realtime, "chat"),

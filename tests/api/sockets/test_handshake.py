@@ -76,7 +76,7 @@ async def test_more_sockets_than_the_plan_allows_are_429(shared_server: SocketSe
     async with connect(url), connect(url.replace("tts", "stt")):
         answer = await refused(url)
         assert (answer.status_code, answer.json()["error"]) == (429, "concurrency_limit")
-        assert "2 WebSocket sessions" in answer.json()["message"]
+        assert "2 sessions" in answer.json()["message"]
         assert int(answer.headers["retry-after"]) >= 1
         async with shared_server.tts():  # another workspace has its own limit
             pass
