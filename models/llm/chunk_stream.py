@@ -7,7 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 Chunk = dict[str, Any]
-"""A chunk of an answer, in the form of llama.cpp's chat route."""
+"""A chunk of an answer, in the form of llama.cpp's chat route or of its route for raw prompts."""
+
+
+def delta_of(choice: dict[str, Any]) -> dict[str, Any]:
+    """Returns the delta of a choice, which has only a text after a raw prompt."""
+    return choice["delta"] if "delta" in choice else {"content": choice["text"]}
 
 
 class ChunkStream:
@@ -67,7 +72,7 @@ class ChunkStream:
     def _push(self, chunk: Chunk) -> bool:
         """Queues a chunk, in the thread; True stops the generation."""
         self._chunks.append(chunk)
-        has_text = any(choice["delta"].get("content") for choice in chunk.get("choices", ()))
+        has_text = any(delta_of(choice).get("content") for choice in chunk.get("choices", ()))
         is_due = time.monotonic() - self._woken_at >= self._delivery_s
         if is_due or not (has_text and self._has_text):
             self._wake()

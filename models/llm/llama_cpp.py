@@ -30,7 +30,7 @@ from models.llm.base import (
     TokenUsage,
 )
 from models.llm.call_review import asking_for, review
-from models.llm.chunk_stream import Chunk, ChunkStream
+from models.llm.chunk_stream import Chunk, ChunkStream, delta_of
 from models.llm.gguf import CACHE_BYTES, fitted, read_draft, read_gguf
 from models.llm.kept_chats import FOLDER, KeptChats
 from models.llm.prompt_queue import LongPrompt, PromptQueue
@@ -523,8 +523,7 @@ def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, b
                 cached_tokens=cached,
             )
         for choice in chunk["choices"]:
-            # Of a continued text, a choice has no delta.
-            choice_delta = choice["delta"] if "delta" in choice else {"content": choice["text"]}
+            choice_delta = delta_of(choice)
             pieces.append(reader.feed(choice_delta.get("content") or "", usage))
             reasoning = choice_delta.get("reasoning_content") or ""
             finish = choice["finish_reason"]

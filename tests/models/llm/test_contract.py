@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from models.errors import ContextLengthExceeded
+from models.errors import ContextLengthExceeded, InvalidEngineRequest
 from models.llm.base import ChatEngine, ChatMessage, GenerationDelta, GenerationRequest
 from models.llm.base import SamplingOptions as Sampling
+from models.llm.upstream import UpstreamEngine
 from models.registry import CHAT
 from tests.models.configured import assert_all_configured, configurations, configured
 
@@ -80,6 +81,18 @@ async def test_a_paused_answer_goes_on_after_its_text(engine: ChatEngine) -> Non
     text = "".join([delta.text for delta in rest])
     assert begun and (text or begun == whole)  # on a busy machine one delta may have all
     assert (begun + text)[: len(whole)] == whole[: len(begun + text)]
+
+
+async def test_a_raw_prompt_is_continued(engine: ChatEngine) -> None:
+    request = replace(ask("The capital of France is", max_tokens=4, temperature=0), is_raw=True)
+    if isinstance(engine, UpstreamEngine):  # refuses raw prompts
+        with pytest.raises(InvalidEngineRequest):
+            await collect(engine, request)
+        return
+    deltas = await collect(engine, request)
+    assert "".join([delta.text for delta in deltas]).strip()
+    assert deltas[-1].finish_reason in ("stop", "length")
+    assert deltas[-1].usage is not None and deltas[-1].usage.prompt_tokens < 10
 
 
 async def test_a_prompt_longer_than_the_context_is_refused_before_the_first_delta(
