@@ -67,7 +67,7 @@ async def test_a_stream_with_an_ample_lead_waits_for_one_without() -> None:
                 await waiting
 
 
-async def test_a_stream_has_two_chunks_in_the_engine_only_while_nobody_waits() -> None:
+async def test_a_stream_has_two_chunks_in_the_engine_only_while_none_waits() -> None:
     scheduler, clock = StreamScheduler(), Clock()
     with stream_of(scheduler, clock) as ahead, stream_of(scheduler, clock, is_played=False) as file:
         assert not scheduler.may_overlap(ahead)
