@@ -3,7 +3,6 @@ that finds the ends of turns."""
 
 import asyncio
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
@@ -29,7 +28,7 @@ from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import ListeningConversation, SocketListener
 from models.stt.base import Word
 from models.stt.options import KeyTerms, RecognitionOptions
-from pipelines.audio.decode.stream import LiveEncoding, as_wav
+from pipelines.audio.decode.stream import LiveEncoding, add_wav_header
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import SemanticTurns
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveTranscript
@@ -97,19 +96,14 @@ async def transcribe(
         if query.encoding is not None:
             if query.sample_rate is None:
                 raise InvalidField("sample_rate", f"is required with encoding={query.encoding}")
-            await asyncio.to_thread(_add_header, path, query.encoding, query.sample_rate)
+            samples, width = ENCODINGS[query.encoding]
+            await asyncio.to_thread(add_wav_header, path, samples, query.sample_rate, width)
         options = RecognitionOptions(
             language=fields.language, words=bool(fields.timestamp_granularities)
         )
         answer = partial(_transcript, has_words=options.words)
         work = speech.transcription.transcribe(owner, operation, path, options, answer)
         return await while_connected(request.receive, work)
-
-
-def _add_header(path: Path, encoding: Encoding, sample_rate: int) -> None:
-    """Adds a WAV header to a file of raw samples; blocking."""
-    samples, width = ENCODINGS[encoding]
-    path.write_bytes(as_wav(path.read_bytes(), samples, sample_rate, width))
 
 
 def _transcript(transcript: FileTranscript, *, has_words: bool) -> Json:
@@ -152,6 +146,7 @@ class InkUtterancesQuery(InkQuery):
 
     @property
     def options(self) -> SessionOptions:
+        """Options of the live session."""
         is_whisper = self.model.startswith("ink-whisper")
         silence_s = self.max_silence_duration_secs or (WHISPER_SILENCE_S if is_whisper else WHOLE_S)
         return SessionOptions(
@@ -186,13 +181,8 @@ class CartesiaListening(ListeningConversation):
     """Base class of both sockets, which have one channel."""
 
     silence = SILENCE
-    query: InkQuery
+    query: InkUtterancesQuery | InkTurnsQuery
     listener: SocketListener
-
-    @property
-    def options(self) -> SessionOptions:
-        """Options of the live session."""
-        raise NotImplementedError
 
     def event(self, kind: str, **fields: Any) -> str:
         return json_text({"type": kind, "request_id": self.request_id, **fields})
@@ -208,7 +198,7 @@ class CartesiaListening(ListeningConversation):
 
     async def begin(self) -> None:
         check_model("model", RECOGNISERS, self.query.model, self.model)
-        await self.listener.start(self.options)
+        await self.listener.start(self.query.options)
 
     async def accept(self, data: bytes) -> bool:
         encoding, width = ENCODINGS[self.query.encoding]
@@ -224,10 +214,6 @@ class ManualConversation(CartesiaListening):
         self.query: InkUtterancesQuery = InkUtterancesQuery.of_socket(socket.query)
         self.listener = InkUtterances(self)
         self.listeners = [self.listener]
-
-    @property
-    def options(self) -> SessionOptions:
-        return self.query.options
 
     async def handle(self, text: str) -> bool:
         command = text.strip().strip('"')  # clients send it as text, or as a JSON string
@@ -300,10 +286,6 @@ class TurnsConversation(CartesiaListening):
         self.query: InkTurnsQuery = InkTurnsQuery.of_socket(socket.query)
         self.listener = CartesiaTurns(self)
         self.listeners = [self.listener]
-
-    @property
-    def options(self) -> SessionOptions:
-        return self.query.options
 
     async def begin(self) -> None:
         await super().begin()

@@ -147,9 +147,9 @@ def as_wav(data: bytes, encoding: LiveEncoding, sample_rate: int, width: int = 2
     return wav_header(sample_rate, len(data)) + data
 
 
-def add_wav_header(path: Path, encoding: LiveEncoding, sample_rate: int) -> None:
-    """Makes a file of raw audio a WAV file; blocking."""
-    path.write_bytes(as_wav(path.read_bytes(), encoding, sample_rate))
+def add_wav_header(path: Path, encoding: LiveEncoding, sample_rate: int, width: int = 2) -> None:
+    """Makes a file of raw audio a WAV file, as `as_wav` does; blocking."""
+    path.write_bytes(as_wav(path.read_bytes(), encoding, sample_rate, width))
 
 
 @lru_cache(maxsize=1)
