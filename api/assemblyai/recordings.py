@@ -25,7 +25,7 @@ from api.assemblyai.transcripts import (
     transcript_json,
 )
 from api.dialects.requests import check_model
-from api.http.errors import ApiError, InvalidField
+from api.http.errors import ApiError, InvalidAddress, InvalidField
 from api.http.routing import (
     InfrastructureDep,
     OperationDep,
@@ -118,7 +118,7 @@ async def create_transcript(
         try:
             callback = platform.webhooks.callback(principal, body.webhook_url, message)
         except InvalidUrl as error:
-            raise InvalidField("webhook_url", str(error).removeprefix("url: ")) from None
+            raise InvalidAddress("webhook_url", error) from None
     task = TranscriptionTask(
         request=recognition,
         url="" if upload else body.audio_url,
@@ -159,7 +159,7 @@ async def _check_recording(
         await speech.jobs.check_upload(principal, upload)
         return upload
     except InvalidUrl as error:
-        raise InvalidField("audio_url", str(error).removeprefix("url: ")) from None
+        raise InvalidAddress("audio_url", error) from None
     except NotFound:
         raise InvalidField("audio_url", "the upload does not exist any more") from None
 

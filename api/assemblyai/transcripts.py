@@ -12,7 +12,7 @@ from api.http.errors import InvalidField
 from models.stt.base import Word
 from pipelines.jobs.jobs import RequestedJob
 from pipelines.stt.file import FileTranscript
-from pipelines.stt.formatting import bare_word, separator_of
+from pipelines.stt.formatting import bare_word, mean_confidence, separator_of
 from pipelines.stt.subtitles import (
     MAX_CUE_CHARACTERS,
     paragraphs_of,
@@ -129,7 +129,7 @@ class ShownTranscript:
             "text": self._separator.join(word.word for word in words),
             "start": _ms(words[0].start),
             "end": _ms(words[-1].end),
-            "confidence": round(sum(word.confidence for word in words) / len(words), 4),
+            "confidence": mean_confidence(words),
             **speaker,
             "words": [
                 {

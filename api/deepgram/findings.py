@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import islice
-from statistics import fmean
 from typing import Any
 
 from api.deepgram.options import ENTITIES
 from configs.schema.personal_data import Redaction
 from models.stt.base import Word
-from pipelines.stt.formatting import bare_word, unpunctuated
+from pipelines.stt.formatting import bare_word, mean_confidence, unpunctuated
 from pipelines.text.redaction import JOINT, find_entities
 
 MAX_HITS = 10  # of each search term
@@ -166,8 +165,3 @@ def entities_json(words: Sequence[Word], separator: str, language: str) -> list[
             }
         )
     return results
-
-
-def mean_confidence(words: Sequence[Word]) -> float:
-    """Returns the mean confidence of words, 0 to 1."""
-    return round(fmean(word.confidence for word in words), 4)

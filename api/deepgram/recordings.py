@@ -17,10 +17,10 @@ from fastapi import Query, Request
 from pydantic import BaseModel
 
 from api.deepgram import options
-from api.deepgram.findings import Replacements, entities_json, mean_confidence, search_hits
+from api.deepgram.findings import Replacements, entities_json, search_hits
 from api.dialects.requests import fetched
 from api.http.bodies import ErrorBody, parse_json, read_json
-from api.http.errors import ApiError, InvalidField
+from api.http.errors import ApiError, InvalidAddress, InvalidField
 from api.http.routing import OperationDep, PlatformDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import BINARY, receive_file, validated
@@ -34,7 +34,7 @@ from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidAudio, InvalidUrl
 from pipelines.jobs.transcription import TASK, TranscriptionTask
 from pipelines.stt.file import FileTranscript
-from pipelines.stt.formatting import bare_word, separator_of
+from pipelines.stt.formatting import bare_word, mean_confidence, separator_of
 from pipelines.stt.subtitles import cut, paragraphs_of
 from pipelines.webhooks.callbacks import CallbackRequest, without_password
 from pipelines.webhooks.sender import Method
@@ -342,7 +342,7 @@ async def _new_job(
     try:
         callback = platform.webhooks.callback(principal, address, request)
     except InvalidUrl as error:
-        raise InvalidField("callback", str(error).removeprefix("url: ")) from None
+        raise InvalidAddress("callback", error) from None
     await speech.jobs.check_room(principal, "transcription", LEAST_MS, operation)
 
     async def begin(path: Path | None, url: str) -> dict[str, Any]:

@@ -14,12 +14,7 @@ from api.dialects.outputs import AudioWriter
 from api.elevenlabs import options
 from api.elevenlabs.recordings import RAW_HZ, with_words
 from api.elevenlabs.speech import STREAMED, OpenedSpeech, VoicePath, stream_opened
-from api.http.routing import (
-    OperationDep,
-    PrincipalDep,
-    SpeechDep,
-    make_router,
-)
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from models.stt.base import Word

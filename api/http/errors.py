@@ -18,7 +18,7 @@ from starlette.routing import Match
 from configs.load import load_yaml
 from db.errors import DatabaseError
 from models.errors import EngineError
-from pipelines.errors import INTERNAL_MESSAGE, PipelineError, public_error
+from pipelines.errors import INTERNAL_MESSAGE, InvalidUrl, PipelineError, public_error
 from telemetry.tracing import request_id
 
 logger = logging.getLogger(__name__)
@@ -67,6 +67,13 @@ class InvalidField(ApiError):
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__("validation_error", f"{field}: {text}", param=field)
+
+
+class InvalidAddress(InvalidField):
+    """Validation error of a field whose URL was refused."""
+
+    def __init__(self, field: str, error: InvalidUrl) -> None:
+        super().__init__(field, str(error).removeprefix("url: "))
 
 
 @dataclass(frozen=True, slots=True)

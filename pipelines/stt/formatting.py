@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from statistics import fmean
 
 from configs.load import load_yaml
 from configs.schema.transcription import ProfanityConfig
@@ -28,6 +29,11 @@ _END = re.compile(f"{_MARK}+$")
 def separator_of(language: str) -> str:
     """Returns the separator of words in a language: none in scripts without spaces."""
     return "" if language in UNSPACED else " "
+
+
+def mean_confidence(words: Sequence[Word]) -> float:
+    """Returns the mean confidence of words, 0 to 1, as dialects show it."""
+    return round(fmean(word.confidence for word in words), 4)
 
 
 def formatted(
