@@ -17,6 +17,7 @@ export default {
   "chat.answering": "Answering …",
   "chat.done.free": "{seconds} s, {tokens} tokens.",
   "chat.done": "{seconds} s, {tokens} tokens, {price}.",
+  "chat.stopped.free": "Stopped.",
   "chat.stopped": "Stopped. The text written so far is charged.",
   "chat.thinking": "Reasoning",
   "chat.model_default": "Default",

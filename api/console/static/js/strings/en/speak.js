@@ -142,6 +142,7 @@ export default {
   "pronunciations.example": "This is {word}.",
 
   "history.title": "History",
+  "history.about.free": "The history is kept only in this browser, for this workspace. Signing out deletes it.",
   "history.about": "The history is kept only in this browser, for this workspace, and is played again free of charge. Signing out deletes it.",
   "history.none": "The history is empty.",
   "history.clear": "Clear history",
