@@ -323,7 +323,7 @@ def test_a_lower_no_speech_threshold_rejects_more_texts(engine: WhisperEngine) -
         (4, -1.0, 0.34, False),  # a word that is repeated
     ],
 )
-def test_a_long_text_is_dropped_if_it_is_unlikely_and_may_be_silence(
+def test_a_long_unlikely_text_where_there_may_be_silence_is_dropped(
     engine: WhisperEngine, length: int, logprob: float, no_speech: float, is_dropped: bool
 ) -> None:
     text = Decoding(tuple(range(length)), "words", logprob, no_speech, 0.5, True)
