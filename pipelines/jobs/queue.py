@@ -73,7 +73,8 @@ class JobQueue(LeasedQueue[Job]):
         """Wraps decoding like `Billing.decoding`, unless the price is held already."""
         if claimed.held is not None:
             return nullcontext(most_s)
-        return self._billing.decoding(claimed.workspace_id, 0, most_s, self.payer(claimed))
+        payer = self._billing.payer(claimed.workspace_id, None, None)
+        return self._billing.decoding(claimed.workspace_id, 0, most_s, payer)
 
     def payer(self, job: Job, name: str | None = None) -> Operation:
         """Makes the operation that pays for a part of the job."""

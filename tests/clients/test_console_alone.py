@@ -51,7 +51,7 @@ def test_a_link_logs_all_tabs_in_and_the_owner_sees_no_prices(
             wait_until(fourth, "at('.enter')")
 
 
-def test_the_session_of_a_link_ends_in_the_browser_when_the_service_serves_others(
+def test_a_linked_session_ends_when_the_service_serves_other_machines(
     machine: Machine, browser: Browser
 ) -> None:
     with machine.start(alone=True) as url:

@@ -189,7 +189,7 @@ def test_the_start_prints_who_can_sign_up_and_who_changes_plans(
     assert f"Plans      {plan_changes} (PLAN_CHANGES)" in output
 
 
-async def test_only_starts_for_this_machine_print_a_link_each_time_a_new_one(
+async def test_each_start_for_this_machine_alone_prints_a_new_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
