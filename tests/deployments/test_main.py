@@ -195,7 +195,7 @@ async def test_each_start_for_this_machine_alone_prints_a_new_link(
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
     monkeypatch.setenv("PORT", "8123")
     monkeypatch.setenv(OWNER, "1")  # of another start
-    links = []
+    links: list[str | None] = []
     for host in ("0.0.0.0", "127.0.0.1", "0.0.0.0", "127.0.0.1"):
         monkeypatch.setenv("HOST", host)
         first_key = await prepare_database(load_settings())

@@ -66,8 +66,9 @@ def test_the_owner_pays_nothing_and_has_the_limits_of_the_machine(alone: httpx.C
     assert answer.headers["X-RateLimit-Limit"] == "100000"
     assert speak(alone, **{"Idempotency-Key": "once"}).status_code == 200
     recording = wav(b"\0\0" * 16000, rate=16000)
-    form = {"file": ("a.wav", recording), "model": (None, "whisper-1")}
-    heard = alone.post("/openai/v1/audio/transcriptions", files=form)
+    form = {"file": ("a.wav", recording)}
+    model = {"model": "whisper-1"}
+    heard = alone.post("/openai/v1/audio/transcriptions", files=form, data=model)
     assert heard.status_code == 200, heard.text
     chat = {"messages": [{"role": "user", "content": "Hello"}], "stream": False}
     assert alone.post("/v1/chat/completions", json=chat).status_code == 200
