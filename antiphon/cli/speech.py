@@ -97,7 +97,7 @@ def speech_of(
             if len(pieces) > 1 and sys.stderr.isatty():
                 click.echo(f"\r{number} of {len(pieces)}", nl=False, err=True)
             body = given(input=piece, **options)
-            request = Request("POST", "/openai/v1/audio/speech", {"json": body})
+            request: Request[Any] = Request("POST", "/openai/v1/audio/speech", {"json": body})
             yield from client.stream(request, as_event)
 
 

@@ -35,7 +35,7 @@ def try_service(service: ServiceClient) -> None:
             click.echo(f"{name:<8}{seconds:6.2f} s  {text}")
         return answer
 
-    speech = step("speak", lambda client: client.speak(SENTENCE), lambda audio: SENTENCE)
+    speech = step("speak", lambda client: client.speak(SENTENCE), lambda speech: SENTENCE)
     step(
         "listen",
         lambda client: client.transcribe(("speech.mp3", speech)),

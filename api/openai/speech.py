@@ -104,8 +104,12 @@ class EventWriter(BytesWriter):
     def finish(self) -> list[bytes]:
         characters = self._characters  # billed by characters, so they take the place of tokens
         usage = {"input_tokens": characters, "output_tokens": 0, "total_tokens": characters}
-        done = {"type": "speech.audio.done", "usage": usage, "voice": self._voice}
-        done["duration_seconds"] = round(self._duration_s, 6)
+        done = {
+            "type": "speech.audio.done",
+            "usage": usage,
+            "voice": self._voice,
+            "duration_seconds": round(self._duration_s, 6),
+        }
         return [*map(_delta, super().finish()), event_frame(done)]
 
     def fail(self, error: Exception) -> bytes:
