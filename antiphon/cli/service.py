@@ -75,6 +75,8 @@ class ServiceClient:
             message = re.sub(
                 r"(?<=: line 1, column )\d+", lambda at: str(int(at[0]) - self.added), str(error)
             )
+            if error.status == 401 and self.key is None:
+                message = "the service asks for an API key"
             message = f"{purpose}: {message}" if purpose else message
             if error.retry_after_s is not None:
                 message += f"; try again in {error.retry_after_s:g} s"
