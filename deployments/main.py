@@ -13,7 +13,14 @@ from typing import Any, NoReturn
 import click
 from yaml import YAMLError
 
-from configs.environment import check_ports, cluster_address, is_alone, listens_everywhere
+from configs import environment
+from configs.environment import (
+    SettingsError,
+    check_ports,
+    cluster_address,
+    is_alone,
+    listens_everywhere,
+)
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
 from configs.schema.serve import AUTO, DefaultChatConfig, ModelUserConfig
@@ -58,8 +65,17 @@ def main(config: Path, num_cpus: int | None) -> NoReturn:
     run_and_exit(config, num_cpus)
 
 
-@click.command(params=main.params, help=main.help)
-def serve(config: Path, num_cpus: int | None) -> NoReturn:
+@click.command(params=[*main.params], help=main.help)
+@click.option("--host", help="Address to listen on, or HOST. Default: 127.0.0.1.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port, or PORT. Default: 8000.")
+def serve(config: Path, num_cpus: int | None, host: str | None, port: int | None) -> NoReturn:
+    for name, value in (("HOST", host), ("PORT", port)):
+        if value is not None:
+            os.environ[name] = str(value)
+    try:  # before minutes of downloads
+        check_ports(environment.host("HOST"), environment.port("PORT", 8000))
+    except SettingsError as error:
+        sys.exit(str(error))
     if status := fetch_weights():
         sys.exit(status)
     run_and_exit(config, num_cpus)
