@@ -39,7 +39,7 @@ export default function makeJobs() {
     const held = answer.data.map((job) => job.credit_held).join();
     if (held !== money) refreshCredit();
     money = held;
-    if (isShown && answer.data.some((job) => ["uploading", "processing"].includes(job.status))) timer = setTimeout(look, LOOK_MS);
+    if (isShown && answer.data.some((job) => !job.finished_at)) timer = setTimeout(look, LOOK_MS);
   };
 
   const facts = (job) => {
