@@ -22,7 +22,7 @@ IN_WORK = ("fetching", "processing", "cancelling")
 UNFINISHED = ("uploading", *IN_WORK)
 BATCH = "batch"
 REQUEST = "request"
-KINDS = ("options", "part", "result", "failed", "speech", REQUEST)
+KINDS = ("options", "part", "result", "failed", "speech", "chapters", REQUEST)
 Stage = Literal["queued", "processing", "completed", "failed"]
 AT_ONCE = 100  # jobs deleted in one call
 
@@ -77,7 +77,8 @@ class JobFile(SQLModel, table=True):
     """A stored file of a job.
 
     Its kind is options, part (of the recording, or lines of a batch), result, failed (lines),
-    speech, or request (what a client of another API asked for, which stays after the end).
+    speech, chapters (of the speech), or request (what a client of another API asked for, which
+    stays after the end).
     """
 
     __tablename__ = "job_file"

@@ -36,7 +36,8 @@ from pipelines.errors import (
     NotFound,
     PlanRequired,
 )
-from pipelines.jobs.queue import SERVICES, JobQueue
+from pipelines.jobs.documents import CHAPTERS, SpokenChapter
+from pipelines.jobs.queue import SERVICES, JobQueue, is_due
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files, keep_files
 from pipelines.storage.room import check_room, plan_limits
@@ -162,14 +163,33 @@ class Jobs(JobQueue):
         owner = principal.workspace_id
         return await self._database.read(jobs.jobs_page, owner, _kinds(principal), page, limit)
 
-    async def get(self, principal: Principal, job_id: UUID) -> tuple[Job, list[int], str | None]:
-        """Reads a job, the numbers of received parts, and its speech's URL. Raises NotFound."""
-        job, files = await self._find(principal, job_id, "part", "speech")
+    async def get(
+        self, principal: Principal, job_id: UUID
+    ) -> tuple[Job, list[int], str | None, list[SpokenChapter]]:
+        """Reads a job, the numbers of received parts, and its speech's URL and chapters.
+
+        Raises NotFound or StorageUnavailable.
+        """
+        job, files = await self._find(principal, job_id, "part", "speech", "chapters")
         url = None
+        chapters: list[SpokenChapter] = []
         for file in files:
             if file.kind == "speech":
                 url = self._files.url(file.file_id, job.workspace_id, URL_LIFETIME_S)
-        return job, [part.number for part in files if part.kind == "part"], url
+            elif file.kind == "chapters":
+                chapters = CHAPTERS.validate_json(await self.read(job, file))
+        return job, [part.number for part in files if part.kind == "part"], url, chapters
+
+    def costs(self, job: Job) -> tuple[int, int]:
+        """Returns the price of the charged work so far, and what is held for all of it, in
+        micro-USD; zeros for a batch, whose lines are charged one by one."""
+        if job.held is None:
+            return 0, 0
+        service = SERVICES[job.kind]
+        is_charged = job.status != "failed" or is_due(job)
+        cost = self._billing.cost(service, job.units) if is_charged else 0
+        is_held = job.status in UNFINISHED
+        return cost, self._billing.cost(service, job.held) if is_held else 0
 
     async def results(self, principal: Principal, job_id: UUID) -> list[bytes]:
         """Reads the results of a transcription so far.

@@ -332,6 +332,7 @@ def _as_ready(voice: Voice) -> ReadyCustomVoice:
         description=voice.description,
         categories=(CATEGORY,),
         custom_id=str(voice.id),
+        is_native=False,
     )
     return ReadyCustomVoice(info, voice.workspace_id, voice.pack_file, voice.pack_digest)
 

@@ -305,14 +305,15 @@ class CustomVoices:
                 "or subscribe to a larger plan"
             )
 
-    async def _languages(self) -> list[str]:
+    async def languages(self) -> list[str]:
+        """List the codes of the languages that custom voices support. Raises EngineLost."""
         models = await self.directory.custom_voice_models(self._engines)
         return sorted({code for model in models for code in model.languages})
 
     async def _known_language(self, language: str) -> str:
         """Return the code of a language that voices support. Raises InvalidRequest or
         EngineLost."""
-        codes = await self._languages()
+        codes = await self.languages()
         for code in map(iso_code, engine_codes(language)):
             if code in codes:
                 return code
@@ -323,7 +324,7 @@ class CustomVoices:
     async def _detect_language(self, checked: CheckedSamples, owner: str) -> str:
         """Detect the language of the samples, or return English if custom voices do not support
         it."""
-        supported = await self._languages()
+        supported = await self.languages()
         request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE, owner=owner)
         try:
             transcript = await with_language(self._stt.transcribe(request), expected=None)

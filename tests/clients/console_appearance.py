@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 WIDTHS = (360, 768, 1280)
 PATHS = (
-    "speak speak/pronunciations listen listen/microphone talk chat chat/correct voices "
+    "speak speak/pronunciations listen listen/microphone talk chat chat/correct jobs voices "
     "account/overview account/keys account/webhooks account/settings account/audit "
     "operator/overview operator/workspaces operator/models"
 ).split()

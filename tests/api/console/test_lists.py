@@ -11,6 +11,7 @@ import httpx
 from api.app import routed_app
 from api.console.routes import STATIC_DIR
 from api.http.uploads import MAX_FILE_BYTES
+from api.native.jobs import CONFIG
 from api.native.speech import TEXT_CHARACTERS
 from pipelines.audio.decode.decoder import MAX_DURATION_S
 from pipelines.correction.request import MAX_CHARACTERS
@@ -88,4 +89,7 @@ def test_the_limits_that_pages_state_are_those_of_the_service() -> None:
         "SCRIPT_LINES": fields["script"]["maxItems"],
         "DICTIONARIES": fields["pronunciations"]["maxItems"],
         "DICTIONARY_VERSIONS": VERSIONS,
+        "JOB_HOURS": CONFIG.most_hours,
+        "PART_MB": CONFIG.part_mb,
+        "JOB_CHARACTERS": CONFIG.most_characters,
     }

@@ -8,3 +8,6 @@ export const RECORDING_MINUTES = 10;
 export const SCRIPT_LINES = 100;
 export const DICTIONARIES = 5; // of pronunciations, that a request names
 export const DICTIONARY_VERSIONS = 10; // that are kept
+export const JOB_HOURS = 12; // of a recording
+export const PART_MB = 64; // MiB of a part of a recording
+export const JOB_CHARACTERS = 2_000_000; // of a text

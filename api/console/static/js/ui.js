@@ -211,10 +211,10 @@ export function dialog(title, content, { kind = "" } = {}) {
   return made;
 }
 
-// Colours of the statuses that the API names: of webhooks, deliveries, voices and models.
+// Colours of the statuses that the API names: of webhooks, deliveries, voices, jobs and models.
 const STATUSES = {
-  active: "good", delivered: "good", ready: "good",
-  pending: "warn", processing: "warn",
+  active: "good", delivered: "good", ready: "good", completed: "good",
+  pending: "warn", processing: "warn", uploading: "warn",
   failed: "bad", inactive: "bad", unavailable: "bad",
 };
 export const statusBadge = (name, text = name) => h("span.badge", { class: STATUSES[name] }, text);

@@ -23,8 +23,14 @@ const languages = () => once("languages", async () => (await list("/stt/language
 const graded = (language) => (language.grade ? `${language.name} (${t(`language.${language.grade}`)})` : language.name);
 
 // Adds the languages of recognition to a list of choices.
-export const fillLanguages = (box, name = graded, more = []) =>
-  languages().then((all) => box.append(...(more.length ? [...all, ...more].sort(byName) : all).map((one) => new Option(name(one), one.code))), () => {});
+export const fillLanguages = (box) =>
+  languages().then((all) => box.append(...all.map((one) => new Option(graded(one), one.code))), () => {});
+
+// Adds the languages that custom voices accept; that of `british` is English with another accent.
+export const fillVoiceLanguages = (box, british) => list("/voices/languages", "languages").then((all) => {
+  const accents = all.some((one) => one.code === "en") ? [british] : [];
+  box.append(...[...all, ...accents].sort(byName).map((one) => new Option(one.name, one.code)));
+}, () => {});
 
 // [code, name] of the languages of voices, by name.
 export const voiceLanguages = (all) =>
@@ -83,7 +89,7 @@ export function refreshCredit(wait = 900) {
   timer = setTimeout(async () => {
     const today = new Date().toISOString().slice(0, 10);
     const usage = await ask(`/billing/usage?from=${today}&to=${today}`).catch(() => null);
-    if (usage && session.workspace === workspace) noteCredit(usage.credit_balance);
+    if (usage && session.workspace === workspace) noteCredit(usage.credit_balance, usage.credit_held);
   }, wait);
 }
 

@@ -4,9 +4,10 @@ import { devicePicker } from "../audio/microphone.js";
 import { liveMeter } from "../audio/waveform.js";
 import { codeButton } from "../code.js";
 import { t, usd } from "../i18n.js";
+import { voiceSelect } from "../previews.js";
 import { on, price } from "../session.js";
 import { button, card, explained, field, form, h, jsonField, panelHead, select, setRecording, status, toolCall, toolResult } from "../ui.js";
-import { fillLanguages, fillModels, refreshCredit, voices } from "../work.js";
+import { fillLanguages, fillModels, refreshCredit } from "../work.js";
 import { sessionOf, talk } from "./talk/agent.js";
 
 const USUAL = "gpt-realtime-mini"; // stands for the default model, with Fast voices
@@ -28,7 +29,7 @@ function latency(stages) {
 export default function makeTalk() {
   const place = status();
   const instructions = h("textarea", { rows: 3, maxLength: 20000, name: "instructions", value: t("talk.instructions_default") });
-  const voice = select([["alloy", t("talk.voice_auto")]], { name: "voice" });
+  const voice = voiceSelect(["alloy", t("talk.voice_auto")], place, { name: "voice" });
   const model = select([[USUAL, t("chat.model_default")]], { name: "model" });
   const turns = select([["semantic", t("talk.turns.semantic")], ["server", t("talk.turns.server")]], { name: "turns" });
   const language = select([["", t("listen.detect")]]);
@@ -127,16 +128,7 @@ export default function makeTalk() {
     }
   };
 
-  const fillVoices = (all) => {
-    const before = voice.value;
-    const groups = new Map();
-    for (const one of all) groups.set(one.labels.language_name, [...(groups.get(one.labels.language_name) || []), one]);
-    voice.replaceChildren(new Option(t("talk.voice_auto"), "alloy"), ...[...groups].sort(([one], [other]) => one.localeCompare(other)).map(([name, members]) =>
-      h("optgroup", { label: name }, members.map((one) => new Option(one.name, one.voice_id)))));
-    voice.value = [...voice.options].some((one) => one.value === before) ? before : "alloy";
-  };
-  voices().then(fillVoices, () => {});
-  const stopListening = on("voices", fillVoices);
+  const stopListening = on("voices", voice.fill);
   fillLanguages(language);
   fillModels(model).catch(() => {});
 
@@ -156,7 +148,7 @@ export default function makeTalk() {
           h("figure", h("figcaption", t("talk.agent")), theirs)),
         h("div.actions", start), place, none, log),
       card(t("talk.agent"),
-        field(t("talk.instructions"), instructions), field(t("voices.title"), voice), field(t("word.model"), model),
+        field(t("talk.instructions"), instructions), h("div.with-preview", field(t("voices.title"), voice), voice.preview), field(t("word.model"), model),
         h("div.fields", field(t("talk.turns"), turns), field(t("talk.language"), language)), device,
         jsonField(t("talk.tools"), tools, t("talk.tools_hint"), SAMPLE),
         h("p.hint", t("talk.price", { stt: usd(price("stt_second", 60)), tts: usd(price("tts_character", 1)), chat: usd(price("chat_token", 1)) })),

@@ -122,7 +122,8 @@ export function transcriptCard() {
     facts.textContent = t(result.confidence === undefined ? "listen.facts_short" : "listen.facts", { language: result.language, length: t("unit.seconds", { n: number(result.duration, 1) }), confidence: Math.round(result.confidence * 100) });
     drawSpeakers();
     drawWords();
-    playing.load(blob);
+    if (blob) playing.load(blob);
+    else playing.clear();
   };
   made.clear = () => {
     playing.clear();
