@@ -162,4 +162,7 @@ export default {
   "audit.actor": "By",
   "audit.target": "Object",
   "audit.details": "Details",
+  "audit.owner": "the owner",
+  "audit.named": "{kind} “{name}”",
+  "audit.gone": "{kind} …{id}",
 };

@@ -15,7 +15,7 @@ export default {
   "chat.send": "Send",
   "chat.none": "Write a message to begin.",
   "chat.answering": "Answering …",
-  "chat.done": "{seconds} s, {tokens} tokens, {price}.",
+  "chat.done": "{model}: {seconds} s, {tokens} tokens, {price}.",
   "chat.stopped": "Stopped. The text written so far is charged.",
   "chat.thinking": "Reasoning",
   "chat.model_default": "Default",
