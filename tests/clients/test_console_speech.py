@@ -4,7 +4,7 @@ engines without weights."""
 import pytest
 
 from tests.clients.browser import Page
-from tests.clients.console_page import fill, go, press, run, wait_until
+from tests.clients.console_page import fill, go, press, run, unfold, wait_until
 from tests.clients.test_console_browser import page
 from tests.clients.test_console_voices import ADD
 from tests.clients.test_console_work import KEEP_FILES, choose_voice, signed_in
@@ -180,6 +180,7 @@ def test_a_dictionary_is_made_changed_restored_exported_imported_used_and_delete
     wait_until(signed_in, "said().includes('1 entry is imported into Copy.')")
 
     press(signed_in, "Speech")
+    unfold(signed_in)
     wait_until(signed_in, "labelled('Products')")
     run(signed_in, "(labelled('Products').click(), true)")
     choose_voice(signed_in, "Alto")
@@ -216,6 +217,7 @@ def test_transcript_options_are_sent_and_stable_live_words_distinguished(
 ) -> None:
     go(signed_in, "listen")
     signed_in.call(KEEP_BODIES)
+    unfold(signed_in)
     fill(signed_in, Key_terms="Nginx, Ann Lee,")
     for boxes, path, fields in OPTIONS:
         for box in boxes:

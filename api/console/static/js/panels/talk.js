@@ -38,7 +38,7 @@ export default function makeTalk() {
   const device = devicePicker();
   const ours = liveMeter(t("talk.your_level"));
   const theirs = liveMeter(t("talk.their_level"));
-  const delay = h("p.delay", { "aria-live": "off" });
+  const delay = h("p.delay", { title: t("talk.delay_about") });
   const none = h("p.empty", t("talk.none"));
   const log = h("div.turns", { role: "log", "aria-live": "polite", "aria-label": t("talk.conversation"), tabIndex: 0 });
   const start = button(t("talk.start"), () => (call ? call.hangUp() : run()), { icon: "talk", kind: "main", id: "talk-start" });
@@ -156,10 +156,10 @@ export default function makeTalk() {
     panelHead(t("nav.talk"), t("talk.lead"), codeButton(requests, place)),
     h("div.columns",
       h("section.card", { "aria-label": t("talk.conversation") },
-        h("div.actions", start), place,
+        h("div.row", start, delay), place,
         h("div.call-meters",
           h("figure", h("figcaption", t("word.you")), ours),
-          h("figure", h("figcaption", t("talk.agent"), delay), theirs)),
+          h("figure", h("figcaption", t("talk.agent")), theirs)),
         none, log),
       aside(t("talk.agent"),
         field(t("talk.instructions"), instructions), field(t("voices.title"), voice),

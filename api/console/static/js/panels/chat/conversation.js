@@ -142,7 +142,6 @@ export function conversation() {
     button(t("chat.send_result"), null, { type: "submit", kind: "small" }));
     line.classList.add("tool");
     line.append(results);
-    scroll();
   };
 
   const submit = async () => {

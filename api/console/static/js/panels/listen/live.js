@@ -22,7 +22,7 @@ export function liveListening({ language, style }) {
   const device = devicePicker();
   const text = h("div.live-text", { "aria-live": "polite", "aria-label": t("listen.live"), tabIndex: 0, role: "log" });
   const none = h("p.empty", t("listen.live_none"));
-  const delay = h("p.delay", { "aria-live": "off", title: t("listen.delay_about") });
+  const delay = h("p.delay", { title: t("listen.delay_about") });
   const start = button(t("listen.start"), () => (stop ? stop() : run()), { icon: "listen", kind: "main", id: "listen-live" });
   const finals = new Map();
   let stop = null;
@@ -109,7 +109,7 @@ export function liveListening({ language, style }) {
       refreshCredit();
     }
   };
-  const made = h("section.card", { "aria-label": t("mic.device") }, h("div.actions", start), place, h("div.level", meter, delay), device,
+  const made = h("section.card", { "aria-label": t("mic.device") }, h("div.row", start, delay), place, meter, device,
     h("p.hint", t("listen.live_price", { price: usd(price("stt_second", 60)) })));
   made.transcript = aside(t("listen.live"), none, text, after);
   made.leave = () => stop?.();
