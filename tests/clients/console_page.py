@@ -71,7 +71,8 @@ def go(page: Page, path: str) -> None:
 def unfold(page: Page) -> None:
     """Opens all options of the panel."""
     wait_until(page, "all('main details').length")
-    run(page, "all('main details').forEach((one) => { one.open = true; }) || true")
+    opened = "for (const one of document.querySelectorAll('main details')) one.open = true;"
+    page.call(f"(() => {{ {opened} }})")
 
 
 def sign_up(page: Page, email: str) -> None:

@@ -13,7 +13,7 @@ from tests.clients.node_clients import NodeClients
 from tests.clients.registry_clients import PYTHON, RegistryClients
 
 SCRIPT = Path(__file__).with_name("console_appearance.py")
-RUN_S = 280.0
+RUN_S = 400.0
 FIRST_BYTES = 120_000
 
 pytestmark = pytest.mark.slow

@@ -260,6 +260,30 @@ def test_a_saved_chat_is_continued_after_a_reload_and_deleted(signed_in: Page) -
     wait_until(signed_in, f"!{heron}")
 
 
+def test_a_code_block_scrolls_in_its_bubble_and_a_deleted_chat_continues_as_a_new_one(
+    signed_in: Page, tone_server: Server
+) -> None:
+    go(signed_in, "chat")
+    fill(signed_in, Message="```\n" + "a long line of code " * 20 + "\n```")
+    press(signed_in, "Send")
+    wait_until(signed_in, "said().includes('tokens')")
+    box = "at('{}').getBoundingClientRect()"
+    bubble, code, copy = (box.format(f".turn.assistant {part}") for part in ("", "pre", ".button"))
+    assert run(signed_in, "at('.turn.assistant pre').scrollWidth") > run(signed_in, f"{code}.width")
+    assert run(signed_in, f"{code}.right < {bubble}.right && {copy}.right < {code}.right") is True
+
+    client = httpx.Client(
+        base_url=tone_server.url, headers={"Authorization": f"Bearer {tone_server.key}"}
+    )
+    newest = client.get("/chats").json()["data"][0]["chat_id"]
+    client.delete(f"/chats/{newest}").raise_for_status()
+    fill(signed_in, Message="Still there?")
+    press(signed_in, "Send")
+    assert "deleted elsewhere" in wait_until(signed_in, "failed()")
+    press(signed_in, "Send")
+    wait_until(signed_in, "said().includes('tokens')")
+
+
 def test_tools_that_are_not_json_are_refused_before_they_are_sent(signed_in: Page) -> None:
     go(signed_in, "chat")
     record_requests(signed_in)

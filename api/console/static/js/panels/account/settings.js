@@ -46,8 +46,8 @@ function workspaceCard() {
 
 function passwordCard(onchange) {
   const place = status();
-  const current = h("input", { type: "password", name: "current", autocomplete: "current-password", required: true, maxLength: 256 });
-  const fresh = h("input", { type: "password", name: "new", autocomplete: "new-password", required: true, minLength: PASSWORD_CHARACTERS, maxLength: 256 });
+  const current = h("input", { type: "password", name: "current_password", autocomplete: "current-password", required: true, maxLength: 256 });
+  const fresh = h("input", { type: "password", name: "new_password", autocomplete: "new-password", required: true, minLength: PASSWORD_CHARACTERS, maxLength: 256 });
   const change = form(place, async () => {
     await ask("/auth/password", { method: "PUT", json: { current_password: current.value, new_password: fresh.value } });
     change.reset();

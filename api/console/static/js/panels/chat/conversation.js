@@ -144,6 +144,15 @@ export function conversation() {
     line.append(results);
   };
 
+  // A chat that was deleted elsewhere goes on as a new one.
+  const fail = (error, retry, id = chatId) => {
+    if (error.code === "chat_not_found") {
+      error.message = t("chat.gone");
+      if (chatId === id) chatId = null;
+      showList();
+    }
+    place.fail(error, retry);
+  };
   const submit = async () => {
     const content = message.value.trim();
     message.focus();
@@ -160,7 +169,7 @@ export function conversation() {
         message.value = content;
       }
       none.hidden = log.childElementCount > 0;
-      place.fail(error, submit);
+      fail(error, submit);
     }
   };
 
@@ -187,7 +196,7 @@ export function conversation() {
       mark();
       if (!at) message.focus();
     } catch (error) {
-      place.fail(error, () => open(chat, at));
+      fail(error, () => open(chat, at), chat.chat_id);
     }
   };
   const row = (chat) => {

@@ -1,5 +1,5 @@
 // The microphone with live text.
-import { ApiError } from "../../api.js";
+import { ApiError, ask } from "../../api.js";
 import { devicePicker, openMicrophone } from "../../audio/microphone.js";
 import { RATE, toBase64 } from "../../audio/pcm.js";
 import { converse, openSocket } from "../../audio/socket.js";
@@ -50,16 +50,20 @@ export function liveListening({ language, style }) {
     };
     begun(() => (socket.readyState === WebSocket.OPEN ? send({ type: "stop" }) : socket.close()));
     const lines = new Map();
+    let isConnected = false;
     try {
       await converse(socket, (message) => {
         if (message.connection_established) {
           noteCredit(message.connection_established.credit_balance);
           send(startMessage(language(), style()));
         } else if (message.type === "connected") {
+          isConnected = true;
           microphone.begin(hear).catch((error) => place.fail(error));
           place.say(t("listen.listening"));
-        } else if (message.type === "error") throw new ApiError(message.error);
-        else if (message.type === "session_stopped") {
+        } else if (message.type === "error") { // after the start the session goes on to its end
+          if (!isConnected) throw new ApiError(message.error);
+          place.fail(new ApiError(message.error));
+        } else if (message.type === "session_stopped") {
           const { total_duration_seconds: seconds, total_cost: cost } = message.billing_summary;
           place.say(t("listen.session", { length: t("unit.seconds", { n: number(seconds, 1) }), price: usd(cost) }));
         } else if (message.type === "transcription") {
@@ -67,7 +71,7 @@ export function liveListening({ language, style }) {
           if (message.text) delay.textContent = t("listen.delay", { n: Math.max(0, Math.round((spoken - end) * 1000)) });
           show(lines, message);
         }
-      });
+      }, () => ask("/stt/languages"));
     } finally {
       meter.detach();
       await microphone.close();

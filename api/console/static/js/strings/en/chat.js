@@ -11,6 +11,7 @@ export default {
   "chat.open": "Continue “{title}”",
   "chat.delete": "Delete “{title}”",
   "chat.delete_ask": "Delete the chat “{title}”? It cannot be restored.",
+  "chat.gone": "This chat was deleted elsewhere. Send again to continue in a new chat.",
   "chat.message": "Message",
   "chat.send": "Send",
   "chat.none": "Write a message to begin.",
