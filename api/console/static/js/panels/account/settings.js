@@ -38,7 +38,7 @@ function workspaceCard() {
     Object.assign(session.workspace, saved);
     fill(saved);
     place.say(t("settings.workspace_saved"));
-  }, field(t("settings.workspace_name"), name), field(t("settings.retention"), retention), since, submitButton(t("action.save")), place);
+  }, field(t("settings.workspace_name"), name), field(t("settings.retention"), retention, { hint: t("settings.retention_about") }), since, submitButton(t("action.save")), place);
   const made = card(t("settings.workspace"), save);
   made.show = () => ask("/auth/workspace").then(fill, (error) => place.fail(error, made.show));
   return made;
