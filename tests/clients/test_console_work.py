@@ -260,7 +260,7 @@ def test_a_saved_chat_is_continued_after_a_reload_and_deleted(signed_in: Page) -
     wait_until(signed_in, f"!{heron}")
 
 
-def test_a_code_block_scrolls_in_its_bubble_and_a_deleted_chat_continues_as_a_new_one(
+def test_code_scrolls_in_its_bubble_and_a_deleted_chat_continues(
     signed_in: Page, tone_server: Server
 ) -> None:
     go(signed_in, "chat")
@@ -272,11 +272,10 @@ def test_a_code_block_scrolls_in_its_bubble_and_a_deleted_chat_continues_as_a_ne
     assert run(signed_in, "at('.turn.assistant pre').scrollWidth") > run(signed_in, f"{code}.width")
     assert run(signed_in, f"{code}.right < {bubble}.right && {copy}.right < {code}.right") is True
 
-    client = httpx.Client(
-        base_url=tone_server.url, headers={"Authorization": f"Bearer {tone_server.key}"}
-    )
-    newest = client.get("/chats").json()["data"][0]["chat_id"]
-    client.delete(f"/chats/{newest}").raise_for_status()
+    headers = {"Authorization": f"Bearer {tone_server.key}"}
+    chats = f"{tone_server.url}/chats"
+    newest = httpx.get(chats, headers=headers).json()["data"][0]["chat_id"]
+    httpx.delete(f"{chats}/{newest}", headers=headers).raise_for_status()
     fill(signed_in, Message="Still there?")
     press(signed_in, "Send")
     assert "deleted elsewhere" in wait_until(signed_in, "failed()")
