@@ -45,7 +45,7 @@ function makeFrame() {
     h("header.bar", h("a.brand", { href: `#/${panelNames()[0]}`, "aria-label": about.brand }, logo(), h("span", about.brand)), isUser && !isOwner() && meter,
       h("nav", { "aria-label": t("nav.label") }, h("ul", links)),
       h("div.bar-end", page("guide", "help"), page("docs", "book"), h("p.who", { title: name }, name), !isUser && logIn, leave)),
-    h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("error.offline")), main));
+    h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("nav.offline")), main));
   made.main = main;
   made.showCredit = (value) => {
     credit.textContent = value === null ? "–" : usd(value, 5);
@@ -56,6 +56,8 @@ function makeFrame() {
   return made;
 }
 
+const closeDialogs = () => document.querySelectorAll("dialog").forEach((one) => one.close());
+
 // The panel that was chosen is shown no more: it is silent, and takes back what it shows only once.
 function hide() {
   hush();
@@ -64,6 +66,7 @@ function hide() {
 
 async function showPanel({ name, rest }) {
   if (!frame?.isConnected) return;
+  closeDialogs(); // they belong to the page before
   if (!panelNames().includes(name)) return go(panelNames()[0]);
   const first = chosen === null;
   const mine = frame;
@@ -146,7 +149,7 @@ function forgetWork() {
   panels = new Map();
   frame?.remove();
   frame = chosen = kept = null;
-  document.querySelectorAll("dialog").forEach((one) => one.close());
+  closeDialogs();
   announce("");
   forget();
 }
@@ -181,7 +184,7 @@ on("expired", () => {
   kept = session.workspace;
   closeSockets();
   hide();
-  document.querySelectorAll("dialog").forEach((one) => one.close());
+  closeDialogs();
   drop();
   showEnter({ expired: true });
 });

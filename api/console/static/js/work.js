@@ -51,18 +51,20 @@ export async function fillModels(box) {
   box.append(...all.filter((one) => one.kind === "chat").map((one) => new Option(one.id, one.id)));
 }
 
-// Says in `about` which chat model answers, and how much is here of the one that will replace it.
-export async function tellModel(about) {
-  const { usual } = await models();
-  if (!usual) return;
-  const { coming, status } = usual;
+// Says in `about` which chat model answers to the choice of `box`, and how much is here of the one that
+// will replace it.
+export async function tellModel(about, box) {
+  const { all, usual } = await models();
+  const chosen = all.find((one) => one.id === box.value) || usual;
+  if (!chosen) return;
+  const { coming, status } = chosen;
   const share = coming && Math.round((100 * coming.got_bytes) / coming.size_bytes);
-  const lines = [t(status === "unavailable" ? "model.none" : "model.answers", { model: usual.id })];
+  const lines = [t(status === "unavailable" ? "model.none" : "model.answers", { model: chosen.id })];
   if (coming) lines.push(t(coming.problem ? "model.waits" : "model.coming", { ...coming, share }));
   about.textContent = lines.join(" ");
   if (!coming) return;
   forget("models");
-  setTimeout(() => about.isConnected && tellModel(about).catch(() => {}), 5000);
+  setTimeout(() => about.isConnected && tellModel(about, box).catch(() => {}), 5000);
 }
 
 export const forget = (...names) => (names.length ? names.forEach((name) => kept.delete(name)) : kept.clear());
