@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from api.dialects.clones import LEAST, clone, errors_naming
 from api.http.bodies import Id, RequestModel, Shown
-from api.http.errors import ApiError
+from api.http.errors import ApiError, InvalidField
 from api.http.routing import OperationDep, PrincipalDep, VoicesDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import BINARY, form_schema, receive_form, validated
@@ -154,6 +154,8 @@ async def create_voice(
     """
 
     async def describe(sent: Mapping[str, str]) -> NewVoice:
+        if sent.get("type") == "prompt":
+            raise InvalidField("type", "must be audio_sample: a text makes no voice here")
         fields = validated(AudioVoiceFields, sent)
         consent_id = _uuid_of(fields.consent, "consent")
         consent = await voices.consents.get(principal.workspace_id, consent_id)
