@@ -145,6 +145,12 @@ def test_a_voice_needs_its_speakers_consent_and_speaks_when_it_is_built(
         audio={"voice": {"id": voice.id}, "format": "wav"},
     )
     assert chat.choices[0].message.audio
+    with client.realtime.connect(model="svc/echo") as agent:
+        agent.session.update(
+            session={"type": "realtime", "audio": {"output": {"voice": {"id": voice.id}}}}
+        )
+        updated: Any = next(e for e in agent if e.type in ("session.updated", "error"))
+    assert updated.type == "session.updated" and voice.id in str(updated.session.audio.output.voice)
     client.audio.voice_consents.delete(consent.id)
     deleted = checked(client.audio.voices.delete(voice.id))
     assert (deleted.object, deleted.deleted) == ("audio.voice.deleted", True)
