@@ -196,7 +196,7 @@ def test_what_is_not_followed_of_a_text_is_named_in_a_warning(http: httpx.Client
     assert "<emotion??X-Other: 1???='?'/>" in answer.headers["warning"]
 
 
-def test_a_clip_of_minutes_becomes_a_voice_that_its_workspace_changes_and_deletes(
+def test_a_clip_of_minutes_becomes_a_voice_to_change_and_delete(
     http: httpx.Client,
 ) -> None:
     def clone(clip: bytes, **fields: str) -> httpx.Response:
