@@ -108,6 +108,8 @@ def test_recordings_without_consent_are_refused_with_their_field(
     assert body["param"] == "recording" and PHRASE in body["message"]
 
 
+# The client opens the socket of an agent in a way that websockets calls deprecated.
+@pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")
 def test_a_voice_needs_its_speakers_consent_and_speaks_when_it_is_built(
     client: OpenAI, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
