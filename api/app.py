@@ -14,6 +14,7 @@ from api.assemblyai import streams as assemblyai
 from api.assemblyai.streams import ASSEMBLYAI_ERRORS
 from api.cartesia import routes as cartesia
 from api.cartesia import transcription as cartesia_transcription
+from api.cartesia import voices as cartesia_voices
 from api.cartesia.routes import CARTESIA_ERRORS
 from api.console import routes as console
 from api.deepgram import account as deepgram_account
@@ -57,6 +58,7 @@ from api.openai import embeddings
 from api.openai import models as openai_models
 from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
+from api.openai import voices as openai_voices
 from api.openai.batches import routes as batches
 from api.openai.realtime import client_secrets
 from api.openai.realtime import routes as realtime
@@ -119,7 +121,8 @@ def routed_app() -> FastAPI:
     elevenlabs_own = (*elevenlabs_work, elevenlabs_voices, elevenlabs_dictionaries)
     recordings = (assemblyai, assemblyai_recordings)
     others = (*elevenlabs_own, deepgram_account, *recordings, custom, library, reports, jobs)
-    openai = (embeddings, text_completions)
+    others = (cartesia_voices, *others)
+    openai = (embeddings, text_completions, openai_voices)
     last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, calls, webhooks)
     for module in (*busiest, *busy, *listening, *lists, *others, *openai, *last, operator, mcp):
         for router in getattr(module, "routers", None) or (module.router,):

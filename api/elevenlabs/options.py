@@ -1,6 +1,6 @@
 """Maps names and settings of ElevenLabs' requests to those of the pipelines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,6 +22,7 @@ from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import SpeechStream
 from pipelines.tts.voices import AvailableVoice, VoiceDirectory
+from pipelines.voices.voice_settings import VoiceSettingsStore
 
 KEY_HEADER = "xi-api-key"
 SCHEMES = ("bearer", KEY_HEADER)
@@ -96,8 +97,10 @@ class ElevenLabsVoicing(LenientModel):
     voice_settings: VoiceSettings | None = None
     pronunciation_dictionary_locators: list[DictionaryLocator] = Field(default=[], max_length=5)
 
-    def style(self, *, timings: bool) -> SpeechRequest:
-        settings = self.voice_settings or VoiceSettings()
+    def style(self, *, timings: bool, stored: Mapping[str, float] = {}) -> SpeechRequest:
+        """Returns the style of speech; `stored` has settings for those that the request lacks."""
+        given = self.voice_settings or VoiceSettings()
+        settings = VoiceSettings(**{**stored, **given.model_dump(exclude_unset=True)})
         low, high = STABILITIES
         return SpeechRequest(
             text="",
@@ -131,6 +134,20 @@ async def find_voice(
             code = FALLBACK_LANGUAGE
         foreign = ForeignVoice(voice_id, code, gender)
     return await voice_for(voice_id, foreign, directory, workspace_id, "voice_id")
+
+
+def settings_key(voice_id: str, found_id: str) -> str:
+    """Returns the id under which settings are stored: that of an ElevenLabs voice, whose stand-in
+    depends on the language, or else that of the voice that was found."""
+    return voice_id if voice_id in _GENDERS else found_id
+
+
+async def stored_settings(
+    store: VoiceSettingsStore, workspace_id: int, voice_id: str, voice: AvailableVoice
+) -> Mapping[str, float]:
+    """Returns the settings that the workspace has stored for a voice it names `voice_id`."""
+    stored = await store.of(workspace_id)
+    return stored.get(settings_key(voice_id, voice.id), {})
 
 
 def open_stream(

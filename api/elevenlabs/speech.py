@@ -97,9 +97,10 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
                 language=body.language_code,
                 text=body.text,
             )
+        stored = await options.stored_settings(speech.voice_settings, workspace_id, voice_id, voice)
         stream = options.open_stream(
             voice=voice,
-            style=body.style(timings=timings),
+            style=body.style(timings=timings, stored=stored),
             output_format=query.output_format,
             synthesis=synthesis,
             workspace_id=workspace_id,

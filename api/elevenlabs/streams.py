@@ -3,7 +3,7 @@ several contexts."""
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -96,16 +96,23 @@ class InputConversation(ContextsConversation):
         self._query = InputQuery.of_socket(session.query)
         self._open: dict[str, InputContext] = {}
         self._voice: AvailableVoice
+        self._settings = services.speech.voice_settings
+        self._stored: Mapping[str, float] = {}
         self._is_closing = False
         self._failure = "invalid_request"
 
     async def opened(self) -> None:
+        voice_id = self.session.path_params["voice_id"]
+        workspace_id = self.session.principal.workspace_id
         try:
             self._voice = await options.find_voice(
-                self.session.path_params["voice_id"],
+                voice_id,
                 directory=self.synthesis.pipeline.directory,
-                workspace_id=self.session.principal.workspace_id,
+                workspace_id=workspace_id,
                 language=self._query.language_code,
+            )
+            self._stored = await options.stored_settings(
+                self._settings, workspace_id, voice_id, self._voice
             )
         except CODED as error:
             self.fail(error)
@@ -168,7 +175,7 @@ class InputConversation(ContextsConversation):
             raise self._fault(text, context_id)
         stream = options.open_stream(
             voice=self._voice,
-            style=message.style(timings=True),
+            style=message.style(timings=True, stored=self._stored),
             output_format=self._query.output_format,
             synthesis=self.synthesis,
             workspace_id=self.session.principal.workspace_id,

@@ -11,12 +11,13 @@ from db.chats import Chat, entries_of
 from db.database import Database
 from db.files import StoredFile
 from db.voices.pronunciations import PronunciationDictionary
-from db.voices.voices import EnrolledSpeaker
+from db.voices.voices import EnrolledSpeaker, VoiceConsent
 from db.webhooks import Event, Webhook, body_about, secret_about
 from pipelines.chat.history import chat_about
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.tts.dictionaries import content_about
+from pipelines.voices.consent_recordings import consent_about
 from pipelines.voices.speakers import embedding_about
 
 AT_ONCE = 100  # ids
@@ -60,6 +61,9 @@ class Rotation:
             ),
             "speakers": await self._each_row(
                 EnrolledSpeaker, lambda _, row: [(row, "embedding", embedding_about(row.id))]
+            ),
+            "consents": await self._each_row(
+                VoiceConsent, lambda _, row: [(row, "embedding", consent_about(row.id))]
             ),
         }
 

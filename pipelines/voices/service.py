@@ -127,6 +127,8 @@ class CustomVoices:
                 checked = await self._checker.check([*before, *samples], mine)
             if sentence is not None:
                 await self.consent.check_reader(sentence, checked, self._checker, mine, count)
+            if new.reader is not None:
+                await asyncio.to_thread(self.consent.check_same_speaker, new.reader, checked)
             voice_id = new_id(operation)
             voice = Voice(
                 id=voice_id,
@@ -433,6 +435,7 @@ def _delete(
         raise VoiceNotFound(NOT_FOUND)
     files = [file for version in versions for file in voices.files_of(session, version)]
     expire_these_files(session, files, utc_now())
+    voices.delete_settings(session, voice_id)
     for voice in versions:
         session.delete(voice)
         if voice.status == "processing" and (voice.attempt or voice.progress):

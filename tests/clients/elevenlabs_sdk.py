@@ -127,6 +127,10 @@ def newer(client: ElevenLabs, data: bytes) -> dict[str, Any]:
         checked(rules.remove(dictionary, rule_strings=["HTTP"])).version_rules_num,
     ]
     settings = client.voices.settings
+    same = checked(settings.get_default()) == checked(settings.get(RACHEL))
+    checked(settings.update(RACHEL, request=VoiceSettings(speed=1.2, similarity_boost=0.5)))
+    stored = checked(settings.get(RACHEL)).speed
+    settings.update(RACHEL, request=VoiceSettings(speed=1.0))
     try:
         client.voices.ivc.create(name="Ann", files=[file])
     except ApiError as error:
@@ -140,7 +144,7 @@ def newer(client: ElevenLabs, data: bytes) -> dict[str, Any]:
         "aligned": [[one.text, one.start <= one.end] for one in aligned.words],
         "changed": sum(map(len, client.speech_to_speech.convert(RACHEL, audio=file))),
         "rules": changed,
-        "settings": checked(settings.get_default()) == checked(settings.get(RACHEL)),
+        "settings": [same, stored],
         "women": {
             one.labels["gender"] for one in checked(client.voices.search(gender="female")).voices
         }

@@ -15,6 +15,7 @@ from cartesia.types import (
     AccessTokenCreateResponse,
     STTTranscribeResponse,
     TTSSSEEvent,
+    VoiceMetadata,
     WebsocketResponse,
 )
 from cartesia.types import Voice as CartesiaVoice
@@ -60,7 +61,10 @@ UNTYPED = {
     "POST /v1/speech-to-speech/{voice_id}/stream",
     "POST /v1/voice-changer/{voice_id}",
     "POST /v1/voice-changer/{voice_id}/stream",
+    # Answers as the change of a voice does.
+    "POST /cartesia/voices/clone",
     # The SDK reads no answer.
+    "DELETE /cartesia/voices/{voice_id}",
     "DELETE /openai/v1/responses/{response_id}",
     "POST /openai/v1/realtime/calls/{call_id}/hangup",
     # Always refused, as no response runs in the background.
@@ -68,6 +72,14 @@ UNTYPED = {
     # The SDK has no type.
     "GET /v1/auth/token",
     "GET /v3/token",
+    # A recording of the consent phrase is needed: test_openai_voices.py.
+    "POST /openai/v1/audio/voice_consents",
+    "GET /openai/v1/audio/voice_consents",
+    "GET /openai/v1/audio/voice_consents/{consent_id}",
+    "POST /openai/v1/audio/voice_consents/{consent_id}",
+    "DELETE /openai/v1/audio/voice_consents/{consent_id}",
+    "POST /openai/v1/audio/voices",
+    "DELETE /openai/v1/audio/voices/{voice_id}",
     # Needs weights: test_openai_audio.py.
     "POST /openai/v1/audio/translations",
     # Also at /openai/v1, where it has a row.
@@ -337,6 +349,14 @@ ELEVENLABS_ROWS = (
         elevenlabs.EditVoiceResponseModel,
         form={"name": "Bea"},
         file_field="",
+        fills=OF_CLONE,
+    ),
+    # The answer of a clone of Cartesia's is that of a change, with another type.
+    Request("PATCH /cartesia/voices/{voice_id}", VoiceMetadata, {"name": "Cid"}, fills=OF_CLONE),
+    Request(
+        "PATCH /cartesia/voices/{voice_id}",
+        CartesiaVoice,
+        {"description": "His", "gender": None},
         fills=OF_CLONE,
     ),
     xi("DELETE /v1/voices/{voice_id}", elevenlabs.DeleteVoiceResponseModel, fills=OF_CLONE),

@@ -18,6 +18,7 @@ from api.http.uploads import (
     BINARY,
     MAX_FILE_BYTES,
     MultipartForm,
+    Upload,
     UploadLimits,
     form_schema,
     receive_form,
@@ -291,10 +292,12 @@ def files_of(form: MultipartForm, least: int, most: int) -> list[SampleFile]:
     if not least <= len(files) <= most:
         message = f"files: {least} to {most} files are required, but {len(files)} were sent"
         raise ApiError("invalid_file_count", message, param="files")
-    return [
-        SampleFile(_printable(file.filename) or f"file {number}", file.path)
-        for number, file in enumerate(files, start=1)
-    ]
+    return [sample_file(file, number) for number, file in enumerate(files, start=1)]
+
+
+def sample_file(file: Upload, number: int = 1) -> SampleFile:
+    """Returns a recording with the name that error messages quote."""
+    return SampleFile(_printable(file.filename) or f"file {number}", file.path)
 
 
 def _printable(filename: str) -> str:

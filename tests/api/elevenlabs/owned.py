@@ -34,8 +34,7 @@ FILES: dict[str, dict[str, Any]] = {
     _EDIT: {"name": (None, "Ann")},
     **{path: {"audio": ("a.wav", b"no audio")} for path in _CHANGERS},
 }
-DELETED = "/v1/voices/{voice_id}"  # at its native path before
-OWN = {("POST", path): 400 for path in _CHANGERS} | {("DELETE", DELETED): 404}  # not audio
+OWN = {("POST", path): 400 for path in _CHANGERS}  # not audio
 FREE_FIELDS = {"model_id", f"{_LOCATORS}.version_id"}  # not owned by a workspace, and a number
 QUERIES = {"voice_ids", "voice_type"}  # they filter the caller's own list
 SOCKETS = {f"{_SPEECH}/stream-input", f"{_SPEECH}/multi-stream-input"}

@@ -108,10 +108,17 @@ BODIES: dict[Operation, dict[str, Any]] = {
     },
     ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
     ("PATCH", "/voices/{voice_id}"): {"name": "Ann"},
+    ("PATCH", "/cartesia/voices/{voice_id}"): {"name": "Ann"},
     ("POST", "/voices/{voice_id}/export"): {},
     ("POST", "/voices/{voice_id}/shares"): {"by_code": True, "speaker_allows_sharing": True},
 }
+DELETED = {  # at its native path before
+    "/v1/voices/{voice_id}",
+    "/cartesia/voices/{voice_id}",
+    "/openai/v1/audio/voices/{voice_id}",
+}
 OWN = elevenlabs.OWN | {  # the answers to the workspace that has the object, where they are not 200
+    **{("DELETE", path): 404 for path in DELETED},
     ("POST", "/jobs/speech"): 201,
     ("GET", f"{TRANSCRIPT}/{{part}}"): 400,  # of a transcript that is complete
     ("POST", "/openai/v1/responses/{response_id}/cancel"): 400,  # runs in no background
@@ -175,7 +182,7 @@ def cases() -> list[Case]:
         found,
         key=lambda one: (
             one[0] == "DELETE",
-            one[:2] == ("DELETE", elevenlabs.DELETED),
+            one[0] == "DELETE" and one[1] in DELETED,
             -len(ids_in(one[1])),
             one[:2],
             one[2] or "",
