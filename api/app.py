@@ -25,6 +25,7 @@ from api.elevenlabs import account as elevenlabs_account
 from api.elevenlabs import alignment as elevenlabs_alignment
 from api.elevenlabs import dialogue as elevenlabs_dialogue
 from api.elevenlabs import dictionaries as elevenlabs_dictionaries
+from api.elevenlabs import history as elevenlabs_history
 from api.elevenlabs import recordings as elevenlabs_recordings
 from api.elevenlabs import speech as elevenlabs_speech
 from api.elevenlabs import streams as elevenlabs_streams
@@ -116,7 +117,8 @@ def routed_app() -> FastAPI:
     listening = (transcription, openai_transcription, cartesia_transcription)
     lists = (billing, models, openai_models, elevenlabs_account)  # precede Deepgram's /v1/models
     elevenlabs_work = (elevenlabs_dialogue, elevenlabs_changer, elevenlabs_alignment)
-    elevenlabs_own = (*elevenlabs_work, elevenlabs_voices, elevenlabs_dictionaries)
+    elevenlabs_kept = (elevenlabs_voices, elevenlabs_dictionaries, elevenlabs_history)
+    elevenlabs_own = (*elevenlabs_work, *elevenlabs_kept)
     recordings = (assemblyai, assemblyai_recordings)
     others = (*elevenlabs_own, deepgram_account, *recordings, custom, library, reports, jobs)
     openai = (embeddings, text_completions)

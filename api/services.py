@@ -58,6 +58,7 @@ from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tasks import TtlCache
 from pipelines.tts.dictionaries import Dictionaries
+from pipelines.tts.history import SpeechHistory
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.voices import ReadyCustomVoices
@@ -83,6 +84,7 @@ class SpeechServices:
     billing: Billing
     openai: OpenAINames
     dictionaries: Dictionaries
+    history: SpeechHistory
     speakers: Speakers
     jobs: Jobs
     check_url: Callable[[str], None]  # raises InvalidUrl for a URL that may not be fetched
@@ -280,6 +282,7 @@ def build_services(
             billing=billing,
             openai=OpenAINames(openai, model_list, synthesis.directory),
             dictionaries=dictionaries,
+            history=SpeechHistory(database, encryption, files),
             speakers=Speakers(
                 database,
                 encryption,

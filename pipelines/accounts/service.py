@@ -214,14 +214,24 @@ class Accounts:
         return row
 
     async def update_workspace(
-        self, principal: Principal, name: str | None, retention: str | None
+        self,
+        principal: Principal,
+        name: str | None,
+        retention: str | None,
+        speech_history_days: int | None = None,
     ) -> Workspace:
         """Changes the fields that are not None; other processes notice within seconds.
 
         Raises Unauthorized when the workspace is gone, or DatabaseUnavailable.
         """
         workspace = await self._database.run(
-            _change, principal, Workspace, principal.workspace_id, name=name, retention=retention
+            _change,
+            principal,
+            Workspace,
+            principal.workspace_id,
+            name=name,
+            retention=retention,
+            speech_history_days=speech_history_days,
         )
         self.authenticator.forget_workspace(principal.workspace_id)
         return workspace
@@ -418,7 +428,7 @@ def _change(
     principal: Principal,
     model: type[accounts.Row],
     row_id: int,
-    **values: str | None,
+    **values: str | int | None,
 ) -> accounts.Row:
     changed_row = accounts.change_row(session, model, row_id, **values)
     if changed_row is None:
@@ -430,6 +440,7 @@ def _change(
         if isinstance(row, Workspace):
             action = "workspace.changed"
             details["retention"] = row.retention
+            details["speech_history_days"] = row.speech_history_days
         audit(session, principal.workspace_id, action, principal.actor, str(row_id), details)
     return row
 
