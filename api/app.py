@@ -19,6 +19,7 @@ from api.console import routes as console
 from api.deepgram import account as deepgram_account
 from api.deepgram import recordings as deepgram_recordings
 from api.deepgram import speech as deepgram_speech
+from api.deepgram import spoken_turns as deepgram_turns
 from api.deepgram import streams as deepgram_streams
 from api.deepgram.options import DEEPGRAM_ERRORS
 from api.elevenlabs import account as elevenlabs_account
@@ -128,7 +129,7 @@ def routed_app() -> FastAPI:
             # Not by include_router, which would match every path twice.
             app.router.routes.extend(router.routes)
     pages = (console, guide, reference)
-    deepgram = (deepgram_streams, deepgram_speech)
+    deepgram = (deepgram_streams, deepgram_speech, deepgram_turns)
     elevenlabs = (elevenlabs_streams, elevenlabs_recordings)
     dialects = (inworld, *deepgram, *elevenlabs, cartesia, cartesia_transcription, assemblyai)
     for module in (
