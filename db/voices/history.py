@@ -92,10 +92,13 @@ def delete_items(session: Session, items: list[HistoryItem]) -> int:
     return change_rows(session, delete(HistoryItem).where(col(HistoryItem.id).in_(ids)))
 
 
-def delete_old_items(session: Session, now: datetime) -> int:
-    """Deletes items that are older than their workspaces keep them; returns how many."""
+def delete_old_items(session: Session, now: datetime, workspace_id: int | None = None) -> int:
+    """Deletes items that are older than their workspaces keep them, AT_ONCE at most; returns how
+    many. With `workspace_id`, only of that workspace."""
     days = col(Workspace.speech_history_days)
     its_workspace = col(HistoryItem.workspace_id) == col(Workspace.id)
+    if workspace_id is not None:
+        its_workspace &= col(Workspace.id) == workspace_id
     old: list[HistoryItem] = []
     for kept in session.exec(select(days).where(its_workspace).distinct()).all():
         is_old = col(HistoryItem.created_at) <= now - timedelta(days=kept)

@@ -18,6 +18,7 @@ from db.client_secrets import delete_secrets_of
 from db.database import Database, utc_now
 from db.invites import Invite, redeem
 from db.sessions import LoginSession
+from db.voices.history import delete_old_items
 from pipelines.accounts.authentication import (
     KEY_SHOWN_LENGTH,
     SCOPES,
@@ -44,6 +45,7 @@ from pipelines.errors import (
 
 MAX_KEYS = 100  # API keys per workspace
 MAX_USER_AGENT = 200  # characters that are kept
+MAX_ROUNDS = 20  # batches of the history that one change deletes
 FIRST_EMAIL = "owner@localhost"
 EMAIL_TAKEN = "email: an account with this address exists"
 
@@ -234,6 +236,10 @@ class Accounts:
             speech_history_days=speech_history_days,
         )
         self.authenticator.forget_workspace(principal.workspace_id)
+        if speech_history_days is not None:
+            for _ in range(MAX_ROUNDS):  # housekeeping deletes the rest
+                if not await self._database.run(delete_old_items, utc_now(), workspace.id):
+                    break
         return workspace
 
     async def audit_page(

@@ -63,6 +63,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/v1/pronunciation-dictionaries/add-from-file",
         "/v1/pronunciation-dictionaries/add-from-rules",
         "/v1/speak",
+        "/v2/speak",
         "/v1/speech-to-text",
         "/v1/text-to-speech/{voice_id}",
         "/v1/text-to-speech/{voice_id}/stream",

@@ -36,11 +36,12 @@ SCOPES_OF = {
     REALTIME: {"stt", "tts", "chat"},
     TWILIO: {"stt", "tts", "chat"},
 }
-SPEAK = "/v1/speak"
+SPEAK, TURNS = "/v1/speak", "/v2/speak"
 INPUT, INPUTS = (
     f"/v1/text-to-speech/{{voice_id}}/{kind}-input" for kind in ("stream", "multi-stream")
 )
-IN_ADDRESSES = {SPEAK: f"{SPEAK}?model={{voice_id}}", INPUT: INPUT, INPUTS: INPUTS}
+IN_ADDRESSES = {path: f"{path}?model={{voice_id}}" for path in (SPEAK, TURNS)}
+IN_ADDRESSES |= {INPUT: INPUT, INPUTS: INPUTS}
 # The last is the same socket with the key in its path.
 LISTEN = {"/ws/stt", "/v1/listen", "/v2/listen", "/v3/ws"}
 WITHOUT_IDS = {*LISTEN, "/{path:path}", "/v1/speech-to-text/realtime"}
