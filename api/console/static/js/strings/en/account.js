@@ -132,6 +132,8 @@ export default {
   "settings.retention": "Retention",
   "settings.retention.standard": "Standard: chats are saved, events keep their texts for 30 days",
   "settings.retention.zero": "Zero: no texts and no audio of requests are stored",
+  "settings.history": "Days for which speech is kept",
+  "settings.history_hint": "Texts and audio that programs speak through ElevenLabs' paths are kept, encrypted, for this many days (at most {n}), so that they can list and download them. 0 keeps none, and deletes what is kept.",
   "settings.workspace_saved": "The workspace is saved.",
   "settings.since": "Workspace {id}, created {date}. People who share a voice with you need this ID.",
   "settings.password_current": "Current password",
