@@ -181,6 +181,7 @@ async def test_each_json_body_has_an_example_that_the_service_takes(
         "/voices/{voice_id}/export": "voice_not_found",
         "/voices/{voice_id}/shares": "voice_not_found",
         "/voice-shares": "not_found",
+        "/v1/history/download": "not_found",
     }
 
 
