@@ -31,7 +31,7 @@ MAX_BYTES = 64 * 2**20  # of one speech; longer ones are not kept
 MAX_TEXT = 10_000  # characters of a text that are kept
 MAX_STORING = 64  # speeches that a process stores at once; half for one workspace
 SCANNED = 1000  # items that one search reads
-NO_ITEM = "no item of the history has that id"
+NO_ITEM = "the history has no item with that id"
 
 
 class SpokenLine(BaseModel):
@@ -230,8 +230,8 @@ class SpeechHistory:
         """Find items by their ids, in their order."""
         since = _since(principal)
         rows = await self._database.read(find_items, principal.workspace_id, item_ids, since)
-        if missing := [item_id for item_id in item_ids if item_id not in rows]:
-            raise NotFound(f"{NO_ITEM}: {missing[0][:40]}")
+        if not rows.keys() >= set(item_ids):
+            raise NotFound(NO_ITEM)
         return [self._open(rows[item_id]) for item_id in item_ids]
 
     async def audio(self, speech: KeptSpeech) -> KeptAudio:

@@ -78,7 +78,7 @@ async def test_speech_is_kept_only_where_the_workspace_asks_for_it(
 
 
 async def test_pages_filters_downloads_and_deletion(
-    client: httpx.AsyncClient, auth: Headers, xi: Headers, services: Services
+    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, xi: Headers, services: Services
 ) -> None:
     await keep(client, auth, 7)
     audio = {text: await say(client, xi, text) for text in ("First.", "Second.")}
@@ -123,6 +123,7 @@ async def test_pages_filters_downloads_and_deletion(
     assert statuses == [422, 422]
     unknown = {"history_item_ids": [every[0], "0" * 30]}
     assert (await client.post(download, headers=xi, json=unknown)).status_code == 404
+    assert (await client.post(download, headers=other_auth, json=chosen)).status_code == 404
 
     assert (await client.delete(f"{PATH}/{every[0]}", headers=xi)).json() == {"status": "ok"}
     assert (await client.delete(f"{PATH}/{every[0]}", headers=xi)).status_code == 404

@@ -285,7 +285,6 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         elevenlabs.DICTIONARY: dictionary["id"],
         elevenlabs.VOICE: voice["id"],
         "history_item_id": kept["history_item_id"],
-        elevenlabs.HISTORY_ITEMS: kept["history_item_id"],
         "pronunciation_dict_id": dictionary["id"],
         "script[].voice": voice["name"],
     }

@@ -152,9 +152,10 @@ async def test_foreign_voices_are_answered_like_unknown_ones_to_every_credential
 async def test_a_socket_closes_alike_for_unknown_and_foreign_voices(
     shared_server: SocketServer, path: str
 ) -> None:
-    ready = await ready_voice(shared_server, f"Of the first workspace as well {len(path)}")
+    name = "".join(filter(str.isalnum, path))
+    ready = await ready_voice(shared_server, f"Of the first workspace as well {name}")
     accounts = shared_server.services.platform.accounts
-    email = f"{len(path)}@example.com"
+    email = f"{name}@example.com"
     token = (await accounts.sign_up(email, "a long password", "", "")).token
     headers = {"Authorization": f"Bearer {token}"}
     answers = list[dict[str, Any]]()
