@@ -49,7 +49,7 @@ async def items(
     await services.speech.history.join()
     answer = await client.get(PATH, headers=xi, params=query)
     assert answer.status_code == 200, answer.text
-    return answer.json()["history"]
+    return list(answer.json()["history"])
 
 
 async def test_speech_is_kept_only_where_the_workspace_asks_for_it(
@@ -148,8 +148,11 @@ async def test_a_full_storage_and_an_old_item(
         row = session.exec(select(HistoryItem)).one()
         row.created_at -= timedelta(days=2)
         session.add(row)
-        file = {"id": "full", "kind": "voice", "media_type": "", "size": 10_000 * GB}
-        session.add(StoredFile(workspace_id=row.workspace_id, **file))
+        owner = row.workspace_id
+        size = 10_000 * GB
+        session.add(
+            StoredFile(id="full", workspace_id=owner, kind="voice", media_type="", size=size)
+        )
 
     await database.run(fill)
     assert await items(client, services, xi) == []
