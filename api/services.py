@@ -59,6 +59,7 @@ from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tasks import TtlCache
 from pipelines.tts.dictionaries import Dictionaries
+from pipelines.tts.history import SpeechHistory
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.voices import ReadyCustomVoices
@@ -86,6 +87,7 @@ class SpeechServices:
     billing: Billing
     openai: OpenAINames
     dictionaries: Dictionaries
+    history: SpeechHistory
     speakers: Speakers
     voice_settings: VoiceSettingsStore
     jobs: Jobs
@@ -287,6 +289,7 @@ def build_services(
             billing=billing,
             openai=OpenAINames(openai, model_list, synthesis.directory),
             dictionaries=dictionaries,
+            history=SpeechHistory(database, encryption, files),
             speakers=Speakers(
                 database,
                 encryption,

@@ -68,6 +68,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/v1/pronunciation-dictionaries/add-from-file",
         "/v1/pronunciation-dictionaries/add-from-rules",
         "/v1/speak",
+        "/v2/speak",
         "/v1/speech-to-text",
         "/v1/text-to-speech/{voice_id}",
         "/v1/text-to-speech/{voice_id}/stream",
@@ -187,6 +188,7 @@ async def test_each_json_body_has_an_example_that_the_service_takes(
         "/voices/{voice_id}/export": "voice_not_found",
         "/voices/{voice_id}/shares": "voice_not_found",
         "/voice-shares": "not_found",
+        "/v1/history/download": "not_found",
     }
 
 

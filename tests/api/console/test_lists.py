@@ -81,6 +81,9 @@ def test_the_limits_that_pages_state_are_those_of_the_service() -> None:
     fields = schemas["SynthesisBody"]["properties"]
     assert limits == {
         "PASSWORD_CHARACTERS": schemas["SignUp"]["properties"]["password"]["minLength"],
+        "HISTORY_DAYS": schemas["WorkspaceSettings"]["properties"]["speech_history_days"]["anyOf"][
+            0
+        ]["maximum"],
         "FILE_CHARACTERS": TEXT_CHARACTERS,
         "SOCKET_CHARACTERS": BUFFER_CHARACTERS,
         "CORRECTION_CHARACTERS": MAX_CHARACTERS,

@@ -1,5 +1,6 @@
 // Limits of the API, which pages state before a request would exceed them. A test compares them.
 export const PASSWORD_CHARACTERS = 8; // at least
+export const HISTORY_DAYS = 90; // of speech, at most
 export const FILE_CHARACTERS = 5000; // of speech in a file
 export const SOCKET_CHARACTERS = 50_000; // of speech over a socket
 export const CORRECTION_CHARACTERS = 20_000;

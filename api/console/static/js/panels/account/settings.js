@@ -1,7 +1,7 @@
 // Profile, workspace, password, sessions, and the end of the account.
 import { ask } from "../../api.js";
 import { day, moment, t } from "../../i18n.js";
-import { PASSWORD_CHARACTERS } from "../../limits.js";
+import { HISTORY_DAYS, PASSWORD_CHARACTERS } from "../../limits.js";
 import { credential, emit, isKey, session } from "../../session.js";
 import { act, aside, button, card, confirmed, field, form, h, select, status, submitButton, table } from "../../ui.js";
 
@@ -27,18 +27,21 @@ function workspaceCard() {
   const place = status();
   const name = h("input", { name: "workspace", maxLength: 200, required: true, autocomplete: "off" });
   const retention = select(["standard", "zero"].map((one) => [one, t(`settings.retention.${one}`)]), { name: "retention" });
+  const days = h("input", { type: "number", name: "speech_history_days", min: 0, max: HISTORY_DAYS, step: 1, required: true });
   const since = h("p.hint");
   const fill = (workspace) => {
     name.value = workspace.name;
     retention.value = workspace.retention;
+    days.value = workspace.speech_history_days;
     since.textContent = t("settings.since", { id: String(workspace.id), date: day(workspace.created_at) });
   };
   const save = form(place, async () => {
-    const saved = await ask("/auth/workspace", { method: "PUT", json: { name: name.value.trim(), retention: retention.value } });
+    const json = { name: name.value.trim(), retention: retention.value, speech_history_days: Number(days.value) };
+    const saved = await ask("/auth/workspace", { method: "PUT", json });
     Object.assign(session.workspace, saved);
     fill(saved);
     place.say(t("settings.workspace_saved"));
-  }, field(t("settings.workspace_name"), name), field(t("settings.retention"), retention, { hint: t("settings.retention_about") }), since, submitButton(t("action.save")), place);
+  }, field(t("settings.workspace_name"), name), field(t("settings.retention"), retention, { hint: t("settings.retention_about") }), field(t("settings.history"), days, { hint: t("settings.history_hint", { n: HISTORY_DAYS }) }), since, submitButton(t("action.save")), place);
   const made = card(t("settings.workspace"), save);
   made.show = () => ask("/auth/workspace").then(fill, (error) => place.fail(error, made.show));
   return made;

@@ -136,6 +136,8 @@ export default {
   "settings.retention.standard": "Standard",
   "settings.retention.zero": "Zero",
   "settings.retention_about": "Standard saves chats, and events keep their texts for 30 days. Zero stores no texts and no audio of requests.",
+  "settings.history": "Days for which speech is kept",
+  "settings.history_hint": "Texts and audio that programs speak through ElevenLabs' paths are kept, encrypted, for this many days (at most {n}), so that they can list and download them. 0 keeps none, and deletes what is kept.",
   "settings.workspace_saved": "The workspace is saved.",
   "settings.since": "Workspace {id}, created {date}. People who share a voice with you need this ID.",
   "settings.password_current": "Current password",
