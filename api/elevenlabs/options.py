@@ -17,6 +17,7 @@ from configs.schema.base import StrictModel
 from models.base import VoiceGender
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.operation import Operation
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
@@ -26,7 +27,6 @@ from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 KEY_HEADER = "xi-api-key"
 SCHEMES = ("bearer", KEY_HEADER)
 TOKEN_QUERIES = ("token", "single_use_token")  # parameters of handshakes
-FALLBACK_LANGUAGE = "en"  # language of ElevenLabs' voices while no text is known
 
 
 class ElevenLabsNames(StrictModel):
