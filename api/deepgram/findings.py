@@ -27,8 +27,8 @@ class Replacements:
         for term in terms:
             find, _, replacement = term.partition(":")
             if words := find.split():
-                term = _Replacement(words, find == find.lower(), replacement.strip())
-                self._by_first[words[0].lower()].append(term)
+                entry = _Replacement(words, find == find.lower(), replacement.strip())
+                self._by_first[words[0].lower()].append(entry)
 
     def __bool__(self) -> bool:
         return bool(self._by_first)
