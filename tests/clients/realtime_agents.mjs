@@ -30,7 +30,7 @@ session.on("history_updated", (history) => {
 });
 session.on("agent_end", (context, agent, text) => seen.said.push(text));
 
-await session.connect({ url: `${baseURL.replace("http", "ws")}/realtime`, apiKey });
+await session.connect({ url: `${baseURL.replace("http", "ws")}/realtime?model=${session.transport.currentModel}`, apiKey });
 await dialogue(
   folder,
   (pcm) => session.sendAudio(pcm.buffer.slice(pcm.byteOffset, pcm.byteOffset + pcm.length)),
