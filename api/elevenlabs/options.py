@@ -18,6 +18,7 @@ from models.base import VoiceGender
 from pipelines.accounts.authentication import Principal
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.operation import Operation
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.history import Source, SpeechHistory, SpeechRecord, SpokenLine
 from pipelines.tts.paid import PaidSynthesis
@@ -29,7 +30,6 @@ from pipelines.voices.voice_settings import VoiceSettingsStore
 KEY_HEADER = "xi-api-key"
 SCHEMES = ("bearer", KEY_HEADER)
 TOKEN_QUERIES = ("token", "single_use_token")  # parameters of handshakes
-FALLBACK_LANGUAGE = "en"  # language of ElevenLabs' voices while no text is known
 
 
 class ElevenLabsNames(StrictModel):

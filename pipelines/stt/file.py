@@ -63,7 +63,7 @@ from pipelines.text.language_names import (
     name_language,
 )
 from pipelines.text.redaction import Redactor
-from pipelines.text.usual_language import UsualLanguages
+from pipelines.text.usual_language import FALLBACK_LANGUAGE, UsualLanguages
 
 # Shortest and longest clip of a known speaker, including the padding of encoders.
 CLIP_S = 2.0, 10.05
@@ -72,7 +72,6 @@ ENOUGH_S = 4
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
-FALLBACK_LANGUAGE = "en"  # language of a file without speech
 TRANSLATION = "en"  # target language of translations
 
 

@@ -46,6 +46,7 @@ from pipelines.storage.room import plan_limits
 from pipelines.stt.heard_language import with_language
 from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.tts.voices import STILL_MADE, ReadyCustomVoices, VoiceDirectory, key_of, parse_id
 from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
 from pipelines.voices.consent import Consent
@@ -56,7 +57,6 @@ from telemetry import metrics
 logger = logging.getLogger(__name__)
 
 UNCLAIMED_S = 600.0  # until samples expire that no voice refers to yet
-FALLBACK_LANGUAGE = "en"
 LEAST_SHARE = 0.05  # share of the price for a voice that is deleted after a job has begun it
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
 REPORT_URL_TTL_S = 3600.0
