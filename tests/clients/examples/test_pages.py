@@ -52,7 +52,11 @@ def served(services: Services) -> Iterator[Pages]:
     with (
         serve_services(services) as server,
         running(
-            "page_server.py", port=port, PAGE_PORT=str(port), SERVICE=server.url, KEY=server.key
+            "page_server.py",
+            port=port,
+            PAGE_PORT=str(port),
+            SERVICE=server.url,
+            ANTIPHON_KEY=server.key,
         ),
     ):
         yield Pages(url, server.url)

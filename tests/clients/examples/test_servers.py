@@ -25,8 +25,8 @@ SECRET = "whsec_" + "Zm9y" * 8
 
 def test_a_call_is_connected_with_an_agent_that_speaks_first(tone_server: Server) -> None:
     port = free_port()
-    variables = {"CALLS_PORT": str(port), "SERVICE": tone_server.url, "KEY": tone_server.key}
-    with running("twilio_server.py", port=port, **variables):
+    variables = {"SERVICE": tone_server.url, "ANTIPHON_KEY": tone_server.key}
+    with running("twilio_server.py", port=port, CALLS_PORT=str(port), **variables):
         answer = httpx.post(f"http://127.0.0.1:{port}/", data={"CallSid": "CA1"})
     assert answer.headers["content-type"] == "text/xml"
     found = re.search(r'<Connect><Stream url="(ws://[^"]+/ek_[^"]+)">', answer.text)
@@ -38,9 +38,11 @@ def test_a_call_is_connected_with_an_agent_that_speaks_first(tone_server: Server
 
 def test_a_caller_hears_an_excuse_while_the_service_is_away() -> None:
     port, nothing = free_port(), free_port()
-    variables = {"CALLS_PORT": str(port), "SERVICE": f"http://127.0.0.1:{nothing}", "KEY": "sk_no"}
-    with running("twilio_server.py", port=port, **variables):
+    variables = {"SERVICE": f"http://127.0.0.1:{nothing}", "ANTIPHON_KEY": "sk_no"}
+    with running("twilio_server.py", port=port, CALLS_PORT=str(port), **variables) as program:
         answer = httpx.post(f"http://127.0.0.1:{port}/")
+        assert program.stdout is not None
+        assert "did not create a client secret" in program.stdout.readline()
     assert answer.status_code == 200 and "<Say>" in answer.text
 
 
@@ -100,7 +102,7 @@ def test_names_are_spoken_by_the_dictionary_that_the_program_makes(
 ) -> None:
     file = tmp_path / "names.mp3"
     command = [sys.executable, str(EXAMPLES / "names.py"), str(file)]
-    variables = {"SERVICE": tone_server.url, "KEY": tone_server.key}
+    variables = {"SERVICE": tone_server.url, "ANTIPHON_KEY": tone_server.key}
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "restarted engine X at two thirty P M, and paid twelve dollars" in done.stdout
