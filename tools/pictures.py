@@ -94,7 +94,7 @@ def voice_list(service: Service) -> str:
     rows = []
     for (name, code), names in sorted(speakers.items()):
         sounds = [one for one in SOUNDS if one.partition("-")[0] == name.lower()]
-        links = ", ".join(f"[{one}](media/sounds/{one}.mp3)" for one in sounds) or "–"
+        links = " ".join(f"[{SOUNDS[s][0] or name}](media/sounds/{s}.mp3)" for s in sounds) or "–"
         note = f"; {borrowed[name, code]} of another language" if borrowed[name, code] else ""
         rows.append(f"| {name} (`{code}`) | {len(names)}{note} | {', '.join(names)} | {links} |\n")
     return "| language | voices | names | sound |\n|---|---|---|---|\n" + "".join(rows)

@@ -26,6 +26,7 @@ ENDPOINTS = "endpoints.md"
 LANGUAGES = {".py": "python", ".html": "html", ".yaml": "yaml", ".mjs": "js"}
 LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((?!\w+:|#|/)([^)\s#]+)(#[^)\s]*)?\)")
 MEDIA = re.compile(r"(!?)\[([^\[\]]+)\]\((?:docs/|(?:\.\./)*)(media/[^)\s]+)\)")
+GUIDE = re.compile(r"\]\(/guide/([\w/-]+)\.html")
 EXAMPLE = re.compile(r"^\[[^\]]+\]\((?:\.\./)*(?:docs/)?(examples/[\w.-]+)\)$", re.MULTILINE)
 FILE_NAME = re.compile(r"^`(?:\w+/)*([\w-]+)\.md`$")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
@@ -86,7 +87,7 @@ def _endpoints() -> str:
     parts = [head]
     for tag in document["tags"]:
         parts += [f"## {tag['name']}", tag["description"], *sections[tag["name"]]]
-    return "\n\n".join(parts)
+    return GUIDE.sub(r"](\1.md", "\n\n".join(parts))
 
 
 def _example(found: re.Match[str]) -> str:
