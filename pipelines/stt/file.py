@@ -33,6 +33,7 @@ from models.stt.base import (
 )
 from models.stt.options import RecognitionOptions, TranscriptStyle
 from models.vad.base import VADEngine
+from pipelines.audio.declipping import declipped, is_clipped
 from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
 from pipelines.audio.levels import QUIET_WARNING, levelled
 from pipelines.audio.segments import Spans, SpeechSegment, find_speech_segments, spans_of
@@ -303,7 +304,14 @@ class TranscriptionPipeline:
 
         Yields None after each step, and the decoding as the last item.
         """
-        pcm, is_quiet = levelled(recording.pcm)
+        pcm = recording.pcm
+        if is_clipped(pcm):
+            pcm, end = np.empty_like(pcm), 0
+            for block in declipped(recording.pcm):
+                pcm[end : end + len(block)] = block
+                end += len(block)
+                yield None
+        pcm, is_quiet = levelled(pcm)
         profile = recording.profile
         if profile.band_pass_hz and len(pcm) > MIN_FILTER_SAMPLES:
             pcm = band_passed(pcm, profile.band_pass_hz)

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from models.stt.options import RecognitionOptions
 
 # Measured: real speech has a no-speech probability below 0.5 and a log probability of its text
-# above -1.2; hallucinations from noise exceed one or the other.
+# above -1.2; hallucinations from noise exceed one or the other. Of 154 texts of read speech, clean,
+# at -40 dB and in noise down to -3 dB, one lay below -0.9 with a no-speech probability above 0.3,
+# and it was wrong; all texts of hummed babble lay there.
 DOUBTFUL_LOGPROB = -0.4  # a lower one is a hallucination if the no-speech probability is high
+UNLIKELY_LOGPROB = -0.9  # a lower one is, if the no-speech probability is half as high
+LONG = 10  # tokens: the mean of fewer says little, as of a word that is repeated
 IMPROBABLE_LOGPROB = -1.3  # a lower one is always a hallucination
 
 
@@ -63,11 +67,15 @@ class HallucinationGuards:
 
     def is_hallucination(self, decoding: Decoding, options: RecognitionOptions) -> bool:
         """Whether the text should be dropped."""
-        unlikely = decoding.avg_logprob < DOUBTFUL_LOGPROB
+        logprob = decoding.avg_logprob
+        silence = decoding.no_speech_prob
+        threshold = options.no_speech_threshold
+        is_long = len(decoding.tokens) >= LONG
         return (
             self.repeats(decoding)
-            or decoding.avg_logprob < IMPROBABLE_LOGPROB
-            or (unlikely and decoding.no_speech_prob > options.no_speech_threshold)
+            or logprob < IMPROBABLE_LOGPROB
+            or (logprob < DOUBTFUL_LOGPROB and silence > threshold)
+            or (logprob < UNLIKELY_LOGPROB and silence > threshold / 2 and is_long)
         )
 
     def repeats(self, decoding: Decoding) -> bool:

@@ -65,6 +65,9 @@ class Peer:
         transceiver = self._connection.addTransceiver(self.loudspeaker)
         codecs = RTCRtpSender.getCapabilities("audio").codecs
         transceiver.setCodecPreferences([c for c in codecs if c.mimeType == "audio/opus"])
+        # aiortc holds four packets (80 ms) back for a loudspeaker; recognition needs their order.
+        jitter_buffer = transceiver.receiver._RTCRtpReceiver__jitter_buffer  # type: ignore[attr-defined]
+        jitter_buffer._prefetch = 1
         self._ice = bind(self._connection, settings)
         self._connection.on("datachannel", self._open)
         self._connection.on("track", self._listen)

@@ -314,6 +314,22 @@ def test_a_lower_no_speech_threshold_rejects_more_texts(engine: WhisperEngine) -
     assert rejected == [True, True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("length", "logprob", "no_speech", "is_dropped"),
+    [
+        (12, -1.0, 0.34, True),  # hummed babble
+        (12, -1.0, 0.25, False),  # speech in loud noise
+        (12, -0.85, 0.34, False),
+        (4, -1.0, 0.34, False),  # a word that is repeated
+    ],
+)
+def test_a_long_unlikely_text_where_there_may_be_silence_is_dropped(
+    engine: WhisperEngine, length: int, logprob: float, no_speech: float, is_dropped: bool
+) -> None:
+    text = Decoding(tuple(range(length)), "words", logprob, no_speech, 0.5, True)
+    assert engine._guards.is_hallucination(text, RecognitionOptions()) == is_dropped
+
+
 @pytest.mark.slow
 def test_single_words_are_not_hallucinations(engine: WhisperEngine, weights: WeightStore) -> None:
     for word in ("Yes.", "No.", "Stop.", "Hello."):

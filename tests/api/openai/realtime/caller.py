@@ -25,6 +25,7 @@ from tests.patience import PATIENCE_S
 PATH = "/openai/v1/realtime/calls"
 RATE = 48_000
 FRAME = RATE // 50  # samples
+AUDIBLE = 300  # of 32,767: speech is louder
 
 
 class Microphone(MediaStreamTrack):
@@ -37,6 +38,7 @@ class Microphone(MediaStreamTrack):
         self._said = np.zeros(0, np.int16)
         self._sent = 0
         self._began = 0.0
+        self.last_voiced = 0.0  # when the last audible frame was taken, by the clock of the loop
 
     def say(self, pcm: Pcm) -> None:
         """Queues speech, float32 [n] at 16 kHz."""
@@ -51,6 +53,8 @@ class Microphone(MediaStreamTrack):
         head = self._said[:FRAME]
         samples[: len(head)] = head
         self._said = self._said[FRAME:]
+        if np.abs(samples).max() > AUDIBLE:
+            self.last_voiced = clock()
         frame = AudioFrame.from_ndarray(samples[None], format="s16", layout="mono")
         frame.sample_rate = RATE
         frame.pts = self._sent
@@ -116,7 +120,7 @@ class Caller:
     def heard_s(self) -> float:
         """Seconds in which the agent was audible."""
         frames = [np.frombuffer(data, np.int16) for data in self.heard]
-        return sum(bool(np.abs(frame).max() > 300) for frame in frames) * FRAME / RATE
+        return sum(bool(np.abs(frame).max() > AUDIBLE) for frame in frames) * FRAME / RATE
 
     def _listen(self, track: MediaStreamTrack) -> None:
         self._listening = asyncio.create_task(self._hear(track))
