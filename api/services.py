@@ -15,6 +15,7 @@ from api.openai.names import OpenAINames
 from api.openai.realtime.calls.registry import Calls
 from api.sockets.kernel.registry import SocketRegistry
 from configs.load import load_yaml
+from configs.plans import load_plans
 from configs.schema.correction import CorrectionConfig
 from configs.schema.jobs import JobsConfig
 from configs.schema.platform import AdmissionConfig, PlansConfig, SocketLimits
@@ -205,7 +206,7 @@ def build_services(
     """
     limits = limits or SharedLimits()
     decoder = decoder or AudioDecoder()
-    plans = load_yaml(PlansConfig, "plans")
+    plans = load_plans(settings)
     admission = load_yaml(AdmissionConfig, "admission")
     jobs = load_yaml(JobsConfig, "jobs")
     custom_voices = load_yaml(CustomVoicesConfig, "custom_voices")
@@ -215,7 +216,9 @@ def build_services(
     encryption = Encryption(settings.secrets.data_keys)
     files = Files(settings, database, encryption)
     accounts = Accounts(database, settings.secrets, plans, settings.sign_up)
-    billing = Billing(database, plans.prices, encryption.encrypt_text, limits)
+    billing = Billing(
+        database, plans.prices, encryption.encrypt_text, limits, _owner_id=plans.owner_id
+    )
     webhooks = Webhooks(database, encryption, settings)
     openai = load_yaml(OpenAIConfig, "openai")
     usual_names = (DEFAULT_MODEL, *openai.chat_models)

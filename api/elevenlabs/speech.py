@@ -25,6 +25,7 @@ from api.http.ignored_fields import name_unread
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import Base64Json, NdjsonStream, StreamedResponse, json_line
 from api.native.speech import SpokenText
+from pipelines.audio.encode.encoder import write_wav_length
 from pipelines.stt.formatting import separator_of
 from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.session import EncodedChunk, SpeechStream
@@ -148,6 +149,8 @@ async def speak_opened(opened: OpenedSpeech, writer: "TimedWriter") -> Response:
     words = await speak_whole(opened.stream, opened.text, file.write)
     if not file.size:
         raise nothing_spoken()
+    if opened.media_type == "audio/wav":
+        write_wav_length(file)
     fields = writer.timing(words, is_whole=True)
     answer = with_headers(Base64Json("audio_base64", file, fields), opened.stream)
     name_unread(answer, opened.stream.unread)

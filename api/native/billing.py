@@ -120,7 +120,9 @@ async def list_plans(platform: PlatformDep) -> PlanList:
 
 @router.get("/billing/current-plan", summary="Get the current plan")
 async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> CurrentPlanBody:
-    current = await platform.subscriptions.current_plan(principal.workspace_id)
+    current = await platform.subscriptions.current_plan(
+        principal.workspace_id, is_owner=principal.is_owner
+    )
     return CurrentPlanBody.model_validate(current)
 
 

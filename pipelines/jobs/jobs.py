@@ -15,6 +15,7 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 from sqlmodel import Session
 
 from configs.load import load_yaml
+from configs.plans import load_plans
 from configs.schema.jobs import JobsConfig
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings
@@ -65,9 +66,10 @@ class Jobs(JobQueue):
     @classmethod
     def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:
         """Makes the jobs of a service, with the store, prices and limits of its configuration."""
-        plans = load_yaml(PlansConfig, "plans")
+        plans = load_plans(settings)
         work = load_yaml(JobsConfig, "jobs")
-        billing = Billing(database, plans.prices, encryption.encrypt_text)
+        encrypt = encryption.encrypt_text
+        billing = Billing(database, plans.prices, encrypt, _owner_id=plans.owner_id)
         return cls(database, Files(settings, database, encryption), billing, work, plans)
 
     async def check_room(

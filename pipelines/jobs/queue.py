@@ -73,12 +73,17 @@ class JobQueue(LeasedQueue[Job]):
         """Wraps decoding like `Billing.decoding`, unless the price is held already."""
         if claimed.held is not None:
             return nullcontext(most_s)
-        return self._billing.decoding(claimed.workspace_id, 0, most_s, Operation())
+        payer = self._billing.payer(claimed.workspace_id, None, None)
+        return self._billing.decoding(claimed.workspace_id, 0, most_s, payer)
+
+    def payer(self, job: Job, name: str | None = None) -> Operation:
+        """Makes the operation that pays for a part of the job."""
+        return self._billing.payer(job.workspace_id, job.key_id or None, name)
 
     async def hold(self, claimed: Job, units: int) -> None:
         """Holds the price of the whole job, once. Raises InsufficientCredit."""
         service = SERVICES[claimed.kind]
-        cost = self._billing.cost(service, units)
+        cost = 0 if self.payer(claimed).is_free else self._billing.cost(service, units)
         expires_at = utc_now() + HOLD
 
         def hold(session: Session, row: Job) -> None:

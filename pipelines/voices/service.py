@@ -42,6 +42,7 @@ from pipelines.errors import (
 from pipelines.jobs.leases import HOLD
 from pipelines.ports import STTModel
 from pipelines.storage.files import Files, keep_files
+from pipelines.storage.room import plan_limits
 from pipelines.stt.heard_language import with_language
 from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
@@ -112,7 +113,7 @@ class CustomVoices:
         if (existing := await self._made_before(principal, operation)) is not None:
             return existing  # even if its consent token has expired since
         sentence = self.consent.required(principal.workspace_id, new.consent, new.consent_token)
-        await self.database.read(self._check_room, principal.workspace_id, new.earlier)
+        await self.database.read(self._check_room, principal, new.earlier)
         language = None if new.language is None else await self._known_language(new.language)
         least_ms = round(self.rules.min_total_seconds * 1000)
         mine, earlier, owner = principal.workspace_id, new.earlier, str(principal.workspace_id)
@@ -174,7 +175,7 @@ class CustomVoices:
         Raises PlanRequired or InsufficientCredit, unless this request created its voice before.
         """
         if await self._made_before(principal, operation) is None:
-            await self.database.read(self._check_room, principal.workspace_id, earlier)
+            await self.database.read(self._check_room, principal, earlier)
 
     async def page(
         self,
@@ -274,8 +275,9 @@ class CustomVoices:
         voice_id = new_id(operation)
         return await self.database.read(voices.voice_of, principal.workspace_id, voice_id)
 
-    def _check_room(self, session: Session, workspace_id: int, earlier: Voice | None) -> None:
+    def _check_room(self, session: Session, principal: Principal, earlier: Voice | None) -> None:
         """Check the room for a voice. Raises PlanRequired, InsufficientCredit or Unauthorized."""
+        workspace_id = principal.workspace_id
         workspace = session.get(Workspace, workspace_id)
         if earlier is None:
             self.check_plan(session, workspace)
@@ -283,17 +285,20 @@ class CustomVoices:
         count = sum(
             attempt.get("error", "internal_error") not in SERVICE_FAULTS for attempt in failed
         )
-        plan = "" if workspace is None else workspace.plan
-        if count >= max(LEAST_FAILURES, self._plans.limits_of(plan).custom_voices):
+        limits = plan_limits(session, self._plans, workspace_id)
+        if count >= max(LEAST_FAILURES, limits.custom_voices):
             message = f"{count} voices failed within a day, which is the limit of the plan"
             raise PlanRequired(f"{message}; try again tomorrow, or subscribe to a larger plan")
-        if ledger.credit_of(session, workspace_id) < (cost := self.billing.cost("voice", 1)):
+        if ledger.credit_of(session, workspace_id) < (cost := self._price(principal)):
             raise self.billing.refusal("voice", cost)
+
+    def _price(self, principal: Principal) -> int:
+        return 0 if principal.is_owner else self.billing.cost("voice", 1)
 
     def check_plan(self, session: Session, workspace: Workspace | None) -> None:
         if workspace is None or workspace.id is None:
             raise Unauthorized(UNAUTHORIZED)
-        most = self._plans.limits_of(workspace.plan).custom_voices
+        most = plan_limits(session, self._plans, workspace.id).custom_voices
         if voices.count_voices(session, workspace.id) >= most:
             raise PlanRequired(
                 f"the plan allows {most} custom voice{'s' if most != 1 else ''}; delete one, "
@@ -381,7 +386,7 @@ class CustomVoices:
         session.flush()
         session.add_all(samples)
         voice.estimated_completion = dict(ends_in_turn(session, now, self._work))[voice.id]
-        cost = self.billing.cost("voice", 1)
+        cost = self._price(principal)
         if not ledger.hold(
             session,
             workspace_id=workspace_id,

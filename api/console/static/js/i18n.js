@@ -1,4 +1,5 @@
 // Texts by key. Another language is a folder beside `strings/en` and a line in CATALOGUES.
+import { isOwner } from "./session.js";
 import en from "./strings/en/index.js";
 
 const CATALOGUES = { en: async () => en };
@@ -18,9 +19,11 @@ export async function chooseLanguage() {
   document.documentElement.lang = language;
 }
 
-// The text of a key, with `{name}` replaced by its value. `{n}` of 1 chooses the key `….one`.
+// The text of a key, with `{name}` replaced by its value. `{n}` of 1 chooses the key `….one`, and an owner,
+// who pays nothing, `….free`.
 export function t(key, values = {}) {
-  const chosen = values.n === 1 && texts[`${key}.one`] !== undefined ? `${key}.one` : key;
+  const variant = isOwner() && texts[`${key}.free`] !== undefined ? ".free" : values.n === 1 && texts[`${key}.one`] !== undefined ? ".one" : "";
+  const chosen = key + variant;
   const text = texts[chosen];
   if (text === undefined) throw new Error(`there is no text for ${key}`);
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? shown(values[name]) : whole));

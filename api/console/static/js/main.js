@@ -5,12 +5,13 @@ import { hush } from "./audio/player.js";
 import { chooseLanguage, t, usd } from "./i18n.js";
 import { icon, svg } from "./icons.js";
 import { go, listen, route } from "./router.js";
-import { about, credential, drop, emit, isKey, keep, keepOperator, on, operatorToken, recall, session } from "./session.js";
+import { about, credential, drop, emit, isKey, isOwner, keep, keepOperator, on, operatorToken, recall, session, shareWithTabs } from "./session.js";
 import { own, wipe } from "./store.js";
 import { announce, button, h, status } from "./ui.js";
 import { forget, refreshCredit, stopRefreshing } from "./work.js";
 
 const PANELS = ["speak", "listen", "talk", "chat", "voices", "account"];
+const LINK = /^#login=(.+)$/; // printed by `make run`; it works once
 const panelNames = () => [...(session.workspace ? PANELS : []), ...(operatorToken() ? ["operator"] : [])];
 const app = document.getElementById("app");
 const skip = document.getElementById("skip");
@@ -40,7 +41,7 @@ function makeFrame() {
   const page = (name, sign) => h("a.nav-docs", { href: `/${name}`, "aria-label": t(`nav.${name}`), target: "_blank", rel: "noopener" }, icon(sign), h("span", t(`nav.${name}`)));
   const main = h("main", { id: "main", tabIndex: -1 });
   const made = h("div.frame",
-    h("header.bar", h("a.brand", { href: `#/${panelNames()[0]}`, "aria-label": about.brand }, logo(), h("span", about.brand)), isUser && meter,
+    h("header.bar", h("a.brand", { href: `#/${panelNames()[0]}`, "aria-label": about.brand }, logo(), h("span", about.brand)), isUser && !isOwner() && meter,
       h("nav", { "aria-label": t("nav.label") }, h("ul", links)),
       h("div.bar-end", page("guide", "help"), page("docs", "book"), h("p.who", { title: name }, name), !isUser && logIn, leave)),
     h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("error.offline")), main));
@@ -100,6 +101,7 @@ async function enter(secret, user) {
   session.workspace = identity;
   kept = null;
   await own();
+  shareWithTabs();
   frame ||= makeFrame();
   chosen = null;
   app.replaceChildren(frame);
@@ -144,10 +146,10 @@ function forgetWork() {
   forget();
 }
 
-async function showEnter({ expired = false } = {}) {
+async function showEnter({ expired = false, failure = null } = {}) {
   document.title = t("title", { panel: t("enter.log_in"), brand: about.brand });
   const { default: makeEnter } = await import("./panels/enter.js");
-  const enterPanel = makeEnter({ enter, enterAsOperator, logo, expired, discard: async () => {
+  const enterPanel = makeEnter({ enter, enterAsOperator, logo, expired, failure, discard: async () => {
     forgetWork();
     await wipe();
     showEnter();
@@ -179,6 +181,13 @@ on("expired", () => {
   showEnter({ expired: true });
 });
 on("sign-out", signOut);
+addEventListener("storage", () => { // another tab signed out
+  if (!session.workspace || credential()) return;
+  forgetWork();
+  drop();
+  showEnter();
+});
+addEventListener("hashchange", () => LINK.test(location.hash) && location.reload()); // opened in this tab
 on("route", showPanel);
 on("credit", (value) => frame?.showCredit(value));
 for (const event of ["online", "offline"]) {
@@ -189,10 +198,16 @@ for (const event of ["online", "offline"]) {
 }
 
 async function begin() {
+  const link = LINK.exec(location.hash)?.[1];
+  if (link) history.replaceState(null, "", location.pathname);
   await chooseLanguage();
   skip.textContent ||= "";
   listen();
   recall();
+  if (link) {
+    const error = await ask("/auth/link", { method: "POST", json: { token: link }, open: true }).then(({ user, token }) => keep(token, user), (one) => one);
+    if (error && !credential()) return showEnter({ failure: error });
+  }
   if (!credential() && !operatorToken()) return showEnter();
   const place = status();
   app.replaceChildren(h("div.starting", logo(), place));

@@ -1,7 +1,7 @@
 // What panels ask for more than once: voices, models, languages, credit.
 import { ask, list } from "./api.js";
 import { t } from "./i18n.js";
-import { emit, noteCredit, session } from "./session.js";
+import { emit, isOwner, noteCredit, session } from "./session.js";
 
 const kept = new Map();
 
@@ -78,6 +78,7 @@ let timer = 0;
 // Soon after work that costs: one question for several requests, since questions count as requests.
 export function refreshCredit(wait = 900) {
   clearTimeout(timer);
+  if (isOwner()) return;
   const { workspace } = session;
   timer = setTimeout(async () => {
     const today = new Date().toISOString().slice(0, 10);

@@ -15,7 +15,7 @@ function password(properties) {
 const email = () => h("input", { type: "email", name: "email", autocomplete: "username", required: true });
 const wideButton = (text) => submitButton(text, { class: "button main wide" });
 
-export default function makeEnter({ enter, enterAsOperator, logo, expired, discard }) {
+export default function makeEnter({ enter, enterAsOperator, logo, expired, failure, discard }) {
   const place = status();
   const tokenPlace = status();
 
@@ -68,7 +68,8 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, disca
     ["login", t("enter.log_in"), logIn],
     ["key", t("enter.use_key"), withKey],
   ], () => place.clear());
-  modes.choose(isOpen && !expired ? "signup" : "login");
+  modes.choose(about.alone ? "key" : isOpen && !expired ? "signup" : "login");
+  if (failure) place.fail(failure);
 
   const credit = about.sign_up_credit ? t("enter.brings", { credit: usd(micro(about.sign_up_credit)) }) : t("enter.brings_none");
   const features = ["speak", "listen", "talk", "voices"].map((name) => h("li", icon(name), h("span", t(`enter.feature.${name}`))));
@@ -84,6 +85,7 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, disca
       expired && h("div.note", h("p", t("enter.expired")), button(t("enter.forget"), discard, { kind: "small" })),
       modes,
       place,
+      about.alone && h("p.hint", t("enter.alone", about)),
       h("p.hint", isOpen ? credit : t("enter.closed")),
       h("p.hint", t("enter.tab")),
       about.operator && [operator, tokenPlace]));

@@ -59,7 +59,8 @@ export function speech() {
     const n = size();
     explanation.clear();
     kind.hidden = isScript() || !isMarkup(text.value);
-    count.textContent = `${t("text.count", { n, most: FILE_CHARACTERS })} · ${t("speak.price", { price: usd(costOf(wish())) })}`;
+    const parts = [t("text.count", { n, most: FILE_CHARACTERS }), t("speak.price", { price: usd(costOf(wish())) })];
+    count.textContent = parts.filter(Boolean).join(" · ");
     count.classList.toggle("bad", n > FILE_CHARACTERS);
     const key = isScript() ? "script.over" : n > SOCKET_CHARACTERS ? "speak.over_socket" : "speak.over";
     over.textContent = n > FILE_CHARACTERS ? t(key, { n, most: FILE_CHARACTERS, socket: SOCKET_CHARACTERS }) : "";

@@ -1,5 +1,6 @@
 // Account: usage, plan, keys, webhooks, settings, audit.
 export default {
+  "account.lead.free": "Usage, keys, webhooks, and the settings of your workspace.",
   "account.lead": "Credit and usage, keys, webhooks, and the settings of your workspace.",
   "account.parts": "Parts of the account",
   "account.overview": "Overview",
@@ -8,6 +9,7 @@ export default {
   "account.settings": "Settings",
   "account.audit": "Audit log",
 
+  "usage.title.free": "Usage",
   "usage.title": "Credit and usage",
   "usage.spent": "Spent in {n} days",
   "usage.requests": "Requests",
@@ -17,6 +19,7 @@ export default {
   "usage.period.7": "7 days",
   "usage.period.30": "30 days",
   "usage.period.90": "90 days",
+  "usage.chart.free": "Requests by day",
   "usage.chart": "Cost by day in USD",
   "usage.none": "Nothing was used in this period.",
   "usage.by": "Group by",

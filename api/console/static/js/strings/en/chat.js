@@ -15,7 +15,9 @@ export default {
   "chat.send": "Send",
   "chat.none": "Write a message to begin.",
   "chat.answering": "Answering …",
+  "chat.done.free": "{seconds} s, {tokens} tokens.",
   "chat.done": "{seconds} s, {tokens} tokens, {price}.",
+  "chat.stopped.free": "Stopped.",
   "chat.stopped": "Stopped. The text written so far is charged.",
   "chat.thinking": "Reasoning",
   "chat.model_default": "Default",
@@ -74,6 +76,8 @@ export default {
   "correct.all": "Accept all",
   "correct.no": "Reject all",
   "correct.copy": "Copy the result",
+  "correct.price.free": "{tokens} tokens.",
   "correct.price": "{tokens} tokens, {price}.",
+  "correct.free.free": "Corrected by rules alone.",
   "correct.free": "Corrected by rules alone: free.",
 };

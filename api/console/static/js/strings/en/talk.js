@@ -23,6 +23,7 @@ export default {
   "talk.cut": "interrupted",
   "talk.send": "Send the result",
   "talk.sent": "Result: {result}",
+  "talk.price.free": "",
   "talk.price": "A minute of listening costs {stt}, a character of speech {tts}, a token {chat}.",
   "talk.latency": "First sound after {total} ms",
   "talk.stage.0": "end of the turn {n} ms",

@@ -37,7 +37,9 @@ export default {
   "own.sentence_about": "One recording must begin with this sentence, read by the same speaker. It is valid for an hour.",
   "own.sentence_needed": "This service requires spoken consent: get a sentence, and record it.",
   "own.sentence_get": "Get a sentence",
+  "own.price.free": "",
   "own.price": "You pay {price} when the voice is ready, and nothing if it fails. Deleting it earlier costs its progress.",
+  "own.go.free": "Create the voice",
   "own.go": "Create the voice for {price}",
   "own.checking": "Uploading and checking the recordings …",
   "own.begun": "{name} is being made. You may close this page.",
@@ -59,6 +61,7 @@ export default {
   "own.report": "Report",
   "own.report_of": "Report of {name}",
   "own.delete_ask": "Delete the voice {name} and its recordings? Requests that use it will fail.",
+  "own.delete_ask_unfinished.free": "Cancel and delete {name}?",
   "own.delete_ask_unfinished": "Cancel and delete {name}? It costs its progress so far, at least 5 % of the price.",
 
   "report.page": "Report as a page",
