@@ -192,6 +192,21 @@ async def test_each_json_body_has_an_example_that_the_service_takes(
     }
 
 
+def test_the_parts_of_the_service_come_before_the_dialects() -> None:
+    listed = [tag["name"] for tag in DOCUMENT["tags"]]
+    used = {
+        tag
+        for operations in DOCUMENT["paths"].values()
+        for operation in operations.values()
+        for tag in operation["tags"]
+    }
+    assert set(listed) == used
+    assert listed[:3] == ["text to speech", "speech to text", "voice agents"]
+    are_dialects = [name.endswith("dialect") for name in listed]
+    assert are_dialects == sorted(are_dialects)
+    assert len(DOCUMENT["info"]["description"]) < 1500
+
+
 async def test_the_docs_page_loads_nothing_from_other_hosts(client: httpx.AsyncClient) -> None:
     page = await client.get("/docs")
     assert page.status_code == 200 and "//" not in page.text.replace("</", "").replace("// ", "")
