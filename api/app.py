@@ -123,8 +123,8 @@ def routed_app() -> FastAPI:
     elevenlabs_kept = (elevenlabs_voices, elevenlabs_dictionaries, elevenlabs_history)
     elevenlabs_own = (*elevenlabs_work, *elevenlabs_kept)
     recordings = (assemblyai, assemblyai_recordings)
-    others = (*elevenlabs_own, deepgram_account, *recordings, custom, library, reports, jobs)
-    others = (cartesia_voices, *others)
+    dialects = (*elevenlabs_own, deepgram_account, *recordings, cartesia_voices)
+    others = (*dialects, custom, library, reports, jobs)
     openai = (embeddings, text_completions, openai_voices)
     last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, calls, webhooks)
     for module in (*busiest, *busy, *listening, *lists, *others, *openai, *last, operator, mcp):
@@ -134,13 +134,13 @@ def routed_app() -> FastAPI:
     pages = (console, guide, reference)
     deepgram = (deepgram_streams, deepgram_speech, deepgram_turns)
     elevenlabs = (elevenlabs_streams, elevenlabs_recordings)
-    dialects = (inworld, *deepgram, *elevenlabs, cartesia, cartesia_transcription, assemblyai)
+    sockets = (inworld, *deepgram, *elevenlabs, cartesia, cartesia_transcription, assemblyai)
     for module in (
         tts_socket,
         realtime,
         responses_socket,
         twilio,
-        *dialects,
+        *sockets,
         *pages,
         health,
         stt_socket,

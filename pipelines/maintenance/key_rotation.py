@@ -18,8 +18,8 @@ from pipelines.chat.history import chat_about
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.tts.dictionaries import content_about
-from pipelines.voices.consent_recordings import consent_about
 from pipelines.tts.history import details_about
+from pipelines.voices.consent_recordings import consent_about
 from pipelines.voices.speakers import embedding_about
 
 AT_ONCE = 100  # ids
