@@ -292,8 +292,9 @@ def commands_of(group: click.Group, path: str) -> Iterator[tuple[str, click.Comm
         if isinstance(command, click.Group):
             yield from commands_of(command, f"{path} {name}")
         else:
-            imported = isinstance(command, ImportedCommand)
-            yield f"{path} {name}", command.imported() if imported else command
+            if isinstance(command, ImportedCommand):
+                command = command.imported()
+            yield f"{path} {name}", command
 
 
 def shown(command: click.Command, context: click.Context) -> str:
