@@ -59,14 +59,17 @@ from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tasks import TtlCache
 from pipelines.tts.dictionaries import Dictionaries
+from pipelines.tts.history import SpeechHistory
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.voices import ReadyCustomVoices
 from pipelines.voices.checks import SampleChecker
 from pipelines.voices.consent import Consent
+from pipelines.voices.consent_recordings import ConsentRecordings
 from pipelines.voices.library import VoiceLibrary
 from pipelines.voices.service import CustomVoices
 from pipelines.voices.speakers import Speakers
+from pipelines.voices.voice_settings import VoiceSettingsStore
 from pipelines.webhooks.payments import PaymentSystem
 from pipelines.webhooks.registration import Webhooks
 from telemetry.reports import OwnReports
@@ -84,7 +87,9 @@ class SpeechServices:
     billing: Billing
     openai: OpenAINames
     dictionaries: Dictionaries
+    history: SpeechHistory
     speakers: Speakers
+    voice_settings: VoiceSettingsStore
     jobs: Jobs
     check_url: Callable[[str], None]  # raises InvalidUrl for a URL that may not be fetched
     fetch: Callable[[str, Path, int, Take], Coroutine[Any, Any, None]]
@@ -103,6 +108,7 @@ class ChatServices:
 class VoiceServices:
     custom: CustomVoices
     library: VoiceLibrary
+    consents: ConsentRecordings
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +289,7 @@ def build_services(
             billing=billing,
             openai=OpenAINames(openai, model_list, synthesis.directory),
             dictionaries=dictionaries,
+            history=SpeechHistory(database, encryption, files),
             speakers=Speakers(
                 database,
                 encryption,
@@ -290,6 +297,7 @@ def build_services(
                 SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.speakers),
                 consent,
             ),
+            voice_settings=VoiceSettingsStore(database),
             jobs=Jobs(database, files, billing, jobs, plans),
             check_url=webhooks.check,
             fetch=webhooks.fetch,
@@ -306,7 +314,17 @@ def build_services(
             history=history,
             embeddings=EmbeddingPipeline(models.embedders, billing, models.infos),
         ),
-        voices=VoiceServices(custom=custom, library=VoiceLibrary(custom, encryption)),
+        voices=VoiceServices(
+            custom=custom,
+            library=VoiceLibrary(custom, encryption),
+            consents=ConsentRecordings(
+                database,
+                encryption,
+                billing,
+                SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.consents),
+                consent,
+            ),
+        ),
         platform=PlatformServices(
             accounts=accounts,
             client_secrets=ClientSecrets(

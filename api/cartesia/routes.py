@@ -3,11 +3,9 @@
 import time
 import uuid
 from base64 import b64encode
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import Query
 from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
@@ -19,7 +17,7 @@ from api.dialects.outputs import (
     stream_speech,
     voice_for,
 )
-from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket, short_token
+from api.dialects.requests import SocketMessage, dialect_socket, short_token
 from api.http.bodies import RequestModel
 from api.http.errors import CODED, ApiError, ErrorDialect, InvalidField, to_api_error
 from api.http.routing import OperationDep, PlatformDep, PrincipalDep, SpeechDep, make_router
@@ -44,7 +42,6 @@ from pipelines.tts.session import (
     SpeakingContext,
     SpeechStream,
 )
-from pipelines.tts.voices import AvailableVoice
 from telemetry.tracing import request_id
 
 PREFIX = "/cartesia"
@@ -235,9 +232,8 @@ CARTESIA_ERRORS = ErrorDialect((f"{PREFIX}/", "/stt/websocket"), cartesia_error)
 
 TAG = "Cartesia's dialect"
 router = make_router(TAG, scope="tts", visitors=True, schemes=SCHEMES)
-lists = make_router(TAG, scope="tts", schemes=SCHEMES)
 tokens = make_router(TAG, scope="tts", shows_secret=True, schemes=SCHEMES)
-routers = (router, lists, tokens)
+routers = (router, tokens)
 MEDIA = {
     output.media_type: {"schema": BINARY}
     for by_encoding in NAMES.outputs.values()
@@ -296,73 +292,6 @@ class CartesiaEventWriter(CartesiaWire):
 
 def _frame(event: Json) -> bytes:
     return f"event: {event['type']}\n".encode() + event_frame(event)
-
-
-class CartesiaVoicesQuery(DialectQuery):
-    limit: int = Field(default=100, ge=1, le=100)
-    starting_after: str | None = Field(
-        default=None, description="Id of the last voice of the previous page."
-    )
-    ending_before: str | None = Field(
-        default=None, description="Id of the first voice of the following page."
-    )
-    q: str = Field(default="", max_length=200)
-    gender: Literal["masculine", "feminine", "gender_neutral"] | None = None
-    is_owner: bool | None = None
-
-    def matches(self, voice: Json) -> bool:
-        """Whether a voice passes all filters."""
-        text = f"{voice['id']} {voice['name']} {voice['description']}".lower()
-        return (
-            self.gender in (None, voice["gender"])
-            and self.is_owner in (None, voice["is_owner"])
-            and self.q.lower() in text
-        )
-
-
-@lists.get(f"{PREFIX}/voices", summary="List voices, for Cartesia's clients")
-async def list_voices(
-    query: Annotated[CartesiaVoicesQuery, Query()], principal: PrincipalDep, speech: SpeechDep
-) -> Json:
-    workspace_id = principal.workspace_id
-    voices = await speech.synthesis.pipeline.directory.voices(workspace_id)
-    ids = [voice.id for voice in voices]
-    for field in ("starting_after", "ending_before"):
-        if getattr(query, field) not in (None, *ids):
-            raise ApiError("voice_not_found", f"{field}: no voice has that id")
-    first = ids.index(query.starting_after) + 1 if query.starting_after else 0
-    end = ids.index(query.ending_before) if query.ending_before else None
-    entries = [_voice(voice, workspace_id) for voice in voices[first:end]]
-    matches = [entry for entry in entries if query.matches(entry)]
-    page = matches[: query.limit] if end is None else matches[-query.limit :]
-    return {"data": page, "has_more": len(matches) > query.limit}
-
-
-@lists.get(f"{PREFIX}/voices/{{voice_id}}", summary="Get a voice, for Cartesia's clients")
-async def get_voice(voice_id: str, principal: PrincipalDep, speech: SpeechDep) -> Json:
-    workspace_id = principal.workspace_id
-    directory = speech.synthesis.pipeline.directory
-    foreign = foreign_voice(voice_id, "en")
-    voice = await voice_for(voice_id, foreign, directory, workspace_id, field="id")
-    return _voice(voice, workspace_id) | ({"id": voice_id} if foreign else {})
-
-
-def _voice(voice: AvailableVoice, workspace_id: int) -> Json:
-    info = voice.info
-    is_public = voice.custom is None
-    return {
-        "id": voice.id,
-        "name": info.name,
-        "description": info.description or "",
-        "tagline": "",
-        "language": voice.language,
-        "locales": [{"locale": voice.language, "is_native": True}],
-        "gender": "masculine" if info.gender == "male" else "feminine",
-        "is_owner": voice.is_of(workspace_id),
-        "access": "public" if is_public else "private",
-        "visibility": "all" if is_public else "owner",
-        "created_at": datetime.fromtimestamp(voice.model.created, UTC).isoformat(),
-    }
 
 
 class AccessTokenBody(RequestModel):

@@ -4,6 +4,7 @@ import json
 from html import escape
 from pathlib import Path
 
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -69,5 +70,5 @@ async def _home(_: Request) -> Response:
 routes: list[BaseRoute] = [
     Route("/", _home),
     Route("/console", _index),
-    Mount("/console", _Files(directory=STATIC_DIR)),
+    Mount("/console", GZipMiddleware(_Files(directory=STATIC_DIR))),
 ]

@@ -1,6 +1,6 @@
 """Maps names and settings of ElevenLabs' requests to those of the pipelines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,18 +15,21 @@ from api.sockets.tts.events import STABILITIES, LenientModel
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from models.base import VoiceGender
+from pipelines.accounts.authentication import Principal
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.operation import Operation
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.tts.dictionaries import DictionaryRef
+from pipelines.tts.history import Source, SpeechHistory, SpeechRecord, SpokenLine
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import SpeechStream
 from pipelines.tts.voices import AvailableVoice, VoiceDirectory
+from pipelines.voices.voice_settings import VoiceSettingsStore
 
 KEY_HEADER = "xi-api-key"
 SCHEMES = ("bearer", KEY_HEADER)
 TOKEN_QUERIES = ("token", "single_use_token")  # parameters of handshakes
-FALLBACK_LANGUAGE = "en"  # language of ElevenLabs' voices while no text is known
 
 
 class ElevenLabsNames(StrictModel):
@@ -63,10 +66,28 @@ class OutputQuery(DialectQuery):
     """The audio format: codec, sample rate (Hz) and, for some codecs, bit rate (kbit/s)."""
 
     output_format: OutputName = "mp3_44100_128"
+    enable_logging: bool = Field(
+        default=True, description="`false` keeps the speech out of the history."
+    )
 
     @property
     def media_type(self) -> str:
         return _CODECS[self.output_format.partition("_")[0]][1]
+
+    def record(
+        self,
+        history: SpeechHistory,
+        principal: Principal,
+        stream: SpeechStream,
+        source: Source = "TTS",
+        lines: Sequence[SpokenLine] = (),
+    ) -> SpeechRecord | None:
+        """Begins a record for the history; None if the request or the workspace wants none."""
+        if not self.enable_logging:
+            return None
+        return history.begin(
+            principal, stream, self.output_format, self.media_type, source=source, lines=lines
+        )
 
 
 class VoiceSettings(LenientModel):
@@ -96,8 +117,10 @@ class ElevenLabsVoicing(LenientModel):
     voice_settings: VoiceSettings | None = None
     pronunciation_dictionary_locators: list[DictionaryLocator] = Field(default=[], max_length=5)
 
-    def style(self, *, timings: bool) -> SpeechRequest:
-        settings = self.voice_settings or VoiceSettings()
+    def style(self, *, timings: bool, stored: Mapping[str, float] = {}) -> SpeechRequest:
+        """Returns the style of speech; `stored` has settings for those that the request lacks."""
+        given = self.voice_settings or VoiceSettings()
+        settings = VoiceSettings(**{**stored, **given.model_dump(exclude_unset=True)})
         low, high = STABILITIES
         return SpeechRequest(
             text="",
@@ -131,6 +154,20 @@ async def find_voice(
             code = FALLBACK_LANGUAGE
         foreign = ForeignVoice(voice_id, code, gender)
     return await voice_for(voice_id, foreign, directory, workspace_id, "voice_id")
+
+
+def settings_key(voice_id: str, found_id: str) -> str:
+    """Returns the id under which settings are stored: that of an ElevenLabs voice, whose stand-in
+    depends on the language, or else that of the voice that was found."""
+    return voice_id if voice_id in _GENDERS else found_id
+
+
+async def stored_settings(
+    store: VoiceSettingsStore, workspace_id: int, voice_id: str, voice: AvailableVoice
+) -> Mapping[str, float]:
+    """Returns the settings that the workspace has stored for a voice it names `voice_id`."""
+    stored = await store.of(workspace_id)
+    return stored.get(settings_key(voice_id, voice.id), {})
 
 
 def open_stream(
@@ -180,7 +217,7 @@ ELEVENLABS_ERRORS = ErrorDialect(
         *("/v1/text-to-speech", "/v1/text-to-dialogue", "/v1/voice-changer"),
         *("/v1/speech-to-speech", "/v1/speech-to-text", "/v1/forced-alignment"),
         *("/v1/voices", "/v2/voices", "/v1/pronunciation-dictionaries", "/v1/user"),
-        "/v1/single-use-token",
+        *("/v1/single-use-token", "/v1/history"),
     ),
     elevenlabs_error,
     KEY_HEADER,

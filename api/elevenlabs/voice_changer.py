@@ -77,16 +77,19 @@ async def change_voice(
         )
         transcript = await while_connected(request.receive, work)
     voicing = options.ElevenLabsVoicing(voice_settings=fields.voice_settings)
+    voice = await find_voice(language=transcript.language)
+    stored = await options.stored_settings(speech.voice_settings, owner, voice_id, voice)
     stream = options.open_stream(
-        voice=await find_voice(language=transcript.language),
-        style=voicing.style(timings=False),
+        voice=voice,
+        style=voicing.style(timings=False, stored=stored),
         output_format=query.output_format,
         synthesis=synthesis,
         workspace_id=owner,
         operation=operation,
     )
     text = with_pauses(transcript.words, separator_of(transcript.language))
-    opened = OpenedSpeech(stream, text, query.media_type)
+    record = query.record(speech.history, principal, stream, source="STS")
+    opened = OpenedSpeech(stream, text, query.media_type, record)
     answer = stream_opened(opened, AudioWriter(), opened.media_type)
     return await while_connected(request.receive, answer)
 

@@ -1,23 +1,26 @@
 """Voices in ElevenLabs' API: lists and searches, instant clones, and voice settings."""
 
-from functools import partial
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import Query, Request
 from pydantic import BaseModel, Field, Json
 
+from api.dialects.clones import LEAST, clone
 from api.dialects.requests import DialectQuery
-from api.elevenlabs.options import ALWAYS, SCHEMES, VoiceSettings, find_voice
+from api.elevenlabs.options import ALWAYS, SCHEMES, VoiceSettings, find_voice, settings_key
 from api.elevenlabs.speech import VoicePath
 from api.http.errors import InvalidField
-from api.http.routing import OperationDep, PrincipalDep, VoicesDep, make_router
-from api.http.streaming import while_connected
-from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
-from api.native.voices.custom import VoiceFields, VoiceName, files_of, new_voice
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, VoicesDep, make_router
+from api.http.uploads import BINARY, form_schema, receive_form, validated
+from api.native.voices.custom import VoiceFields, VoiceName, new_voice
+from api.services import SpeechServices, VoiceServices
+from pipelines.accounts.authentication import Principal
 from pipelines.errors import VoiceNotReady
 from pipelines.text.language_names import is_language
 from pipelines.tts.voices import AvailableVoice, parse_id
-from pipelines.voices.voice_object import CustomVoice, custom_voice
+from pipelines.voices.voice_object import CustomVoice, NewVoice, custom_voice
+from pipelines.voices.voice_settings import SettingsByVoice
 
 TAG = "ElevenLabs' dialect"
 router = make_router(TAG, scope="tts", schemes=SCHEMES)
@@ -85,17 +88,19 @@ class VoicesQuery(DialectQuery):
 
 
 @router.get("/v1/voices", summary="List voices, for ElevenLabs' clients")
-async def list_voices(principal: PrincipalDep, voices: VoicesDep) -> Answer:
-    listed = await voices.custom.directory.voices(principal.workspace_id)
-    return {"voices": [*map(_voice, listed)]}
+async def list_voices(principal: PrincipalDep, voices: VoicesDep, speech: SpeechDep) -> Answer:
+    return {"voices": await _available(principal, voices, speech)}
 
 
 @router.get("/v2/voices", summary="Search voices, for ElevenLabs' clients")
 async def search_voices(
-    principal: PrincipalDep, voices: VoicesDep, query: Annotated[VoicesQuery, Query()]
+    principal: PrincipalDep,
+    voices: VoicesDep,
+    speech: SpeechDep,
+    query: Annotated[VoicesQuery, Query()],
 ) -> Answer:
-    listed = await voices.custom.directory.voices(principal.workspace_id)
-    matches = query.in_order([voice for voice in map(_voice, listed) if query.matches(voice)])
+    available = await _available(principal, voices, speech)
+    matches = query.in_order([voice for voice in available if query.matches(voice)])
     start = int(query.next_page_token or 0)
     end = start + query.page_size
     has_more = end < len(matches)
@@ -107,40 +112,58 @@ async def search_voices(
     }
 
 
+async def _available(
+    principal: Principal, voices: VoiceServices, speech: SpeechServices
+) -> list[Answer]:
+    listed = await voices.custom.directory.voices(principal.workspace_id)
+    stored = await speech.voice_settings.of(principal.workspace_id)
+    return [_voice(voice) | _settings(stored, voice.id) for voice in listed]
+
+
 @router.get("/v1/voices/{voice_id}", summary="Get a voice, for ElevenLabs' clients")
-async def get_voice(voice_id: VoicePath, principal: PrincipalDep, voices: VoicesDep) -> Answer:
+async def get_voice(
+    voice_id: VoicePath, principal: PrincipalDep, voices: VoicesDep, speech: SpeechDep
+) -> Answer:
     """`fine_tuning` shows the progress of a clone. It can be used once its state is
     `fine_tuned`."""
     try:
         directory = voices.custom.directory
-        return _voice(await find_voice(voice_id, directory, principal.workspace_id))
+        answer = _voice(await find_voice(voice_id, directory, principal.workspace_id))
     except VoiceNotReady:
         if parse_id(voice_id) is None:
             raise
-    return _unready(custom_voice(await voices.custom.get(principal, voice_id)))
+        answer = _unready(custom_voice(await voices.custom.get(principal, voice_id)))
+    stored = await speech.voice_settings.of(principal.workspace_id)
+    return answer | _settings(stored, settings_key(voice_id, answer["voice_id"]))
 
 
 @router.get("/v1/voices/settings/default", summary="Get the default voice settings")
 async def get_default_settings() -> Answer:
-    return dict(ALWAYS["voice"]["settings"])
+    return dict(ALWAYS["settings"])
 
 
 @router.get("/v1/voices/{voice_id}/settings", summary="Get the settings of a voice")
-async def get_settings(voice_id: VoicePath, principal: PrincipalDep, voices: VoicesDep) -> Answer:
-    """All voices have the default settings."""
-    return dict((await get_voice(voice_id, principal, voices))["settings"])
+async def get_settings(
+    voice_id: VoicePath, principal: PrincipalDep, voices: VoicesDep, speech: SpeechDep
+) -> Answer:
+    """Returns the stored settings, and default values for the others."""
+    return dict((await get_voice(voice_id, principal, voices, speech))["settings"])
 
 
 @clones.post("/v1/voices/{voice_id}/settings/edit", summary="Change the settings of a voice")
 async def edit_settings(
-    voice_id: VoicePath, body: VoiceSettings, principal: PrincipalDep, voices: VoicesDep
+    voice_id: VoicePath,
+    body: VoiceSettings,
+    principal: PrincipalDep,
+    voices: VoicesDep,
+    speech: SpeechDep,
 ) -> Answer:
-    """Refused unless they are the default settings: settings are not stored with voices, but sent
-    with each text."""
-    await get_voice(voice_id, principal, voices)
-    if body != VoiceSettings():
-        message = "are not stored with a voice; send voice_settings with each text"
-        raise InvalidField("voice_settings", message)
+    """Stores settings for the speech of this workspace in this voice, through ElevenLabs' API.
+    Settings of a text take precedence. Absent settings keep their values."""
+    voice = await get_voice(voice_id, principal, voices, speech)
+    key = settings_key(voice_id, voice["voice_id"])
+    changes = body.model_dump(exclude_unset=True)
+    await speech.voice_settings.change(principal.workspace_id, key, changes)
     return DONE
 
 
@@ -168,7 +191,7 @@ RECORDINGS = {
     "type": "array",
     "items": BINARY,
     "minItems": 1,
-    "description": "Recordings of one speaker, together at least two minutes.",
+    "description": LEAST,
 }
 
 
@@ -186,16 +209,12 @@ async def clone_voice(
     Recordings are cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-    custom = voices.custom
-    most = custom.rules.max_files
-    check_room = partial(custom.check_room, principal, operation)
-    async with receive_form(request, UploadLimits(max_files=most), check_room) as form:
-        fields = validated(CloneFields, form.fields)
-        files = files_of(form, 1, most)
-        new = new_voice(request, fields.voice())
-        work = custom.create(principal, new, files, operation, cuts=True)
-        voice = await while_connected(request.receive, work)
-    return {"voice_id": str(voice.id), "requires_verification": False}
+
+    async def describe(fields: Mapping[str, str]) -> NewVoice:
+        return new_voice(request, validated(CloneFields, fields).voice())
+
+    voice = await clone(request, principal, voices, operation, describe=describe)
+    return {"voice_id": voice.id, "requires_verification": False}
 
 
 class EditedFields(BaseModel):
@@ -228,6 +247,10 @@ async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep
     """Also deletes recordings, versions and shares. The finished share of a build is charged."""
     await voices.custom.delete(principal, voice_id)
     return DONE
+
+
+def _settings(stored: SettingsByVoice, key: str) -> Answer:
+    return {"settings": {**ALWAYS["settings"], **stored.get(key, {})}}
 
 
 def _voice(voice: AvailableVoice) -> Answer:

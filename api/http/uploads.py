@@ -30,7 +30,10 @@ UPLOAD_FOLDERS = "upload"  # purpose of temporary folders, by which those left b
 MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # headers, boundaries and plain fields of a whole form
 MAX_FIELD_BYTES = 8 * 2**10
-FILE_FIELDS = frozenset({"audio", "document", "file", "files", "known_speaker_references"})
+FILE_FIELDS = frozenset(
+    {"audio", "audio_sample", "clip", "document", "file", "files", "known_speaker_references"}
+    | {"recording"}
+)
 MAX_CONTENT_TYPE = 512  # characters of the header that are read
 WRITE_BYTES = 2**20  # gathered before a thread writes them
 # Bytes that count as a second of work in the event loop, so that one address uploads 70 MB/s while

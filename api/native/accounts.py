@@ -243,6 +243,13 @@ class WorkspaceSettings(RequestModel):
             "Idempotency-Key is refused instead of answered again."
         ),
     )
+    speech_history_days: Annotated[int, Field(ge=0, le=90), WHOLE] | None = Field(
+        default=None,
+        description=(
+            "Days for which speech of ElevenLabs' dialect is kept, with its text, for its history. "
+            "With 0, none is kept, and what was kept is deleted."
+        ),
+    )
 
 
 class ShownWorkspace(Shown):
@@ -250,6 +257,7 @@ class ShownWorkspace(Shown):
     name: str
     plan: str = Field(description="Plan id; `owner` on a service that serves only its own machine.")
     retention: str
+    speech_history_days: int
     created_at: datetime
 
 
@@ -276,7 +284,9 @@ async def update_workspace(
     body: WorkspaceSettings, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWorkspace:
     await platform.request_limits.count_change(principal)
-    changed = await platform.accounts.update_workspace(principal, body.name or None, body.retention)
+    changed = await platform.accounts.update_workspace(
+        principal, body.name or None, body.retention, body.speech_history_days
+    )
     return _with_plan(ShownWorkspace.model_validate(changed), principal, platform)
 
 

@@ -111,6 +111,7 @@ class CustomVoicesConfig(StrictModel):
 
     samples: SampleRules
     speakers: SampleRules  # rules for enrolled speakers
+    consents: SampleRules  # rules for recordings of a consent phrase
     work: VoiceWorkConfig
     fit: FitConfig
     prompt: PromptConfig
@@ -124,10 +125,11 @@ class CustomVoicesConfig(StrictModel):
 
 
 class ConsentWords(StrictModel):
-    """The consent sentences of one language, each with {words}."""
+    """The consent sentences of one language, each with {words}, and its fixed phrase."""
 
     sentence: str  # consent to a custom voice
     speaker_sentence: str  # consent to an enrolled speaker
+    phrase: str  # fixed consent to a custom voice, for OpenAI's clients
     words: tuple[str, ...] = Field(min_length=20)  # all different; some are drawn each time
 
     @model_validator(mode="after")

@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import JSON, BigInteger, Index, LargeBinary, Text, case, func
+from sqlalchemy import JSON, BigInteger, Index, LargeBinary, Text, case, delete, func
 from sqlalchemy import select as select_columns
 from sqlmodel import Field, Session, SQLModel, and_, col, or_, select
 from sqlmodel.sql.expression import SelectOfScalar
 
 from db.accounts import Workspace, workspace_reference
-from db.database import UtcDateTime, page_of, utc_now
+from db.database import UtcDateTime, change_rows, page_of, utc_now
 
 COUNTED = ("processing", "ready")
 """States of voices that count towards the limit of the plan."""
@@ -109,6 +109,33 @@ class EnrolledSpeaker(SQLModel, table=True):
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
+class VoiceConsent(SQLModel, table=True):
+    """A consent phrase that a speaker has read aloud. No recording is kept."""
+
+    __tablename__ = "voice_consent"
+    __table_args__ = (
+        Index("ix_voice_consent_workspace_id_created_at", "workspace_id", "created_at"),
+    )
+
+    id: UUID = Field(primary_key=True)
+    workspace_id: int = Field(sa_column=workspace_reference())
+    name: str
+    language: str = Field(max_length=35)  # BCP 47 tag, as given
+    phrase: str = Field(sa_type=Text)
+    embedding: bytes = Field(sa_type=LargeBinary)  # float32 [256], encrypted
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+
+
+class StoredVoiceSettings(SQLModel, table=True):
+    """Defaults for speech of a voice by a workspace, through ElevenLabs' dialect."""
+
+    __tablename__ = "voice_settings"
+
+    workspace_id: int = Field(sa_column=workspace_reference(primary_key=True))
+    voice_id: str = Field(primary_key=True, max_length=40)  # also ids of ElevenLabs' voices
+    settings: dict[str, float] = Field(sa_type=JSON)  # by name, those that were set
+
+
 class VoiceShare(SQLModel, table=True):
     """Offer of a voice to another workspace, which may use it once it has accepted.
 
@@ -134,6 +161,19 @@ def speakers_of(workspace_id: int) -> SelectOfScalar[EnrolledSpeaker]:
     """Builds the query for the enrolled speakers of a workspace, by name."""
     ours = col(EnrolledSpeaker.workspace_id) == workspace_id
     return select(EnrolledSpeaker).where(ours).order_by(col(EnrolledSpeaker.name))
+
+
+def delete_settings(session: Session, voice_id: UUID) -> None:
+    """Deletes what workspaces have stored for a voice."""
+    of_voice = col(StoredVoiceSettings.voice_id) == str(voice_id)
+    change_rows(session, delete(StoredVoiceSettings).where(of_voice))
+
+
+def consents_of(workspace_id: int) -> SelectOfScalar[VoiceConsent]:
+    """Builds the query for the consents of a workspace, newest first."""
+    ours = col(VoiceConsent.workspace_id) == workspace_id
+    newest = (col(VoiceConsent.created_at).desc(), col(VoiceConsent.id).desc())
+    return select(VoiceConsent).where(ours).order_by(*newest)
 
 
 def voice_of(

@@ -72,6 +72,7 @@ class Principal:
     scopes: frozenset[str]
     key_id: int | None  # None for a token
     retention: str = "standard"  # or zero: no text and no audio is stored
+    speech_history_days: int = 0  # for which the history keeps speech; 0 keeps none
     expires_at: datetime | None = None  # end of the key; None if it has none, and for a token
     session_id: UUID | None = None  # session of a token
     secret: bytes | None = None  # digest of a client secret; other fields are its maker's
@@ -415,6 +416,7 @@ def _principal(
         scopes=frozenset(scopes),
         key_id=key_id,
         retention=workspace.retention,
+        speech_history_days=workspace.speech_history_days,
         expires_at=expires_at,
     )
 

@@ -19,6 +19,7 @@ from db.client_secrets import delete_secrets_of
 from db.database import Database, utc_now
 from db.invites import Invite, add_only, redeem
 from db.sessions import THIS_MACHINE, LoginSession
+from db.voices.history import delete_old_items
 from pipelines.accounts.authentication import (
     KEY_SHOWN_LENGTH,
     SCOPES,
@@ -45,6 +46,7 @@ from pipelines.errors import (
 
 MAX_KEYS = 100  # API keys per workspace
 MAX_USER_AGENT = 200  # characters that are kept
+MAX_ROUNDS = 20  # batches of the history that one change deletes
 FIRST_EMAIL = "owner@localhost"
 LINK_LIFETIME = timedelta(minutes=10)
 LINKED_LIFETIME = timedelta(days=30)  # of a session by a link, which no password could renew
@@ -218,16 +220,30 @@ class Accounts:
         return row
 
     async def update_workspace(
-        self, principal: Principal, name: str | None, retention: str | None
+        self,
+        principal: Principal,
+        name: str | None,
+        retention: str | None,
+        speech_history_days: int | None = None,
     ) -> Workspace:
         """Changes the fields that are not None; other processes notice within seconds.
 
         Raises Unauthorized when the workspace is gone, or DatabaseUnavailable.
         """
         workspace = await self._database.run(
-            _change, principal, Workspace, principal.workspace_id, name=name, retention=retention
+            _change,
+            principal,
+            Workspace,
+            principal.workspace_id,
+            name=name,
+            retention=retention,
+            speech_history_days=speech_history_days,
         )
         self.authenticator.forget_workspace(principal.workspace_id)
+        if speech_history_days is not None:
+            for _ in range(MAX_ROUNDS):  # housekeeping deletes the rest
+                if not await self._database.run(delete_old_items, utc_now(), workspace.id):
+                    break
         return workspace
 
     async def audit_page(
@@ -463,7 +479,7 @@ def _change(
     principal: Principal,
     model: type[accounts.Row],
     row_id: int,
-    **values: str | None,
+    **values: str | int | None,
 ) -> accounts.Row:
     changed_row = accounts.change_row(session, model, row_id, **values)
     if changed_row is None:
@@ -475,6 +491,7 @@ def _change(
         if isinstance(row, Workspace):
             action = "workspace.changed"
             details["retention"] = row.retention
+            details["speech_history_days"] = row.speech_history_days
         audit(session, principal.workspace_id, action, principal.actor, str(row_id), details)
     return row
 

@@ -262,6 +262,10 @@ class Billing:
         """Returns the micro-USD that can be held. Raises DatabaseUnavailable."""
         return await self._database.read(ledger.credit_of, workspace_id)
 
+    async def held(self, workspace_id: int) -> int:
+        """Returns the micro-USD held for work in progress. Raises DatabaseUnavailable."""
+        return await self._database.read(ledger.held_of, workspace_id)
+
     async def check_credit(
         self,
         workspace_id: int,

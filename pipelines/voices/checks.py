@@ -82,10 +82,13 @@ class SampleChecker:
     encoder: Callable[[], SpeakerEncoder]  # called in a thread; the first call may load the engine
     rules: SampleRules
 
-    async def check(self, files: Sequence[SampleFile], owner: Owner = "") -> CheckedSamples:
-        """Check the files of a voice; owners take turns (`AudioDecoder.decode`). Raises
-        InvalidRequest, InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
-        formats = await asyncio.to_thread(_formats, files)
+    async def check(
+        self, files: Sequence[SampleFile], owner: Owner = "", *, any_format: bool = False
+    ) -> CheckedSamples:
+        """Check the files of a voice; owners take turns (`AudioDecoder.decode`). `any_format` is
+        for files that are not stored: any that the decoder reads. Raises InvalidRequest,
+        InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
+        formats = await asyncio.to_thread(_formats, files, any_format=any_format)
         checked = []
         for file, media_type in zip(files, formats, strict=True):
             checked.append(await self._analyse(file, media_type, owner))
@@ -250,8 +253,9 @@ def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: Sa
             )
 
 
-def _formats(files: Sequence[SampleFile]) -> list[str]:
-    """Return media types by content; blocking. Raises InvalidAudio or InvalidRequest."""
+def _formats(files: Sequence[SampleFile], *, any_format: bool) -> list[str]:
+    """Return media types by content, "" for other formats; blocking. Raises InvalidAudio or
+    InvalidRequest."""
     seen: dict[bytes, str] = {}
     formats = []
     for file in files:
@@ -261,12 +265,12 @@ def _formats(files: Sequence[SampleFile]) -> list[str]:
             media_type = MEDIA_TYPES.get(sniff(head_of(file.path)))
         except PipelineError:
             media_type = None
-        if media_type is None:
+        if media_type is None and not any_format:
             raise InvalidAudio(f"files: {file.name!r} is not MP3, WAV or FLAC audio")
         if digest in seen:
             raise InvalidRequest(f"files: {file.name!r} is the same as {seen[digest]!r}")
         seen[digest] = file.name
-        formats.append(media_type)
+        formats.append(media_type or "")
     return formats
 
 

@@ -19,6 +19,7 @@ from configs.schema.voices import ConsentConfig
 from configs.settings import ConsentNeeded
 from db.database import utc_now
 from models.audio import Pcm
+from models.speaker.base import Embedding, mean_embedding
 from models.stt.base import FILE, STT_SAMPLE_RATE, TranscriptionRequest, Word
 from models.stt.options import RecognitionOptions
 from pipelines.errors import InvalidRequest
@@ -60,12 +61,7 @@ class Consent:
         """Return a new sentence and its token. Raises InvalidRequest for a language without
         sentences."""
         offered = self._config.sentences
-        code = next((c for c in map(iso_code, engine_codes(language)) if c in offered), None)
-        if code is None:
-            names = ", ".join(offered)
-            raise InvalidRequest(
-                f"language: {language[:40]!r} has no consent sentence; available: {names}"
-            )
+        code = self._code_of(language)
         random = secrets.SystemRandom()
         words = tuple(random.sample(offered[code].words, self._config.drawn_words))
         sentences = {"voice": offered[code].sentence, "speaker": offered[code].speaker_sentence}
@@ -76,6 +72,27 @@ class Consent:
         content = json.dumps(astuple(issued)).encode()
         sealed = self._encryption.encrypt(content, _about(workspace_id, purpose))
         return issued, base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+
+    def phrase(self, language: str) -> ConsentSentence:
+        """Return the fixed phrase of a language, which OpenAI's clients have speakers read.
+
+        Its longest words stand for random ones, and it never expires. Raises InvalidRequest for a
+        language without a phrase.
+        """
+        code = self._code_of(language)
+        text = self._config.sentences[code].phrase
+        longest = sorted(set(text.split()), key=lambda word: (len(word), word))
+        return ConsentSentence(code, text, tuple(longest[-self._config.drawn_words :]), expires=0)
+
+    def _code_of(self, language: str) -> str:
+        offered = self._config.sentences
+        for code in map(iso_code, engine_codes(language)):
+            if code in offered:
+                return code
+        names = ", ".join(offered)
+        raise InvalidRequest(
+            f"language: {language[:40]!r} has no consent sentence; available: {names}"
+        )
 
     def required(
         self,
@@ -128,6 +145,11 @@ class Consent:
         """
         place, pcm = await self.find(sentence, checked.openings[first:], str(workspace_id))
         await checker.check_speaker(pcm, checked, first + place, self._config.min_similarity)
+
+    def check_same_speaker(self, reader: Embedding, checked: CheckedSamples) -> None:
+        """Check that the reader of a consent phrase speaks in the files. Raises InvalidRequest."""
+        if float(reader @ mean_embedding(checked.speakers)) < self._config.min_similarity:
+            raise InvalidRequest("files: the speaker is not that of the consent recording")
 
     async def find(
         self, sentence: ConsentSentence, openings: Sequence[Pcm], owner: str = ""

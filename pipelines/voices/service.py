@@ -46,6 +46,7 @@ from pipelines.storage.room import plan_limits
 from pipelines.stt.heard_language import with_language
 from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.tts.voices import STILL_MADE, ReadyCustomVoices, VoiceDirectory, key_of, parse_id
 from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
 from pipelines.voices.consent import Consent
@@ -56,7 +57,6 @@ from telemetry import metrics
 logger = logging.getLogger(__name__)
 
 UNCLAIMED_S = 600.0  # until samples expire that no voice refers to yet
-FALLBACK_LANGUAGE = "en"
 LEAST_SHARE = 0.05  # share of the price for a voice that is deleted after a job has begun it
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
 REPORT_URL_TTL_S = 3600.0
@@ -127,6 +127,8 @@ class CustomVoices:
                 checked = await self._checker.check([*before, *samples], mine)
             if sentence is not None:
                 await self.consent.check_reader(sentence, checked, self._checker, mine, count)
+            if new.reader is not None:
+                await asyncio.to_thread(self.consent.check_same_speaker, new.reader, checked)
             voice_id = new_id(operation)
             voice = Voice(
                 id=voice_id,
@@ -305,14 +307,15 @@ class CustomVoices:
                 "or subscribe to a larger plan"
             )
 
-    async def _languages(self) -> list[str]:
+    async def languages(self) -> list[str]:
+        """List the codes of the languages that custom voices support. Raises EngineLost."""
         models = await self.directory.custom_voice_models(self._engines)
         return sorted({code for model in models for code in model.languages})
 
     async def _known_language(self, language: str) -> str:
         """Return the code of a language that voices support. Raises InvalidRequest or
         EngineLost."""
-        codes = await self._languages()
+        codes = await self.languages()
         for code in map(iso_code, engine_codes(language)):
             if code in codes:
                 return code
@@ -323,7 +326,7 @@ class CustomVoices:
     async def _detect_language(self, checked: CheckedSamples, owner: str) -> str:
         """Detect the language of the samples, or return English if custom voices do not support
         it."""
-        supported = await self._languages()
+        supported = await self.languages()
         request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE, owner=owner)
         try:
             transcript = await with_language(self._stt.transcribe(request), expected=None)
@@ -432,6 +435,7 @@ def _delete(
         raise VoiceNotFound(NOT_FOUND)
     files = [file for version in versions for file in voices.files_of(session, version)]
     expire_these_files(session, files, utc_now())
+    voices.delete_settings(session, voice_id)
     for voice in versions:
         session.delete(voice)
         if voice.status == "processing" and (voice.attempt or voice.progress):

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from db.voices.voices import Voice
 from db.webhooks import EventKind, NewEvent
+from models.speaker.base import Embedding
 
 VoiceStatus = Literal["processing", "ready", "failed"]
 VoiceGenderGiven = Literal["male", "female", "neutral"]
@@ -26,6 +27,7 @@ class NewVoice:
     gender: VoiceGenderGiven = "neutral"
     consent: str | None = None  # attested in words
     consent_token: str | None = None  # token of a spoken sentence
+    reader: Embedding | None = None  # of the consent phrase, to be compared with the recordings
     address: str | None = None  # address of the client
     earlier: Voice | None = None  # voice of which it becomes a version, in the same language
 

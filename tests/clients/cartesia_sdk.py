@@ -24,7 +24,17 @@ def addresses(url: str) -> dict[str, Any]:
     return {"base_url": f"{url}/cartesia", "websocket_base_url": f"{socket}/cartesia"}
 
 
-def blocking(url: str, key: str) -> dict[str, Any]:
+def short_clip(client: Cartesia, path: str) -> list[Any]:
+    """What the client reads when it clones a voice from seconds of speech."""
+    with open(path, "rb") as clip:
+        try:
+            client.voices.clone(clip=clip, name="Ann", language="en")
+        except APIStatusError as error:
+            return [error.status_code, error.body["error_code"], error.body["message"]]
+    return []
+
+
+def blocking(url: str, key: str, path: str) -> dict[str, Any]:
     client = Cartesia(api_key=key, max_retries=0, **addresses(url))
     seen: dict[str, Any] = {
         "bytes": len(client.tts.generate(**SPEECH, output_format=RAW).read()) / 32_000,
@@ -50,6 +60,7 @@ def blocking(url: str, key: str) -> dict[str, Any]:
         refusal(client, voice={"id": "none"}),
         refusal(Cartesia(api_key="sk_wrong", max_retries=0, **addresses(url))),
     ]
+    seen["short clip"] = short_clip(client, path)
     return seen
 
 
@@ -156,7 +167,7 @@ async def turns(url: str, key: str, pcm: bytes, rate: int) -> list[Any]:
 
 
 def see(url: str, key: str, path: str) -> dict[str, Any]:
-    spoken = {**blocking(url, key), "side by side": asyncio.run(side_by_side(url, key))}
+    spoken = {**blocking(url, key, path), "side by side": asyncio.run(side_by_side(url, key))}
     return {**spoken, "heard": listen(url, key, path)}
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from api.http.uploads import (
     BINARY,
     MAX_FILE_BYTES,
     MultipartForm,
+    Upload,
     UploadLimits,
     form_schema,
     receive_form,
@@ -25,7 +27,7 @@ from api.http.uploads import (
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig, SampleRules
 from configs.settings import BRAND
-from pipelines.text.language_names import name_language
+from pipelines.text.language_names import Grade, LanguageNames, grade_of, name_language
 from pipelines.tts.voices import AvailableVoice
 from pipelines.voices.checks import SampleFile
 from pipelines.voices.consent import ConsentPurpose
@@ -64,7 +66,14 @@ class DefaultVoice(BaseModel):
     description: str | None
     categories: list[str]
     voice_type: Literal["cloned", "professional"]
-    is_native: bool = Field(description="True for a stock voice, false for a custom voice.")
+    is_native: bool = Field(
+        description="True for a stock voice trained on speakers of its language; false for a "
+        "custom voice, and for one with the timbre of another language's voice."
+    )
+    grade: Grade | None = Field(
+        description="How well a recogniser understands the voice: `good` means a character error "
+        "rate of at most 20 %, `weak` more than 50 %. Null if not measured."
+    )
     available_tiers: list[str]
 
 
@@ -99,7 +108,8 @@ def _item(voice: AvailableVoice) -> DefaultVoice:
         description=info.description,
         categories=list(info.categories),
         voice_type="professional" if voice.custom is None else "cloned",
-        is_native=voice.custom is None,
+        is_native=info.is_native,
+        grade=grade_of(info.character_errors),
         available_tiers=[],
     )
 
@@ -247,6 +257,17 @@ async def list_voices(
     return query.answer([custom_voice(voice, owner) for voice, owner in listed], total)
 
 
+class VoiceLanguages(BaseModel):
+    languages: list[LanguageNames]
+
+
+@router.get("/voices/languages", summary="List the languages of custom voices")
+async def list_voice_languages(voices: VoicesDep) -> VoiceLanguages:
+    """Returns the languages that `POST /voices` accepts, by name."""
+    names = map(name_language, await voices.custom.languages())
+    return VoiceLanguages(languages=sorted(names, key=attrgetter("name")))
+
+
 @router.get("/voices/{voice_id}", summary="Get a custom voice")
 async def read_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> CustomVoice:
     return custom_voice(await voices.custom.get(principal, voice_id))
@@ -271,10 +292,12 @@ def files_of(form: MultipartForm, least: int, most: int) -> list[SampleFile]:
     if not least <= len(files) <= most:
         message = f"files: {least} to {most} files are required, but {len(files)} were sent"
         raise ApiError("invalid_file_count", message, param="files")
-    return [
-        SampleFile(_printable(file.filename) or f"file {number}", file.path)
-        for number, file in enumerate(files, start=1)
-    ]
+    return [sample_file(file, number) for number, file in enumerate(files, start=1)]
+
+
+def sample_file(file: Upload, number: int = 1) -> SampleFile:
+    """Returns a recording with the name that error messages quote."""
+    return SampleFile(_printable(file.filename) or f"file {number}", file.path)
 
 
 def _printable(filename: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.api.local_server import patient_client, serve_local
 from tests.pipelines.audio.encode.test_files import decode
+from tests.pipelines.voices.recordings import recording, wav
 
 TEXT = "It costs 5 euros. Shall we go?"
 SPOKEN_S = 2.3  # by the tone engine, with its pause
@@ -193,3 +194,40 @@ def test_what_is_not_followed_of_a_text_is_named_in_a_warning(http: httpx.Client
     answer = speak(http, transcript='Hello. <emotion\r\nX-Other: 1\r\n\u00e9="\x01"/> Go.')
     assert answer.status_code == 200 and "x-other" not in answer.headers
     assert "<emotion??X-Other: 1???='?'/>" in answer.headers["warning"]
+
+
+def test_a_clip_of_minutes_becomes_a_voice_to_change_and_delete(
+    http: httpx.Client,
+) -> None:
+    def clone(clip: bytes, **fields: str) -> httpx.Response:
+        form = {"name": "Ann", "language": "en", "mode": "similarity", **fields}
+        return http.post("/voices/clone", data=form, files={"clip": ("a.wav", clip)})
+
+    short = wav(recording(1, 12))
+    for answer, words in (
+        (clone(short), "clip: 12.0 seconds in all; at least 120 are needed"),
+        (clone(b"text"), "clip: 'a.wav'"),
+        (clone(short, language="tlh"), "language: "),
+        (clone(short, name=""), "name: "),
+        (http.post("/voices/clone", files={"name": (None, "Ann")}), "clip: "),
+    ):
+        assert (answer.status_code, answer.json()["error_code"]) in (
+            (400, "validation_error"),
+            (400, "invalid_audio"),
+        ), answer.text
+        assert answer.json()["message"].startswith(words)
+    made = clone(wav(recording(1, 125)), description="Calm")
+    assert made.status_code == 200, made.text
+    assert made.headers["X-Ignored-Fields"] == "mode"
+    voice = made.json()
+    assert (voice["name"], voice["language"], voice["access"]) == ("Ann", "en", "private")
+    path = f"/voices/{voice['id']}"
+    early = http.get(path)
+    assert (early.status_code, early.json()["error_code"]) == (400, "voice_not_ready")
+    changed = http.patch(path, json={"name": "Bea", "gender": "feminine"})
+    assert changed.headers["X-Ignored-Fields"] == "gender"
+    assert (changed.json()["name"], changed.json()["description"]) == ("Bea", "Calm")
+    deleted = http.delete(path)
+    assert (deleted.status_code, deleted.content) == (204, b"")
+    for again in (http.delete(path), http.patch(path, json={"name": "Cid"})):
+        assert (again.status_code, again.json()["error_code"]) == (404, "voice_not_found")

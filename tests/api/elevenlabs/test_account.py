@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.api.elevenlabs.test_speech import RACHEL
 from tests.api.money import Books
 
 Headers = dict[str, str]
@@ -205,16 +206,50 @@ async def test_voices_are_filtered_and_sorted(client: httpx.AsyncClient, xi: Hea
     assert wrong.status_code == 422
 
 
-async def test_settings_of_voices_are_the_default_ones(
-    client: httpx.AsyncClient, xi: Headers
+async def test_stored_settings_are_the_defaults_of_the_speech_of_one_workspace(
+    client: httpx.AsyncClient, xi: Headers, other_auth: Headers
 ) -> None:
-    path = "/v1/voices/21m00Tcm4TlvDq8ikWAM/settings"
+    path = f"/v1/voices/{RACHEL}/settings"
     default = (await client.get("/v1/voices/settings/default", headers=xi)).json()
     assert (
         (await client.get(path, headers=xi)).json() == default == {"stability": 0.5, "speed": 1.0}
     )
-    same = await client.post(f"{path}/edit", headers=xi, json=default)
-    assert (same.status_code, same.json()) == (200, {"status": "ok"})
-    other = await client.post(f"{path}/edit", headers=xi, json={"stability": 0.3})
-    assert other.status_code == 422 and "each text" in other.json()["detail"][0]["msg"]
+    changes: tuple[dict[str, Any], ...] = (
+        {"stability": 0.3, "speed": 0.7},
+        {"speed": 1.2, "stability": None, "style": 0.2},
+    )
+    for change in changes:
+        stored = await client.post(f"{path}/edit", headers=xi, json=change)
+        assert (stored.status_code, stored.json()) == (200, {"status": "ok"})
+    assert stored.headers["X-Ignored-Fields"] == "style"
+    expected = {"stability": 0.3, "speed": 1.2}
+    assert (await client.get(path, headers=xi)).json() == expected
+    assert (await client.get(f"/v1/voices/{RACHEL}", headers=xi)).json()["settings"] == expected
+    wrong = await client.post(f"{path}/edit", headers=xi, json={"speed": 9})
+    assert (wrong.status_code, wrong.json()["detail"][0]["loc"]) == (422, ["body", "speed"])
+
+    async def length(headers: Headers, voice: str = RACHEL, **body: Any) -> int:
+        url = f"/v1/text-to-speech/{voice}"
+        query = {"output_format": "pcm_16000"}
+        sent = {"text": "A sentence for the room.", **body}
+        answer = await client.post(url, headers=headers, params=query, json=sent)
+        assert answer.status_code == 200, answer.text
+        return len(answer.content)
+
+    theirs = await length(other_auth)
+    assert (await client.get(path, headers=other_auth)).json() == default
+    assert await length(xi, voice_settings={"speed": 1.0}) == pytest.approx(theirs, rel=0.02)
+    bodies: list[dict[str, Any]] = [{}, {"voice_settings": {"stability": 0.9}}]
+    for body in bodies:
+        assert await length(xi, **body) == pytest.approx(theirs / 1.2, rel=0.03)
+    # By the name of a voice or its id.
+    voice = (await client.get("/v1/voices", headers=xi)).json()["voices"][0]
+    edit = f"/v1/voices/{voice['name']}/settings/edit"
+    assert (await client.post(edit, headers=xi, json={"speed": 0.8})).status_code == 200
+    assert await length(xi, voice["voice_id"]) > 1.15 * await length(other_auth, voice["voice_id"])
+    listed = (await client.get("/v2/voices", headers=xi)).json()["voices"]
+    slow = [one["voice_id"] for one in listed if one["settings"]["speed"] == 0.8]
+    assert slow == [voice["voice_id"]]
     assert (await client.get("/v1/voices/unknown/settings", headers=xi)).status_code == 404
+    unknown = await client.post("/v1/voices/unknown/settings/edit", headers=xi, json={"speed": 1.0})
+    assert unknown.status_code == 404

@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from sqlmodel import select
 
 from api.services import Services
+from db.voices.voices import StoredVoiceSettings
 from tests.api.elevenlabs.test_speech import SECOND
 from tests.api.money import Books
 from tests.api.native.voices.voice_making import PRICE, finish
@@ -49,6 +51,9 @@ async def test_a_clone_has_an_id_at_once_and_speaks_when_built(
     shown = (await client.get(path, headers=xi)).json()
     assert shown["fine_tuning"]["state"] == {"custom_voice": "fine_tuned"}
     assert (await speak(client, xi, voice_id)).status_code == 200
+    slower = await client.post(f"{path}/settings/edit", headers=xi, json={"speed": 0.8})
+    assert slower.json() == {"status": "ok"}
+    assert (await client.get(f"{path}/settings", headers=xi)).json()["speed"] == 0.8
     cloned = (await client.get("/v2/voices", headers=xi, params={"category": "cloned"})).json()
     assert [one["voice_id"] for one in cloned["voices"]] == [voice_id]
     for method, tail in (("GET", ""), ("POST", "/edit"), ("DELETE", "")):
@@ -70,6 +75,8 @@ async def test_a_clone_has_an_id_at_once_and_speaks_when_built(
     assert more.status_code == 422
     assert (await client.delete(path, headers=xi)).json() == {"status": "ok"}
     assert (await client.get(path, headers=xi)).status_code == 404
+    database = services.infrastructure.database
+    assert await database.read(lambda rows: rows.exec(select(StoredVoiceSettings)).all()) == []
     entries = [entry for entry in await books.entries() if entry.kind == "capture"]
     assert [-entry.amount for entry in entries if entry.service == "voice"] == [PRICE]
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from tests.api.elevenlabs.test_speech import RACHEL
+from tests.api.elevenlabs.test_speech import ADAM, RACHEL
 from tests.api.sockets.client import JsonClient, connect
 from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.audio.encode.test_files import decode
@@ -131,6 +131,21 @@ async def test_in_auto_mode_each_message_is_a_phrase(server: SocketServer) -> No
         await client.send("Half a sentence")
         while "Half" not in spelt([await client.receive()]):
             pass
+
+
+async def test_stored_settings_are_the_defaults_of_a_socket(server: SocketServer) -> None:
+    path = f"http://{server.address}/v1/voices/{ADAM}/settings/edit"
+    headers = {"xi-api-key": server.key}
+    lengths = []
+    async with httpx.AsyncClient(headers=headers, trust_env=False) as http:
+        assert (await http.post(path, json={"speed": 0.8})).status_code == 200
+    for settings in ({"stability": 0.4}, {"speed": 1.0}):
+        async with speaking(server, voice=ADAM) as client:
+            await client.send(" ", voice_settings=settings)
+            await client.send("A sentence for the room. ")
+            await client.send("")
+            lengths.append(seconds((await client.receive_rest())[0]))
+    assert lengths[0] == pytest.approx(lengths[1] / 0.8, rel=0.05)
 
 
 @pytest.mark.parametrize("kind", ["stream-input", "multi-stream-input"])

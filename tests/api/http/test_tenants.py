@@ -1,5 +1,6 @@
 """Isolation of tenants: on every route, data of one workspace does not exist for another."""
 
+import asyncio
 import re
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -57,6 +58,7 @@ UNKNOWN_IDS: Ids = {
     "script[].voice": "Unknown",
 }
 NAMES = {"voice", "script[].voice", "project_id"}  # alike in two workspaces, or on any page
+SPOKEN = {"text": "Hi."}
 TRANSCRIPTS = "/v2/transcript"
 TRANSCRIPT = f"{TRANSCRIPTS}/{{transcript_id}}"
 SPEECH = ["/tts-synthesize", "/tts-stream", "/tts/explain"]
@@ -108,10 +110,17 @@ BODIES: dict[Operation, dict[str, Any]] = {
     },
     ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
     ("PATCH", "/voices/{voice_id}"): {"name": "Ann"},
+    ("PATCH", "/cartesia/voices/{voice_id}"): {"name": "Ann"},
     ("POST", "/voices/{voice_id}/export"): {},
     ("POST", "/voices/{voice_id}/shares"): {"by_code": True, "speaker_allows_sharing": True},
 }
+DELETED = {  # at its native path before
+    "/v1/voices/{voice_id}",
+    "/cartesia/voices/{voice_id}",
+    "/openai/v1/audio/voices/{voice_id}",
+}
 OWN = elevenlabs.OWN | {  # the answers to the workspace that has the object, where they are not 200
+    **{("DELETE", path): 404 for path in DELETED},
     ("POST", "/jobs/speech"): 201,
     ("GET", f"{TRANSCRIPT}/{{part}}"): 400,  # of a transcript that is complete
     ("POST", "/openai/v1/responses/{response_id}/cancel"): 400,  # runs in no background
@@ -175,7 +184,7 @@ def cases() -> list[Case]:
         found,
         key=lambda one: (
             one[0] == "DELETE",
-            one[:2] == ("DELETE", elevenlabs.DELETED),
+            one[0] == "DELETE" and one[1] in DELETED,
             -len(ids_in(one[1])),
             one[:2],
             one[2] or "",
@@ -253,6 +262,12 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
     login = new_session(principal.user_id, Origin())
     await services.infrastructure.database.run(begin_session, login)
     peer = cast(Any, SimpleNamespace(lose=lambda: None))  # its call has not connected
+    await client.put("/auth/workspace", headers=headers, json={"speech_history_days": 1})
+    spoken = await client.post(f"/v1/text-to-speech/{voice['id']}", headers=headers, json=SPOKEN)
+    assert spoken.status_code == 200, spoken.text
+    await asyncio.sleep(0)
+    await services.speech.history.join()
+    kept = (await client.get(elevenlabs.HISTORY, headers=headers)).json()["history"][0]
     call = Call(new_id("rtc"), principal, "", peer)
     services.infrastructure.calls.add(call)
     return {
@@ -276,6 +291,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "pronunciations[].id": dictionary["id"],
         elevenlabs.DICTIONARY: dictionary["id"],
         elevenlabs.VOICE: voice["id"],
+        "history_item_id": kept["history_item_id"],
         "pronunciation_dict_id": dictionary["id"],
         "script[].voice": voice["name"],
     }

@@ -98,6 +98,7 @@ REQUESTS: dict[str, Work] = {
     "/tts/v1/voice": Work("tts", {"text": SHORT, "voiceId": "{voice}"}),
     "/tts/v1/voice:stream": Work("tts", {"text": SHORT, "voiceId": "{voice}"}, is_streamed=True),
     "/v1/speak": Work("tts", {"text": TEXT[:1900]}, is_streamed=True),
+    "/v2/speak": Work("tts", {"text": TEXT[:1900]}, is_streamed=True),
     "/v1/text-to-speech/{voice_id}": Work("tts", {"text": TEXT}, is_streamed=True),
     "/v1/text-to-speech/{voice_id}/stream": Work("tts", {"text": TEXT}, is_streamed=True),
     "/v1/text-to-speech/{voice_id}/with-timestamps": Work("tts", {"text": TEXT}),
@@ -154,7 +155,11 @@ NO_ENGINE = {
     "/voices": "measures recordings of minutes at most",
     "/v1/voices/add": "as voices",
     "/v1/voices/{voice_id}/edit": "changes a row",
-    "/v1/voices/{voice_id}/settings/edit": "compares values",
+    "/v1/voices/{voice_id}/settings/edit": "changes a row",
+    "/cartesia/voices/clone": "as voices",
+    "/openai/v1/audio/voices": "as voices",
+    "/openai/v1/audio/voice_consents": "as speakers",
+    "/openai/v1/audio/voice_consents/{consent_id}": "changes a row",
     "/speakers": "as voices",
     "/audio/verify": "its detector is tested in tests/pipelines/audio",
     "/jobs/transcriptions": "stores the recording",
@@ -181,6 +186,7 @@ NO_ENGINE = {
         for change in ("set", "add", "remove")
     },
     "/cartesia/access-token": "signs a token",
+    "/v1/history/download": "reads files",
 }
 
 Begin = Callable[[ClientConnection, str], Awaitable[None]]
@@ -276,6 +282,11 @@ SOCKETS: dict[str, tuple[str, Begin, str]] = {
     ),
     "/v1/speak": (
         "/v1/speak?model=aura-2-thalia-en",
+        messages({"type": "Speak", "text": TEXT[:1900]}, {"type": "Flush"}),
+        "tts",
+    ),
+    "/v2/speak": (
+        "/v2/speak?model=flux-alexis-en",
         messages({"type": "Speak", "text": TEXT[:1900]}, {"type": "Flush"}),
         "tts",
     ),

@@ -121,7 +121,7 @@ async def test_an_unsupported_completion_is_400(
     assert answer.status_code == 400 and answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("path", ["moderations", "audio/voices", "audio/voice_consents"])
+@pytest.mark.parametrize("path", ["moderations", "images/generations"])
 async def test_routes_that_do_not_exist_are_404_in_the_envelope(
     client: httpx.AsyncClient, auth: Auth, path: str
 ) -> None:

@@ -292,8 +292,8 @@ def commands_of(group: click.Group, path: str) -> Iterator[tuple[str, click.Comm
         if isinstance(command, click.Group):
             yield from commands_of(command, f"{path} {name}")
         else:
-            imported = isinstance(command, ImportedCommand)
-            yield f"{path} {name}", command.imported() if imported else command
+            imported = command.imported() if isinstance(command, ImportedCommand) else command
+            yield f"{path} {name}", imported
 
 
 def shown(command: click.Command, context: click.Context) -> str:

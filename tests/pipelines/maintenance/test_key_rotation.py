@@ -14,7 +14,7 @@ from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from db.database import Database
 from db.files import StoredFile
-from db.voices.voices import EnrolledSpeaker
+from db.voices.voices import EnrolledSpeaker, VoiceConsent
 from db.webhooks import Event, NewEvent, Webhook, add_event, body_about, secret_about
 from models.llm.base import ChatMessage
 from pipelines.chat.history import ChatHistory
@@ -23,6 +23,7 @@ from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import PIECE_BYTES
 from pipelines.text.lexicon import Pronunciation
 from pipelines.tts.dictionaries import Dictionaries, DictionaryRef
+from pipelines.voices.consent_recordings import consent_about
 from pipelines.voices.speakers import embedding_about
 from tests.db.test_chats import add_workspace
 from tests.migrated import sqlite_database
@@ -66,7 +67,7 @@ async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_p
     entry_of = [Pronunciation(grapheme="ostrich", alias="bird")]
     kept = await Dictionaries(database, before).save(workspace_id, "Birds", entry_of)
 
-    speaker_id = uuid4()
+    speaker_id, consent_id = uuid4(), uuid4()
 
     def add_speaker(session: Session) -> None:
         voice = before.encrypt(b"ostrich", embedding_about(speaker_id))
@@ -80,6 +81,16 @@ async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_p
                 consent_by="user:1",
             )
         )
+        session.add(
+            VoiceConsent(
+                id=consent_id,
+                workspace_id=workspace_id,
+                name="Ann",
+                language="en",
+                phrase="yes",
+                embedding=before.encrypt(b"ostrich", consent_about(consent_id)),
+            )
+        )
 
     await database.run(add_speaker)
 
@@ -91,6 +102,8 @@ async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_p
     after = Encryption([NEW])
     voice = await database.read(lambda session: session.get_one(EnrolledSpeaker, speaker_id))
     assert after.decrypt(voice.embedding, embedding_about(speaker_id)) == b"ostrich"
+    consent = await database.read(lambda session: session.get_one(VoiceConsent, consent_id))
+    assert after.decrypt(consent.embedding, consent_about(consent_id)) == b"ostrich"
     which = DictionaryRef(id=str(kept.id))
     assert (await Dictionaries(database, after).read(workspace_id, which))[1] == entry_of
     messages = await ChatHistory(database, after, PLANS).load(workspace_id, chat_id)

@@ -19,6 +19,7 @@ from models.weights.store import WeightStore
 from pipelines.errors import InvalidRequest
 from pipelines.ports import STTModel
 from pipelines.storage.encryption import Encryption
+from pipelines.voices.checks import CheckedSamples
 from pipelines.voices.consent import Consent, plain
 from tests.clock import WallClock
 from tests.local_ports import LocalSTTModel
@@ -100,8 +101,29 @@ def test_the_words_of_consent_sentences_are_not_confusable(language: str) -> Non
 
 
 def test_a_language_without_a_consent_sentence_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="'xx'.*en, de"):
-        consent().issue(1, "xx")
+    for ask in (lambda: consent().issue(1, "xx"), lambda: consent().phrase("xx")):
+        with pytest.raises(InvalidRequest, match="'xx'.*en, de"):
+            ask()
+
+
+@pytest.mark.parametrize("language", list(CONFIG.sentences))
+def test_a_fixed_phrase_is_recognised_and_other_consent_is_not(language: str) -> None:
+    issuer = consent()
+    phrase = issuer.phrase(f"{language}-XX")
+    assert issuer.is_said(phrase, phrase.text.lower().replace("openai", "open ai"))
+    others = {code: issuer.phrase(code).text for code in CONFIG.sentences if code != language}
+    for other in (issuer.issue(1, language)[0].text, *others.values(), phrase.text[:60], ""):
+        assert not issuer.is_said(phrase, other), other
+
+
+def test_the_reader_of_a_phrase_must_be_the_speaker_of_the_files() -> None:
+    speakers = np.eye(256, dtype=np.float32)
+    checked = CheckedSamples(
+        samples=(), pitch_hz=None, excerpt=AUDIO, openings=(), speakers=speakers[[3, 3, 3]]
+    )
+    consent().check_same_speaker(speakers[3], checked)
+    with pytest.raises(InvalidRequest, match="not that of the consent recording"):
+        consent().check_same_speaker(speakers[4], checked)
 
 
 async def test_any_file_may_begin_with_consent_and_only_beginnings_are_transcribed() -> None:

@@ -33,7 +33,7 @@ export const has = (key) => texts[key] !== undefined;
 
 const shown = (value) => (typeof value === "number" ? number(value) : String(value));
 
-export const number = (value, digits = 0) => value.toLocaleString(undefined, { maximumFractionDigits: digits });
+export const number = (value, digits = 0, least = 0) => value.toLocaleString(undefined, { minimumFractionDigits: least, maximumFractionDigits: digits });
 
 // Small amounts keep the digits that matter; a balance needs more, so that each request moves it.
 export function usd(amount, most = 2) {

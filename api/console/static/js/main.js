@@ -2,7 +2,7 @@
 import { ask } from "./api.js";
 import { closeSockets } from "./audio/socket.js";
 import { hush } from "./audio/player.js";
-import { chooseLanguage, t, usd } from "./i18n.js";
+import { chooseLanguage, number, t, usd } from "./i18n.js";
 import { icon, svg } from "./icons.js";
 import { go, listen, route } from "./router.js";
 import { about, credential, drop, emit, isKey, isOwner, keep, keepOperator, on, operatorToken, recall, session, shareWithTabs } from "./session.js";
@@ -10,7 +10,7 @@ import { own, wipe } from "./store.js";
 import { announce, button, h, status } from "./ui.js";
 import { forget, refreshCredit, stopRefreshing } from "./work.js";
 
-const PANELS = ["speak", "listen", "talk", "chat", "voices", "account"];
+const PANELS = ["speak", "listen", "talk", "chat", "jobs", "voices", "account"];
 const LINK = /^#login=(.+)$/; // printed by `make run`; it works once
 const panelNames = () => [...(session.workspace ? PANELS : []), ...(operatorToken() ? ["operator"] : [])];
 const app = document.getElementById("app");
@@ -33,7 +33,8 @@ function makeFrame() {
   const isUser = session.workspace !== null; // an operator may have none
   const links = panelNames().map((name) => h("li", h("a.nav-link", { href: `#/${name}`, data: { panel: name } }, icon(name), h("span", t(`nav.${name}`)))));
   const credit = h("strong", "–");
-  const meter = h("a.credit", { href: "#/account/overview" }, h("span", t("nav.credit")), credit);
+  const held = h("small", { hidden: true });
+  const meter = h("a.credit", { href: "#/account/overview" }, h("span", t("nav.credit")), credit, held);
   const secret = credential();
   const name = !isUser ? t("nav.operator") : session.user?.email || (isKey(secret) ? t("nav.key", { prefix: secret.slice(0, 11) }) : t("nav.signed_in"));
   const logIn = button(t("operator.log_in"), () => showEnter(), { icon: "account", kind: "quiet small", id: "log-in", label: t("operator.log_in") });
@@ -44,12 +45,18 @@ function makeFrame() {
     h("header.bar", h("a.brand", { href: `#/${panelNames()[0]}`, "aria-label": about.brand }, logo(), h("span", about.brand)), isUser && !isOwner() && meter,
       h("nav", { "aria-label": t("nav.label") }, h("ul", links)),
       h("div.bar-end", page("guide", "help"), page("docs", "book"), h("p.who", { title: name }, name), !isUser && logIn, leave)),
-    h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("error.offline")), main));
+    h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("nav.offline")), main));
   made.main = main;
-  made.showCredit = (value) => { credit.textContent = value === null ? "–" : usd(value, 5); };
+  made.showCredit = (value) => {
+    credit.textContent = value === null ? "–" : usd(value, 5);
+    held.hidden = !session.held;
+    held.textContent = t("nav.held", { amount: number(session.held, 5, 2) });
+  };
   made.showCredit(session.credit);
   return made;
 }
+
+const closeDialogs = () => document.querySelectorAll("dialog").forEach((one) => one.close());
 
 // The panel that was chosen is shown no more: it is silent, and takes back what it shows only once.
 function hide() {
@@ -59,6 +66,7 @@ function hide() {
 
 async function showPanel({ name, rest }) {
   if (!frame?.isConnected) return;
+  closeDialogs(); // they belong to the page before
   if (!panelNames().includes(name)) return go(panelNames()[0]);
   const first = chosen === null;
   const mine = frame;
@@ -141,7 +149,7 @@ function forgetWork() {
   panels = new Map();
   frame?.remove();
   frame = chosen = kept = null;
-  document.querySelectorAll("dialog").forEach((one) => one.close());
+  closeDialogs();
   announce("");
   forget();
 }
@@ -176,7 +184,7 @@ on("expired", () => {
   kept = session.workspace;
   closeSockets();
   hide();
-  document.querySelectorAll("dialog").forEach((one) => one.close());
+  closeDialogs();
   drop();
   showEnter({ expired: true });
 });

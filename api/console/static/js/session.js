@@ -13,7 +13,7 @@ export const operatorToken = () => sessionStorage.getItem(OPERATOR);
 export const keepOperator = (token) => (token ? sessionStorage.setItem(OPERATOR, token) : sessionStorage.removeItem(OPERATOR));
 
 // `workspace` has id, name, plan and retention; a key without the scope `keys` knows only an id.
-export const session = { workspace: null, user: null, credit: null, limits: null };
+export const session = { workspace: null, user: null, credit: null, held: 0, limits: null };
 export const isOwner = () => session.workspace?.plan === "owner"; // without prices, credit and plans
 
 const listeners = new Map();
@@ -53,7 +53,7 @@ export function drop() {
   sessionStorage.removeItem(CREDENTIAL);
   sessionStorage.removeItem(USER);
   localStorage.removeItem(CREDENTIAL);
-  Object.assign(session, { workspace: null, user: null, credit: null, limits: null });
+  Object.assign(session, { workspace: null, user: null, credit: null, held: 0, limits: null });
 }
 
 export const isLocked = () => locked;
@@ -72,8 +72,9 @@ export function noteLimits(headers) {
   emit("limits", session.limits);
 }
 
-export function noteCredit(credit) {
-  session.credit = credit;
+// `held` is what is set aside for work in progress, where the answer says it.
+export function noteCredit(credit, held = session.held) {
+  Object.assign(session, { credit, held });
   emit("credit", credit);
 }
 

@@ -3,7 +3,7 @@ import { ask, list } from "../../api.js";
 import { barChart, chartKey } from "../../charts.js";
 import { day, number, t, usd } from "../../i18n.js";
 import { isOwner, noteCredit, on, session } from "../../session.js";
-import { act, button, card, confirmed, download, field, h, select, status, table } from "../../ui.js";
+import { act, aside, button, card, confirmed, download, field, h, select, status, table } from "../../ui.js";
 
 const KINDS = ["tts", "stt", "chat", "voice", "embedding"];
 const DAY_MS = 86_400_000;
@@ -132,7 +132,7 @@ function planCard() {
     await load();
   };
   const show = () => load().then(place.recover, (error) => place.fail(error, show));
-  const made = card(t("plan.title"), now, place, all);
+  const made = aside(t("plan.title"), now, place, all);
   made.show = show;
   return made;
 }

@@ -3,7 +3,7 @@ import { newId } from "../../api.js";
 import { day, clock, t, usd } from "../../i18n.js";
 import { isOwner } from "../../session.js";
 import { clear, history, put, remove } from "../../store.js";
-import { button, card, confirmed, download, fileName, h, iconButton } from "../../ui.js";
+import { aside, button, confirmed, download, fileName, h, iconButton } from "../../ui.js";
 import { plain } from "./markup.js";
 
 export function speechHistory({ onplay }) {
@@ -14,7 +14,7 @@ export function speechHistory({ onplay }) {
     await clear("speech");
     await made.draw();
   }, { icon: "trash", kind: "small" });
-  const made = card(t("history.title"), h("p.hint", t("history.about")), none, list, wipe);
+  const made = aside(t("history.title"), h("p.hint", t("history.about")), none, list, wipe);
   const row = (item) => {
     const whole = plain(item.text).trim();
     const text = whole.length > 60 ? `${[...whole].slice(0, 60).join("")}…` : whole;

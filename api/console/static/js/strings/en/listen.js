@@ -3,6 +3,7 @@ export default {
   "listen.lead": "Transcribe recordings, or speak and read along.",
   "listen.modes": "What to transcribe",
   "listen.files": "Files",
+  "listen.microphone": "Microphone",
   "listen.drop": "Drop recordings here",
   "listen.drop_about.free": "MP3, WAV, FLAC, OGG or M4A, each with at most {mb} MB and {minutes} minutes.",
   "listen.drop_about": "MP3, WAV, FLAC, OGG or M4A, each with at most {mb} MB and {minutes} minutes. A minute costs {price}.",
@@ -47,5 +48,7 @@ export default {
   "listen.live": "Live transcript",
   "listen.live_none": "Your words appear here while you speak.",
   "listen.live_price.free": "",
+  "listen.delay": "Delay {n} ms",
+  "listen.delay_about": "The time from the end of a word to its text",
   "listen.live_price": "Listening costs {price} a minute.",
 };

@@ -1,0 +1,62 @@
+"""Custom voices that a dialect creates from few or long recordings, such as a single clip."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+from fastapi import Request
+
+from api.http.errors import CODED, ApiError, to_api_error
+from api.http.streaming import while_connected
+from api.http.uploads import UploadLimits, receive_form
+from api.native.voices.custom import files_of, sample_file
+from api.services import VoiceServices
+from pipelines.accounts.authentication import Principal
+from pipelines.billing.operation import Operation
+from pipelines.voices.voice_object import CustomVoice, NewVoice, custom_voice
+
+LEAST = "Recordings of one speaker, together at least two minutes."
+FILES = "files"  # what `POST /voices` calls the recordings
+
+
+async def clone(
+    request: Request,
+    principal: Principal,
+    voices: VoiceServices,
+    operation: Operation,
+    *,
+    describe: Callable[[Mapping[str, str]], Awaitable[NewVoice]],
+    field: str = FILES,
+) -> CustomVoice:
+    """Creates a voice from the recordings of a form, cut into files of the length that `POST
+    /voices` takes, under the same rules.
+
+    `describe` makes the request of the other fields. `field` is that of a single recording, unless
+    it is FILES. Raises ApiError, or the errors of `describe` and of the checks, which then name
+    `field`.
+    """
+    custom = voices.custom
+    most = custom.rules.max_files if field == FILES else 1
+    check_room = partial(custom.check_room, principal, operation)
+    async with receive_form(request, UploadLimits(max_files=most), check_room) as form:
+        new = await describe(form.fields)
+        with errors_naming(field):
+            if field == FILES:
+                files = files_of(form, 1, most)
+            else:
+                files = [sample_file(form.file(field))]
+            work = custom.create(principal, new, files, operation, cuts=True)
+            return custom_voice(await while_connected(request.receive, work))
+
+
+@contextmanager
+def errors_naming(field: str) -> Iterator[None]:
+    """Names `field` in errors about recordings, which the pipelines call FILES."""
+    try:
+        yield
+    except CODED as error:
+        api_error = to_api_error(error)
+        if field == FILES or not api_error.message.startswith(f"{FILES}: "):
+            raise
+        message = field + api_error.message.removeprefix(FILES)
+        raise ApiError(api_error.code, message, param=field) from None
