@@ -120,8 +120,8 @@ def routed_app() -> FastAPI:
     elevenlabs_work = (elevenlabs_dialogue, elevenlabs_changer, elevenlabs_alignment)
     elevenlabs_own = (*elevenlabs_work, elevenlabs_voices, elevenlabs_dictionaries)
     recordings = (assemblyai, assemblyai_recordings)
-    others = (*elevenlabs_own, deepgram_account, *recordings, custom, library, reports, jobs)
-    others = (cartesia_voices, *others)
+    own_voices = (cartesia_voices, custom, library, reports)
+    others = (*elevenlabs_own, deepgram_account, *recordings, *own_voices, jobs)
     openai = (embeddings, text_completions, openai_voices)
     last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, calls, webhooks)
     for module in (*busiest, *busy, *listening, *lists, *others, *openai, *last, operator, mcp):
