@@ -30,7 +30,7 @@ BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu check client compatibility access wheels manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu check client compatibility access pictures wheels manifests audit sbom auditors bench lock
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -62,7 +62,8 @@ tested-weights: weights # of optional models that the tests read
 
 guide: $(GUIDE) ## Build docs/ as the site that the service serves at /guide
 
-$(GUIDE): $(shell find docs) README.md CHANGELOG.md SECURITY.md uv.lock
+# antiphon/types.py changes with the endpoints.
+$(GUIDE): $(shell find docs) README.md CHANGELOG.md SECURITY.md antiphon/types.py uv.lock
 	@VENV=.venv-guide tools/venv.sh guide
 	@NO_MKDOCS_2_WARNING=1 PYTHONDONTWRITEBYTECODE=1 .venv-guide/bin/mkdocs build --quiet --strict \
 		--config-file docs/site/mkdocs.yml
@@ -129,6 +130,9 @@ compatibility: dev clients tested-weights ## Run all client tests and write docs
 
 access: dev ## Generate the table of credentials in docs/security.md
 	@PYTHONPATH=. $(BIN)/python tools/access_table.py
+
+pictures: clients ## Make docs/media from the running service; needs ANTIPHON_KEY, and ANTIPHON_URL if it is elsewhere
+	@.venv-clients/bin/python tools/pictures.py $(ANTIPHON_URL) $(ARGS)
 
 wheels: install guide ## Build the wheels of the client and of the server in dist/
 	@rm -rf build antiphon/build # setuptools would put files of an older build into the wheels

@@ -128,7 +128,16 @@ def _file(audio: Audio) -> tuple[str, bytes]:
 
 
 def _bytes(answer: httpx.Response) -> bytes:
-    return answer.content
+    data = answer.content
+    return with_wav_length(data, len(data)) if data.startswith(b"RIFF") else data
+
+
+def with_wav_length(data: bytes, size: int) -> bytes:
+    """Return the beginning of a WAV file of `size` bytes with its length in the header, which was
+    sent before the length was known."""
+    at = data.index(b"data") + 4
+    riff, samples = (count.to_bytes(4, "little") for count in (size - 8, size - at - 4))
+    return data[:4] + riff + data[8:at] + samples + data[at + 4 :]
 
 
 def _synthesised(answer: httpx.Response) -> bytes:
@@ -140,7 +149,7 @@ def as_text(answer: httpx.Response) -> str:
     return answer.text
 
 
-def _event(line: str) -> dict[str, Any] | None:
+def as_event(line: str) -> dict[str, Any] | None:
     """Return the event in a line of Server-Sent Events, if any.
 
     Raises ServiceError if the event reports a failure.
@@ -349,7 +358,7 @@ class _Operations:
     transcribe = operation(_transcribe)
     translate = operation(_translate)
     chat = operation(_chat)
-    stream_chat = streamed(_stream_chat, _event)
+    stream_chat = streamed(_stream_chat, as_event)
     correct = operation(_correct)
     default_voices = operation(_default_voices)
     voices = operation(_voices)

@@ -89,6 +89,7 @@ class DefaultVoice(TypedDict):
     categories: list[str]
     voice_type: Literal["cloned", "professional"]
     is_native: bool
+    grade: Literal["good", "fair", "weak"] | None
     available_tiers: list[str]
 
 
@@ -329,6 +330,7 @@ class Usage(TypedDict):
     usage: list[UsageItem]
     total_cost: float
     credit_balance: float
+    credit_held: float
     storage: Storage
 
 

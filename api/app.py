@@ -20,12 +20,14 @@ from api.console import routes as console
 from api.deepgram import account as deepgram_account
 from api.deepgram import recordings as deepgram_recordings
 from api.deepgram import speech as deepgram_speech
+from api.deepgram import spoken_turns as deepgram_turns
 from api.deepgram import streams as deepgram_streams
 from api.deepgram.options import DEEPGRAM_ERRORS
 from api.elevenlabs import account as elevenlabs_account
 from api.elevenlabs import alignment as elevenlabs_alignment
 from api.elevenlabs import dialogue as elevenlabs_dialogue
 from api.elevenlabs import dictionaries as elevenlabs_dictionaries
+from api.elevenlabs import history as elevenlabs_history
 from api.elevenlabs import recordings as elevenlabs_recordings
 from api.elevenlabs import speech as elevenlabs_speech
 from api.elevenlabs import streams as elevenlabs_streams
@@ -118,10 +120,11 @@ def routed_app() -> FastAPI:
     listening = (transcription, openai_transcription, cartesia_transcription)
     lists = (billing, models, openai_models, elevenlabs_account)  # precede Deepgram's /v1/models
     elevenlabs_work = (elevenlabs_dialogue, elevenlabs_changer, elevenlabs_alignment)
-    elevenlabs_own = (*elevenlabs_work, elevenlabs_voices, elevenlabs_dictionaries)
+    elevenlabs_kept = (elevenlabs_voices, elevenlabs_dictionaries, elevenlabs_history)
+    elevenlabs_own = (*elevenlabs_work, *elevenlabs_kept)
     recordings = (assemblyai, assemblyai_recordings)
-    own_voices = (cartesia_voices, custom, library, reports)
-    others = (*elevenlabs_own, deepgram_account, *recordings, *own_voices, jobs)
+    dialects = (*elevenlabs_own, deepgram_account, *recordings, cartesia_voices)
+    others = (*dialects, custom, library, reports, jobs)
     openai = (embeddings, text_completions, openai_voices)
     last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, calls, webhooks)
     for module in (*busiest, *busy, *listening, *lists, *others, *openai, *last, operator, mcp):
@@ -129,15 +132,15 @@ def routed_app() -> FastAPI:
             # Not by include_router, which would match every path twice.
             app.router.routes.extend(router.routes)
     pages = (console, guide, reference)
-    deepgram = (deepgram_streams, deepgram_speech)
+    deepgram = (deepgram_streams, deepgram_speech, deepgram_turns)
     elevenlabs = (elevenlabs_streams, elevenlabs_recordings)
-    dialects = (inworld, *deepgram, *elevenlabs, cartesia, cartesia_transcription, assemblyai)
+    sockets = (inworld, *deepgram, *elevenlabs, cartesia, cartesia_transcription, assemblyai)
     for module in (
         tts_socket,
         realtime,
         responses_socket,
         twilio,
-        *dialects,
+        *sockets,
         *pages,
         health,
         stt_socket,

@@ -15,6 +15,7 @@ from api.openai.names import OpenAINames
 from api.openai.realtime.calls.registry import Calls
 from api.sockets.kernel.registry import SocketRegistry
 from configs.load import load_yaml
+from configs.plans import load_plans
 from configs.schema.correction import CorrectionConfig
 from configs.schema.jobs import JobsConfig
 from configs.schema.platform import AdmissionConfig, PlansConfig, SocketLimits
@@ -58,6 +59,7 @@ from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tasks import TtlCache
 from pipelines.tts.dictionaries import Dictionaries
+from pipelines.tts.history import SpeechHistory
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.voices import ReadyCustomVoices
@@ -85,6 +87,7 @@ class SpeechServices:
     billing: Billing
     openai: OpenAINames
     dictionaries: Dictionaries
+    history: SpeechHistory
     speakers: Speakers
     voice_settings: VoiceSettingsStore
     jobs: Jobs
@@ -209,7 +212,7 @@ def build_services(
     """
     limits = limits or SharedLimits()
     decoder = decoder or AudioDecoder()
-    plans = load_yaml(PlansConfig, "plans")
+    plans = load_plans(settings)
     admission = load_yaml(AdmissionConfig, "admission")
     jobs = load_yaml(JobsConfig, "jobs")
     custom_voices = load_yaml(CustomVoicesConfig, "custom_voices")
@@ -219,7 +222,9 @@ def build_services(
     encryption = Encryption(settings.secrets.data_keys)
     files = Files(settings, database, encryption)
     accounts = Accounts(database, settings.secrets, plans, settings.sign_up)
-    billing = Billing(database, plans.prices, encryption.encrypt_text, limits)
+    billing = Billing(
+        database, plans.prices, encryption.encrypt_text, limits, _owner_id=plans.owner_id
+    )
     webhooks = Webhooks(database, encryption, settings)
     openai = load_yaml(OpenAIConfig, "openai")
     usual_names = (DEFAULT_MODEL, *openai.chat_models)
@@ -284,6 +289,7 @@ def build_services(
             billing=billing,
             openai=OpenAINames(openai, model_list, synthesis.directory),
             dictionaries=dictionaries,
+            history=SpeechHistory(database, encryption, files),
             speakers=Speakers(
                 database,
                 encryption,

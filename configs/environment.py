@@ -358,6 +358,13 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
+def is_alone(host: str) -> bool:
+    """Whether a server on `host` serves only this machine, by its settings: on the loopback, and
+    neither behind a proxy nor with gateways on other machines."""
+    others = ("PUBLIC_URL", "TRUSTED_PROXIES", "CLUSTER_ADDRESS")
+    return is_loopback(host) and not any(map(os.environ.get, others))
+
+
 def listens_everywhere(host: str) -> bool:
     """Whether `host` is a wildcard for all addresses of the machine."""
     try:

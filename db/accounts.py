@@ -37,6 +37,8 @@ class Workspace(SQLModel, table=True):
     name: str
     plan: str  # id of a plan in configs/plans.yaml
     retention: str = "standard"  # or zero: no texts and no audio are stored
+    # Days for which the history keeps speech; 0 keeps none.
+    speech_history_days: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     # When the work on one of its custom voices, or of its jobs, last began.
     voice_turn_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
@@ -97,7 +99,7 @@ def list_users(
 
 
 def change_row(
-    session: Session, model: type[Row], row_id: int, **values: str | None
+    session: Session, model: type[Row], row_id: int, **values: str | int | None
 ) -> tuple[Row, list[str]] | None:
     """Sets the values that are not None; returns the row and the names of changed fields."""
     row = session.get(model, row_id, with_for_update=True)

@@ -80,6 +80,12 @@ def audit_page(
     return page_of(session, query.order_by(col(AuditEntry.number).desc()), page, limit)
 
 
+def creator_of(session: Session, workspace_id: int) -> str | None:
+    """The actor of a workspace's first entry, which created it."""
+    query = select(AuditEntry.actor).where(AuditEntry.workspace_id == workspace_id)
+    return session.exec(query.order_by(col(AuditEntry.number)).limit(1)).first()
+
+
 def recent_details(session: Session, workspace_id: int, action: str, since: datetime) -> list[Any]:
     """The details of the entries of an action since then."""
     mine = (AuditEntry.workspace_id == workspace_id, AuditEntry.action == action)

@@ -3,9 +3,9 @@
 from datetime import datetime
 
 from sqlalchemy import BigInteger, Column, LargeBinary
-from sqlmodel import Field, Session, SQLModel
+from sqlmodel import Field, Session, SQLModel, col, delete
 
-from db.database import UtcDateTime, utc_now
+from db.database import UtcDateTime, change_rows, utc_now
 
 
 class Invite(SQLModel, table=True):
@@ -16,6 +16,12 @@ class Invite(SQLModel, table=True):
     credit: int | None = Field(default=None, sa_type=BigInteger)  # micro-USD; None: signup_credit
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     expires_at: datetime = Field(sa_type=UtcDateTime, index=True)
+
+
+def add_only(session: Session, invite: Invite) -> None:
+    """Adds an invite for an address, and deletes earlier ones for it."""
+    change_rows(session, delete(Invite).where(col(Invite.email) == invite.email))
+    session.add(invite)
 
 
 def redeem(session: Session, digest: bytes, email: str, now: datetime) -> Invite | None:

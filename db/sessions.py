@@ -10,6 +10,7 @@ from db.accounts import User, Workspace
 from db.database import UtcDateTime, change_rows, utc_now
 
 MAX_SESSIONS = 100  # rows of one user; a login deletes those that expire first
+THIS_MACHINE = "this machine"  # address of a session by the link of `make run`
 
 
 class LoginSession(SQLModel, table=True):

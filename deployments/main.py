@@ -13,12 +13,20 @@ from typing import Any, NoReturn
 import click
 from yaml import YAMLError
 
-from configs.environment import check_ports, cluster_address, listens_everywhere
+from configs import environment
+from configs.environment import (
+    SettingsError,
+    check_ports,
+    cluster_address,
+    is_alone,
+    listens_everywhere,
+)
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
 from configs.schema.serve import AUTO, DefaultChatConfig, ModelUserConfig
-from configs.settings import BRAND, Settings, chat_model, load_settings
+from configs.settings import BRAND, OWNER, Settings, chat_model, load_settings
 from db.billing.ledger import discrepancies
+from db.database import Database
 from db.errors import DatabaseError, DatabaseUnavailable
 from deployments.cluster import node, serve_api
 from deployments.cluster.compat import untested_versions
@@ -33,7 +41,7 @@ from models.errors import EngineError
 from models.memory import give_back
 from models.registry import CHAT
 from models.weights.__main__ import fetch_weights
-from pipelines.accounts.service import Accounts
+from pipelines.accounts.service import LINK_LIFETIME, Accounts
 from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
@@ -57,8 +65,17 @@ def main(config: Path, num_cpus: int | None) -> NoReturn:
     run_and_exit(config, num_cpus)
 
 
-@click.command(params=main.params, help=main.help)
-def serve(config: Path, num_cpus: int | None) -> NoReturn:
+@click.command(params=[*main.params], help=main.help)
+@click.option("--host", help="Address to listen on, or HOST. Default: 127.0.0.1.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port, or PORT. Default: 8000.")
+def serve(config: Path, num_cpus: int | None, host: str | None, port: int | None) -> NoReturn:
+    for name, value in (("HOST", host), ("PORT", port)):
+        if value is not None:
+            os.environ[name] = str(value)
+    try:  # before minutes of downloads
+        check_ports(environment.host("HOST"), environment.port("PORT", 8000))
+    except SettingsError as error:
+        sys.exit(str(error))
     if status := fetch_weights():
         sys.exit(status)
     run_and_exit(config, num_cpus)
@@ -117,7 +134,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         wanted = names if voice is None else {voice}
         wait_until_ready(settings, dashboard, wanted, names, failed)
         speaks = "is ready" if voice is None else "starts" if voice in failed else "speaks"
-        announce(speaks, settings, dashboard, started)
+        announce(speaks, settings, dashboard, started, asyncio.run(login_link(settings)))
         show_notes(config)
         show_key(first_key)
         first_key = None
@@ -163,14 +180,31 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 async def prepare_database(settings: Settings) -> str | None:
     """Migrate the database; at the first start, also create a workspace and return its API key.
 
+    Tells the processes of a service that serves only this machine which workspace has no limits.
     Raises SettingsError for a wrong WYOMING_KEY, or DatabaseError.
     """
     with closing(await open_database(settings)) as database:
-        accounts = Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
+        accounts = accounts_of(database, settings)
         for account in await database.read(discrepancies):
             say(f"The ledger does not agree with an account: {account}")
         await check_wyoming_key(settings, accounts.authenticator)
-        return await accounts.ensure_first_workspace()
+        first_key = await accounts.ensure_first_workspace()
+        owner_id = await accounts.owner_workspace() if is_alone(settings.host) else None
+        os.environ[OWNER] = str(owner_id or "")
+        return first_key
+
+
+def accounts_of(database: Database, settings: Settings) -> Accounts:
+    return Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
+
+
+async def login_link(settings: Settings) -> str | None:
+    """Create the login link of the console; None if the service serves other machines, too."""
+    token = None
+    with closing(Database(settings.database_url)) as database, suppress(DatabaseError):
+        if owner_id := os.environ[OWNER]:
+            token = await accounts_of(database, settings).login_link(int(owner_id))
+    return token and f"{local_url(settings)}/console#login={token}"
 
 
 def wait_until_ready(
@@ -223,11 +257,16 @@ def doubts(settings: Settings) -> list[str]:
     return warnings
 
 
-def announce(what: str, settings: Settings, dashboard: str, started: float) -> None:
+def announce(
+    what: str, settings: Settings, dashboard: str, started: float, link: str | None
+) -> None:
     url = local_url(settings)
     say(f"{BRAND} {what} after {time.monotonic() - started:.1f} s")
     say(f"  Service    {url}")
-    say(f"  Console    {url}/console")
+    say(f"  Console    {link or f'{url}/console'}")
+    if link is not None:
+        minutes = LINK_LIFETIME.total_seconds() / 60
+        say(f"             Logs in without a password, once, within {minutes:.0f} minutes")
     say(f"  Guide      {url}/guide")
     say(f"  Reference  {url}/docs")
     say(f"  Dashboard  {dashboard}")

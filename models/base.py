@@ -51,6 +51,8 @@ class VoiceInfo:
     description: str | None = None
     categories: tuple[str, ...] = ()
     custom_id: str | None = None  # the id of a workspace's custom voice
+    is_native: bool = True  # trained on speakers of its language
+    character_errors: float | None = None  # percent, where a recogniser was asked
 
     @property
     def voice_id(self) -> str:

@@ -43,6 +43,10 @@ class WeightsMissing(EngineError):
     """A weight file is not in the cache; `make weights` fetches it."""
 
 
+class WeightsUnavailable(WeightsMissing):
+    """A weight file is not in the cache, and no source gave it."""
+
+
 class WeightsCorrupt(EngineError):
     """A weight file does not have the size or SHA-256 that the catalogue states."""
 

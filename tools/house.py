@@ -200,12 +200,13 @@ def _imported(path: str) -> set[str]:
 
 
 def dependencies() -> Iterator[str]:
-    """Each imported package is declared: by the client, or in a group of the server or `dev`."""
+    """Each imported package is declared: by the client, or in a group of those who run the file."""
     project = tomllib.loads(text("pyproject.toml"))
     groups = project["dependency-groups"]
     lists = [groups.get(name, []) for name in ("server", "espeak", "gpu", "dev")]
     lists.append(project.get("build-system", {}).get("requires", []))
     declared = {_normalised(requirement) for listed in lists for requirement in listed}
+    tools = declared | {_normalised(requirement) for requirement in groups.get("clients", [])}
     client = declared
     if "antiphon/pyproject.toml" in tracked(".toml"):
         client_project = tomllib.loads(text("antiphon/pyproject.toml"))
@@ -220,7 +221,8 @@ def dependencies() -> Iterator[str]:
         for package in sorted({module.split(".")[0] for module in _imported(path)} - own):
             # A package that is not installed here is named as its module.
             names = distributions.get(package, [package])
-            known = client if path.startswith("antiphon/") else declared
+            folder = path.split("/")[0]
+            known = {"antiphon": client, "tools": tools}.get(folder, declared)
             if known.isdisjoint(map(_normalised, names)):
                 yield f"{path} imports {package}: declare {names[0]} in pyproject.toml"
 

@@ -55,7 +55,11 @@ def voices() -> None:
 @click.option("-l", "--language", help="Language, such as en.")
 @pass_service
 def list_voices(service: ServiceClient, language: str | None) -> None:
-    """List the available voices."""
+    """List the available voices.
+
+    \b
+    antiphon voices list --language de
+    """
     voices = service.ask("GET", "/default-voices")
     rows = []
     for voice in voices["data"]:
@@ -107,7 +111,11 @@ def keys() -> None:
 def create_key(
     service: ServiceClient, name: str, scopes: tuple[str, ...], expires: datetime | None
 ) -> None:
-    """Create a key and print it. It is shown only once."""
+    """Create a key and print it. It is shown only once.
+
+    \b
+    antiphon keys create "Web site" --scope tts --expires 2030-01-31
+    """
     until = expires.replace(tzinfo=UTC).isoformat() if expires else None
     named = ",".join(scopes).split(",") if scopes else None
     body = given(name=name, scopes=named, expires_at=until)
@@ -123,7 +131,11 @@ def create_key(
 def usage(
     service: ServiceClient, since: datetime | None, until: datetime | None, by_key: bool
 ) -> None:
-    """Show usage and cost by day, and the remaining credit."""
+    """Show usage and cost by day, and the remaining credit.
+
+    \b
+    antiphon usage --from 2030-01-01 --by-key
+    """
     days = {"from": since, "to": until}
     query = {name: f"{moment:%Y-%m-%d}" for name, moment in days.items() if moment}
     if by_key:
@@ -162,7 +174,11 @@ def add_webhook(
     service: ServiceClient, url: str, events: tuple[str, ...], secret: str | None
 ) -> None:
     """Send EVENTS, such as tts.completed, to a URL. Prints the id and the signing secret, which is
-    shown only once."""
+    shown only once.
+
+    \b
+    antiphon webhooks add https://hooks.example.com/antiphon tts.completed
+    """
     secret = secret or f"whsec_{b64encode(os.urandom(24)).decode()}"
     body = {"url": url, "events": list(events), "secret": secret}
     webhook = service.ask("POST", "/webhooks", json=body)
@@ -194,6 +210,7 @@ def add_request(group: Any, name: str, spec: dict[str, Any]) -> None:
             with service.client() as client:
                 answer = client.send(request)
             target.write(answer)  # which opens it: a failure leaves the file that is there
+            click.echo(f"Wrote {len(answer):,} bytes to {target.name}", err=True)
             return
         answer = service.ask(method, path.format(**values), **parts)
         if columns := spec.get("columns"):
@@ -210,6 +227,8 @@ def add_request(group: Any, name: str, spec: dict[str, Any]) -> None:
         params.append(click.Argument(["files"], nargs=-1, required=True, type=FILES))
     if spec.get("saves"):
         params.append(click.Argument(["target"], type=click.File("wb", lazy=True)))
-    command = click.Command(name, callback=run, params=params, help=spec["about"])
+    words = ("antiphon", *({group.name} - {"antiphon"}), name, *spec.get("example", ()))
+    about = f"{spec['about']}\n\n\b\n{' '.join(words)}"
+    command = click.Command(name, callback=run, params=params, help=about)
     prompt = spec.get("confirm")
     group.add_command(click.confirmation_option(prompt=prompt)(command) if prompt else command)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from antiphon.cli import account, jobs, models, pronunciations, speech, talk, text
+from antiphon.cli import account, jobs, models, pronunciations, speech, talk, text, trial
 from antiphon.cli.service import CommandGroup, end
 from antiphon.version import __version__
 
@@ -35,7 +35,8 @@ def antiphon(url: str | None, key: str | None, as_json: bool) -> None:
 
     \b
     antiphon login
-    antiphon speak "Good morning."
+    antiphon try
+    antiphon speak "Good morning." -o morning.mp3
     antiphon listen interview.mp3 --format srt
 
     Exit statuses: 1 failure, 2 wrong arguments, 3 key refused, 4 service not reachable.
@@ -56,9 +57,10 @@ def main() -> None:
 
 
 for command in (
-    *(speech.speak, speech.listen, jobs.job, talk.talk, text.chat, text.correct),
-    *(account.voices, account.keys, account.usage, account.webhooks, account.login),
-    *(pronunciations.explain, pronunciations.pronunciations, models.models),
+    *(account.login, trial.try_service),
+    *(speech.speak, speech.listen, talk.talk, text.chat, text.correct, jobs.job),
+    *(pronunciations.explain, pronunciations.pronunciations, account.voices, models.models),
+    *(account.usage, account.keys, account.webhooks),
 ):
     antiphon.add_command(command)
 groups: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(_REQUESTS.read_text("utf-8"))

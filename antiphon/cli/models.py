@@ -13,7 +13,11 @@ def models() -> None:
 @models.command("list")
 @pass_service
 def list_models(service: ServiceClient) -> None:
-    """List the models of the service with their status."""
+    """List the models of the service with their status.
+
+    \b
+    antiphon models list
+    """
     show_models(service)
 
 

@@ -100,7 +100,11 @@ def create(service: ServiceClient, name: str, entries: tuple[str, ...]) -> None:
 @click.option("--name", help="Name of the dictionary. Default: the file name.")
 @pass_service
 def import_dictionary(service: ServiceClient, file: Path, name: str | None) -> None:
-    """Create a dictionary, or its next version, from a PLS 1.0 document."""
+    """Create a dictionary, or its next version, from a PLS 1.0 document.
+
+    \b
+    antiphon pronunciations import products.pls --name Products
+    """
     save(service, {"name": name or file.stem, "pls": file.read_text(encoding="utf-8")})
 
 
@@ -117,7 +121,11 @@ def save(service: ServiceClient, body: dict[str, Any]) -> None:
 @click.option("--version", type=int, help="Version to print. Default: the newest.")
 @pass_service
 def export(service: ServiceClient, named: str, version: int | None) -> None:
-    """Print a dictionary as PLS 1.0."""
+    """Print a dictionary as PLS 1.0.
+
+    \b
+    antiphon pronunciations export Products > products.pls
+    """
     dictionary_id = find(service, named)
     with service.client() as client:
         click.echo(client.export_dictionary(dictionary_id, version=version))
@@ -128,5 +136,9 @@ def export(service: ServiceClient, named: str, version: int | None) -> None:
 @click.confirmation_option(prompt="Delete the dictionary and its versions?")
 @pass_service
 def delete(service: ServiceClient, named: str) -> None:
-    """Delete a dictionary."""
+    """Delete a dictionary.
+
+    \b
+    antiphon pronunciations delete Products
+    """
     service.show(service.ask("DELETE", f"{PATH}/{find(service, named)}"), "It is deleted.")

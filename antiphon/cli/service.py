@@ -18,8 +18,10 @@ from websockets.exceptions import ConnectionClosed
 
 from antiphon import Antiphon, ServiceError
 from antiphon.client import DEFAULT_URL
+from antiphon.live import is_local
 
 NETWORK = (ConnectionError, TimeoutError, gaierror)  # of sockets; no other OSError is the service's
+OPERATORS = "Operators: "  # begins the help of commands that work on a machine of the service
 REFUSED, UNREACHABLE = 3, 4  # exit statuses; 1 is any other failure, 2 wrong arguments
 T = TypeVar("T")
 
@@ -64,14 +66,18 @@ class ServiceClient:
         self.as_json = as_json
 
     @contextmanager
-    def failures(self) -> Iterator[None]:
-        """End the program with a sentence if a request in the block fails."""
+    def failures(self, purpose: str = "") -> Iterator[None]:
+        """End the program with a sentence if a request in the block fails. It begins with the
+        `purpose`, if there is one."""
         try:
             yield
         except ServiceError as error:
             message = re.sub(
                 r"(?<=: line 1, column )\d+", lambda at: str(int(at[0]) - self.added), str(error)
             )
+            if error.status == 401 and self.key is None:
+                message = "the service asks for an API key"
+            message = f"{purpose}: {message}" if purpose else message
             if error.retry_after_s is not None:
                 message += f"; try again in {error.retry_after_s:g} s"
             if error.status == 401:
@@ -81,14 +87,17 @@ class ServiceClient:
         except httpx.InvalidURL as error:
             raise click.UsageError(f"--url: {error}") from None
         except (httpx.HTTPError, ConnectionClosed, *NETWORK) as error:
-            end(f"{self.url} does not answer: {error or type(error).__name__}", UNREACHABLE)
+            reason = f"{self.url} does not answer: {error or type(error).__name__}"
+            start = "start it with `antiphon serve`, or " * is_local(self.url)
+            end(f"{reason}; {start}name another with --url or ANTIPHON_URL", UNREACHABLE)
 
     @contextmanager
     def client(
-        self, on_response: Callable[[httpx.Response], Any] | None = None
+        self, on_response: Callable[[httpx.Response], Any] | None = None, purpose: str = ""
     ) -> Iterator[Antiphon]:
-        with self.failures(), Antiphon(self.url, self.key, on_response=on_response) as client:
-            yield client
+        with self.failures(purpose):
+            with Antiphon(self.url, self.key, on_response=on_response) as client:
+                yield client
 
     def ask(self, method: str, path: str, **options: Any) -> Any:
         """Send a request, and return the JSON of the response."""
@@ -101,6 +110,10 @@ class ServiceClient:
             click.echo(json.dumps(answer, ensure_ascii=False))
         else:
             click.echo("\n".join(lines))
+
+    def report(self, answer: Any, line: str) -> None:
+        """Say on stderr what was done: as JSON with `--json`, or in a line for people."""
+        click.echo(json.dumps(answer, ensure_ascii=False) if self.as_json else line, err=True)
 
     def show_rows(self, answer: Any, heads: str, rows: Iterable[tuple[str, ...]]) -> None:
         """Print the whole answer with `--json`, or a table with heads such as "ID, NAME"."""
@@ -130,8 +143,27 @@ def current_service() -> ServiceClient:
 
 
 class CommandGroup(click.Group):
-    """A group of commands that the server extends. Without the server, an unknown command names
-    what to install."""
+    """A group of commands, listed in the order in which they were added, that the server extends.
+    Without the server, an unknown command names what to install."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands: first those of users, then those of operators."""
+        sections: dict[str, list[tuple[str, str]]] = {"Commands": [], "Commands of operators": []}
+        limit = formatter.width - 6 - max(map(len, self.commands))
+        for name, command in self.commands.items():
+            about = command.get_short_help_str(limit + len(OPERATORS))
+            is_operators = about.startswith(OPERATORS)
+            about = about.removeprefix(OPERATORS)
+            section = "Commands of operators" if is_operators else "Commands"
+            sections[section].append((name, about[:1].upper() + about[1:]))
+        for section, rows in sections.items():
+            if rows:
+                with formatter.section(section):
+                    formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,6 +1,7 @@
 """`antiphon speak` and `antiphon listen`."""
 
 import asyncio
+import base64
 import json
 import shutil
 import sys
@@ -17,7 +18,7 @@ from antiphon import AsyncAntiphon
 from antiphon.cli.pronunciations import takes_text
 from antiphon.cli.service import ServiceClient, end, pass_service
 from antiphon.cli.sound import player_input, recorded_blocks
-from antiphon.client import Request, as_text, given
+from antiphon.client import Request, as_event, as_text, given, with_wav_length
 from antiphon.live import SSML
 
 INTERIM_MS = 500
@@ -66,23 +67,38 @@ def speak(
     pieces = [text] if SSML.match(text) else list(pieces_of(text))
     if len(pieces) > 1 and form not in ("mp3", "pcm", "aac", "opus"):
         raise click.UsageError(f"a text over {MOST_CHARACTERS} characters must be mp3, aac or opus")
+    options["stream_format"] = "sse"  # whose last event has the voice and the length
+    duration_s = 0.0
+    voice = ""
     with opened(output) as target:
-        for data in speech_of(service, pieces, options):
-            target.write(data)
+        for event in speech_of(service, pieces, options):
+            if event["type"] == "speech.audio.delta":
+                target.write(base64.b64decode(event["audio"]))
+            else:
+                duration_s += event["duration_seconds"]
+                voice = event["voice"]
     if form == "wav" and output not in (None, "-"):
         complete_wav(Path(str(output)))
+    where = f" to {'stdout' if output == '-' else output}" * (output is not None)
+    verb = "Wrote" if output else "Played"
+    service.report(
+        {"output": output, "voice": voice, "duration_seconds": duration_s},
+        f"{verb} {duration_s:.1f} s of speech by {voice}{where}",
+    )
 
 
 def speech_of(
     service: ServiceClient, pieces: list[str], options: dict[str, Any]
-) -> Iterator[bytes]:
-    """Yield the speech of each piece. A file that cannot be written is no failure of the service,
+) -> Iterator[dict[str, Any]]:
+    """Yield the events of each piece. A file that cannot be written is no failure of the service,
     so the caller writes."""
     with service.client(warn_of_silence) as client:
         for number, piece in enumerate(pieces, start=1):
             if len(pieces) > 1 and sys.stderr.isatty():
                 click.echo(f"\r{number} of {len(pieces)}", nl=False, err=True)
-            yield from client.stream_speech(piece, **options)
+            body = given(input=piece, **options)
+            request: Request[Any] = Request("POST", "/openai/v1/audio/speech", {"json": body})
+            yield from client.stream(request, as_event)
 
 
 def warn_of_silence(answer: httpx.Response) -> None:
@@ -94,12 +110,12 @@ def warn_of_silence(answer: httpx.Response) -> None:
 
 
 def complete_wav(file: Path) -> None:
-    """Write the lengths into the header, which was sent before they were known."""
+    """Write the length into the header of a file."""
     with file.open("r+b") as wav:
-        data, size = wav.read(4096).index(b"data") + 4, wav.seek(0, 2)
-        for at in (4, data):
-            wav.seek(at)
-            wav.write((size - at - 4).to_bytes(4, "little"))
+        head = wav.read(4096)
+        size = wav.seek(0, 2)
+        wav.seek(0)
+        wav.write(with_wav_length(head, size))
 
 
 @contextmanager
@@ -164,7 +180,7 @@ def listen(
         if write:
             target = file.with_suffix({"text": ".txt"}.get(form, f".{form}"))
             target.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
-            click.echo(str(target), err=True)
+            click.echo(f"Wrote the transcript of {file} to {target}", err=True)
         else:
             click.echo(text.rstrip("\n"))
 

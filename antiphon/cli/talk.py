@@ -85,8 +85,7 @@ async def follow(
 
 
 def say(service: ServiceClient, who: str, text: str) -> None:
-    line = json.dumps({who: text}) if service.as_json else f"{who}: {text.strip()}"
-    click.echo(line, err=True)
+    service.report({who: text}, f"{who}: {text.strip()}")
 
 
 async def send_microphone(socket: ClientConnection, raw: bool) -> None:

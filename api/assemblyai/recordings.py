@@ -38,6 +38,7 @@ from api.http.uploads import BINARY, UploadLimits, multipart_boundary, receive_f
 from api.native.jobs import CONFIG, LEAST_MS, RECORDING
 from api.services import InfrastructureServices, SpeechServices
 from pipelines.accounts.authentication import Principal
+from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidUrl, NotFound
 from pipelines.jobs.jobs import RequestedJob
 from pipelines.jobs.transcription import TASK, TranscriptionTask, joined
@@ -55,6 +56,11 @@ Answer = dict[str, Any]
 
 def _url(infrastructure: InfrastructureServices, path: str) -> str:
     return f"{infrastructure.settings.public_url}{path}"
+
+
+async def _check_room(principal: Principal, speech: SpeechServices, operation: Operation) -> None:
+    """Checks the room for a transcript. AssemblyAI's client sends whole groups at once."""
+    await speech.jobs.check_room(principal, "transcription", LEAST_MS, operation, is_requested=True)
 
 
 @router.post(
@@ -80,7 +86,7 @@ async def upload_recording(
     if multipart_boundary(request) is not None:
         message = "send the recording itself as the body, not as a form"
         raise ApiError("unsupported_media_type", message)
-    check = partial(speech.jobs.check_room, principal, "transcription", LEAST_MS, operation)
+    check = partial(_check_room, principal, speech, operation)
     async with receive_file(request, check, LIMITS) as path:
         if not path.stat().st_size:
             raise ApiError("validation_error", "the body is empty; send a recording")
@@ -102,7 +108,7 @@ async def create_transcript(
     recogniser = await speech.live_transcription.transcriber.describe()
     for name in (*(body.speech_models or ()), *filter(None, [body.speech_model])):
         check_model("speech_model", FAMILIES, name, recogniser)
-    await speech.jobs.check_room(principal, "transcription", LEAST_MS, operation)
+    await _check_room(principal, speech, operation)
     upload = await _check_recording(body.audio_url, principal, speech, infrastructure)
     recognition = await speech.transcription.pipeline.resolve(body.recognition())
     callback = None

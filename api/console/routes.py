@@ -4,6 +4,7 @@ import json
 from html import escape
 from pathlib import Path
 
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -46,6 +47,7 @@ async def _index(request: Request) -> Response:
     about = {
         "brand": BRAND,
         "sign_up": settings.sign_up,
+        "alone": services.platform.request_limits.is_alone(request),
         "sign_up_credit": plans.signup_credit,  # micro-USD
         "prices": plans.prices.model_dump(),  # micro-USD
         "recordings": services.voices.custom.rules.model_dump(),
@@ -68,5 +70,5 @@ async def _home(_: Request) -> Response:
 routes: list[BaseRoute] = [
     Route("/", _home),
     Route("/console", _index),
-    Mount("/console", _Files(directory=STATIC_DIR)),
+    Mount("/console", GZipMiddleware(_Files(directory=STATIC_DIR))),
 ]

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import islice
 from typing import Any
@@ -23,43 +23,54 @@ class Replacements:
     """Replaces words or phrases. A term is `find:replacement`, or only `find` to remove it."""
 
     def __init__(self, terms: Sequence[str]) -> None:
-        self._by_first: dict[str, list[tuple[list[str], str]]] = defaultdict(list)
+        self._by_first: dict[str, list[_Replacement]] = defaultdict(list)
         for term in terms:
             find, _, replacement = term.partition(":")
             if words := find.split():
-                self._by_first[words[0].lower()].append((words, replacement.strip()))
+                entry = _Replacement(words, find == find.lower(), replacement.strip())
+                self._by_first[words[0].lower()].append(entry)
 
     def __bool__(self) -> bool:
         return bool(self._by_first)
 
     def of(self, words: Sequence[Word]) -> list[tuple[int, Word]]:
-        """Returns the words after the replacement, each with the index of its first word before.
+        """Returns the words after the replacement, each with the index of its first word before;
+        blocking.
 
         Terms with capitals match only words with the same capitals.
         """
         plain = [unpunctuated(word.word) for word in words]
+        lower = [word.lower() for word in plain]
         results: list[tuple[int, Word]] = []
         at = 0
         while at < len(words):
-            phrase, replacement = self._match_at(plain, at)
-            end = at + max(len(phrase), 1)
+            match = self._match_at(plain, lower, at)
+            end = at + (len(match.phrase) if match else 1)
             last = words[end - 1]
-            if not phrase:
+            if match is None:
                 results.append((at, last))
-            elif replacement:
+            elif match.text:
                 marks = last.word.rpartition(plain[end - 1])[2]
-                text = replacement + marks
+                text = match.text + marks
                 results.append((at, replace(words[at], word=text, end=last.end)))
             at = end
         return results
 
-    def _match_at(self, plain: Sequence[str], at: int) -> tuple[list[str], str]:
-        for phrase, replacement in self._by_first.get(plain[at].lower(), ()):
-            spoken = plain[at : at + len(phrase)]
-            text = " ".join(phrase)
-            if text == " ".join(spoken if text != text.lower() else map(str.lower, spoken)):
-                return phrase, replacement
-        return [], ""
+    def _match_at(self, plain: list[str], lower: list[str], at: int) -> "_Replacement | None":
+        for term in self._by_first.get(lower[at], ()):
+            spoken = lower if term.ignores_case else plain
+            if spoken[at : at + len(term.phrase)] == term.phrase:
+                return term
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Replacement:
+    """A phrase, and the text in its place."""
+
+    phrase: list[str]
+    ignores_case: bool
+    text: str
 
 
 def search_hits(words: Sequence[Word], terms: Sequence[str], separator: str) -> list[Json]:

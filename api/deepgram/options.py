@@ -335,5 +335,6 @@ def deepgram_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], di
 
 
 DEEPGRAM_ERRORS = ErrorDialect(
-    ("/v1/listen", "/v2/listen", "/v1/speak", "/v1/auth/", "/v1/projects"), deepgram_error
+    ("/v1/listen", "/v2/listen", "/v1/speak", "/v2/speak", "/v1/auth/", "/v1/projects"),
+    deepgram_error,
 )

@@ -1,5 +1,6 @@
 """Deepgram's text to speech: `POST /v1/speak`, and the socket at the same path."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
@@ -93,11 +94,11 @@ class DeepgramText(RequestModel):
     text: SpokenText
 
 
-@router.post(
-    "/v1/speak",
-    summary="Stream speech, for Deepgram's clients",
-    **audio_answers((output.media_type for output in FORMATS.values()), "The audio, streamed"),
-)
+STREAMED = audio_answers((output.media_type for output in FORMATS.values()), "The audio, streamed")
+
+
+@router.post("/v2/speak", summary="Stream speech, for Deepgram's clients of Flux", **STREAMED)
+@router.post("/v1/speak", summary="Stream speech, for Deepgram's clients", **STREAMED)
 async def speak(
     body: DeepgramText,
     principal: PrincipalDep,
@@ -151,28 +152,55 @@ class SpeakMessage(SocketMessage):
         return self
 
 
-class SpeakConversation(ContextsConversation):
+class VoiceConversation(ContextsConversation):
+    """Base class of conversations in the voice that the query names."""
+
+    query_type: type[SpeakStreamQuery] = SpeakStreamQuery
+
+    def __init__(self, session: SocketSession, services: Services) -> None:
+        super().__init__(session, services)
+        self.query = self.query_type.of_socket(session.query)
+        self._open_encoder = self.query.encoders()
+        self.voice: AvailableVoice
+
+    @abstractmethod
+    async def begin(self, voice: AvailableVoice) -> None:
+        """Greets the client, whose voice was found."""
+
+    async def opened(self) -> None:
+        workspace_id = self.session.principal.workspace_id
+        model = self.query.model
+        directory = self.synthesis.pipeline.directory
+        try:
+            self.voice = await voice_for(model, foreign_voice(model), directory, workspace_id)
+        except CODED as error:
+            self.session.end(to_api_error(error).message, close_codes.POLICY)
+        else:
+            await self.begin(self.voice)
+
+    def make_stream(self, speed: float, *, timings: bool = False) -> SpeechStream:
+        """Opens a stream of the voice."""
+        return SpeechStream(
+            synthesis=self.synthesis,
+            workspace_id=self.session.principal.workspace_id,
+            voice=self.voice,
+            style=SpeechRequest(text="", speed=speed, timings=timings),
+            make_encoder=self._open_encoder,
+            operation=self.session.payer,
+        )
+
+
+class SpeakConversation(VoiceConversation):
     """One context at a time, in which each sentence is spoken once it is complete."""
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
-        self._query = SpeakStreamQuery.of_socket(session.query)
-        self._open_encoder = self._query.encoders()
         self._context: SpeakingContext | None = None
         self._flushes: AutoFlush | None = None
         self._count = 0  # contexts so far
         self._sequence = 0  # flushes and clears so far
 
-    async def opened(self) -> None:
-        workspace_id = self.session.principal.workspace_id
-        model = self._query.model
-        directory = self.synthesis.pipeline.directory
-        try:
-            voice = await voice_for(model, foreign_voice(model), directory, workspace_id)
-        except CODED as error:
-            self.session.end(to_api_error(error).message, close_codes.POLICY)
-            return
-        self._voice = voice
+    async def begin(self, voice: AvailableVoice) -> None:
         fields = {
             "request_id": request_id.get() or "",
             "model_name": voice.info.name,
@@ -181,7 +209,7 @@ class SpeakConversation(ContextsConversation):
             "additional_model_uuids": [uuid_of(voice.model)],
         }
         await self.session.send(json_text({"type": "Metadata", **fields}))
-        self._begin(voice)
+        self._open_context()
 
     async def receive_text(self, text: str) -> None:
         context = self._context
@@ -200,7 +228,7 @@ class SpeakConversation(ContextsConversation):
                 context.close()
             else:
                 context.cancel()
-                self._begin(self._voice)
+                self._open_context()
                 await self.session.send(self.numbered("Cleared"))
         except (ClientFault, ContextFault) as fault:
             raise self._as_warning(fault) from None
@@ -228,15 +256,8 @@ class SpeakConversation(ContextsConversation):
     def _as_warning(self, fault: Exception) -> ClientFault:
         return ClientFault(str(fault), self.warning(str(fault)))
 
-    def _begin(self, voice: AvailableVoice) -> None:
-        stream = SpeechStream(
-            synthesis=self.synthesis,
-            workspace_id=self.session.principal.workspace_id,
-            voice=voice,
-            style=SpeechRequest(text="", speed=self._query.speed),
-            make_encoder=self._open_encoder,
-            operation=self.session.payer,
-        )
+    def _open_context(self) -> None:
+        stream = self.make_stream(self.query.speed)
         self._count += 1
         context_id = str(self._count)
         self._context = self.open(context_id, stream, SpeakWire(self), SENTENCES)

@@ -175,7 +175,9 @@ class StreamChannel(SocketListener):
         query = self._stream.query
         model = self._stream.model
         separator = separator_of(transcript.language)
-        kept = self._replacements.of(words_of(transcript))
+        kept = [*enumerate(words_of(transcript))]
+        if self._replacements:
+            kept = await asyncio.to_thread(self._replacements.of, words_of(transcript))
         words = [word for _, word in kept]
         speakers = transcript.speakers
         if transcript.final and words:

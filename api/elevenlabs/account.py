@@ -43,6 +43,7 @@ keyed = make_router(TAG, route_class=KeyedRoute)
 tokens = make_router(TAG, scope="any", shows_secret=True, schemes=SCHEMES)
 routers = (keyed, user, tokens)
 
+OWNER_CHARACTERS = 10**9  # left to a workspace without prices: clients want a number
 TOKEN_S = 900
 TOKEN_SCOPES: dict[str, KeyScope] = {"realtime_scribe": "stt", "tts_websocket": "tts"}
 
@@ -71,15 +72,16 @@ async def get_subscription(principal: PrincipalDep, platform: PlatformDep) -> Js
     workspace_id = principal.workspace_id
     today = utc_now().date()
     billing = platform.billing
-    current = await platform.subscriptions.current_plan(workspace_id)
+    current = await platform.subscriptions.current_plan(workspace_id, is_owner=principal.is_owner)
     first = today - timedelta(USAGE_DAYS - 1)
     days = await billing.usage(workspace_id, first, today, by_key=False)
     used = sum(day.units for day in days if day.service == "tts")
     credit = max(await billing.credit(workspace_id), 0)
+    left = credit // max(billing.cost("tts", 1), 1)
     return {
         "tier": current.plan.id,
         "character_count": used,
-        "character_limit": used + credit // max(billing.cost("tts", 1), 1),
+        "character_limit": used + (OWNER_CHARACTERS if principal.is_owner else left),
         "next_character_count_reset_unix": round(current.next_billing_date.timestamp()),
         **ALWAYS["subscription"],
     }

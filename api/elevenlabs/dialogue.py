@@ -25,6 +25,7 @@ from api.http.routing import OperationDep, PrincipalDep, SpeechDep, cue_warning,
 from api.http.streaming import NdjsonStream
 from api.native.speech import TEXT_CHARACTERS
 from api.sockets.tts.events import LenientModel
+from pipelines.tts.history import SpokenLine
 from pipelines.tts.reading import ScriptTurn
 from pipelines.tts.shaping import TimedWord
 
@@ -136,7 +137,14 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
             operation=operation,
             whole=whole,
         )
-        return OpenedDialogue(stream, body.text, query.media_type, body.inputs)
+        lines = [
+            SpokenLine(
+                text=line.text, voice_id=line.voice_id, voice_name=voices[line.voice_id].info.name
+            )
+            for line in body.inputs
+        ]
+        record = query.record(speech.history, principal, stream, lines=lines)
+        return OpenedDialogue(stream, body.text, query.media_type, record, body.inputs)
 
     return Depends(open_dialogue)
 

@@ -15,9 +15,12 @@ from api.sockets.tts.events import STABILITIES, LenientModel
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from models.base import VoiceGender
+from pipelines.accounts.authentication import Principal
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.operation import Operation
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.tts.dictionaries import DictionaryRef
+from pipelines.tts.history import Source, SpeechHistory, SpeechRecord, SpokenLine
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import SpeechStream
@@ -27,7 +30,6 @@ from pipelines.voices.voice_settings import VoiceSettingsStore
 KEY_HEADER = "xi-api-key"
 SCHEMES = ("bearer", KEY_HEADER)
 TOKEN_QUERIES = ("token", "single_use_token")  # parameters of handshakes
-FALLBACK_LANGUAGE = "en"  # language of ElevenLabs' voices while no text is known
 
 
 class ElevenLabsNames(StrictModel):
@@ -64,10 +66,28 @@ class OutputQuery(DialectQuery):
     """The audio format: codec, sample rate (Hz) and, for some codecs, bit rate (kbit/s)."""
 
     output_format: OutputName = "mp3_44100_128"
+    enable_logging: bool = Field(
+        default=True, description="`false` keeps the speech out of the history."
+    )
 
     @property
     def media_type(self) -> str:
         return _CODECS[self.output_format.partition("_")[0]][1]
+
+    def record(
+        self,
+        history: SpeechHistory,
+        principal: Principal,
+        stream: SpeechStream,
+        source: Source = "TTS",
+        lines: Sequence[SpokenLine] = (),
+    ) -> SpeechRecord | None:
+        """Begins a record for the history; None if the request or the workspace wants none."""
+        if not self.enable_logging:
+            return None
+        return history.begin(
+            principal, stream, self.output_format, self.media_type, source=source, lines=lines
+        )
 
 
 class VoiceSettings(LenientModel):
@@ -197,7 +217,7 @@ ELEVENLABS_ERRORS = ErrorDialect(
         *("/v1/text-to-speech", "/v1/text-to-dialogue", "/v1/voice-changer"),
         *("/v1/speech-to-speech", "/v1/speech-to-text", "/v1/forced-alignment"),
         *("/v1/voices", "/v2/voices", "/v1/pronunciation-dictionaries", "/v1/user"),
-        "/v1/single-use-token",
+        *("/v1/single-use-token", "/v1/history"),
     ),
     elevenlabs_error,
     KEY_HEADER,

@@ -25,8 +25,10 @@ from api.http.ignored_fields import name_unread
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import Base64Json, NdjsonStream, StreamedResponse, json_line
 from api.native.speech import SpokenText
+from pipelines.audio.encode.encoder import write_wav_length
 from pipelines.stt.formatting import separator_of
 from pipelines.temporary_files import TemporaryFile
+from pipelines.tts.history import SpeechRecord
 from pipelines.tts.session import EncodedChunk, SpeechStream
 from pipelines.tts.shaping import TimedWord
 from telemetry.tracing import request_id
@@ -65,6 +67,7 @@ class OpenedSpeech:
     stream: SpeechStream
     text: str
     media_type: str
+    record: SpeechRecord | None  # for the history
 
     @property
     def separator(self) -> str:
@@ -106,7 +109,8 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
             operation=operation,
             whole=whole,
         )
-        return OpenedSpeech(stream, body.text, query.media_type)
+        record = query.record(speech.history, principal, stream)
+        return OpenedSpeech(stream, body.text, query.media_type, record)
 
     return Depends(open_speech)
 
@@ -146,9 +150,20 @@ async def speak_with_timestamps(
 async def speak_opened(opened: OpenedSpeech, writer: "TimedWriter") -> Response:
     """Returns the whole speech with the times that the writer makes of its words."""
     file = TemporaryFile()
-    words = await speak_whole(opened.stream, opened.text, file.write)
+    record = opened.record
+
+    def add(data: bytes) -> None:
+        file.write(data)
+        if record is not None:
+            record.add(data)
+
+    words = await speak_whole(opened.stream, opened.text, add)
     if not file.size:
         raise nothing_spoken()
+    if opened.media_type == "audio/wav":
+        write_wav_length(file)
+    if record is not None:
+        record.keep(opened.text)
     fields = writer.timing(words, is_whole=True)
     answer = with_headers(Base64Json("audio_base64", file, fields), opened.stream)
     name_unread(answer, opened.stream.unread)
@@ -160,6 +175,8 @@ async def stream_opened(
 ) -> Response:
     """Streams audio of `media_type`; JSON lines if that is None."""
     response_type = StreamedResponse if media_type else NdjsonStream
+    if opened.record is not None:
+        writer = RecordingWriter(writer, opened.record, opened.text)
     answer = await stream_speech(opened.stream, opened.text, writer, response_type, media_type)
     return with_headers(answer, opened.stream)
 
@@ -169,6 +186,26 @@ def with_headers(answer: Response, stream: SpeechStream) -> Response:
     answer.headers["character-cost"] = str(stream.charged)
     answer.headers["request-id"] = request_id.get() or ""
     return answer
+
+
+class RecordingWriter(AudioWriter):
+    """Writes speech with another writer, and copies its audio for the history."""
+
+    def __init__(self, writer: AudioWriter, record: SpeechRecord, text: str) -> None:
+        self._writer = writer
+        self._record = record
+        self._text = text
+
+    def write(self, chunk: EncodedChunk) -> bytes:
+        self._record.add(chunk.data)
+        return self._writer.write(chunk)
+
+    def finish(self) -> list[bytes]:
+        self._record.keep(self._text)
+        return self._writer.finish()
+
+    def fail(self, error: Exception) -> bytes:
+        return self._writer.fail(error)
 
 
 class TimedWriter(AudioWriter):

@@ -22,6 +22,7 @@ from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.contexts import DEFAULT_THRESHOLD, ContextsConversation, FlushRules
 from api.sockets.tts.events import LenientModel
 from pipelines.stt.formatting import separator_of
+from pipelines.tts.history import SpeechRecord
 from pipelines.tts.session import (
     MAX_CONTEXTS,
     ContextFault,
@@ -82,6 +83,7 @@ class InputContext:
 
     context: SpeakingContext
     settings: options.VoiceSettings | None  # from the first message
+    record: SpeechRecord | None  # for the history
     is_flushed: bool = True  # whether the client has flushed all of the text
     expiry: asyncio.TimerHandle | None = None
 
@@ -93,6 +95,7 @@ class InputConversation(ContextsConversation):
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
+        self._history = services.speech.history
         self._query = InputQuery.of_socket(session.query)
         self._open: dict[str, InputContext] = {}
         self._voice: AvailableVoice
@@ -128,7 +131,7 @@ class InputConversation(ContextsConversation):
     async def closed(self) -> None:
         await super().closed()
         for context in self._open.values():
-            self._stop_timer(context)
+            self._end(context)
 
     def error(self, message: str) -> str:
         return failure(message, self._failure)
@@ -153,6 +156,8 @@ class InputConversation(ContextsConversation):
             if text:
                 opened.context.add_text(text)
                 opened.is_flushed = False
+                if opened.record is not None:
+                    opened.record.add_text(text)
                 self.flushes[context_id].added()
         except ContextFault as fault:
             raise self._fault(str(fault), context_id) from None
@@ -182,14 +187,20 @@ class InputConversation(ContextsConversation):
             operation=self.session.payer,
         )
         separator = separator_of(self._voice.language)
-        wire = InputWire(context_id, separator, None if self.is_multi else self.fail)
+        # Each flush of WAV is a file, and several are no file.
+        is_kept = not self._query.output_format.startswith("wav")
+        principal = self.session.principal
+        record = self._query.record(self._history, principal, stream) if is_kept else None
+        fail = None if self.is_multi else self.fail
+        wire = InputWire(context_id, separator, fail, record)
         schedule = message.generation_config.chunk_length_schedule
         rules = FlushRules(
             splits_words=not self._query.auto_mode,
             max_characters=int(schedule[0]) if schedule else DEFAULT_THRESHOLD,
         )
         context = self.open(context_id, stream, wire, rules)
-        opened = self._open[context_id] = InputContext(context, message.voice_settings)
+        opened = InputContext(context, message.voice_settings, record)
+        self._open[context_id] = opened
         self.contexts.start(context)
         return opened
 
@@ -203,9 +214,14 @@ class InputConversation(ContextsConversation):
 
     def on_closed(self, context_id: str) -> None:
         super().on_closed(context_id)
-        self._stop_timer(self._open.pop(context_id))
+        self._end(self._open.pop(context_id))
         if not self._open and (self._is_closing or not self.is_multi):
             self.session.finish()
+
+    def _end(self, opened: InputContext) -> None:
+        self._stop_timer(opened)
+        if opened.record is not None:
+            opened.record.keep()
 
     def _stop_timer(self, opened: InputContext) -> None:
         if opened.expiry is not None:
@@ -262,18 +278,25 @@ class InputWire(ContextWire):
     """
 
     def __init__(
-        self, context_id: str, separator: str, fail: Callable[[Exception], None] | None
+        self,
+        context_id: str,
+        separator: str,
+        fail: Callable[[Exception], None] | None,
+        record: SpeechRecord | None,
     ) -> None:
         """Writes the events of a context; `separator` is put between words.
 
-        `fail` ends the socket after an error; None if the socket goes on.
+        `fail` ends the socket after an error; None if the socket goes on. `record` gets the audio.
         """
         self._context = {"contextId": context_id} if context_id else {}
         self._separator = separator
         self._fail = fail
+        self._record = record
         self._from_ms = 0
 
     def audio(self, chunk: EncodedChunk) -> str:
+        if self._record is not None:
+            self._record.add(chunk.data)
         audio = b64encode(chunk.data).decode("ascii")
         alignments = self._alignments(chunk.words or ())
         return json_text({"audio": audio, **alignments, **self._context})

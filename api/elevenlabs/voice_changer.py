@@ -88,7 +88,8 @@ async def change_voice(
         operation=operation,
     )
     text = with_pauses(transcript.words, separator_of(transcript.language))
-    opened = OpenedSpeech(stream, text, query.media_type)
+    record = query.record(speech.history, principal, stream, source="STS")
+    opened = OpenedSpeech(stream, text, query.media_type, record)
     answer = stream_opened(opened, AudioWriter(), opened.media_type)
     return await while_connected(request.receive, answer)
 

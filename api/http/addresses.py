@@ -2,11 +2,46 @@
 
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 
+from configs.environment import is_loopback
+
 WIDER = ((56, 4), (48, 16))
 """Wider IPv6 networks: prefix length (bits), and allowance as a multiple of one address's."""
+
+
+_FORWARDED = ("forwarded", "via", "x-forwarded-", "x-real-ip")  # prefixes of proxies' headers
+
+
+def is_direct(connection: HTTPConnection) -> bool:
+    """Whether the request comes from a program on this machine, not through a proxy.
+
+    A proxy on the machine has a loopback address too, and nginx adds no forwarding headers by
+    default. It is detected by the clients' `Host`, by HTTP/1.0 (nginx's default towards servers),
+    or by `Connection: upgrade` of a request that opens no WebSocket. A page of another site whose
+    name resolves to this machine (DNS rebinding) is detected by its `Host`.
+    """
+    sees_clients = getattr(connection.app.state, "sees_clients", False)
+    peer = peer_address(connection) if sees_clients else None
+    upgrades = "upgrade" in connection.headers.get("connection", "").lower()
+    return (
+        peer is not None
+        and peer.is_loopback
+        and not any(name.startswith(_FORWARDED) for name in connection.headers)
+        and not (upgrades and connection.scope["type"] == "http")
+        and connection.scope["http_version"] != "1.0"
+        and is_loopback(host_of(f"//{connection.headers.get('host', '')}"))
+    )
+
+
+def host_of(url: str) -> str:
+    """Returns the host of a URL; empty if the URL is invalid."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def peer_address(connection: HTTPConnection) -> IPv4Address | IPv6Address | None:

@@ -74,7 +74,7 @@ class RequestContext:
     def identify(self, principal: Principal) -> None:
         """Sets the caller and the paying operation, once the key of the request is known."""
         self.principal = principal
-        self.operation = Operation(principal.key_id)
+        self.operation = Operation(principal.key_id, is_free=principal.is_owner)
         self.leave_unknown()
 
     def at_end(self, release: Release) -> None:

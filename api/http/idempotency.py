@@ -22,7 +22,6 @@ from api.http.ignored_fields import HEADER, SEPARATOR, note_ignored
 from api.http.uploads import multipart_boundary
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.idempotency import MAX_KEPT_BYTES, Claim, IdempotencyStore, KeptAnswer
-from pipelines.billing.operation import Operation
 from pipelines.errors import StorageUnavailable
 from pipelines.temporary_files import TemporaryFile
 from telemetry import metrics
@@ -69,7 +68,7 @@ async def answer_once(
         await body.read_rest()
         await context.turn.take()  # replaying is work of this process
         return _replay(request, await store.open(claim, body.digest()))
-    context.operation = Operation(principal.key_id, claim.operation)
+    context.operation.name = claim.operation
     body.claim = claim
     try:
         answer = await handle(Request(request.scope, body.receive))

@@ -10,7 +10,7 @@ from itertools import takewhile
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
 
-from api.http.addresses import block_of, client_address, networks_of
+from api.http.addresses import block_of, client_address, is_direct, networks_of
 from api.http.attempts import (
     Attempts,
     by_network,
@@ -21,8 +21,8 @@ from api.http.attempts import (
 )
 from api.http.context import context_of
 from api.http.errors import ApiError
-from configs.schema.platform import AdmissionConfig, PlansConfig
-from pipelines.accounts.authentication import Authenticator, Principal
+from configs.schema.platform import AdmissionConfig, PlanLimits, PlansConfig
+from pipelines.accounts.authentication import UNAUTHORIZED, Authenticator, Principal
 from pipelines.errors import TooManyUnknownKeys, Unauthorized
 from pipelines.limits.limits import HOUR_S, Hit, RateWindow, SharedLimits, Windows
 from pipelines.storage.room import GB
@@ -62,9 +62,17 @@ class RequestLimits:
             scheme = next((scheme for scheme in schemes if scheme != "bearer"), "bearer")
             header = f"{scheme}:" if "-" in scheme else f"Authorization: {scheme.title()}".rstrip()
             raise ApiError("unauthorized", NO_CREDENTIAL.format(header))
-        return await authenticator.authenticate(
-            credential, lambda: self._lookup(connection), takes_secrets=takes_secrets
+        principal = await authenticator.authenticate(
+            credential, lambda: self.counted_lookup(connection), takes_secrets=takes_secrets
         )
+        is_owner = principal.workspace_id == self.plans.owner_id and self.is_alone(connection)
+        if principal.is_linked and not is_owner:
+            raise Unauthorized(UNAUTHORIZED)
+        return replace(principal, is_owner=True) if is_owner else principal
+
+    def is_alone(self, connection: HTTPConnection) -> bool:
+        """Whether the service serves only its own machine, and the caller is a program there."""
+        return self.plans.owner_id is not None and is_direct(connection)
 
     def check_operator(self, connection: HTTPConnection, credential: str, token: str) -> None:
         """Checks the operator's token; a wrong one counts as an unknown key.
@@ -73,11 +81,11 @@ class RequestLimits:
         """
         if not hmac.compare_digest(credential.encode(), token.encode()):
             wrong = Unauthorized("the operator's token is missing or wrong")
-            with self._lookup(connection) if credential else nullcontext(False) as is_over:
+            with self.counted_lookup(connection) if credential else nullcontext(False) as is_over:
                 raise TooManyUnknownKeys if is_over else wrong
 
     @contextmanager
-    def _lookup(self, connection: HTTPConnection) -> Iterator[bool]:
+    def counted_lookup(self, connection: HTTPConnection) -> Iterator[bool]:
         """Counts the look-up of a credential; yields True if its address has no failures left.
 
         The look-up is counted before the block, and taken back unless it fails with Unauthorized,
@@ -107,7 +115,7 @@ class RequestLimits:
 
     async def hit(self, principal: Principal) -> RateWindow:
         """Counts a request of the plan, or a response of a voice agent, without refusing it."""
-        limit = self.plans.limits_of(principal.plan).requests_per_minute
+        limit = self._limits_of(principal).requests_per_minute
         return await self.limits.hit(f"workspace:{principal.workspace_id}", limit)
 
     async def count_prompts(self, principal: Principal, count: int) -> bool:
@@ -115,7 +123,7 @@ class RequestLimits:
 
         The hourly limit is the plan's number of requests a minute.
         """
-        limit = self.plans.limits_of(principal.plan).requests_per_minute
+        limit = self._limits_of(principal).requests_per_minute
         window = await self.limits.hit(f"prompts:{principal.workspace_id}", limit, HOUR_S, count)
         return window.allowed
 
@@ -124,9 +132,12 @@ class RequestLimits:
 
         The daily limit is 1/30 of the plan's storage, since events are kept for a month.
         """
-        daily = self.plans.limits_of(principal.plan).storage_gb * GB // 30
+        daily = self._limits_of(principal).storage_gb * GB // 30
         key = f"events:{principal.workspace_id}"
         return (await self.limits.hit(key, daily, 24 * HOUR_S, EVENT_BYTES + size)).allowed
+
+    def _limits_of(self, principal: Principal) -> PlanLimits:
+        return self.plans.limits_of(principal.plan, is_owner=principal.is_owner)
 
     async def count_sign_up(self, request: HTTPConnection) -> None:
         """Counts a sign-up, before its password is hashed, and ends the request's turn.

@@ -21,6 +21,7 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
         version=app.version,
         summary=app.summary,
         description=TEXTS["description"],
+        tags=TEXTS["tags"],
         routes=app.routes,
     )
     components = document.setdefault("components", {})

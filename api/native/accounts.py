@@ -23,10 +23,11 @@ from api.http.bodies import (
     Shown,
 )
 from api.http.routing import PlatformDep, PrincipalDep, make_router, require_scopes
+from api.services import PlatformServices
 from db.database import utc_now
-from pipelines.accounts.authentication import Scope
+from pipelines.accounts.authentication import Principal, Scope
 from pipelines.accounts.service import Origin
-from pipelines.errors import InvalidRequest, NotFound
+from pipelines.errors import InsufficientScope, InvalidRequest, NotFound, TooManyUnknownKeys
 
 public = make_router("accounts", public=True)
 account = make_router("accounts", scope="keys")
@@ -126,6 +127,28 @@ def _origin(request: Request) -> Origin:
     return Origin(address=address, user_agent=user_agent, network=widest_network(address))
 
 
+class LoginLink(RequestModel):
+    token: Annotated[str, Field(min_length=1, max_length=100)]
+
+
+@public.post("/auth/link", summary="Log in with the link that `make run` printed")
+async def follow_link(body: LoginLink, request: Request, platform: PlatformDep) -> Session:
+    """Logs in as the owner of a service that serves only its own machine; elsewhere 404.
+
+    A link works once, for 10 minutes, for programs of this machine. Its session lasts 30 days.
+    """
+    limits = platform.request_limits
+    if (owner_id := platform.plans.owner_id) is None or not limits.is_alone(request):
+        raise NotFound("this service has no login link")
+    if request.headers.get("origin") not in (None, f"http://{request.headers['host']}"):
+        raise InsufficientScope("pages of this origin may not log in with a link")
+    with limits.counted_lookup(request) as is_over:
+        if is_over:
+            raise TooManyUnknownKeys
+        followed = await platform.accounts.follow_link(body.token, owner_id, _origin(request))
+        return Session.model_validate(followed)
+
+
 class ChangePassword(RequestModel):
     current_password: Annotated[str, Field(max_length=256)]
     new_password: Password
@@ -135,7 +158,10 @@ class ShownSession(Shown):
     id: Id
     created_at: datetime
     last_used_at: datetime | None = Field(description="Time of the last request, to the minute.")
-    address: str = Field(description="Client IP address at login; for IPv6 its /64 network.")
+    address: str = Field(
+        description="Client IP address at login; for IPv6 its /64 network. `this machine` for the "
+        "link of `make run`."
+    )
     user_agent: str
     current: bool = Field(description="True for the session of this request.")
 
@@ -217,13 +243,21 @@ class WorkspaceSettings(RequestModel):
             "Idempotency-Key is refused instead of answered again."
         ),
     )
+    speech_history_days: Annotated[int, Field(ge=0, le=90), WHOLE] | None = Field(
+        default=None,
+        description=(
+            "Days for which speech of ElevenLabs' dialect is kept, with its text, for its history. "
+            "With 0, none is kept, and what was kept is deleted."
+        ),
+    )
 
 
 class ShownWorkspace(Shown):
     id: Id
     name: str
-    plan: str
+    plan: str = Field(description="Plan id; `owner` on a service that serves only its own machine.")
     retention: str
+    speech_history_days: int
     created_at: datetime
 
 
@@ -241,7 +275,8 @@ class ShownEntry(Shown):
 
 @account.get("/auth/workspace", summary="Get the workspace")
 async def read_workspace(principal: PrincipalDep, platform: PlatformDep) -> ShownWorkspace:
-    return ShownWorkspace.model_validate(await platform.accounts.workspace(principal))
+    workspace = ShownWorkspace.model_validate(await platform.accounts.workspace(principal))
+    return _with_plan(workspace, principal, platform)
 
 
 @account.put("/auth/workspace", summary="Change the workspace")
@@ -249,8 +284,19 @@ async def update_workspace(
     body: WorkspaceSettings, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWorkspace:
     await platform.request_limits.count_change(principal)
-    changed = await platform.accounts.update_workspace(principal, body.name or None, body.retention)
-    return ShownWorkspace.model_validate(changed)
+    changed = await platform.accounts.update_workspace(
+        principal, body.name or None, body.retention, body.speech_history_days
+    )
+    return _with_plan(ShownWorkspace.model_validate(changed), principal, platform)
+
+
+def _with_plan(
+    workspace: ShownWorkspace, principal: Principal, platform: PlatformServices
+) -> ShownWorkspace:
+    """Sets the plan of the owner, which no row has."""
+    if principal.is_owner:
+        workspace.plan = platform.plans.owner.id
+    return workspace
 
 
 @account.delete("/auth/account", summary="Erase the account")

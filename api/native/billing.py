@@ -110,6 +110,7 @@ class Usage(BaseModel):
     usage: list[UsageItem]
     total_cost: float  # USD
     credit_balance: float  # USD that can be spent now
+    credit_held: float = Field(description="USD set aside for work in progress.")
     storage: Storage  # current use, regardless of `from` and `to`
 
 
@@ -120,7 +121,9 @@ async def list_plans(platform: PlatformDep) -> PlanList:
 
 @router.get("/billing/current-plan", summary="Get the current plan")
 async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> CurrentPlanBody:
-    current = await platform.subscriptions.current_plan(principal.workspace_id)
+    current = await platform.subscriptions.current_plan(
+        principal.workspace_id, is_owner=principal.is_owner
+    )
     return CurrentPlanBody.model_validate(current)
 
 
@@ -202,6 +205,7 @@ async def list_usage(
         usage=[_usage_item(day) for day in days],
         total_cost=to_usd(sum(day.cost for day in days)),
         credit_balance=to_usd(credit),
+        credit_held=to_usd(await platform.billing.held(principal.workspace_id)),
         storage=Storage(used=used, limit=limit),
     )
 

@@ -2,7 +2,6 @@
 
 import hmac
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from fastapi import Query
 from pydantic import BaseModel, Field
@@ -10,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from api.http.addresses import peer_address
+from api.http.addresses import host_of, is_direct
 from api.http.errors import ApiError
 from api.http.routing import InfrastructureDep, credential_of, make_router, services_of
 from configs.environment import is_loopback
@@ -19,8 +18,6 @@ from pipelines.ports import Arrival
 from telemetry.reports import MEDIA_TYPE, OPEN_METRICS, render
 
 router = make_router("health", public=True)
-
-_FORWARDED = ("forwarded", "via", "x-forwarded-", "x-real-ip")  # prefixes of proxies' headers
 
 Part = Literal["limits", "files", "models", "cluster"]
 
@@ -133,30 +130,9 @@ def _check_access(request: Request, settings: Settings) -> None:
 
 
 def _is_local(request: Request, settings: Settings) -> bool:
-    """Whether the request comes from a program on this machine, not through a proxy.
-
-    A proxy on the machine has a loopback address too, and nginx adds no forwarding headers by
-    default. It is detected by the clients' `Host`, by HTTP/1.0 (nginx's default towards servers),
-    by `Connection: upgrade` (set for WebSockets), or by PUBLIC_URL, which it needs for file URLs.
-    """
-    peer = peer_address(request) if request.app.state.sees_clients else None
-    return (
-        peer is not None
-        and peer.is_loopback
-        and not any(name.startswith(_FORWARDED) for name in request.headers)
-        and "upgrade" not in request.headers.get("connection", "").lower()
-        and request.scope["http_version"] != "1.0"
-        and is_loopback(_host_of(f"//{request.headers.get('host', '')}"))
-        and is_loopback(_host_of(settings.public_url))
-    )
-
-
-def _host_of(url: str) -> str:
-    """Returns the host of a URL; empty if the URL is invalid."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
+    """Whether the request comes from a program on this machine. PUBLIC_URL, which a proxy needs for
+    file URLs, shows a proxy that `is_direct` does not detect."""
+    return is_direct(request) and is_loopback(host_of(settings.public_url))
 
 
 async def _serve_healthz(_: Request) -> Response:

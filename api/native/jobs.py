@@ -21,10 +21,11 @@ from api.native.speech import Ratio
 from api.native.transcription import LIMITS, LISTS, RecordingFields, ResponseFormat, answer
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
+from pipelines.billing.billing import to_usd
 from pipelines.errors import UnreadableText
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs import transcription as transcription_jobs
-from pipelines.jobs.documents import read_document
+from pipelines.jobs.documents import SpokenChapter, read_document
 from pipelines.jobs.docx import MEDIA_TYPE, to_docx
 from pipelines.text.segmentation import is_speakable
 from pipelines.tts.dictionaries import DictionaryRef
@@ -65,8 +66,16 @@ class ShownJob(Shown):
     finished_at: datetime | None
     error: str | None
     message: str | None = Field(validation_alias="reason")
+    cost: float = Field(
+        default=0,
+        description="USD of the work done, charged when the job ends or is deleted.",
+    )
+    credit_held: float = Field(
+        default=0, description="USD set aside for the whole job until it ends."
+    )
     received: list[int] = Field(default=[], description="Parts received, while `uploading`.")
     audio_url: str | None = Field(default=None, description="URL of the speech, valid for a day.")
+    chapters: list[SpokenChapter] = Field(default=[], description="Chapters, in seconds.")
 
 
 class TranscriptionJobFields(RecordingFields):
@@ -145,7 +154,7 @@ async def transcribe_long(
             parts=fields.parts or 0,
             is_fetched=bool(fields.url),
         )
-    return ShownJob.model_validate(job)
+    return _shown(job, speech.jobs.costs(job))
 
 
 @stt.put(
@@ -232,7 +241,7 @@ async def speak_long(
     task = replace(task, request=replace(speech_request, voice_id=plan.voice.id))
     options = speech_jobs.TASK.dump_json(task)
     job = await speech.jobs.create(principal, operation, "speech", book.title[:200], options)
-    return ShownJob.model_validate(job)
+    return _shown(job, speech.jobs.costs(job))
 
 
 async def _first_plan(
@@ -250,16 +259,28 @@ async def _first_plan(
 async def list_jobs(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ShownJob]:
-    """Jobs come newest first, without `received` and `audio_url`."""
+    """Jobs come newest first, without `received`, `audio_url` and `chapters`."""
     jobs, total = await speech.jobs.page(principal, query.page, query.limit)
-    return query.answer([ShownJob.model_validate(job) for job in jobs], total)
+    return query.answer([_shown(job, speech.jobs.costs(job)) for job in jobs], total)
 
 
 @router.get("/jobs/{job_id:uuid}", summary="Get a job")
 async def read_job(job_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> ShownJob:
-    row, received, url = await speech.jobs.get(principal, job_id)
-    job = ShownJob.model_validate(row)
-    return job.model_copy(update={"received": received, "audio_url": url})
+    row, received, url, chapters = await speech.jobs.get(principal, job_id)
+    return _shown(
+        row,
+        speech.jobs.costs(row),
+        received=received,
+        audio_url=url,
+        chapters=chapters,
+    )
+
+
+def _shown(job: object, costs: tuple[int, int], **more: object) -> ShownJob:
+    """Returns a job with its price and what is held for it, both in micro-USD."""
+    cost, held = map(to_usd, costs)
+    amounts = {"cost": cost, "credit_held": held}
+    return ShownJob.model_validate(job).model_copy(update=amounts | more)
 
 
 @router.delete("/jobs/{job_id:uuid}", summary="Cancel and delete a job")

@@ -356,7 +356,7 @@ async def explain(body: ExplainBody, principal: PrincipalDep, speech: SpeechDep)
         voice_id=plan.voice.id,
         language=plan.voice.language,
         characters=characters,
-        price=to_usd(speech.billing.cost("tts", characters)),
+        price=0.0 if principal.is_owner else to_usd(speech.billing.cost("tts", characters)),
         estimated_seconds=round(seconds, 1),
         unread=list(plan.unread),
     )

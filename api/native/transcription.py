@@ -18,9 +18,10 @@ from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from configs.schema.personal_data import Redaction
 from configs.schema.transcription import ProfileName
 from models.stt.options import KeyTerms, KnownSpeakers, RecognitionOptions, TranscriptStyle
-from pipelines.stt.file import FileTranscript, Grade
+from pipelines.stt.file import FileTranscript
 from pipelines.stt.formatting import separator_of
 from pipelines.stt.subtitles import to_srt, to_vtt
+from pipelines.text.language_names import Grade
 from pipelines.text.redaction import Entity, timed_entities
 
 router = make_router("speech to text", scope="stt", visitors=True)

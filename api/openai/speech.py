@@ -91,18 +91,26 @@ def open_speech_encoder(response_format: SpeechFormat, sample_rate: int) -> Audi
 class EventWriter(BytesWriter):
     """Writes encoded audio as server-sent events."""
 
-    def __init__(self, response_format: SpeechFormat, characters: int) -> None:
+    def __init__(self, response_format: SpeechFormat, characters: int, voice: str) -> None:
         super().__init__(partial(open_speech_encoder, response_format))
         self._characters = characters
+        self._voice = voice
+        self._duration_s = 0.0
 
     def write(self, chunk: SpokenChunk) -> bytes:
+        self._duration_s += chunk.audio.duration_s
         return _delta(super().write(chunk))
 
     def finish(self) -> list[bytes]:
         characters = self._characters  # billed by characters, so they take the place of tokens
         usage = {"input_tokens": characters, "output_tokens": 0, "total_tokens": characters}
-        done = event_frame({"type": "speech.audio.done", "usage": usage})
-        return [*map(_delta, super().finish()), done]
+        done = {
+            "type": "speech.audio.done",
+            "usage": usage,
+            "voice": self._voice,
+            "duration_seconds": round(self._duration_s, 6),
+        }
+        return [*map(_delta, super().finish()), event_frame(done)]
 
     def fail(self, error: Exception) -> bytes:
         return error_frame(error)
@@ -146,7 +154,8 @@ async def create_speech(
     plan, first, rest = await synthesis.start_stream(request, workspace_id, operation)
     answer: StreamedResponse
     if body.stream_format == "sse":
-        writer = EventWriter(body.response_format, synthesis.characters(plan))
+        characters = synthesis.characters(plan)
+        writer = EventWriter(body.response_format, characters, plan.voice.info.name)
         answer = EventStream(encode_frames(first, rest, writer), rest)
     else:
         frames = encode_frames(

@@ -37,8 +37,8 @@ from pipelines.errors import InsufficientCredit, Overloaded
 from pipelines.tasks import TtlCache
 from pipelines.text.language_names import iso_code
 from pipelines.text.markdown import without_markdown
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.tts.reasoning import ReasoningFilter
-from pipelines.tts.voices import FALLBACK_LANGUAGE
 
 ANSWER_TOKENS = 512
 MEMORY_S = 3600.0

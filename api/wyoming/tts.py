@@ -12,6 +12,7 @@ from pipelines.audio.encode.formats import open_encoder
 from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.text.language_names import engine_codes
 from pipelines.text.segmentation import finished
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.tts.cues import uncut
 from pipelines.tts.reading import SpeechRequest, is_ssml
 from pipelines.tts.reasoning import ReasoningFilter
@@ -23,7 +24,7 @@ from pipelines.tts.session import (
     SpeakingContext,
     SpeechStream,
 )
-from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
+from pipelines.tts.voices import AvailableVoice
 
 SENTENCE_CHARACTERS = 1000  # longer sentences of a streamed text are spoken in parts
 DEFAULT_RATE = 24_000  # Hz

@@ -35,6 +35,7 @@ class Service:
     key: str
     started: float  # time.monotonic() when the command was given
     data: Path  # its folder with the database
+    console: str  # address that the start printed
 
 
 @contextmanager
@@ -67,8 +68,9 @@ def running_service(
             text=True,
         )
         try:
-            key = _read_key(process)
-            service = Service(process.pid, f"http://127.0.0.1:{port}", key, started, Path(data))
+            console, key = _read_start(process)
+            url = f"http://127.0.0.1:{port}"
+            service = Service(process.pid, url, key, started, Path(data), console)
             if whole:
                 wait_until_whole(service)
             yield service
@@ -187,7 +189,8 @@ def new_workspaces(url: str, count: int, raise_plans: Callable[[], None]) -> lis
         ]
 
 
-def _read_key(process: subprocess.Popen[str]) -> str:
+def _read_start(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Reads the address of the console, and the first API key after it."""
     assert process.stdout is not None
     deadline = time.monotonic() + READY_TIMEOUT_S
     seen = []
@@ -195,7 +198,8 @@ def _read_key(process: subprocess.Popen[str]) -> str:
         seen.append(line)
         if match := re.search(r"sk_[0-9A-Za-z]{46}", line):
             threading.Thread(target=_drain, args=(process.stdout,), daemon=True).start()
-            return match.group()
+            consoles = (line.split()[1] for line in seen if line.startswith("  Console "))
+            return next(consoles, ""), match.group()
         if time.monotonic() > deadline:
             break
     raise RuntimeError("the service printed no API key:\n" + "".join(seen))

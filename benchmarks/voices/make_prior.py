@@ -15,6 +15,7 @@ from configs.load import load_yaml
 from configs.schema.models.tts import KokoroConfig
 from models.registry import SPEAKER, load
 from models.tts.kokoro.engine import KokoroEngine
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.voices.fitting.features import SOUND_SIZE, pitch_statistics
 from pipelines.voices.fitting.prior import (
     EMBEDDING_STEP,
@@ -27,7 +28,6 @@ from pipelines.voices.fitting.prior import (
 )
 from pipelines.voices.fitting.search.style_space import HALF, StyleSpace, Vectors
 from pipelines.voices.fitting.trials import (
-    FALLBACK_LANGUAGE,
     Outcome,
     Target,
     Trial,

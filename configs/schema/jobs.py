@@ -32,3 +32,4 @@ class JobsConfig(WorkConfig):
     batch_hours: float = Field(gt=0)  # time after which a batch ends with what is done
     fetches_at_once: int = Field(ge=1)  # recordings fetched from addresses, by one worker
     fetches_of_workspace: int = Field(ge=1)
+    requested_per_job: int = Field(ge=1)  # transcripts of AssemblyAI's clients

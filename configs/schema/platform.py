@@ -51,6 +51,8 @@ class Prices(StrictModel):
 class PlansConfig(StrictModel):
     """All plans; a new workspace gets the first."""
 
+    owner: PlanConfig  # of the workspace `owner_id`, in place of its plan
+    owner_id: int | None = None  # set by `load_plans` from the settings, not by the file
     signup_credit: int = Field(ge=0)  # micro-USD
     prices: Prices
     chat: ChatBounds
@@ -60,9 +62,9 @@ class PlansConfig(StrictModel):
     def first(self) -> PlanConfig:
         return self.plans[0]
 
-    def limits_of(self, plan_id: str) -> PlanLimits:
+    def limits_of(self, plan_id: str, *, is_owner: bool = False) -> PlanLimits:
         """The limits of the plan, or of the first plan when the plan no longer exists."""
-        return (self.find(plan_id) or self.first).limits
+        return (self.owner if is_owner else self.find(plan_id) or self.first).limits
 
     def find(self, plan_id: str) -> PlanConfig | None:
         return next((plan for plan in self.plans if plan.id == plan_id), None)

@@ -101,6 +101,12 @@ def credit_of(session: Transaction, workspace_id: int) -> int:
     return session.connection().execute(query).scalar() or 0
 
 
+def held_of(session: Transaction, workspace_id: int) -> int:
+    """The credit that is set aside for work in progress, in micro-USD."""
+    query = select(_ACCOUNT.c.held).where(_ACCOUNT.c.workspace_id == workspace_id)
+    return session.connection().execute(query).scalar() or 0
+
+
 CreditChange = Literal["done", "no_account", "done_before", "too_little"]
 """The result of a change of credit; too_little: a deduction exceeds the available credit."""
 

@@ -5,14 +5,25 @@ Jobs of other workspaces are treated as nonexistent.
 
 from collections.abc import Collection
 from datetime import UTC, date, datetime, time
-from typing import Literal, cast
+from typing import Literal
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Index, Text, and_, delete, func, or_, tuple_
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Index,
+    Text,
+    and_,
+    case,
+    delete,
+    func,
+    or_,
+    tuple_,
+)
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import workspace_reference
-from db.database import UtcDateTime, change_rows, is_free, page_of, utc_now
+from db.database import UtcDateTime, change_rows, page_of, utc_now
 from db.files import StoredFile, expire_these_files
 from db.webhooks import Delivery, Event, Webhook
 
@@ -22,7 +33,7 @@ IN_WORK = ("fetching", "processing", "cancelling")
 UNFINISHED = ("uploading", *IN_WORK)
 BATCH = "batch"
 REQUEST = "request"
-KINDS = ("options", "part", "result", "failed", "speech", REQUEST)
+KINDS = ("options", "part", "result", "failed", "speech", "chapters", REQUEST)
 Stage = Literal["queued", "processing", "completed", "failed"]
 AT_ONCE = 100  # jobs deleted in one call
 
@@ -66,18 +77,22 @@ class Job(SQLModel, table=True):
         """Whether a process has the lease."""
         return bool(self.lease and self.lease_until and self.lease_until > now)
 
-    def stage(self, now: datetime) -> Stage:
-        """Returns the stage of a transcription, as `requested_jobs` filters it."""
-        if self.status in ("completed", "failed"):
-            return cast(Stage, self.status)
-        return "processing" if self.progress or self.is_in_work(now) else "queued"
+    @staticmethod
+    def stage_at(now: datetime) -> ColumnElement[Stage]:
+        """Returns the stage of a transcription, in SQL: queued before its first turn of work."""
+        has_begun = or_(
+            col(Job.progress) > 0, and_(col(Job.lease).is_not(None), col(Job.lease_until) > now)
+        )
+        ended = col(Job.status).in_(("completed", "failed"))
+        return case((ended, col(Job.status)), (has_begun, "processing"), else_="queued")
 
 
 class JobFile(SQLModel, table=True):
     """A stored file of a job.
 
     Its kind is options, part (of the recording, or lines of a batch), result, failed (lines),
-    speech, or request (what a client of another API asked for, which stays after the end).
+    speech, chapters (of the speech), or request (what a client of another API asked for, which
+    stays after the end).
     """
 
     __tablename__ = "job_file"
@@ -135,13 +150,14 @@ def requested_jobs(
     after: Job | None = None,
     created_on: date | None = None,
     stage: Stage | None = None,
-) -> list[Job]:
-    """Lists a workspace's jobs that have a request, newest first.
+) -> list[tuple[Job, Stage]]:
+    """Lists a workspace's jobs that have a request, with their stages, newest first.
 
     With `after`, these are the oldest of those that are newer. `created_on` is a day (UTC).
     """
     request = select(JobFile.job_id).where(JobFile.job_id == Job.id, JobFile.kind == REQUEST)
-    query = select(Job).where(Job.workspace_id == owner, request.exists())
+    stage_now = Job.stage_at(now)
+    query = select(Job, stage_now).where(Job.workspace_id == owner, request.exists())
     place = tuple_(col(Job.created_at), col(Job.id))
     if before is not None:
         query = query.where(place < (before.created_at, before.id))
@@ -151,16 +167,17 @@ def requested_jobs(
         first = datetime.combine(created_on, time.min, UTC)
         last = datetime.combine(created_on, time.max, UTC)
         query = query.where(col(Job.created_at).between(first, last))
-    if stage in ("completed", "failed"):
-        query = query.where(Job.status == stage)
-    elif stage is not None:
-        is_queued = and_(col(Job.progress) == 0, is_free(Job.lease_until, now))
-        unfinished = col(Job.status).in_(UNFINISHED)
-        query = query.where(unfinished, is_queued if stage == "queued" else ~is_queued)
+    if stage is not None:
+        query = query.where(stage_now == stage)
     columns = col(Job.created_at), col(Job.id)
     order = columns if after is not None else [column.desc() for column in columns]
     rows = list(session.exec(query.order_by(*order).limit(limit)))
     return rows[::-1] if after is not None else rows
+
+
+def stage_of(session: Session, job_id: UUID, now: datetime) -> Stage:
+    """Reads the stage of a transcription that exists."""
+    return session.exec(select(Job.stage_at(now)).where(Job.id == job_id)).one()
 
 
 def bytes_of(session: Session, job_id: UUID, kind: str) -> int:

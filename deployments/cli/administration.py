@@ -83,7 +83,7 @@ def command(name: str, **settings: Any) -> Callable[[Function], click.Command]:
         name,
         cls=OperatorCommand,
         help=f"{purpose[0].upper()}{purpose[1:]}.",
-        epilog=example and f"Example: antiphon {example}",
+        epilog=f"Example: antiphon {example}",
         context_settings=settings,
     )
 

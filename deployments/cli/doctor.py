@@ -103,7 +103,10 @@ def check_weights() -> str:
         name for name, artefact in store.catalogue.artefacts.items() if artefact.needed_by("cpu")
     ]
     if absent := missing(store, names):
-        raise Problem(f"{', '.join(absent)} missing in {weights_dir()}: run `make weights`")
+        raise Problem(
+            f"{', '.join(absent)} missing in {weights_dir()}: run `make weights`, or"
+            " `antiphon weights`"
+        )
     return f"{len(names)} in {weights_dir()}"
 
 

@@ -8,6 +8,7 @@ import click
 
 from antiphon.cli.account import keys
 from antiphon.cli.main import antiphon, main
+from antiphon.cli.service import OPERATORS as FOR_OPERATORS
 from configs.load import load_yaml
 from deployments.cli.models import models
 
@@ -19,14 +20,16 @@ OPERATORS, COMMANDS = load_yaml(
 class ImportedCommand(click.Command):
     """A command whose module is imported when it is called, because some imports take seconds."""
 
-    def __init__(self, name: str, source: str, purpose: str) -> None:
-        super().__init__(name, short_help=f"Operators: {purpose}.")
+    def __init__(self, name: str, source: str, purpose: str, example: str) -> None:
+        super().__init__(name, short_help=f"{FOR_OPERATORS}{purpose}.")
         self._source = source
+        self._example = example
 
     def imported(self) -> click.Command:
         """Import the command that this one stands for."""
         module, _, name = self._source.partition(":")
         command: click.Command = getattr(import_module(module), name)
+        command.epilog = f"Example: antiphon {self._example}"
         return command
 
     def make_context(
@@ -43,14 +46,14 @@ class ImportedCommand(click.Command):
 def add_commands(program: click.Group) -> None:
     """Add the operators' commands to `program`. Their `models` replaces that of users."""
     program.add_command(models)
-    for path, (source, purpose) in OPERATORS.items():
+    for path, (source, purpose, example) in OPERATORS.items():
         where, _, name = path.rpartition(" ")
         group = {"keys": keys, "models": models}.get(where, program)
-        group.add_command(ImportedCommand(name, source, purpose))
-    for name, (purpose, _) in COMMANDS.items():
+        group.add_command(ImportedCommand(name, source, purpose, example))
+    for name, (purpose, example) in COMMANDS.items():
         if name != "new-key":  # `keys recover`
             source = f"deployments.cli.administration:{name.replace('-', '_')}"
-            program.add_command(ImportedCommand(name, source, purpose))
+            program.add_command(ImportedCommand(name, source, purpose, example))
 
 
 if __name__ == "__main__":  # in a checkout, which has no entry points

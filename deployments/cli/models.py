@@ -10,7 +10,7 @@ from typing import Any, get_args
 import click
 
 from antiphon.cli.models import show_models
-from antiphon.cli.service import ServiceClient, pass_service
+from antiphon.cli.service import CommandGroup, ServiceClient, pass_service
 from configs.load import CONFIGS_DIR, explain, load_yaml
 from configs.schema.catalogue import Catalogue
 from configs.schema.serve import ModelUserConfig
@@ -34,7 +34,7 @@ CONFIG = click.option(
 DASHBOARD = click.option("--dashboard", help="URL of Ray's dashboard. Default: from settings.")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def models() -> None:
     """List the models of a service; operators: manage the weights of this machine."""
 
@@ -45,7 +45,11 @@ def models() -> None:
 @DASHBOARD
 @pass_service
 def list_models(service: ServiceClient, local: bool, config: Path, dashboard: str | None) -> None:
-    """List the models of the service with their status."""
+    """List the models of the service with their status.
+
+    \b
+    antiphon models list
+    """
     if not local:
         show_models(service)
         return
@@ -149,7 +153,11 @@ def remove_models(
     dashboard: str | None,
     yes: bool,
 ) -> None:
-    """Operators: delete weights from this machine; your own also leave your catalogue."""
+    """Operators: delete weights from this machine; your own also leave your catalogue.
+
+    \b
+    antiphon models remove whisper-tiny-en
+    """
     if bool(names) == unused:
         raise click.UsageError("name weights, or use --unused")
     root = weights_dir()
@@ -178,7 +186,11 @@ def remove_models(
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("names", nargs=-1)
 def mirror_models(folder: Path, names: tuple[str, ...]) -> None:
-    """Operators: copy weights (by default all) into a folder for ANTIPHON_MIRROR."""
+    """Operators: copy weights (by default all) into a folder for ANTIPHON_MIRROR.
+
+    \b
+    antiphon models mirror /mnt/weights
+    """
     with failures():
         store = WeightStore(weights_dir())
         copied = fill_mirror(store, dict.fromkeys(names or _here(store)), folder)

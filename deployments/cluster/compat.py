@@ -224,10 +224,11 @@ def published_release(address: str, timeout_s: float = 10.0) -> str | None:
 
 
 def stop_late_node(error: Exception) -> bool:
-    """Whether `error` means that a node did not start in time. Stops what Ray left running."""
+    """Whether `error` means that a node or its dashboard did not start in time. Stops what Ray left
+    running."""
     from ray._private.node import Node
 
-    if "timed out during startup" not in str(error):
+    if not any(message in str(error) for message in ("timed out during startup", "the dashboard")):
         return False
     for frame, _ in walk_tb(error.__traceback__):
         if isinstance(node := frame.f_locals.get("self"), Node):

@@ -122,7 +122,8 @@ def _link(path: str, folder: Path) -> str:
 
 
 def start(num_cpus: int | None = None, attempts: int = 3) -> str:
-    """Start a cluster that ends with this process; return the dashboard's URL."""
+    """Start a cluster that ends with this process; return the dashboard's URL. Raises RuntimeError
+    if it does not start."""
     import ray
 
     host, port = environment.cluster_address() or (None, None)
@@ -142,7 +143,12 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
             )
     except Exception as error:  # Ray's, of no class: a busy machine may need more than its 30 s
         if attempts == 1 or not stop_late_node(error):
-            raise
+            reason = str(error).strip().partition("\n")[0].rstrip(": ") or type(error).__name__
+            logs = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "session_latest", "logs")
+            raise RuntimeError(
+                f"Ray did not start; this machine may be too busy. It reports: {reason}. "
+                f"Its logs are in {logs}"
+            ) from error
         return start(num_cpus, attempts - 1)
     if host is not None:
         publish_release(release())

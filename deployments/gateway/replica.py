@@ -117,6 +117,7 @@ class Gateway:
         try:
             async with asyncio.timeout(SETTLE_S):
                 await wait_for_saves()
+                await self.services.speech.history.join()
                 await billing.wait_for_settlements()
         except TimeoutError:
             logger.error("stopped_with_open_holds")  # the holds expire

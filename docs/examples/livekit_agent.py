@@ -1,7 +1,9 @@
 """A voice agent in rooms of LiveKit, on the models of this service.
 
 pip install "livekit-agents>=1.8" "livekit-plugins-openai>=1.8"
-KEY=sk_… python docs/examples/livekit_agent.py console    here; dev with LIVEKIT_URL and its keys
+ANTIPHON_KEY=sk_… python docs/examples/livekit_agent.py console
+
+`dev` in place of `console`, with LIVEKIT_URL and its keys, joins rooms.
 """
 
 import os
@@ -12,7 +14,7 @@ from livekit.plugins import openai
 
 WHERE: dict[str, Any] = {
     "base_url": os.environ.get("SERVICE", "http://127.0.0.1:8000") + "/openai/v1",
-    "api_key": os.environ["KEY"],
+    "api_key": os.environ["ANTIPHON_KEY"],
 }
 server = agents.AgentServer()
 

@@ -1,6 +1,6 @@
 """Names that are said and written right, by the client for Python.
 
-KEY=sk_… .venv/bin/python docs/examples/names.py names.mp3
+ANTIPHON_KEY=sk_… .venv/bin/python docs/examples/names.py names.mp3
 """
 
 import os
@@ -17,7 +17,7 @@ ENTRIES: list[Pronunciation] = [
 ]
 
 file = Path(sys.argv[1])
-with Antiphon(os.environ.get("SERVICE"), os.environ["KEY"]) as client:
+with Antiphon(os.environ.get("SERVICE"), os.environ["ANTIPHON_KEY"]) as client:
     ids = {one["name"]: one["id"] for one in client.dictionaries()["data"]}
     # The next version, where there is one of that name.
     names = client.save_dictionary("Names", ENTRIES, dictionary_id=ids.get("Names"))["id"]

@@ -1,6 +1,6 @@
 """Serves the pages beside it, and gives each visitor a token in place of the API key.
 
-KEY=sk_… python3 docs/examples/page_server.py      http://localhost:9000/captions.html
+ANTIPHON_KEY=sk_… python3 docs/examples/page_server.py      http://localhost:9000/captions.html
 """
 
 import functools
@@ -29,7 +29,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         request = urllib.request.Request(
             f"{SERVICE}/auth/tokens",
             json.dumps({"scopes": ["stt", "tts"], "expires_in": 600}).encode(),
-            {"Authorization": f"Bearer {os.environ['KEY']}", "Content-Type": "application/json"},
+            {
+                "Authorization": f"Bearer {os.environ['ANTIPHON_KEY']}",
+                "Content-Type": "application/json",
+            },
         )
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:

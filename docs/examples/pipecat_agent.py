@@ -1,7 +1,7 @@
 """A voice agent of Pipecat, on the models of this service, for one client of its WebSocket.
 
 pip install "pipecat-ai[openai]>=1.14"
-KEY=sk_… python docs/examples/pipecat_agent.py            ws://localhost:8765
+ANTIPHON_KEY=sk_… python docs/examples/pipecat_agent.py            ws://localhost:8765
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from pipecat.workers.runner import WorkerRunner
 
 SERVICE = os.environ.get("SERVICE", "http://127.0.0.1:8000")
 PORT = int(os.environ.get("AGENT_PORT", "8765"))
-KEY = os.environ["KEY"]
+KEY = os.environ["ANTIPHON_KEY"]
 INSTRUCTIONS = "You are a concierge. Be brief."
 WEATHER = FunctionSchema(
     "weather", "The weather of a city", {"city": {"type": "string"}}, required=["city"]

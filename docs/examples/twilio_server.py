@@ -1,6 +1,6 @@
 """Answers telephone calls: tells Twilio to connect each call with a voice agent of the service.
 
-KEY=sk_… SERVICE=https://speech.example.com python3 docs/examples/twilio_server.py
+ANTIPHON_KEY=sk_… SERVICE=https://speech.example.com python3 docs/examples/twilio_server.py
 """
 
 import http.server
@@ -25,7 +25,10 @@ def client_secret() -> str:
     request = urllib.request.Request(
         f"{SERVICE}/openai/v1/realtime/client_secrets",
         json.dumps(body).encode(),
-        {"Authorization": f"Bearer {os.environ['KEY']}", "Content-Type": "application/json"},
+        {
+            "Authorization": f"Bearer {os.environ['ANTIPHON_KEY']}",
+            "Content-Type": "application/json",
+        },
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
         return str(json.load(answer)["value"])
@@ -34,7 +37,8 @@ def client_secret() -> str:
 def twiml() -> str:
     try:
         url = SERVICE.replace("http", "ws", 1) + f"/telephony/twilio/{client_secret()}"
-    except (urllib.error.URLError, TimeoutError):
+    except (urllib.error.URLError, TimeoutError) as error:
+        print(f"{SERVICE} did not create a client secret: {error}", flush=True)
         return "<Response><Say>We cannot answer now. Please call again later.</Say></Response>"
     parameter = '<Parameter name="speaks_first" value="true"/>'
     stream = f"<Stream url={quoteattr(url)}>{parameter}</Stream>"

@@ -1,12 +1,17 @@
 """What mkdocs does not do with the pages of docs/ by itself.
 
 The pages are read on the code host too, so their links are those of the repository: README.md and
-others of its top become pages, a link to a file that is no page becomes its path as code, and a
-line that only links to a file of docs/examples/ is replaced by that file.
+others of its top become pages, a link to a sound becomes a player, a link to another file that is
+no page becomes its path as code, and a line that only links to a file of docs/examples/ is replaced
+by that file. The page of all endpoints is written from the OpenAPI document, so that the search
+finds them.
 """
 
 import hashlib
+import json
+import os
 import re
+import subprocess
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 from typing import Any
@@ -16,8 +21,12 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).resolve().parents[2]
 TOP = {"README.md": "index.md", "SECURITY.md": "SECURITY.md", "CHANGELOG.md": "CHANGELOG.md"}
 STYLES = "stylesheets/guide.css"
-LANGUAGES = {".py": "python", ".html": "html", ".yaml": "yaml"}
+ICON = "assets/icon.svg"
+ENDPOINTS = "endpoints.md"
+LANGUAGES = {".py": "python", ".html": "html", ".yaml": "yaml", ".mjs": "js"}
 LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((?!\w+:|#|/)([^)\s#]+)(#[^)\s]*)?\)")
+MEDIA = re.compile(r"(!?)\[([^\[\]]+)\]\((?:docs/|(?:\.\./)*)(media/[^)\s]+)\)")
+GUIDE = re.compile(r"\]\(/guide/([\w/-]+)\.html")
 EXAMPLE = re.compile(r"^\[[^\]]+\]\((?:\.\./)*(?:docs/)?(examples/[\w.-]+)\)$", re.MULTILINE)
 FILE_NAME = re.compile(r"^`(?:\w+/)*([\w-]+)\.md`$")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
@@ -35,6 +44,9 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, page, content=(ROOT / name).read_text("utf-8")))
     css = (ROOT / "docs/site/guide.css").read_text("utf-8")
     files.append(File.generated(config, STYLES, content=css))
+    icon = (ROOT / "api/console/static/icon.svg").read_text("utf-8")
+    files.append(File.generated(config, ICON, content=icon))
+    files.append(File.generated(config, ENDPOINTS, content=_endpoints()))
     return files
 
 
@@ -42,8 +54,40 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     uri = page.file.src_uri
     folder = "" if uri in TOP.values() else dirname(f"docs/{uri}")
     parts = FENCE.split(EXAMPLE.sub(_example, markdown))
+    parts[::2] = [MEDIA.sub(lambda found: _media(found, uri), one) for one in parts[::2]]
     parts[::2] = [LINK.sub(lambda found: _link(found, folder, uri), one) for one in parts[::2]]
     return "".join(parts)
+
+
+def _media(found: re.Match[str], uri: str) -> str:
+    """A picture, or the player of a sound."""
+    path = relpath(found[3], dirname(uri))
+    if found[1]:
+        return f"![{found[2]}]({path})"
+    return f'{found[2]} <audio controls preload="none" src="{path}"></audio>'
+
+
+def _endpoints() -> str:
+    """Every operation with its first sentences, by parts of the service.
+
+    The service's own environment makes the document; without it, the page only links to /docs.
+    """
+    head = "# All endpoints\n\n[The reference](/docs) has their fields, and sends requests."
+    python = Path(os.environ.get("SERVICE_PYTHON", ROOT / ".venv/bin/python"))
+    if not python.exists():
+        return head
+    code = "import json; from api.app import routed_app; print(json.dumps(routed_app().openapi()))"
+    document = json.loads(subprocess.check_output([python, "-c", code], cwd=ROOT, text=True))
+    sections: dict[str, list[str]] = {tag["name"]: [] for tag in document["tags"]}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            text = operation.get("description", "").partition("\n\n")[0]
+            line = f"**`{method.upper()} {path}`** {operation['summary']}. {' '.join(text.split())}"
+            sections[operation["tags"][0]].append(line)
+    parts = [head]
+    for tag in document["tags"]:
+        parts += [f"## {tag['name']}", tag["description"], *sections[tag["name"]]]
+    return GUIDE.sub(r"](\1.md", "\n\n".join(parts))
 
 
 def _example(found: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ EmbeddingInput: TypeAlias = str | tuple[int, ...]
 """A text, or the ids of its tokens in OpenAI's encoding cl100k_base."""
 
 MOST_TOKENS = 8192  # of one input; OpenAI's limit
+MOST_TOKEN_BYTES = 128  # of a token of cl100k_base
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,12 @@ from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from configs.schema.models.embedding import MiniLMConfig
 from models.embedding.base import (
+    MOST_TOKEN_BYTES,
     MOST_TOKENS,
     EmbeddingCapabilities,
     EmbeddingEngine,
@@ -50,20 +52,27 @@ class MiniLMEngine(EmbeddingEngine):
 
     def embed(self, request: EmbeddingRequest) -> Generator[Embeddings, None, None]:
         batch: list[list[int]] = []
+        tokens = 0
         for number, item in enumerate(request.inputs):
             text = item if isinstance(item, str) else self._text_of(item)
-            ids = self._tokenizer.encode(text, add_special_tokens=False).ids
-            if len(ids) > MOST_TOKENS:
+            # A word of over 100 letters is one token here, so its bytes count, too.
+            count = -(-len(text.encode()) // MOST_TOKEN_BYTES)
+            if count <= MOST_TOKENS:
+                ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+                count = max(count, len(ids))
+            if count > MOST_TOKENS:
                 raise ContextLengthExceeded(
-                    f"input {number} takes {len(ids)} tokens; the model takes {MOST_TOKENS}"
+                    f"input {number} takes {count} tokens; the model takes {MOST_TOKENS}"
                 )
             is_full = len(batch) == BATCH_INPUTS or sum(map(len, batch), len(ids)) > BATCH_TOKENS
             if batch and is_full:
-                yield self._embeddings(batch)
+                yield Embeddings(self._vectors(batch), tokens)
                 batch = []
+                tokens = 0
             batch.append(ids)
+            tokens += count
         if batch:
-            yield self._embeddings(batch)
+            yield Embeddings(self._vectors(batch), tokens)
 
     def _text_of(self, ids: EmbeddingInput) -> str:
         """Decode token ids; a character that they cut is left out. Raises InvalidEngineRequest."""
@@ -73,7 +82,7 @@ class MiniLMEngine(EmbeddingEngine):
             message = f"input: {error} is no token of cl100k_base; send other tokens as text"
             raise InvalidEngineRequest(message) from None
 
-    def _embeddings(self, batch: list[list[int]]) -> Embeddings:
+    def _vectors(self, batch: list[list[int]]) -> NDArray[np.float32]:
         windows = [
             (row, ids[start : start + self._window])
             for row, ids in enumerate(batch)
@@ -91,8 +100,8 @@ class MiniLMEngine(EmbeddingEngine):
             (vectors,) = self._session.run(None, {"tokens": tokens, "mask": mask})
             for (row, ids), vector in zip(run, vectors, strict=True):
                 sums[row] += max(1, len(ids)) * vector
-        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-        return Embeddings(sums / lengths, sum(map(len, batch)))
+        unit: NDArray[np.float32] = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+        return unit
 
 
 def _read_pieces(path: Path) -> dict[int, bytes]:

@@ -10,7 +10,7 @@ import click
 from configs.environment import SettingsError
 from configs.schema.catalogue import Profile
 from configs.settings import watermark_of, weights_dir
-from models.errors import EngineError
+from models.errors import EngineError, WeightsUnavailable
 from models.weights.fetch import FetchProgress, discard_corrupt, fetch, missing
 from models.weights.store import WeightStore
 from telemetry.logs import redact
@@ -59,6 +59,12 @@ def fetch_weights(
         _fetch(store, names, repair=repair)
     except (EngineError, OSError, SettingsError) as error:
         print(f"error: {redact(str(error))}", file=sys.stderr)
+        if isinstance(error, WeightsUnavailable):
+            print(
+                "Weights cannot be fetched: check the network, and HTTPS_PROXY behind a proxy;"
+                " the next run continues from here",
+                file=sys.stderr,
+            )
         return 1
     except KeyboardInterrupt:
         print("stopped; the next run continues from here", file=sys.stderr)

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from configs.schema.catalogue import Artefact, PackageSource
 from configs.settings import weights_mirror
-from models.errors import SourceFailed, WeightsCorrupt, WeightsMissing
+from models.errors import SourceFailed, WeightsCorrupt, WeightsMissing, WeightsUnavailable
 from models.weights.cleaning import delete
 from models.weights.sources import Downloads, list_files, mirror_source
 from models.weights.store import LISTING, WeightStore, delete_outdated, mismatch, write_whole
@@ -217,7 +217,7 @@ def _fetch_file(
     file = artefact.files[name]
     label = f"{name!r} of {owner!r}"
     failures: list[str] = []
-    error: type[Exception] = WeightsMissing
+    error: type[Exception] = WeightsUnavailable
     for source in (*mirror_source(file.identity), *artefact.sources):
         try:
             _store(downloads.get(source, name, file, label), blob)

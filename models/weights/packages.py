@@ -125,6 +125,10 @@ def _client(kind: str) -> list[str]:
     client, *options = _CLIENTS[kind].split()
     if client == "pip" and find_spec(client) is not None:
         return [sys.executable, "-m", client, *options]
+    if client == "pip" and (bundle := find_spec("ensurepip")) is not None:
+        # An environment that uv made has no pip, but Python has one for new environments.
+        for wheel in Path(str(bundle.origin)).parent.glob("_bundled/pip-*.whl"):
+            return [sys.executable, f"{wheel}/pip", *options]
     if path := shutil.which(client):
         return [path, *options]
     raise SourceFailed(f"{client} is not installed")

@@ -23,7 +23,7 @@ from db.audit import audit
 from db.client_secrets import delete_secret, secret_by_digest, secret_digests
 from db.database import Database, utc_now
 from db.errors import DatabaseError
-from db.sessions import LoginSession, owner_of_session, touch_session
+from db.sessions import THIS_MACHINE, LoginSession, owner_of_session, touch_session
 from pipelines.errors import TooManyUnknownKeys, Unauthorized
 from pipelines.tasks import TaskSet, TtlCache
 
@@ -72,11 +72,14 @@ class Principal:
     scopes: frozenset[str]
     key_id: int | None  # None for a token
     retention: str = "standard"  # or zero: no text and no audio is stored
+    speech_history_days: int = 0  # for which the history keeps speech; 0 keeps none
     expires_at: datetime | None = None  # end of the key; None if it has none, and for a token
     session_id: UUID | None = None  # session of a token
     secret: bytes | None = None  # digest of a client secret; other fields are its maker's
     is_visitor: bool = False  # a browser token, which opens only what admits visitors
     maker: "bytes | TokenClaims | None" = None  # maker of the secret: digest of a key, or a token
+    is_linked: bool = False  # by the link of `make run`, which works only on this machine
+    is_owner: bool = False  # of this machine's service, at this machine: no plan, no prices
 
     @property
     def actor(self) -> str:
@@ -394,7 +397,9 @@ class Authenticator:
         now = utc_now()
         if login.last_used_at is None or now - login.last_used_at > TOUCH_INTERVAL:
             self._tasks.start(self._touch(touch_session, login.id, now))
-        return replace(_principal(workspace, ALL_SCOPES, None), session_id=claims.session_id)
+        principal = _principal(workspace, ALL_SCOPES, None)
+        is_linked = login.address == THIS_MACHINE
+        return replace(principal, session_id=claims.session_id, is_linked=is_linked)
 
 
 def _principal(
@@ -411,6 +416,7 @@ def _principal(
         scopes=frozenset(scopes),
         key_id=key_id,
         retention=workspace.retention,
+        speech_history_days=workspace.speech_history_days,
         expires_at=expires_at,
     )
 

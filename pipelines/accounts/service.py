@@ -1,7 +1,8 @@
 """Accounts: sign-up, login with passwords, sessions, profile, workspace and API keys."""
 
-from dataclasses import dataclass, field
-from datetime import datetime
+import secrets
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,12 +13,13 @@ from configs.schema.platform import PlansConfig
 from configs.settings import Secrets, SignUpPolicy
 from db import accounts, sessions
 from db.accounts import ApiKey, User, Workspace
-from db.audit import SERVICE, AuditEntry, audit, audit_page
+from db.audit import SERVICE, AuditEntry, audit, audit_page, creator_of
 from db.billing import ledger
 from db.client_secrets import delete_secrets_of
 from db.database import Database, utc_now
-from db.invites import Invite, redeem
-from db.sessions import LoginSession
+from db.invites import Invite, add_only, redeem
+from db.sessions import THIS_MACHINE, LoginSession
+from db.voices.history import delete_old_items
 from pipelines.accounts.authentication import (
     KEY_SHOWN_LENGTH,
     SCOPES,
@@ -44,7 +46,11 @@ from pipelines.errors import (
 
 MAX_KEYS = 100  # API keys per workspace
 MAX_USER_AGENT = 200  # characters that are kept
+MAX_ROUNDS = 20  # batches of the history that one change deletes
 FIRST_EMAIL = "owner@localhost"
+LINK_LIFETIME = timedelta(minutes=10)
+LINKED_LIFETIME = timedelta(days=30)  # of a session by a link, which no password could renew
+UNKNOWN_LINK = "the link was used, replaced by a later start, or is too old"
 EMAIL_TAKEN = "email: an account with this address exists"
 
 
@@ -214,16 +220,30 @@ class Accounts:
         return row
 
     async def update_workspace(
-        self, principal: Principal, name: str | None, retention: str | None
+        self,
+        principal: Principal,
+        name: str | None,
+        retention: str | None,
+        speech_history_days: int | None = None,
     ) -> Workspace:
         """Changes the fields that are not None; other processes notice within seconds.
 
         Raises Unauthorized when the workspace is gone, or DatabaseUnavailable.
         """
         workspace = await self._database.run(
-            _change, principal, Workspace, principal.workspace_id, name=name, retention=retention
+            _change,
+            principal,
+            Workspace,
+            principal.workspace_id,
+            name=name,
+            retention=retention,
+            speech_history_days=speech_history_days,
         )
         self.authenticator.forget_workspace(principal.workspace_id)
+        if speech_history_days is not None:
+            for _ in range(MAX_ROUNDS):  # housekeeping deletes the rest
+                if not await self._database.run(delete_old_items, utc_now(), workspace.id):
+                    break
         return workspace
 
     async def audit_page(
@@ -285,6 +305,35 @@ class Accounts:
             return None
         return new.key if added else None
 
+    async def owner_workspace(self) -> int | None:
+        """Finds the workspace that `ensure_first_workspace` created; None if it was erased."""
+        return await self._database.read(_owner_workspace)
+
+    async def login_link(self, workspace_id: int) -> str | None:
+        """Creates the token of a link that logs the workspace's user in once, and ends earlier
+        ones; None without such a workspace. Only its HMAC is stored. Raises DatabaseUnavailable.
+        """
+        account = await self._database.read(accounts.find_user, Workspace.id == workspace_id)
+        if account is None:
+            return None
+        token = f"login_{secrets.token_urlsafe(24)}"
+        digest = key_digest(token, self._secrets.api_key_pepper)
+        expires_at = utc_now() + LINK_LIFETIME
+        # An invite for an address that has an account opens nothing but `follow_link`.
+        invite = Invite(digest=digest, email=account[0].email, expires_at=expires_at)
+        await self._database.run(add_only, invite)
+        return token
+
+    async def follow_link(self, token: str, workspace_id: int, origin: Origin) -> SignedIn:
+        """Logs in with the token of `login_link`, which ends. Raises Unauthorized or
+        DatabaseUnavailable.
+        """
+        digest = key_digest(token, self._secrets.api_key_pepper)
+        origin = replace(origin, address=THIS_MACHINE)
+        return self._signed_in(
+            *await self._database.run(_follow_link, digest, workspace_id, origin)
+        )
+
     async def recover_key(self, workspace_id: int, actor: str) -> str:
         """Creates a key with every scope, for a workspace that lost its keys. Raises
         InvalidRequest.
@@ -330,7 +379,7 @@ class Accounts:
         return NewKey(row, key)
 
 
-def new_session(user_id: int, origin: Origin) -> LoginSession:
+def new_session(user_id: int, origin: Origin, lifetime: timedelta = TOKEN_LIFETIME) -> LoginSession:
     """Makes a session that lasts as long as its token; it is not stored yet."""
     agent = "".join(filter(str.isprintable, origin.user_agent))[:MAX_USER_AGENT]
     now = utc_now()
@@ -340,7 +389,7 @@ def new_session(user_id: int, origin: Origin) -> LoginSession:
         address=origin.address,
         user_agent=agent,
         created_at=now,
-        expires_at=now + TOKEN_LIFETIME,
+        expires_at=now + lifetime,
     )
 
 
@@ -360,6 +409,18 @@ def _lock_user(session: Session, user_id: int, verified: str | None = None) -> U
 def _begin_session(session: Session, login: LoginSession, verified: str, fresh: str) -> None:
     _lock_user(session, login.user_id, verified).password_hash = fresh
     sessions.begin_session(session, login)
+
+
+def _follow_link(
+    session: Session, digest: bytes, workspace_id: int, origin: Origin
+) -> tuple[User, Workspace, LoginSession]:
+    account = accounts.find_user(session, Workspace.id == workspace_id)
+    if account is None or redeem(session, digest, account[0].email, utc_now()) is None:
+        raise Unauthorized(UNKNOWN_LINK)
+    user, workspace = account
+    login = new_session(_lock_user(session, user.id).id, origin, LINKED_LIFETIME)
+    sessions.begin_session(session, login)
+    return user, workspace, login
 
 
 def _set_password(
@@ -418,7 +479,7 @@ def _change(
     principal: Principal,
     model: type[accounts.Row],
     row_id: int,
-    **values: str | None,
+    **values: str | int | None,
 ) -> accounts.Row:
     changed_row = accounts.change_row(session, model, row_id, **values)
     if changed_row is None:
@@ -430,6 +491,7 @@ def _change(
         if isinstance(row, Workspace):
             action = "workspace.changed"
             details["retention"] = row.retention
+            details["speech_history_days"] = row.speech_history_days
         audit(session, principal.workspace_id, action, principal.actor, str(row_id), details)
     return row
 
@@ -455,6 +517,12 @@ def _add_user(
     actor = actor or f"user:{user.id}"
     details = {"invited": invite is not None}
     audit(session, workspace.id, "account.created", actor, str(user.id), details)
+
+
+def _owner_workspace(session: Session) -> int | None:
+    oldest = accounts.find_workspace(session)
+    is_first = oldest is not None and creator_of(session, oldest.id) == SERVICE
+    return oldest.id if oldest is not None and is_first else None
 
 
 def _add_first(

@@ -111,7 +111,7 @@ class AudioMeter:
     async def _hold(self) -> Charge:
         units = SLICE_MS
         credit = await self._billing.credit(self._workspace_id)
-        if self._billing.cost("stt", units) > credit:
+        if not self._payer.is_free and self._billing.cost("stt", units) > credit:
             units = max(LEAST_MS, self._billing.affordable_ms(credit))
         return await self._billing.hold(self._workspace_id, "stt", units, self._payer)
 
@@ -121,7 +121,7 @@ class AudioMeter:
         free = min(units, self._free_ms)
         self._free_ms -= free
         task = asyncio.create_task(ended.capture_delivered(units - free, *events))
-        self._ended.append((task, self._billing.cost("stt", units - free)))
+        self._ended.append((task, ended.cost(units - free)))
 
 
 def _has_failed(task: "asyncio.Task[Charge]") -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from itertools import chain, count
 from types import TracebackType
@@ -72,12 +72,17 @@ class Charge:
     used: int = 0  # units charged if the caller leaves now
     delivered: int | None = None  # units of `used` charged if the service stops; None: all
     made: int = 0  # units of work so far, for an answer that is sent only when complete
+    is_free: bool = False  # the work is recorded, and costs nothing
     is_settled: bool = False  # or is being settled in the background
     _is_paid: bool = False  # an earlier run of the same request was charged
     _may_be_charged: bool = False  # an earlier run or an unconfirmed capture may have charged
 
     def __post_init__(self) -> None:
-        self.micro_usd = self._billing.cost(self.service, self.units)
+        self.micro_usd = self.cost(self.units)
+
+    def cost(self, units: int) -> int:
+        """Returns the price of `units` of this work in micro-USD."""
+        return 0 if self.is_free else self._billing.cost(self.service, units)
 
     async def capture(self, units: int, *events: NewEvent) -> int:
         """Charges for `units`, releases the rest, and adds the events, in one transaction.
@@ -104,7 +109,7 @@ class Charge:
             return await self.capture(units, *events)
         except DatabaseUnavailable:
             self._settle_later(self._capture(units), *events)
-            return self._billing.cost(self.service, min(units, self.units))
+            return self.cost(min(units, self.units))
 
     async def release(self, *events: NewEvent) -> None:
         """Releases the hold and adds the events, in one transaction.
@@ -182,7 +187,7 @@ class Charge:
 
     def _capture(self, units: int) -> Settlement:
         units = max(0, min(units, self.units))
-        cost = self._billing.cost(self.service, units)
+        cost = self.cost(units)
 
         def capture(transaction: Transaction) -> ledger.Settled:
             if self._is_paid:
@@ -218,6 +223,7 @@ class Billing:
     _prices: Prices
     _encrypt: EncryptText  # encrypts the bodies of events
     _limits: SharedLimits = field(default_factory=SharedLimits)  # counts abandoned work
+    _owner_id: int | None = None  # workspace whose work is free (`PlansConfig.owner_id`)
     _tasks: TaskSet = field(default_factory=TaskSet)
     # Weak, so that the hold of a charge that nothing refers to any more expires.
     _open: WeakSet[Charge] = field(default_factory=WeakSet)
@@ -248,9 +254,17 @@ class Billing:
         """Returns the milliseconds of audio that `micro_usd` pay for; they must not be free."""
         return micro_usd * 1000 // self._prices.stt_second
 
+    def payer(self, workspace_id: int, key_id: int | None, name: str | None) -> Operation:
+        """Makes the operation that pays for work without a request, such as that of a job."""
+        return Operation(key_id, name, is_free=workspace_id == self._owner_id)
+
     async def credit(self, workspace_id: int) -> int:
         """Returns the micro-USD that can be held. Raises DatabaseUnavailable."""
         return await self._database.read(ledger.credit_of, workspace_id)
+
+    async def held(self, workspace_id: int) -> int:
+        """Returns the micro-USD held for work in progress. Raises DatabaseUnavailable."""
+        return await self._database.read(ledger.held_of, workspace_id)
 
     async def check_credit(
         self,
@@ -289,6 +303,8 @@ class Billing:
     async def _spendable(self, workspace_id: int, micro_usd: int, operation: Operation) -> int:
         """Returns the credit, or `micro_usd` if an earlier run of the request paid or holds it."""
         credit = await self.credit(workspace_id)
+        if operation.is_free:
+            return max(credit, micro_usd)
         if credit >= micro_usd or operation.name is None:
             return credit
         is_paid = await self._database.read(ledger.has_paid, workspace_id, operation.first_hold)
@@ -314,7 +330,9 @@ class Billing:
         The `operation` pays, and makes the hold idempotent if it has a name; `failed` makes the
         event that reports a failure. Raises InsufficientCredit or DatabaseUnavailable.
         """
-        charge = Charge(self, workspace_id, service, units, operation.next_hold(), failed)
+        name = operation.next_hold()
+        is_free = operation.is_free
+        charge = Charge(self, workspace_id, service, units, name, failed, is_free=is_free)
         if not units and failed is None:  # nothing to charge and no event: the ledger gets no rows
             charge.is_settled = True
             return charge
@@ -407,7 +425,7 @@ class Billing:
             yield
         except BaseException as error:
             if not isinstance(error, Exception) or public_error(error)[0] not in SERVICE_FAULTS:
-                payer = Operation(operation.key_id)  # the name belongs to the work's own holds
+                payer = replace(operation, name=None)  # which belongs to the work's own holds
                 self._tasks.start(self._charge_failure(workspace_id, service, units, payer))
             raise
 

@@ -15,6 +15,7 @@ class Operation:
     key_id: int | None = None  # API key of the request; None for a token
     name: str | None = None
     holds: int = 0
+    is_free: bool = False  # the work is recorded, and costs nothing
 
     @property
     def first_hold(self) -> str:

@@ -6,7 +6,7 @@ which is for work: plans are billed by the operator.
 
 import calendar
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 from uuid import UUID, uuid4
@@ -73,13 +73,15 @@ class Subscriptions:
         next_at = next_billing_date(self.now(), billing_cycle, self.now())
         return CurrentPlan(self._find(plan_id), billing_cycle, next_at, uuid4(), "pending")
 
-    async def current_plan(self, workspace_id: int) -> CurrentPlan:
-        """Reads the plan; without a subscription, its monthly cycle starts at the creation.
+    async def current_plan(self, workspace_id: int, *, is_owner: bool = False) -> CurrentPlan:
+        """Reads the plan, or that of the owner in its place. Without a subscription, its monthly
+        cycle starts at the creation.
 
         Raises NotFound or DatabaseUnavailable.
         """
         current = await self.database.read(subscriptions.workspace_and_subscription, workspace_id)
-        return self._current(current)
+        plan = self._current(current)
+        return replace(plan, plan=self.plans.owner) if is_owner else plan
 
     def _find(self, plan_id: str) -> PlanConfig:
         plan = self.plans.find(plan_id)

@@ -5,7 +5,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from models.base import ModelInfo
-from models.embedding.base import MOST_TOKENS, EmbeddingInput, EmbeddingRequest, Embeddings
+from models.embedding.base import (
+    MOST_TOKEN_BYTES,
+    MOST_TOKENS,
+    EmbeddingInput,
+    EmbeddingRequest,
+    Embeddings,
+)
 from models.errors import EngineLost
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
@@ -13,7 +19,6 @@ from pipelines.errors import InvalidRequest, ModelNotFound
 from pipelines.ports import EmbeddingModel, ModelList, named
 
 MOST_REQUEST_TOKENS = 300_000  # of all inputs of a request; OpenAI's limit
-TOKEN_BYTES = 128  # of the longest token of cl100k_base
 
 
 @dataclass(eq=False, repr=False)
@@ -81,5 +86,5 @@ class EmbeddingPipeline:
 
 def _most_tokens(item: EmbeddingInput) -> int:
     """Returns the most tokens that an input has: each has a byte at least."""
-    size = len(item.encode()) if isinstance(item, str) else TOKEN_BYTES * len(item)
+    size = len(item.encode()) if isinstance(item, str) else MOST_TOKEN_BYTES * len(item)
     return min(size, MOST_TOKENS)

@@ -76,7 +76,7 @@ async def do_batch(
 
     async def answered(number: int, line: bytes) -> tuple[bytes, bool]:
         def tried() -> Coroutine[Any, Any, tuple[bytes, bool]]:
-            payer = Operation(job.key_id or None, f"{job.operation}-{number}")
+            payer = jobs.payer(job, f"{job.operation}-{number}")
             return answer(task.endpoint, line, job.workspace_id, payer)
 
         return await retry(tried, Exception, within_s=PATIENCE_S, longest_pause_s=LONGEST_PAUSE_S)

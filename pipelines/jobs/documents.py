@@ -14,6 +14,8 @@ from posixpath import dirname, join, normpath
 from urllib.parse import unquote
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
+from pydantic import TypeAdapter
+
 from pipelines.errors import FileTooLarge, InvalidRequest
 from pipelines.text.markup import Token, tokens_of
 
@@ -59,6 +61,18 @@ class Chapter:
 
     title: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenChapter:
+    """A chapter of the audio, in seconds from its beginning."""
+
+    title: str
+    start: float
+    end: float
+
+
+CHAPTERS = TypeAdapter(list[SpokenChapter])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 from sqlmodel import Session
 
 from configs.load import load_yaml
+from configs.plans import load_plans
 from configs.schema.jobs import JobsConfig
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings
@@ -35,7 +36,8 @@ from pipelines.errors import (
     NotFound,
     PlanRequired,
 )
-from pipelines.jobs.queue import SERVICES, JobQueue
+from pipelines.jobs.documents import CHAPTERS, SpokenChapter
+from pipelines.jobs.queue import SERVICES, JobQueue, is_due
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files, keep_files
 from pipelines.storage.room import check_room, plan_limits
@@ -65,20 +67,28 @@ class Jobs(JobQueue):
     @classmethod
     def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:
         """Makes the jobs of a service, with the store, prices and limits of its configuration."""
-        plans = load_yaml(PlansConfig, "plans")
+        plans = load_plans(settings)
         work = load_yaml(JobsConfig, "jobs")
-        billing = Billing(database, plans.prices, encryption.encrypt_text)
+        encrypt = encryption.encrypt_text
+        billing = Billing(database, plans.prices, encrypt, _owner_id=plans.owner_id)
         return cls(database, Files(settings, database, encryption), billing, work, plans)
 
     async def check_room(
-        self, principal: Principal, kind: str, units: int, operation: Operation
+        self,
+        principal: Principal,
+        kind: str,
+        units: int,
+        operation: Operation,
+        *,
+        is_requested: bool = False,
     ) -> None:
         """Checks storage and credit before a body is received; the job costs at least `units`.
 
-        Raises PlanRequired, InvalidRequest or InsufficientCredit.
+        `is_requested` is for jobs with a request (`create`). Raises PlanRequired, InvalidRequest or
+        InsufficientCredit.
         """
         owner = principal.workspace_id
-        await self._database.read(self._check_plan, owner)
+        await self._database.read(self._check_plan, owner, is_requested)
         await self._billing.check_credit(owner, SERVICES[kind], units, operation)
 
     async def create(
@@ -98,8 +108,9 @@ class Jobs(JobQueue):
         """Creates a job, queued at once, after its `parts` are uploaded, or its recording
         `is_fetched`.
 
-        `request` is kept as long as the job (`requested`). `callback` gets the end of the job.
-        A request with an Idempotency-Key that runs again gets the job that it created before.
+        `request` is kept as long as the job (`requested`); more jobs with one may wait. `callback`
+        gets the end of the job. A request with an Idempotency-Key that runs again gets the job that
+        it created before.
         Raises PlanRequired, InvalidRequest or StorageUnavailable.
         """
         owner = principal.workspace_id
@@ -121,7 +132,7 @@ class Jobs(JobQueue):
             lock_workspace(session, owner)
             if (existing := jobs.job_of(session, owner, job.id, SERVICES)) is not None:
                 return existing  # an earlier run of the request began it
-            self._check_plan(session, owner)
+            self._check_plan(session, owner, request is not None)
             session.add(job)
             session.flush()
             keep_files(session, owner, stored.values())
@@ -160,14 +171,33 @@ class Jobs(JobQueue):
         owner = principal.workspace_id
         return await self._database.read(jobs.jobs_page, owner, _kinds(principal), page, limit)
 
-    async def get(self, principal: Principal, job_id: UUID) -> tuple[Job, list[int], str | None]:
-        """Reads a job, the numbers of received parts, and its speech's URL. Raises NotFound."""
-        job, files = await self._find(principal, job_id, "part", "speech")
+    async def get(
+        self, principal: Principal, job_id: UUID
+    ) -> tuple[Job, list[int], str | None, list[SpokenChapter]]:
+        """Reads a job, the numbers of received parts, and its speech's URL and chapters.
+
+        Raises NotFound or StorageUnavailable.
+        """
+        job, files = await self._find(principal, job_id, "part", "speech", "chapters")
         url = None
+        chapters: list[SpokenChapter] = []
         for file in files:
             if file.kind == "speech":
                 url = self._files.url(file.file_id, job.workspace_id, URL_LIFETIME_S)
-        return job, [part.number for part in files if part.kind == "part"], url
+            elif file.kind == "chapters":
+                chapters = CHAPTERS.validate_json(await self.read(job, file))
+        return job, [part.number for part in files if part.kind == "part"], url, chapters
+
+    def costs(self, job: Job) -> tuple[int, int]:
+        """Returns the price of the charged work so far, and what is held for all of it, in
+        micro-USD; zeros for a batch, whose lines are charged one by one."""
+        if job.held is None:
+            return 0, 0
+        service = SERVICES[job.kind]
+        is_charged = job.status != "failed" or is_due(job)
+        cost = self._billing.cost(service, job.units) if is_charged else 0
+        is_held = job.status in UNFINISHED
+        return cost, self._billing.cost(service, job.held) if is_held else 0
 
     async def results(self, principal: Principal, job_id: UUID) -> list[bytes]:
         """Reads the results of a transcription so far.
@@ -194,12 +224,18 @@ class Jobs(JobQueue):
 
     async def requested(self, principal: Principal, job_id: UUID) -> RequestedJob:
         """Reads a job that was created with a request. Raises NotFound or StorageUnavailable."""
-        job, files = await self._find(principal, job_id, REQUEST)
-        if not files:
-            raise NotFound("no transcript of the workspace has that id")
-        request = await self.read(job, files[0])
-        status = await self._database.read(callback_status, job.id)
-        return RequestedJob(job, request, job.stage(utc_now()), status)
+
+        def find(session: Session) -> tuple[Job, Stage, JobFile, int | None]:
+            kinds = _kinds(principal)
+            job = jobs.job_of(session, principal.workspace_id, job_id, kinds)
+            files = jobs.files_of(session, job_id, REQUEST) if job is not None else []
+            if job is None or not files:
+                raise NotFound("no transcript of the workspace has that id")
+            stage = jobs.stage_of(session, job_id, utc_now())
+            return job, stage, files[0], callback_status(session, job_id)
+
+        job, stage, file, status = await self._database.read(find)
+        return RequestedJob(job, await self.read(job, file), stage, status)
 
     async def list_requested(
         self,
@@ -216,7 +252,7 @@ class Jobs(JobQueue):
         Raises NotFound or StorageUnavailable.
         """
 
-        def read(session: Session) -> list[tuple[Job, JobFile]]:
+        def read(session: Session) -> list[tuple[Job, Stage, JobFile]]:
             rows = jobs.requested_jobs(
                 session,
                 principal.workspace_id,
@@ -227,13 +263,17 @@ class Jobs(JobQueue):
                 created_on=created_on,
                 stage=stage,
             )
-            return [(row, file) for row in rows for file in jobs.files_of(session, row.id, REQUEST)]
+            return [
+                (row, row_stage, file)
+                for row, row_stage in rows
+                for file in jobs.files_of(session, row.id, REQUEST)
+            ]
 
         requested: list[RequestedJob] = []
-        for job, file in await self._database.read(read):
+        for job, job_stage, file in await self._database.read(read):
             with suppress(NotFound):  # the job was deleted meanwhile
                 request = await self.read(job, file)
-                requested.append(RequestedJob(job, request, job.stage(utc_now()), None))
+                requested.append(RequestedJob(job, request, job_stage, None))
         return requested
 
     async def begin_batch(self, principal: Principal, job_id: UUID, options: bytes) -> Job:
@@ -344,9 +384,11 @@ class Jobs(JobQueue):
         """Deletes some jobs that ended, and uploads that began, too long ago; returns how many."""
         return await self._database.run(jobs.delete_old_jobs, ended_before, begun_before)
 
-    def _check_plan(self, session: Session, workspace_id: int) -> None:
+    def _check_plan(self, session: Session, workspace_id: int, is_requested: bool) -> None:
         workspace = session.get(Workspace, workspace_id)
         most = plan_limits(session, self._plans, workspace_id).jobs
+        if is_requested:
+            most *= self._work.requested_per_job
         if workspace is not None and workspace.retention == "zero":
             raise InvalidRequest(
                 "jobs are not available with zero retention, because they store audio"
@@ -392,7 +434,7 @@ def _own(session: Session, principal: Principal, job_id: UUID, *, lock: bool = F
     """Reads a job that the key may use. Raises NotFound."""
     job = jobs.job_of(session, principal.workspace_id, job_id, _kinds(principal), lock=lock)
     if job is None:
-        raise NotFound("no job of the workspace has that id; GET /jobs lists them")
+        raise NotFound("no job of the workspace has that id")
     return job
 
 

@@ -73,12 +73,17 @@ class JobQueue(LeasedQueue[Job]):
         """Wraps decoding like `Billing.decoding`, unless the price is held already."""
         if claimed.held is not None:
             return nullcontext(most_s)
-        return self._billing.decoding(claimed.workspace_id, 0, most_s, Operation())
+        payer = self._billing.payer(claimed.workspace_id, None, None)
+        return self._billing.decoding(claimed.workspace_id, 0, most_s, payer)
+
+    def payer(self, job: Job, name: str | None = None) -> Operation:
+        """Makes the operation that pays for a part of the job."""
+        return self._billing.payer(job.workspace_id, job.key_id or None, name)
 
     async def hold(self, claimed: Job, units: int) -> None:
         """Holds the price of the whole job, once. Raises InsufficientCredit."""
         service = SERVICES[claimed.kind]
-        cost = self._billing.cost(service, units)
+        cost = 0 if self.payer(claimed).is_free else self._billing.cost(service, units)
         expires_at = utc_now() + HOLD
 
         def hold(session: Session, row: Job) -> None:
@@ -161,9 +166,10 @@ class JobQueue(LeasedQueue[Job]):
         speech: Path | None = None,
         media_type: str = "",
         answer: dict[str, Any] | None = None,
+        chapters: bytes | None = None,
     ) -> None:
-        """Completes the job and charges for it. `speech` is the file that replaces its results, and
-        `answer` is sent to its callback, if it has one."""
+        """Completes the job and charges for it. `speech` is the file that replaces its results,
+        with its `chapters` as JSON; `answer` is sent to its callback, if it has one."""
 
         def complete(session: Session, row: Job, stored: dict[str, str]) -> None:
             if stored:
@@ -172,7 +178,8 @@ class JobQueue(LeasedQueue[Job]):
             row.progress = 1.0
             self._end(session, row, "completed", answer)
 
-        await self._store_result(claimed, {"speech": speech}, complete, media_type)
+        parts = {"speech": speech, "chapters": chapters}
+        await self._store_result(claimed, parts, complete, media_type)
         await self._delete_expired()
 
     async def fail(self, claimed: Job, error: Exception) -> None:
@@ -202,9 +209,7 @@ class JobQueue(LeasedQueue[Job]):
         self, session: Session, row: Job, status: str, answer: dict[str, Any] | None = None
     ) -> None:
         """Ends the job, drops its input, and sends the answer or error to its callback."""
-        # A failure that the owner causes is charged, such as deleting the voice near the end.
-        is_due = row.units > 0 and row.error not in (None, *SERVICE_FAULTS)
-        self._settle(session, row, charges=status == "completed" or is_due)
+        self._settle(session, row, charges=status == "completed" or is_due(row))
         if row.kind == BATCH:
             release_lines(session, row)
         row.status = status
@@ -271,6 +276,12 @@ class JobQueue(LeasedQueue[Job]):
         for kind, file_id in stored.items():
             new = JobFile(job_id=job.id, kind=kind, number=number, file_id=file_id, seconds=seconds)
             jobs.keep_job_file(session, new)
+
+
+def is_due(row: Job) -> bool:
+    """Whether the work of a failed job is charged: that of a failure that its owner caused, such as
+    by deleting the voice near the end."""
+    return row.units > 0 and row.error not in (None, *SERVICE_FAULTS)
 
 
 def _require(done: bool) -> None:

@@ -10,7 +10,7 @@ import re
 import time
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 from db.jobs.jobs import Job
 from pipelines.audio.encode.encoder import TAGS, FileWriter, OutputFormat
 from pipelines.errors import FileTooLarge, NotFound, NothingToSpeak
-from pipelines.jobs.documents import Book
+from pipelines.jobs.documents import CHAPTERS, Book, SpokenChapter
 from pipelines.jobs.leases import until_available
 from pipelines.jobs.queue import JobQueue
 from pipelines.text.spoken_length import most_spoken
@@ -134,12 +134,18 @@ async def speak(
     lengths = Counter[int]()
     for (chapter, _), audio in zip(blocks, results, strict=True):
         lengths[chapter] += round(audio.seconds * 1000)
-    with closing(_book(path, task, lengths)) as file:
+    starts = accumulate(lengths.values(), initial=0)
+    chapters = [
+        SpokenChapter(task.book.chapters[number].title, start / 1000, (start + length) / 1000)
+        for (number, length), start in zip(lengths.items(), starts, strict=False)
+    ]
+    with closing(_book(path, task, chapters)) as file:
         next(file)
         for block in results:
             if block.seconds:
                 await asyncio.to_thread(file.send, await jobs.read(job, block))
-    await jobs.complete(job, path, MEDIA_TYPES[task.output_format])
+    media_type = MEDIA_TYPES[task.output_format]
+    await jobs.complete(job, path, media_type, chapters=CHAPTERS.dump_json(chapters))
 
 
 async def _spoken(
@@ -163,21 +169,22 @@ async def _plan(request: SpeechRequest, synthesis: PaidSynthesis) -> SpeechPlan:
         return await synthesis.pipeline.plan(replace(request, pronunciations=()))
 
 
-def _book(path: Path, task: SpeechTask, lengths: Mapping[int, int]) -> Generator[None, bytes, None]:
+def _book(
+    path: Path, task: SpeechTask, chapters: Sequence[SpokenChapter]
+) -> Generator[None, bytes, None]:
     """Writes the blocks sent to it to a file with chapters and a cover, until it is closed.
 
-    `lengths` are the milliseconds of chapters, by index. Blocking.
+    Blocking.
     """
     book = task.book
     at = 0  # position of the next packet, in ticks of the stream
     audio: Any = None
     with av.open(str(path), "w", format=_CONTAINERS[task.output_format]) as file:
         file.metadata.update({**TAGS, "title": book.title, "artist": book.author})
-        starts = accumulate(lengths.values(), initial=0)
         marks: Any = [
-            {"id": chapter, "start": start, "end": start + length, "time_base": Fraction(1, 1000)}
-            | {"metadata": {"title": book.chapters[chapter].title}}
-            for (chapter, length), start in zip(lengths.items(), starts, strict=False)
+            {"id": number, "time_base": Fraction(1, 1000), "metadata": {"title": chapter.title}}
+            | {"start": round(chapter.start * 1000), "end": round(chapter.end * 1000)}
+            for number, chapter in enumerate(chapters)
         ]
         file.set_chapters(marks)
         while data := (yield):

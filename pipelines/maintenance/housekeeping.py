@@ -21,6 +21,7 @@ from db.errors import DatabaseError
 from db.idempotency import IdempotentAnswer
 from db.invites import Invite
 from db.sessions import LoginSession
+from db.voices.history import delete_old_items
 from db.webhooks import Event
 from pipelines.errors import PipelineError
 from pipelines.jobs.jobs import Jobs
@@ -94,6 +95,7 @@ class Housekeeper:
             "callbacks": partial(run, retention.delete_old_callbacks, ago(keep.delivery_days)),
             "old_secrets": partial(run, retention.forget_old_secrets, now),
             "revoked_keys": self._delete(ApiKey, ApiKey.revoked_at, ago(keep.revoked_key_days)),
+            "history": partial(run, delete_old_items, now),
             "sessions": self._delete(LoginSession, LoginSession.expires_at, ago(keep.session_days)),
         }
         if keep.chat_days is not None:

@@ -10,6 +10,7 @@ from sqlmodel import Session, SQLModel, col, select
 from db.chats import Chat, entries_of
 from db.database import Database
 from db.files import StoredFile
+from db.voices.history import HistoryItem
 from db.voices.pronunciations import PronunciationDictionary
 from db.voices.voices import EnrolledSpeaker, VoiceConsent
 from db.webhooks import Event, Webhook, body_about, secret_about
@@ -17,6 +18,7 @@ from pipelines.chat.history import chat_about
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.tts.dictionaries import content_about
+from pipelines.tts.history import details_about
 from pipelines.voices.consent_recordings import consent_about
 from pipelines.voices.speakers import embedding_about
 
@@ -58,6 +60,9 @@ class Rotation:
             "files": await self._each(StoredFile, self._files.rotate, lasting),
             "dictionaries": await self._each_row(
                 PronunciationDictionary, lambda _, row: [(row, "content", content_about(row.id))]
+            ),
+            "history": await self._each_row(
+                HistoryItem, lambda _, row: [(row, "details", details_about(row.id))]
             ),
             "speakers": await self._each_row(
                 EnrolledSpeaker, lambda _, row: [(row, "embedding", embedding_about(row.id))]

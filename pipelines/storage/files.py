@@ -19,8 +19,7 @@ from fsspec.core import url_to_fs
 from sqlalchemy.engine import make_url
 from sqlmodel import Session
 
-from configs.load import load_yaml
-from configs.schema.platform import PlansConfig
+from configs.plans import load_plans
 from configs.settings import Settings
 from db.database import BoundedThreadPool, Database, utc_now
 from db.errors import DatabaseError
@@ -71,7 +70,7 @@ class Files:
         self._threads = BoundedThreadPool(STORE_THREADS, ANSWER_S, "store")
         self._database = database
         self._encryption = encryption
-        self._plans = load_yaml(PlansConfig, "plans")
+        self._plans = load_plans(settings)
         folders = {"temporary": Path(tempfile.gettempdir())}
         if local:
             folders["files"] = Path(self._root)

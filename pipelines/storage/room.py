@@ -23,7 +23,8 @@ MEASURED_FOR_S = 1.0
 def plan_limits(session: Session, plans: PlansConfig, workspace_id: int) -> PlanLimits:
     """Returns the limits of the workspace's plan."""
     workspace = session.get(Workspace, workspace_id)
-    return plans.limits_of(workspace.plan if workspace else "")
+    plan = workspace.plan if workspace else ""
+    return plans.limits_of(plan, is_owner=workspace_id == plans.owner_id)
 
 
 def use_and_limit(session: Session, plans: PlansConfig, workspace_id: int) -> tuple[int, int]:

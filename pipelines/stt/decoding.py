@@ -24,12 +24,11 @@ from pipelines.audio.segments import Spans
 from pipelines.ports import STTModel
 from pipelines.stt.committed import CommittedText
 from pipelines.stt.endpointing import LikelyEnd, TurnPolicy, UtteranceEnded
-from pipelines.stt.file import FALLBACK_LANGUAGE
 from pipelines.stt.heard_language import SessionLanguage, with_language
 from pipelines.stt.live_speakers import SpeakerOptions, UtteranceVoices
 from pipelines.stt.prompts import usable_prompt
 from pipelines.tasks import TaskSet
-from pipelines.text.usual_language import UsualLanguages
+from pipelines.text.usual_language import FALLBACK_LANGUAGE, UsualLanguages
 from telemetry import tracing
 
 # Samples of speech with its padding below which an agent assumes the language of the speech before,

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from scipy.signal import butter, sosfilt, sosfilt_zi
@@ -54,9 +54,16 @@ from pipelines.stt.formatting import formatted, separator_of
 from pipelines.stt.heard_language import SessionLanguage, with_language
 from pipelines.stt.prompts import usable_prompt
 from pipelines.tasks import iterate_in_thread
-from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
+from pipelines.text.language_names import (
+    Grade,
+    LanguageNames,
+    engine_codes,
+    grade_of,
+    iso_code,
+    name_language,
+)
 from pipelines.text.redaction import Redactor
-from pipelines.text.usual_language import UsualLanguages
+from pipelines.text.usual_language import FALLBACK_LANGUAGE, UsualLanguages
 
 # Shortest and longest clip of a known speaker, including the padding of encoders.
 CLIP_S = 2.0, 10.05
@@ -65,12 +72,7 @@ ENOUGH_S = 4
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
-FALLBACK_LANGUAGE = "en"  # language of a file without speech
 TRANSLATION = "en"  # target language of translations
-# Most character errors of each grade, in percent.
-GOOD, FAIR = 20.0, 50.0
-
-Grade = Literal["good", "fair", "weak"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class TranscriptionPipeline:
         model = await self._transcriber.describe()
         errors = dict(model.character_errors)
         return [
-            RecognisedLanguage(name_language(code), _grade(errors.get(code)))
+            RecognisedLanguage(name_language(code), grade_of(errors.get(code)))
             for code in sorted(model.languages)
         ]
 
@@ -504,9 +506,3 @@ def confidence_of(segments: Sequence[Segment]) -> float:
         (segment.end - segment.start) * math.exp(segment.avg_logprob) for segment in segments
     )
     return min(1.0, max(0.0, weighted / seconds))
-
-
-def _grade(character_errors: float | None) -> Grade | None:
-    if character_errors is None:
-        return None
-    return "good" if character_errors <= GOOD else "fair" if character_errors <= FAIR else "weak"

@@ -1,6 +1,8 @@
-"""Language codes and names: ISO 639, Whisper's codes, and the names of the CLDR (by Babel)."""
+"""Language codes and names: ISO 639, Whisper's codes, and the names of the CLDR (by Babel); and the
+grades of languages and voices, by the character error rate of a recogniser."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from babel import Locale, UnknownLocaleError
 from babel.core import get_global
@@ -11,9 +13,15 @@ from models.base import Accent
 # Codes of Whisper that have another code in the CLDR.
 _CLDR_CODES = {"jw": "jv", "no": "nb", "tl": "fil"}
 _ENGINE_CODES = {cldr: code for code, cldr in _CLDR_CODES.items()}
+# English names that are more usual than those of the CLDR.
+_USUAL_NAMES = {"bn": "Bengali"}
 # Codes of Whisper that ISO 639 withdrew.
 _ISO_CODES = {"jw": "jv"}
 _ENGLISH_ACCENTS: dict[str, Accent] = {"gb": "British", "uk": "British", "us": "American"}
+
+
+Grade = Literal["good", "fair", "weak"]
+GOOD, FAIR = 20.0, 50.0  # highest error rate of each grade, in percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +34,8 @@ class LanguageNames:
 def name_language(code: str) -> LanguageNames:
     """Returns the names of a language; the code itself where the CLDR has none."""
     cldr = _CLDR_CODES.get(code, code)
-    name = Locale("en").languages.get(code) or Locale("en").languages.get(cldr) or code
+    names = Locale("en").languages
+    name = _USUAL_NAMES.get(code) or names.get(code) or names.get(cldr) or code
     native = language_words(code).native_name
     if native is None:
         try:
@@ -63,3 +72,10 @@ def is_language(code: str) -> bool:
     """Whether `code` is a language code of any known kind."""
     names = Locale("en").languages
     return any(candidate in names for candidate in engine_codes(code))
+
+
+def grade_of(character_errors: float | None) -> Grade | None:
+    """Returns the grade of an error rate in percent; None for a rate that was not measured."""
+    if character_errors is None:
+        return None
+    return "good" if character_errors <= GOOD else "fair" if character_errors <= FAIR else "weak"

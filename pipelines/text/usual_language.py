@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+FALLBACK_LANGUAGE = "en"  # where nothing shows the language
 AGREEING = 3  # last certain texts or utterances that must agree
 MOST_WORKSPACES = 10_000
 

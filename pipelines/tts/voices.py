@@ -18,7 +18,7 @@ from pipelines.storage.files import Files
 from pipelines.tasks import TaskSet, TtlCache
 from pipelines.text.language_detection import detect_language
 from pipelines.text.segmentation import clean
-from pipelines.text.usual_language import UsualLanguages
+from pipelines.text.usual_language import FALLBACK_LANGUAGE, UsualLanguages
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,6 @@ DETECTED_CHARACTERS = 1000
 KEPT_PACKS = 32  # a pack has half a megabyte
 CATEGORY = "Professional Cloning"
 LOWEST_FEMALE_HZ = 165.0  # most women speak higher, and most men lower
-FALLBACK_LANGUAGE = "en"
 STILL_MADE = "the voice is still being made; GET /voices/{} shows its progress"
 
 
@@ -332,6 +331,7 @@ def _as_ready(voice: Voice) -> ReadyCustomVoice:
         description=voice.description,
         categories=(CATEGORY,),
         custom_id=str(voice.id),
+        is_native=False,
     )
     return ReadyCustomVoice(info, voice.workspace_id, voice.pack_file, voice.pack_digest)
 

@@ -42,9 +42,11 @@ from pipelines.errors import (
 from pipelines.jobs.leases import HOLD
 from pipelines.ports import STTModel
 from pipelines.storage.files import Files, keep_files
+from pipelines.storage.room import plan_limits
 from pipelines.stt.heard_language import with_language
 from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.tts.voices import STILL_MADE, ReadyCustomVoices, VoiceDirectory, key_of, parse_id
 from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
 from pipelines.voices.consent import Consent
@@ -55,7 +57,6 @@ from telemetry import metrics
 logger = logging.getLogger(__name__)
 
 UNCLAIMED_S = 600.0  # until samples expire that no voice refers to yet
-FALLBACK_LANGUAGE = "en"
 LEAST_SHARE = 0.05  # share of the price for a voice that is deleted after a job has begun it
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
 REPORT_URL_TTL_S = 3600.0
@@ -112,7 +113,7 @@ class CustomVoices:
         if (existing := await self._made_before(principal, operation)) is not None:
             return existing  # even if its consent token has expired since
         sentence = self.consent.required(principal.workspace_id, new.consent, new.consent_token)
-        await self.database.read(self._check_room, principal.workspace_id, new.earlier)
+        await self.database.read(self._check_room, principal, new.earlier)
         language = None if new.language is None else await self._known_language(new.language)
         least_ms = round(self.rules.min_total_seconds * 1000)
         mine, earlier, owner = principal.workspace_id, new.earlier, str(principal.workspace_id)
@@ -176,7 +177,7 @@ class CustomVoices:
         Raises PlanRequired or InsufficientCredit, unless this request created its voice before.
         """
         if await self._made_before(principal, operation) is None:
-            await self.database.read(self._check_room, principal.workspace_id, earlier)
+            await self.database.read(self._check_room, principal, earlier)
 
     async def page(
         self,
@@ -276,8 +277,9 @@ class CustomVoices:
         voice_id = new_id(operation)
         return await self.database.read(voices.voice_of, principal.workspace_id, voice_id)
 
-    def _check_room(self, session: Session, workspace_id: int, earlier: Voice | None) -> None:
+    def _check_room(self, session: Session, principal: Principal, earlier: Voice | None) -> None:
         """Check the room for a voice. Raises PlanRequired, InsufficientCredit or Unauthorized."""
+        workspace_id = principal.workspace_id
         workspace = session.get(Workspace, workspace_id)
         if earlier is None:
             self.check_plan(session, workspace)
@@ -285,31 +287,35 @@ class CustomVoices:
         count = sum(
             attempt.get("error", "internal_error") not in SERVICE_FAULTS for attempt in failed
         )
-        plan = "" if workspace is None else workspace.plan
-        if count >= max(LEAST_FAILURES, self._plans.limits_of(plan).custom_voices):
+        limits = plan_limits(session, self._plans, workspace_id)
+        if count >= max(LEAST_FAILURES, limits.custom_voices):
             message = f"{count} voices failed within a day, which is the limit of the plan"
             raise PlanRequired(f"{message}; try again tomorrow, or subscribe to a larger plan")
-        if ledger.credit_of(session, workspace_id) < (cost := self.billing.cost("voice", 1)):
+        if ledger.credit_of(session, workspace_id) < (cost := self._price(principal)):
             raise self.billing.refusal("voice", cost)
+
+    def _price(self, principal: Principal) -> int:
+        return 0 if principal.is_owner else self.billing.cost("voice", 1)
 
     def check_plan(self, session: Session, workspace: Workspace | None) -> None:
         if workspace is None or workspace.id is None:
             raise Unauthorized(UNAUTHORIZED)
-        most = self._plans.limits_of(workspace.plan).custom_voices
+        most = plan_limits(session, self._plans, workspace.id).custom_voices
         if voices.count_voices(session, workspace.id) >= most:
             raise PlanRequired(
                 f"the plan allows {most} custom voice{'s' if most != 1 else ''}; delete one, "
                 "or subscribe to a larger plan"
             )
 
-    async def _languages(self) -> list[str]:
+    async def languages(self) -> list[str]:
+        """List the codes of the languages that custom voices support. Raises EngineLost."""
         models = await self.directory.custom_voice_models(self._engines)
         return sorted({code for model in models for code in model.languages})
 
     async def _known_language(self, language: str) -> str:
         """Return the code of a language that voices support. Raises InvalidRequest or
         EngineLost."""
-        codes = await self._languages()
+        codes = await self.languages()
         for code in map(iso_code, engine_codes(language)):
             if code in codes:
                 return code
@@ -320,7 +326,7 @@ class CustomVoices:
     async def _detect_language(self, checked: CheckedSamples, owner: str) -> str:
         """Detect the language of the samples, or return English if custom voices do not support
         it."""
-        supported = await self._languages()
+        supported = await self.languages()
         request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE, owner=owner)
         try:
             transcript = await with_language(self._stt.transcribe(request), expected=None)
@@ -383,7 +389,7 @@ class CustomVoices:
         session.flush()
         session.add_all(samples)
         voice.estimated_completion = dict(ends_in_turn(session, now, self._work))[voice.id]
-        cost = self.billing.cost("voice", 1)
+        cost = self._price(principal)
         if not ledger.hold(
             session,
             workspace_id=workspace_id,

@@ -15,6 +15,9 @@ from tests.guide_site import CONFIG, build_site
 
 DOCS = PROJECT_DIR / "docs"
 LOADED = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src"), ("source", "src")}
+LOADED |= {("audio", "src")}
+GENERATED = {"index.md", "SECURITY.md", "CHANGELOG.md", "endpoints.md"}
+ELSEWHERE = {"/docs", "/console"}
 
 pytestmark = pytest.mark.in_process
 
@@ -64,7 +67,7 @@ def served(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_each_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"[\w/-]+\.md", str(yaml.safe_load(CONFIG.read_text())["nav"])))
     there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
-    assert listed == there | {"index.md", "SECURITY.md", "CHANGELOG.md"}
+    assert listed == there | GENERATED
 
 
 def test_each_link_leads_to_a_page_and_a_section(pages: dict[str, ReadPage], site: Path) -> None:
@@ -73,7 +76,7 @@ def test_each_link_leads_to_a_page_and_a_section(pages: dict[str, ReadPage], sit
     for name, page in pages.items():
         for link in page.links:
             path, _, anchor = link.partition("#")
-            if re.match(r"\w+:", path) or path == "/docs" or link == "." or name == "404.html":
+            if re.match(r"\w+:", path) or path in ELSEWHERE or link == "." or name == "404.html":
                 continue
             target = normpath(join(dirname(name), path)) if path else name
             found = pages.get(target)
@@ -82,7 +85,7 @@ def test_each_link_leads_to_a_page_and_a_section(pages: dict[str, ReadPage], sit
     assert wrong == []
     assert {link.partition("#")[0] for link in pages["404.html"].links if "://" not in link} <= {
         *(f"/guide/{name}" for name in pages),
-        *("", ".", "/docs", "/guide/"),
+        *("", ".", "/guide/", *ELSEWHERE),
     }
 
 
@@ -94,6 +97,13 @@ def test_nothing_is_loaded_from_elsewhere(pages: dict[str, ReadPage], site: Path
             assert (site / dirname(name) / local).is_file(), (name, address)
     for sheet in site.rglob("*.css"):
         assert re.findall(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", sheet.read_text()) == []
+
+
+def test_the_pages_have_every_endpoint_and_play_sounds(site: Path) -> None:
+    endpoints = (site / "endpoints.html").read_text()
+    assert "POST /openai/v1/audio/speech" in endpoints and "WebSocket" in endpoints
+    assert (site / "voices.html").read_text().count("<audio ") > 5
+    assert "<img " in (site / "index.html").read_text()
 
 
 def test_no_code_of_the_service_looks_changed_by_a_built_site(site: Path) -> None:

@@ -68,6 +68,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/v1/pronunciation-dictionaries/add-from-file",
         "/v1/pronunciation-dictionaries/add-from-rules",
         "/v1/speak",
+        "/v2/speak",
         "/v1/speech-to-text",
         "/v1/text-to-speech/{voice_id}",
         "/v1/text-to-speech/{voice_id}/stream",
@@ -187,7 +188,23 @@ async def test_each_json_body_has_an_example_that_the_service_takes(
         "/voices/{voice_id}/export": "voice_not_found",
         "/voices/{voice_id}/shares": "voice_not_found",
         "/voice-shares": "not_found",
+        "/v1/history/download": "not_found",
     }
+
+
+def test_the_parts_of_the_service_come_before_the_dialects() -> None:
+    listed = [tag["name"] for tag in DOCUMENT["tags"]]
+    used = {
+        tag
+        for operations in DOCUMENT["paths"].values()
+        for operation in operations.values()
+        for tag in operation["tags"]
+    }
+    assert set(listed) == used
+    assert listed[:3] == ["text to speech", "speech to text", "voice agents"]
+    are_dialects = [name.endswith("dialect") for name in listed]
+    assert are_dialects == sorted(are_dialects)
+    assert len(DOCUMENT["info"]["description"]) < 1500
 
 
 async def test_the_docs_page_loads_nothing_from_other_hosts(client: httpx.AsyncClient) -> None:

@@ -41,6 +41,7 @@ class Page:
 
     def __init__(self, devtools: ClientConnection) -> None:
         self._devtools = devtools
+        self.context: dict[str, Any] = {}  # for another tab of the same browser
         self._ids = itertools.count(1)
 
     def command(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -104,19 +105,27 @@ class Browser:
         self._path = path
 
     @contextmanager
-    def open(self, url: str, name: str) -> Iterator[Page]:
+    def open(self, url: str, name: str, hash: str = "") -> Iterator[Page]:
         """The page `name` of a server, whose storage is deleted with it."""
         with self._connected(self._path) as devtools:
             made = devtools.command("Target.createBrowserContext", disposeOnDetach=False)
-            target = devtools.command("Target.createTarget", url=f"{url}/{name}", **made)
         try:
-            with self._connected(f"/devtools/page/{target['targetId']}") as page:
-                page.command("Emulation.setFocusEmulationEnabled", enabled=True)
-                page.wait_until_loaded(name)
+            with self.tab(url, name, hash, made) as page:
                 yield page
         finally:
             with self._connected(self._path) as devtools:
                 devtools.command("Target.disposeBrowserContext", **made)
+
+    @contextmanager
+    def tab(self, url: str, name: str, hash: str, context: dict[str, Any]) -> Iterator[Page]:
+        """The page `name` in a tab of a `context`, which shares its storage with other tabs."""
+        with self._connected(self._path) as devtools:
+            target = devtools.command("Target.createTarget", url=f"{url}/{name}{hash}", **context)
+        with self._connected(f"/devtools/page/{target['targetId']}") as page:
+            page.command("Emulation.setFocusEmulationEnabled", enabled=True)
+            page.wait_until_loaded(name)
+            page.context = context
+            yield page
 
     @contextmanager
     def _connected(self, path: str) -> Iterator[Page]:

@@ -1,9 +1,9 @@
 """Shows every page of the console in Chromium, by Playwright: python … URL KEY TOKEN AXE.
 
 Prints JSON: the violations that axe finds, errors in the browser's console, pages that are wider
-than their window, and controls that lie over each other or are cut, in three widths, light and
-dark; what a page does without a network and with a slow one; and the bytes that come before the
-first use.
+than their window, and controls that lie over each other or are cut, in four sizes, light and dark;
+what of a page's job, and of its errors without a network, is not in sight; what a page does with a
+slow network; and the bytes that come before the first use.
 """
 
 import json
@@ -14,12 +14,43 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-WIDTHS = (360, 768, 1280)
+PHONE, DESK = (390, 844), (1280, 800)
+SIZES = {"light": ((360, 800), PHONE, (768, 800), DESK), "dark": (PHONE, DESK)}
 PATHS = (
-    "speak speak/pronunciations listen listen/microphone talk chat chat/correct voices "
+    "speak speak/pronunciations listen listen/microphone talk chat chat/correct jobs voices "
     "account/overview account/keys account/webhooks account/settings account/audit "
     "operator/overview operator/workspaces operator/models"
 ).split()
+# What the job of a page needs, which is in sight as soon as the page is shown.
+JOBS = {
+    "speak": "[name=text] .chosen-voice #speak-live #make-file",
+    "listen": ".drop .drop>.button",
+    "listen/microphone": "#listen-live .meter",
+    "talk": "#talk-start .meter .talk>div>section>.empty",
+    "chat": ".answers [name=message] #chat-send",
+    "chat/correct": "[name=text] #correct-go",
+    "account/overview": "#credit",
+    "account/keys": "#create-key",
+    "account/webhooks": "#add-hook",
+}
+# A page, what is filled, and the button whose request meets no network.
+ACTS = (
+    ("speak/speech", "", "#speak-live"),
+    ("speak/speech", "", "#make-file"),
+    ("listen/microphone", "", "#listen-live"),
+    ("talk", "", "#talk-start"),
+    ("chat/chat", "[name=message]", "#chat-send"),
+    ("chat/correct", "", "#correct-go"),
+    ("account/keys", "[name=name]", "#create-key"),
+    ("account/overview", "", "#refresh-usage"),
+)
+HIDDEN = """(selectors) => selectors.split(' ').filter((selector) => {
+    const found = [...document.querySelectorAll(selector)].find((one) => one.checkVisibility());
+    if (!found) return true;
+    const {left, right, top, bottom} = found.getBoundingClientRect();
+    return ![top + 2, bottom - 2].every((y) => found.contains(
+        document.elementFromPoint((left + right) / 2, y)));
+})"""
 FLAGS = ["--no-sandbox", "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 SLOW_MS = 400
@@ -61,7 +92,7 @@ BROKEN = """() => {
 
 def enter_as_operator(page: Page, url: str, token: str) -> None:
     page.goto(f"{url}/console")
-    page.get_by_role("button", name="Operator", exact=True).click()
+    page.get_by_role("tab", name="Operator", exact=True).click()
     page.get_by_label("Operator's token").fill(token)
     page.get_by_role("button", name="Open the operator's page").click()
     page.wait_for_selector(".frame h1")
@@ -72,6 +103,13 @@ def enter(page: Page, key: str) -> None:
     page.get_by_label("API key", exact=True).fill(key)
     page.get_by_role("button", name="Enter").click()
     page.wait_for_selector(".frame h1")
+
+
+def show(page: Page, path: str) -> None:
+    page.evaluate(f"location.hash = '#/{path}'")
+    title = path.split("/")[0].capitalize()
+    page.get_by_role("heading", level=1, name=title, exact=True).wait_for()
+    page.wait_for_load_state("networkidle")
 
 
 def look(page: Page, axe: str, name: str, seen: dict[str, Any]) -> None:
@@ -90,9 +128,9 @@ def look(page: Page, axe: str, name: str, seen: dict[str, Any]) -> None:
 def look_at_all(
     browser: Browser, url: str, key: str, token: str, axe: str, seen: dict[str, Any]
 ) -> None:
-    for scheme in ("light", "dark"):
-        for width in WIDTHS:
-            size: Any = {"width": width, "height": 800}
+    for scheme, sizes in SIZES.items():
+        for width, height in sizes:
+            size: Any = {"width": width, "height": height}
             context = browser.new_context(
                 viewport=size, color_scheme="dark" if scheme == "dark" else "light"
             )
@@ -110,12 +148,34 @@ def look_at_all(
             page.get_by_role("button", name="Log in to a workspace").click()
             enter(page, key)
             for path in PATHS:
-                page.evaluate(f"location.hash = '#/{path}'")
-                title = path.split("/")[0].capitalize()
-                page.get_by_role("heading", level=1, name=title, exact=True).wait_for()
-                page.wait_for_load_state("networkidle")
+                show(page, path)
+                if (width, height) in (PHONE, DESK):
+                    hidden = page.evaluate(HIDDEN, JOBS.get(path, "h1"))
+                    seen["below"] += [[path, width, *hidden]] if hidden else []
                 look(page, axe, f"{path} {width} {scheme}", seen)
             context.close()
+
+
+def errors_in_sight(browser: Browser, url: str, key: str, seen: dict[str, Any]) -> None:
+    """Errors of requests without a network stand beside their buttons, and are seen there."""
+    for width, height in (PHONE, DESK):
+        context = browser.new_context(viewport={"width": width, "height": height})
+        page = context.new_page()
+        page.goto(f"{url}/console")
+        enter(page, key)
+        for path, _, _ in ACTS:
+            show(page, path)
+        context.set_offline(True)
+        for path, field, name in ACTS:
+            page.evaluate(f"location.hash = '#/{path}'")
+            if field:
+                page.locator(f"main {field}:visible").fill("Hello.")
+            page.locator(f"{name}:visible").click()
+            beside = f"section:has({name}) .failed:not([hidden])"
+            page.locator(beside).first.wait_for()
+            if page.evaluate(HIDDEN, ".failed:not([hidden])"):
+                seen["below"].append([path, width, f"error of {name}"])
+        context.close()
 
 
 def cut_and_slow(browser: Browser, url: str, key: str, seen: dict[str, Any]) -> None:
@@ -147,11 +207,14 @@ def cut_and_slow(browser: Browser, url: str, key: str, seen: dict[str, Any]) -> 
     context.close()
 
 
-def bytes_before_use(browser: Browser, url: str) -> int:
-    """Of all that is loaded until the first page is shown."""
+def bytes_before_use(browser: Browser, url: str, key: str) -> int:
+    """Of all that is loaded until a user who enters can press the button that speaks."""
     page = browser.new_page()
     page.goto(f"{url}/console")
     page.wait_for_selector(".enter")
+    enter(page, key)
+    page.wait_for_selector("#speak-live")
+    page.locator(".voice-card").nth(1).wait_for()
     page.wait_for_load_state("networkidle")
     sizes = page.evaluate(
         "performance.getEntries().reduce((sum, one) => sum + (one.transferSize || 0), 0)"
@@ -161,12 +224,13 @@ def bytes_before_use(browser: Browser, url: str) -> int:
 
 
 def main(url: str, key: str, token: str, axe: str) -> None:
-    seen: dict[str, Any] = {"violations": [], "errors": [], "wide": []}
+    seen: dict[str, Any] = {"violations": [], "errors": [], "wide": [], "below": []}
     program = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
-        seen["bytes"] = bytes_before_use(browser, url)
+        seen["bytes"] = bytes_before_use(browser, url, key)
         look_at_all(browser, url, key, token, Path(axe).read_text(encoding="utf-8"), seen)
+        errors_in_sight(browser, url, key, seen)
         cut_and_slow(browser, url, key, seen)
         browser.close()
     sys.stdout.write(json.dumps(seen) + "\n")

@@ -68,6 +68,13 @@ def go(page: Page, path: str) -> None:
     wait_until(page, f"at('h1')?.textContent === {title}")
 
 
+def unfold(page: Page) -> None:
+    """Opens all options of the panel."""
+    wait_until(page, "all('main details').length")
+    opened = "for (const one of document.querySelectorAll('main details')) one.open = true;"
+    page.call(f"(() => {{ {opened} }})")
+
+
 def sign_up(page: Page, email: str) -> None:
     press(page, "Sign up")
     fill(page, Email=email, Password=PASSWORD)

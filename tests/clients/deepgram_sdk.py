@@ -13,6 +13,7 @@ from deepgram import AsyncDeepgramClient, DeepgramClient, DeepgramClientEnvironm
 from deepgram.core import ApiError
 from deepgram.listen.v1.types import ListenV1Configure, ListenV1Metadata, ListenV1Results
 from deepgram.speak.v1.types import SpeakV1Text
+from deepgram.speak.v2.types import SpeakV2Configure, SpeakV2Speak
 from deepgram.types import ListenV1Response
 
 SENTENCE = "A sentence for the room."
@@ -161,12 +162,47 @@ async def speak(url: str, key: str) -> dict[str, Any]:
     return {"seconds": audio / 32_000, "kinds": kinds}
 
 
+async def speak_turns(url: str, key: str) -> dict[str, Any]:
+    client = AsyncDeepgramClient(api_key=key, environment=environment(url))
+    audio, kinds = 0, []
+    async with client.speak.v2.connect(model="flux-alexis-en") as connection:
+        await connection.send_configure(SpeakV2Configure(speed=1.0))
+        await connection.send_speak(SpeakV2Speak(text=SENTENCE))
+        await connection.send_flush()
+        await connection.send_close()
+        async for message in connection:
+            if isinstance(message, bytes):
+                audio += len(message)
+                continue
+            type(message).model_validate(message.model_dump(), strict=True)
+            kinds.append(type(message).__name__)
+            if message.type == "SpeechMetadata":
+                counted = message.audio_duration_ms / 1000
+    async with client.speak.v2.connect(model="flux-alexis-en") as connection:
+        await connection.send_speak(SpeakV2Speak(text=f"{SENTENCE} " * 100))
+        async for message in connection:
+            if isinstance(message, bytes):
+                await connection.send_interrupt()
+                await connection.send_close()
+            elif message.type == "SpeechInterrupted":
+                heard = [message.text_spoken, message.audio_played_ms > 0]
+    whole = b"".join([part async for part in client.speak.v2.audio.generate(
+        model="flux-alexis-en", text=SENTENCE, encoding="linear16", container="none"
+    )])  # fmt: skip
+    return {
+        "seconds": [audio / 48_000, counted, len(whole) / 48_000],
+        "kinds": kinds,
+        "interrupted": heard,
+    }
+
+
 async def see(url: str, key: str, path: str) -> dict[str, Any]:
     return {
         **await asyncio.to_thread(blocking, url, key, path),
         "stream": await stream(url, key, path),
         "turns": await turns(url, key, path),
         "speech": await speak(url, key),
+        "spoken turns": await speak_turns(url, key),
     }
 
 

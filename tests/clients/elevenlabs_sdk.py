@@ -5,11 +5,15 @@ Run by the interpreter of .venv-clients; prints what it read as one line of JSON
 
 import asyncio
 import base64
+import io
 import json
 import sys
+import time
 import wave
+import zipfile
 from typing import Any
 
+import httpx
 from elevenlabs import DialogueInput, PronunciationDictionaryVersionLocator, VoiceSettings
 from elevenlabs.client import AsyncElevenLabs, ElevenLabs
 from elevenlabs.core import ApiError
@@ -154,6 +158,43 @@ def newer(client: ElevenLabs, data: bytes) -> dict[str, Any]:
     }
 
 
+def history(client: ElevenLabs, url: str, key: str) -> dict[str, Any]:
+    """What is kept of two texts, after the workspace asks for it."""
+
+    def set_days(days: int) -> None:
+        body, headers = {"speech_history_days": days}, {"Authorization": f"Bearer {key}"}
+        httpx.put(f"{url}/auth/workspace", json=body, headers=headers, trust_env=False)
+
+    set_days(0)
+    none = checked(client.history.list()).history
+    set_days(1)
+    texts = (SENTENCE, "Another one.")
+    sent = [b"".join(client.text_to_speech.convert(RACHEL, text=text)) for text in texts]
+    list(client.text_to_speech.convert(RACHEL, text="Not kept.", enable_logging=False))
+    for _ in range(100):  # it is kept after it was sent
+        items = checked(client.history.list()).history
+        if len(items) == len(texts):
+            break
+        time.sleep(0.1)
+    ids = [item.history_item_id for item in items]
+    audio = [b"".join(client.history.get_audio(item_id)) for item_id in ids]
+    archive = b"".join(client.history.download(history_item_ids=ids))
+    with zipfile.ZipFile(io.BytesIO(archive)) as unpacked:
+        files = [unpacked.read(name) for name in unpacked.namelist()]
+    single = b"".join(client.history.download(history_item_ids=ids[:1]))
+    page = checked(client.history.list(page_size=1))
+    rest = checked(client.history.list(start_after_history_item_id=page.last_history_item_id))
+    return {
+        "none": none,
+        "texts": sorted(checked(client.history.get(item_id)).text for item_id in ids),
+        "same": sorted(sent) == sorted(audio) == sorted(files) and single in sent,
+        "pages": [page.has_more, [item.history_item_id for item in rest.history] == ids[1:]],
+        "found": [item.text for item in client.history.list(search="another").history],
+        "deleted": checked(client.history.delete(ids[0])).status,
+        "left": len(client.history.list().history),
+    }
+
+
 async def with_token(client: ElevenLabs, url: str) -> list[str]:
     """What a single-use token gives twice."""
     token = checked(client.tokens.single_use.create("realtime_scribe")).token
@@ -227,6 +268,7 @@ def see(url: str, safe_url: str, key: str, path: str) -> dict[str, Any]:
         "realtime": realtime_speech(ElevenLabs(api_key=key, base_url=safe_url)),
         "dictionary": dictionary(client),
         "newer": newer(client, data),
+        "history": history(client, url, key),
         "heard": heard(client, data),
         "live": asyncio.run(live(url, key, path)),
         "voices": [len(client.voices.get_all().voices), voices.total_count, len(voices.voices)],

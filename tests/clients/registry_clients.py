@@ -10,9 +10,17 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".venv-clients" / "bin" / "python"
+ENVIRONMENT = ROOT / ".venv-clients"
+PYTHON = ENVIRONMENT / "bin" / "python"
 LOCK = ROOT / "uv.lock"
 TIMEOUT_S = 90.0
+
+
+def require_clients() -> None:
+    """Skip the test, with the command to run, where the locked packages are not installed."""
+    stamp = ENVIRONMENT / ".installed-clients"
+    if not stamp.exists() or stamp.read_bytes() != LOCK.read_bytes():
+        pytest.skip("`make clients` has not made .venv-clients, so its clients were NOT tried")
 
 
 class RegistryClients:
@@ -22,10 +30,8 @@ class RegistryClients:
     """
 
     def __init__(self) -> None:
-        """Skips the test, with the command to run, where the packages are not installed."""
-        stamp = ROOT / ".venv-clients" / ".installed-clients"
-        if not stamp.exists() or stamp.read_bytes() != LOCK.read_bytes():
-            pytest.skip("`make clients` has not made .venv-clients, so its clients were NOT tried")
+        """Skips the test where the packages are not installed."""
+        require_clients()
 
     def run(self, script: Path, *arguments: str, timeout_s: float = TIMEOUT_S) -> Any:
         """The JSON on the last line that `script` prints; fails with its output when it fails.

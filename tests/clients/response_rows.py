@@ -24,6 +24,7 @@ from deepgram import types as deepgram
 from deepgram.listen.v1.socket_client import V1SocketClientResponse as ListenEvent
 from deepgram.listen.v2.socket_client import V2SocketClientResponse as FluxEvent
 from deepgram.speak.v1.socket_client import V1SocketClientResponse as SpeakEvent
+from deepgram.speak.v2.socket_client import V2SocketClientResponse as TurnEvent
 from elevenlabs import types as elevenlabs
 from openai import types as openai
 from openai.types import audio, chat, realtime, responses
@@ -52,6 +53,9 @@ UNTYPED = {
     "POST /openai/v1/realtime/calls",
     "POST /cartesia/tts/bytes",
     "POST /v1/speak",
+    "POST /v2/speak",
+    "GET /v1/history/{history_item_id}/audio",
+    "POST /v1/history/download",
     "GET /v1/pronunciation-dictionaries/{dictionary_id}/{number}/download",
     "POST /v1/text-to-speech/{voice_id}",
     "POST /v1/text-to-speech/{voice_id}/stream",
@@ -256,6 +260,7 @@ SPEAKS = "POST /v1/text-to-speech/{voice_id}"
 DIALOGUES = "POST /v1/text-to-dialogue"
 DIALOGUE = {"inputs": [{"text": TEXT, "voice_id": "{voice_id}"}] * 2}
 OF_CLONE = {"voice_id": "clone_id"}
+OF_HISTORY = {"history_item_id": "last_history_item_id"}
 CLONE = {"name": "Ann", "labels": '{"language": "en", "gender": "female"}'}
 CLONE_REPEATS = 100  # of the recording: over two minutes
 
@@ -360,6 +365,9 @@ ELEVENLABS_ROWS = (
         fills=OF_CLONE,
     ),
     xi("DELETE /v1/voices/{voice_id}", elevenlabs.DeleteVoiceResponseModel, fills=OF_CLONE),
+    xi("GET /v1/history", elevenlabs.GetSpeechHistoryResponse, keeps=OF_HISTORY),
+    xi("GET /v1/history/{history_item_id}", elevenlabs.SpeechHistoryItemResponse),
+    xi("DELETE /v1/history/{history_item_id}", elevenlabs.DeleteHistoryItemResponse),
 )
 
 
@@ -509,6 +517,20 @@ SOCKETS = (
         DEEPGRAM,
         [{"type": "Speak", "text": TEXT}, {"type": "Flush"}],
         is_type("Flushed"),
+    ),
+    Socket(
+        "/v2/speak",
+        TurnEvent,
+        DEEPGRAM,
+        [
+            {"type": "Configure", "speed": 9},
+            {"type": "Configure", "speed": 1.1},
+            {"type": "Interrupt"},
+            {"type": "Speak", "text": TEXT},
+            {"type": "Close"},
+        ],
+        is_type("SessionMetadata"),
+        query="model=flux-alexis-en",
     ),
     Socket(
         "/v1/text-to-speech/{voice_id}/stream-input",

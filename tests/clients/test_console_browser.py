@@ -115,7 +115,12 @@ def test_credit_moves_after_work_and_webhooks_are_made_tested_and_deleted(page: 
     press(page, "Add a webhook")
     fill(page, Address="http://hooks.example.com/")
     press(page, "Add the webhook")
-    wait_until(page, "failed()")  # said in the dialog, which stays open
+    assert wait_until(page, "failed()").startswith("Address: must begin with https://")
+    assert run(page, "labelled('Address').ariaInvalid") == "true"
+    page.call("(() => { location.hash = '#/account/keys'; })")
+    wait_until(page, "!document.querySelector('dialog')")  # none lies over the next page
+    go(page, "account/webhooks")
+    press(page, "Add a webhook")
     fill(page, Address="https://hooks.example.com/")
     press(page, "Add the webhook")
     wait_until(page, "!top().matches?.('dialog') && all('.hook').length === 1")
@@ -186,6 +191,8 @@ def test_credit_and_plan_that_an_operator_changes_are_shown(
         wait_until(page, f"at('.credit strong').textContent === '{credit + 1:.2f} USD'")
     go(page, "account/audit")
     wait_until(page, "rows('main').some((one) => one.endsWith('2.50 USD'))")
+    rows = run(page, "rows('main').join()")
+    assert "stale@example.com" in rows and "user:" not in rows
 
 
 @pytest.mark.slow
@@ -227,7 +234,7 @@ def test_the_page_lists_and_ends_sessions_and_changes_the_password(
     fill(page, Current_password="wrong horse", New_password="battery staple")
     press(page, "Change password")
     refusal = wait_until(page, "failed()")
-    assert refusal == "Current_password: is not the password of this account."
+    assert refusal == "Current password: is not the password of this account."
     assert run(page, "document.activeElement.id") == "change-password"
     fill(page, Current_password=PASSWORD, New_password="battery staple")
     press(page, "Change password")
@@ -279,6 +286,9 @@ def test_a_key_with_one_scope_says_in_each_panel_what_it_lacks(
     assert run(page, "labelled('Message').value") == "And chat?"  # can be sent again
     go(page, "account/webhooks")
     assert "lacks the scope 'webhooks'" in wait_until(page, "failed()")
+    go(page, "listen/microphone")  # whose refused socket does not say why
+    press(page, "Start listening")
+    assert wait_until(page, "failed()").startswith("The API key lacks the scope 'stt'.")
 
 
 def test_keys_have_scopes_and_an_end_and_are_deleted_by_name(page: Page) -> None:

@@ -49,8 +49,8 @@ def test_without_a_workspace_only_the_operators_page_is_shown(
 
 def test_a_wrong_token_is_refused_and_not_kept(page: Page) -> None:
     open_page(page, "wrong")
-    at_the_field = """labelled("Operator's token").closest('form').querySelector('.failed p')"""
-    wait_until(page, f"{at_the_field}?.innerText.includes('token is missing or wrong')")
+    assert "token is missing or wrong" in wait_until(page, "failed()")
+    assert run(page, "at('.enter-card').innerText.includes('credit')") is False
     assert kept(page)[0] == 0
 
 

@@ -4,7 +4,7 @@ engines without weights."""
 import pytest
 
 from tests.clients.browser import Page
-from tests.clients.console_page import fill, go, press, run, wait_until
+from tests.clients.console_page import fill, go, press, run, unfold, wait_until
 from tests.clients.test_console_browser import page
 from tests.clients.test_console_voices import ADD
 from tests.clients.test_console_work import KEEP_FILES, choose_voice, signed_in
@@ -180,6 +180,7 @@ def test_a_dictionary_is_made_changed_restored_exported_imported_used_and_delete
     wait_until(signed_in, "said().includes('1 entry is imported into Copy.')")
 
     press(signed_in, "Speech")
+    unfold(signed_in)
     wait_until(signed_in, "labelled('Products')")
     run(signed_in, "(labelled('Products').click(), true)")
     choose_voice(signed_in, "Alto")
@@ -216,6 +217,7 @@ def test_transcript_options_are_sent_and_stable_live_words_distinguished(
 ) -> None:
     go(signed_in, "listen")
     signed_in.call(KEEP_BODIES)
+    unfold(signed_in)
     fill(signed_in, Key_terms="Nginx, Ann Lee,")
     for boxes, path, fields in OPTIONS:
         for box in boxes:
@@ -225,6 +227,7 @@ def test_transcript_options_are_sent_and_stable_live_words_distinguished(
         sent = wait_until(signed_in, "sent.find(([, body]) => body.audio || body.file)")
         assert sent[0] == path
         assert {name: sent[1].get(name) for name in fields} == fields
+        wait_until(signed_in, "all('.queue-row').at(-1).innerText.includes('USD')")  # it is done
         for box in boxes:
             run(signed_in, f"(labelled('{box}').click(), true)")
     go(signed_in, "listen/microphone")

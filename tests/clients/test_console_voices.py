@@ -46,7 +46,13 @@ def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, browser: 
         enter(page, tone_server.key)
         go(page, "voices")
         shown = wait_until(page, "at('.voice-own')?.innerText")
-        assert shown.startswith(name) and "ready in about" in shown and "Report" not in shown
+        assert shown.startswith(name) and "0 %; the time" in shown and "Report" not in shown
+        wait_until(page, "at('.credit').innerText.includes('1.00 held')")
+        languages = httpx.get(f"{tone_server.url}/voices/languages", headers=headers).json()
+        codes = [one["code"] for one in languages["languages"]]
+        choices = "[...document.querySelector('.voices select[name=language]').options]"
+        offered = wait_until(page, f"({choices}.length > 1) && {choices}.map((one) => one.value)")
+        assert sorted(offered) == sorted(["", "en-GB", *codes])
         assert run(page, "all('.voice-own progress').length") == 1
         press(page, f"Delete {name}")
         assert "at least 5 %" in run(page, "top().innerText")  # what it costs

@@ -9,7 +9,16 @@ import pytest
 
 from tests.api.local_server import Server
 from tests.clients.browser import Page
-from tests.clients.console_page import enter, fill, go, press, record_requests, run, wait_until
+from tests.clients.console_page import (
+    enter,
+    fill,
+    go,
+    press,
+    record_requests,
+    run,
+    unfold,
+    wait_until,
+)
 from tests.clients.test_console_browser import page
 from tests.clients.test_console_voices import ADD
 
@@ -49,14 +58,14 @@ def choose_voice(page: Page, name: str) -> None:
 
 @pytest.mark.slow
 def test_the_first_sentence_is_spoken_by_one_click(signed_in: Page) -> None:
-    press(signed_in, "Play it")
+    press(signed_in, "Speak live")
     wait_until(signed_in, "at('.word.now')")  # marked while it sounds
     wait_until(signed_in, "said().includes('first sound after')")
-    assert run(signed_in, "Boolean(button('Play it'))") is False
 
 
 def test_live_speech_takes_the_voice_the_speed_and_the_pitch(signed_in: Page) -> None:
     choose_voice(signed_in, "Ton")
+    unfold(signed_in)
     fill(signed_in, Text="Guten Morgen!", Speed="1.25", Pitch="0.9")
     signed_in.call(KEEP_FRAMES)
     press(signed_in, "Speak live")
@@ -118,14 +127,19 @@ def test_languages_are_sorted_and_models_are_the_services(
     texts = "[...at('main select[name={}]').options].map((one) => one.text)"
     for path in ("listen", "voices"):
         go(signed_in, path)
-        wait_until(signed_in, "at('main select[name=language]')?.options.length > 5")
+        if path == "listen":
+            unfold(signed_in)
+        wait_until(signed_in, "at('main select[name=language]')?.options.length > 4")
         named = run(signed_in, texts.format("language"))[1:]
         assert named == sorted(named)
-    for path in ("talk", "chat"):
-        go(signed_in, path)
-        wait_until(signed_in, "at('main select[name=model]')?.options.length > 1")
-        default, *models = run(signed_in, texts.format("model"))
-        assert default == f"Default: {models[0]}" and "gpt" not in "".join(models)
+    go(signed_in, "talk")
+    unfold(signed_in)
+    wait_until(signed_in, "at('main select[name=model]')?.options.length > 1")
+    default, *models = run(signed_in, texts.format("model"))
+    assert default == f"Default: {models[0]}" and "gpt" not in "".join(models)
+    go(signed_in, "chat")  # where there is no choice, the page says which model answers
+    wait_until(signed_in, f"at('#chat-model-about').textContent.startsWith('{models[0]} answers')")
+    assert run(signed_in, "all('select[name=model]').length") == 0
 
 
 @pytest.mark.slow
@@ -154,6 +168,7 @@ def test_voices_are_found_by_words_and_kept_as_favourites(signed_in: Page) -> No
 
 def test_a_file_is_transcribed_with_words_speakers_and_subtitles(signed_in: Page) -> None:
     go(signed_in, "listen")
+    unfold(signed_in)
     run(signed_in, "(labelled('Label speakers').click(), true)")
     signed_in.call(ADD.replace(".voices", ".listen"), 4)
     wait_until(signed_in, "all('.word').length > 1")
@@ -245,10 +260,33 @@ def test_a_saved_chat_is_continued_after_a_reload_and_deleted(signed_in: Page) -
     wait_until(signed_in, f"!{heron}")
 
 
+def test_code_scrolls_in_its_bubble_and_a_deleted_chat_continues(
+    signed_in: Page, tone_server: Server
+) -> None:
+    go(signed_in, "chat")
+    fill(signed_in, Message="```\n" + "a long line of code " * 20 + "\n```")
+    press(signed_in, "Send")
+    wait_until(signed_in, "said().includes('tokens')")
+    box = "at('{}').getBoundingClientRect()"
+    bubble, code, copy = (box.format(f".turn.assistant {part}") for part in ("", "pre", ".button"))
+    assert run(signed_in, "at('.turn.assistant pre').scrollWidth") > run(signed_in, f"{code}.width")
+    assert run(signed_in, f"{code}.right < {bubble}.right && {copy}.right < {code}.right") is True
+
+    headers = {"Authorization": f"Bearer {tone_server.key}"}
+    chats = f"{tone_server.url}/chats"
+    newest = httpx.get(chats, headers=headers).json()["data"][0]["chat_id"]
+    httpx.delete(f"{chats}/{newest}", headers=headers).raise_for_status()
+    fill(signed_in, Message="Still there?")
+    press(signed_in, "Send")
+    assert "deleted elsewhere" in wait_until(signed_in, "failed()")
+    press(signed_in, "Send")
+    wait_until(signed_in, "said().includes('tokens')")
+
+
 def test_tools_that_are_not_json_are_refused_before_they_are_sent(signed_in: Page) -> None:
     go(signed_in, "chat")
     record_requests(signed_in)
-    run(signed_in, "all('.chat details').forEach((one) => { one.open = true; }) || true")
+    unfold(signed_in)
     fill(signed_in, **{"Tools (JSON)": "[{", "Message": "Hello"})
     press(signed_in, "Send")
     assert "this is not JSON" in wait_until(signed_in, "failed()")

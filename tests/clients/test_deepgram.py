@@ -40,6 +40,14 @@ def test_deepgrams_client_transcribes_streams_and_speaks(
     speech = seen["speech"]
     assert speech["seconds"] == pytest.approx(24 * CHARACTER_S, abs=0.3)
     assert speech["kinds"] == ["Metadata", "Flushed"]
+    turns = seen["spoken turns"]
+    assert turns["seconds"] == [pytest.approx(24 * CHARACTER_S, abs=0.3)] * 3
+    assert turns["kinds"] == [
+        f"SpeakV2{kind}"
+        for kind in ("Connected", "ConfigureSuccess", "SpeechStarted", "Flushed")
+        + ("SpeechMetadata", "SessionMetadata")
+    ]
+    assert turns["interrupted"] == [None, True]
 
 
 @pytest.mark.slow

@@ -49,6 +49,15 @@ def test_elevenlabs_client_speaks_hears_and_reads_the_account(
     assert (
         newer["clone"][0] == 422 and "120" in newer["clone"][1] and newer["subscription"] is False
     )
+    assert seen["history"] == {
+        "none": [],
+        "texts": ["A sentence for the room.", "Another one."],
+        "same": True,
+        "pages": [True, True],
+        "found": ["Another one."],
+        "deleted": "ok",
+        "left": 1,
+    }
     opened, again = seen["token"]
     assert opened == "opened" and "401" in again
     unknown, empty, wrong_key = seen["refused"]

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tests.api.local_server import Server
-from tests.clients.conftest import speak_through
 from tests.clients.inworld_texts import LETTER, SENTENCE
 from tests.clients.registry_clients import RegistryClients
 
@@ -17,7 +16,8 @@ CHARACTER_S = 0.06  # of the tone engine
 @pytest.fixture(scope="module")
 def seen(registry_clients: RegistryClients, tone_server: Server) -> dict[str, Any]:
     """The results of all turns; one run, since it takes seconds to start."""
-    return speak_through(registry_clients, SCRIPT, tone_server)
+    results: dict[str, Any] = registry_clients.run(SCRIPT, tone_server.url, tone_server.key)
+    return results
 
 
 def is_whole(turn: dict[str, Any], text: str) -> bool:

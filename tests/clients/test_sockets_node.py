@@ -1,7 +1,6 @@
 """Both sockets from Node: its own WebSocket, and the package `ws` of npm."""
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from tests.api.local_server import Server
 from tests.clients.conftest import english_voice
-from tests.clients.node_clients import NodeClients
+from tests.clients.node_clients import NodeClients, require_node
 
 SCRIPT = Path(__file__).parent / "sockets_node.mjs"
 TEXT = "A sentence from Node."
@@ -18,16 +17,10 @@ TEXT = "A sentence from Node."
 @pytest.fixture
 def command(request: pytest.FixtureRequest) -> list[str]:
     """The command that runs the script with that WebSocket implementation."""
-    if not (shutil.which("node") and shutil.which("npm")):
-        pytest.skip("node and npm are not installed, so the sockets were NOT tried from Node")
     if request.param == "ws":
         clients: NodeClients = request.getfixturevalue("node_clients")
-        return ["node", str(clients.script(SCRIPT.name))]
-    flag = "--experimental-websocket"  # what Node 20 and 21 need, and later ones accept
-    tried = subprocess.run(["node", flag, "--eval", "new WebSocket('ws://[')"], capture_output=True)
-    if b"SyntaxError" not in tried.stderr:
-        pytest.skip("this Node has no WebSocket of its own, so that was NOT tried")
-    return ["node", flag, "--no-warnings", str(SCRIPT)]
+        return [str(clients.node), str(clients.script(SCRIPT.name))]
+    return [str(require_node() / "bin" / "node"), str(SCRIPT)]
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,29 @@ def test_a_payment_system_needs_an_address_and_a_secret(
     assert "canary" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("variables", "owner_id"),
+    [
+        ({}, 7),
+        ({"HOST": "localhost"}, 7),
+        ({"HOST": "::1", "PORT": "9000", "SIGN_UP": "closed"}, 7),
+        ({"HOST": "0.0.0.0"}, None),
+        ({"HOST": "192.0.2.1"}, None),
+        ({"PUBLIC_URL": "https://speech.example"}, None),
+        ({"PUBLIC_URL": "http://127.0.0.1:8000"}, None),
+        ({"TRUSTED_PROXIES": "127.0.0.1"}, None),
+        ({"CLUSTER_ADDRESS": "10.0.0.1:6379"}, None),
+        ({"ANTIPHON_OWNER": ""}, None),
+    ],
+)
+def test_only_a_service_for_its_own_machine_has_an_owner_without_limits(
+    data: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], owner_id: int | None
+) -> None:
+    for name, value in ({"ANTIPHON_OWNER": "7"} | variables).items():
+        monkeypatch.setenv(name, value)
+    assert load_settings().owner_id == owner_id
+
+
 def test_trusted_ipv4_proxies_are_also_trusted_as_ipv4_mapped_ipv6_addresses(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,21 @@ class Recognition:
 
 
 @dataclass(frozen=True, repr=False)
+class Work:
+    """A request of another kind, such as a job or embeddings."""
+
+    path: str
+    request: Callable[[bytes], Request]
+    """Of a recording, without the path."""
+    entries: Sequence[str] = ("hold", "capture")
+    """Entries in the ledger; a job has none before it is done."""
+    other_scope: str = "chat"  # scope of a key that may not do it
+
+    def ask(self, recording: bytes, voice: str) -> Request:
+        return {"url": self.path.replace("{voice}", voice), **self.request(recording)}
+
+
+@dataclass(frozen=True, repr=False)
 class Opening:
     """What a client sends first on a socket: options in the query, and frames."""
 
@@ -128,6 +143,7 @@ class Dialect:
     """Where the body of an error names the field, and what is wrong with it."""
     speech: tuple[Speech, ...] = ()
     recognition: tuple[Recognition, ...] = ()
+    work: tuple[Work, ...] = ()
     sockets: tuple[Socket, ...] = ()
 
     def check_refusal(self, answer: httpx.Response, code: str, status: int | None = None) -> None:

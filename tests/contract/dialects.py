@@ -1,5 +1,6 @@
 """The dialects, one row each: a new dialect is tested by its row."""
 
+from tests.contract.assemblyai import ASSEMBLYAI
 from tests.contract.cartesia import CARTESIA
 from tests.contract.dialect import (
     Dialect,
@@ -8,12 +9,12 @@ from tests.contract.dialect import (
     Recognition,
     Socket,
     Speech,
+    Work,
     base64_text,
     frames,
     pieces,
 )
 from tests.contract.fields import (
-    ASSEMBLYAI_LISTEN,
     DEEPGRAM_LISTEN,
     DEEPGRAM_LISTEN_USUAL,
     DEEPGRAM_RECOGNITION,
@@ -34,7 +35,6 @@ from tests.contract.fields import (
 )
 from tests.contract.messages import (
     WYOMING_AUDIO,
-    assemblyai_fault,
     bearer,
     deepgram_code,
     deepgram_fault,
@@ -99,6 +99,14 @@ NATIVE = Dialect(
             wrong=NATIVE_RECOGNITION,
         ),
     ),
+    work=(
+        Work("/jobs/transcriptions", lambda recording: form("audio")(recording, {}), entries=()),
+        Work(
+            "/jobs/speech",
+            lambda _: {"files": {"document": ("a.txt", b"A text.")}, "data": {}},
+            entries=(),
+        ),
+    ),
     sockets=(
         Socket(
             "/ws/tts",
@@ -149,6 +157,14 @@ OPENAI = Dialect(
             lambda recording, options: form("file")(recording, {"model": "whisper-1", **options}),
             usual={"response_format": "json", "stream": "false", "temperature": "0", "prompt": ""},
             wrong=OPENAI_RECOGNITION,
+        ),
+    ),
+    work=(
+        Work("/openai/v1/embeddings", lambda _: {"json": {"input": "a b"}}, other_scope="tts"),
+        Work(
+            "/openai/v1/completions",
+            lambda _: {"json": {"prompt": "a b", "max_tokens": 2}},
+            other_scope="tts",
         ),
     ),
     sockets=(
@@ -207,6 +223,15 @@ DEEPGRAM = Dialect(
             wrong=DEEPGRAM_RECOGNITION,
         ),
     ),
+    work=(
+        Work(
+            "/v1/listen",
+            lambda recording: deepgram_recognition(
+                recording, {"callback": "https://example.com/transcripts"}
+            ),
+            entries=(),
+        ),
+    ),
     sockets=(
         Socket(
             "/v1/speak",
@@ -223,6 +248,24 @@ DEEPGRAM = Dialect(
                 '{"type": "Sing"}': "type",
                 '{"type": "Speak", "text": 5}': "text: ",
                 '{"type": "Speak", "txt": "Hello."}': "text: ",
+                b"audio": "binary",
+            },
+        ),
+        Socket(
+            "/v2/speak",
+            "tts",
+            deepgram_fault,
+            query={**LINEAR, "model": "{voice}"},
+            say=lambda text, _: frames({"type": "Speak", "text": text}, {"type": "Flush"}),
+            is_end=lambda event: event["type"] == "SpeechMetadata",
+            flushes_sentences=True,
+            unknown=(Opening({"model": UNKNOWN}, fault="voice", ends=True),),
+            wrong=({"encoding": "mp3"}, {"sample_rate": "12"}, {"speed": "fast"}),
+            broken={
+                **JSON_FAULTS,
+                '{"type": "Sing"}': "type",
+                '{"type": "Speak", "text": 5}': "text: ",
+                '{"type": "Interrupt", "playback_offset": {"value": -1}}': "value",
                 b"audio": "binary",
             },
         ),
@@ -290,6 +333,15 @@ ELEVENLABS = Dialect(
         elevenlabs_speech("/stream", is_streamed=True),
         elevenlabs_speech("/with-timestamps", is_streamed=False),
         elevenlabs_speech("/stream/with-timestamps", is_streamed=True),
+        Speech(
+            "/v1/text-to-dialogue",
+            lambda text, voice: {
+                "json": {"inputs": [{"text": text, "voice_id": voice}]},
+                "params": {"output_format": "pcm_16000"},
+            },
+            format=("params", "output_format"),
+            text="inputs",
+        ),
     ),
     recognition=(
         Recognition(
@@ -301,6 +353,20 @@ ELEVENLABS = Dialect(
             language="language_code",
             usual=ELEVENLABS_RECOGNITION_USUAL,
             wrong=ELEVENLABS_RECOGNITION,
+        ),
+    ),
+    work=(
+        Work(
+            "/v1/forced-alignment",
+            lambda recording: form("file")(recording, {"text": "the quick brown fox"}),
+        ),
+        Work(
+            "/v1/speech-to-speech/{voice}",
+            lambda recording: {
+                **form("audio")(recording, {"model_id": "eleven_multilingual_sts_v2"}),
+                "params": {"output_format": "pcm_16000"},
+            },
+            entries=("hold", "capture", "hold", "capture"),
         ),
     ),
     sockets=(
@@ -404,39 +470,6 @@ INWORLD = Dialect(
                 '{"contextId": 5, "flush_context": {}}': "contextId",
                 b"\x00": "binary",
             },
-        ),
-    ),
-)
-
-ASSEMBLYAI = Dialect(
-    "AssemblyAI",
-    lambda key: {"Authorization": key},
-    code=lambda body: body["error_code"],
-    hint="Authorization: <",
-    other_keys=(bearer,),
-    sockets=(
-        Socket(
-            "/v3/ws",
-            "stt",
-            assemblyai_fault,
-            query={"sample_rate": "16000"},
-            hear=pieces,
-            end=frames({"type": "Terminate"}),
-            is_end=lambda event: event["type"] == "Termination",
-            unknown=(
-                Opening({"speech_model": UNKNOWN}, fault="speech_model: ", ends=True),
-                Opening({"language_code": "tlh"}, fault="language", ends=True),
-            ),
-            wrong=ASSEMBLYAI_LISTEN,
-            usual={
-                "encoding": "pcm_s16le",
-                "filter_profanity": "false",
-                "format_turns": "false",
-                "language_detection": "false",
-                "redact_pii": "false",
-                "speaker_labels": "false",
-            },
-            broken={**JSON_FAULTS, "{}": "type", '{"type": "Sing"}': "type"},
         ),
     ),
 )

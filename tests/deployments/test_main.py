@@ -15,11 +15,18 @@ from typing import Any
 import pytest
 import yaml
 
-from configs.settings import PROJECT_DIR, load_settings
+from configs.settings import OWNER, PROJECT_DIR, load_settings
 from deployments import main as program
 from deployments.cluster import serve_api
 from deployments.cluster.readiness import readyz
-from deployments.main import announce, doubts, show_notes, wait_until_ready
+from deployments.main import (
+    announce,
+    doubts,
+    login_link,
+    prepare_database,
+    show_notes,
+    wait_until_ready,
+)
 from deployments.rollout.serve_config import read_config
 from tests.deployments.forked import run_forked
 from tests.promises.conftest import config_without_weights
@@ -175,11 +182,36 @@ def test_the_start_prints_who_can_sign_up_and_who_changes_plans(
 ) -> None:
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
     monkeypatch.setenv("HOST", host)
-    announce("is ready", load_settings(), "http://dashboard", 0.0)
+    announce("is ready", load_settings(), "http://dashboard", 0.0, None)
     sign_up, plan_changes = expected
     output = capsys.readouterr().out
     assert f"Sign-up    {sign_up} (SIGN_UP)" in output
     assert f"Plans      {plan_changes} (PLAN_CHANGES)" in output
+
+
+async def test_each_start_for_this_machine_alone_prints_a_new_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    monkeypatch.setenv("PORT", "8123")
+    monkeypatch.setenv(OWNER, "1")  # of another start
+    links: list[str | None] = []
+    for host in ("0.0.0.0", "127.0.0.1", "0.0.0.0", "127.0.0.1"):
+        monkeypatch.setenv("HOST", host)
+        first_key = await prepare_database(load_settings())
+        assert (first_key is None) == bool(links)
+        settings = load_settings()  # as a gateway does
+        assert (settings.owner_id is None) == (host == "0.0.0.0")
+        links.append(await login_link(settings))
+        announce("is ready", settings, "http://dashboard", 0.0, links[-1])
+        output = capsys.readouterr().out
+        address = links[-1] or "http://127.0.0.1:8123/console"
+        assert f"  Console    {address}\n" in output
+        assert ("once, within 10 minutes" in output) == (links[-1] is not None)
+    _, one, closed, other = links
+    assert closed is None and one != other
+    for link in (one, other):
+        assert str(link).startswith("http://127.0.0.1:8123/console#login=login_")
 
 
 def test_notes_of_chat_models_are_printed_and_none_ends_the_start(

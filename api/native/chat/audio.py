@@ -2,11 +2,11 @@
 
 import asyncio
 from base64 import b64decode, b64encode
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from math import inf
-from pathlib import Path
 from typing import Any
 
 from api.http.errors import ApiError, InvalidField
@@ -16,7 +16,6 @@ from api.native.chat.schemas import (
     AudioOptions,
     AudioReference,
     ChatCompletionBody,
-    ChatRecording,
     Message,
     TextPart,
 )
@@ -63,6 +62,7 @@ class ChatAudio:
         self._operation = operation
         self._speech = speech
         self._chat = chat
+        self._recordings: deque[bytes] = deque()  # decoded, and not transcribed yet
         self._voice: AvailableVoice | None = None
         self._credit: HeldSpeech | None = None
         self._stack = AsyncExitStack()
@@ -92,10 +92,11 @@ class ChatAudio:
             await billing.check_credit(workspace_id, "tts", HELD_CHARACTERS, self._operation)
         for recording in body.recordings:
             try:
-                await asyncio.to_thread(b64decode, recording.data, validate=True)
+                data = await asyncio.to_thread(b64decode, recording.data, validate=True)
             except ValueError:
                 text = "must be base64"
                 raise InvalidField("messages.content.input_audio.data", text) from None
+            self._recordings.append(data)
         messages = body.messages or []
         turns = {message.audio.id: _turn_of(message.audio) for message in messages if message.audio}
         answers = await self._chat.history.answers(
@@ -133,18 +134,18 @@ class ChatAudio:
         if not isinstance(message.content, list):
             return message
         texts = [
-            part.text if isinstance(part, TextPart) else await self._transcribe(part.input_audio)
+            part.text if isinstance(part, TextPart) else await self._transcribe_next()
             for part in message.content
         ]
         return message.model_copy(update={"content": "\n".join(texts)})
 
-    async def _transcribe(self, audio: ChatRecording) -> str:
+    async def _transcribe_next(self) -> str:
         def text_of(transcript: FileTranscript) -> str:
             return transcript.text
 
         async with temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
             path = folder / "0"
-            await asyncio.to_thread(_decode, audio.data, path)
+            await asyncio.to_thread(path.write_bytes, self._recordings.popleft())
             return await self._speech.transcription.transcribe(
                 self._principal.workspace_id, self._operation, path, RecognitionOptions(), text_of
             )
@@ -278,8 +279,3 @@ def _turn_of(reference: AudioReference) -> TurnName | None:
 
 def _base64(data: bytes) -> str:
     return b64encode(data).decode("ascii")
-
-
-def _decode(data: str, path: Path) -> None:
-    """Writes the file of a recording; blocking."""
-    path.write_bytes(b64decode(data))

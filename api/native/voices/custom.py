@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from api.http.uploads import (
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig, SampleRules
 from configs.settings import BRAND
-from pipelines.text.language_names import name_language
+from pipelines.text.language_names import Grade, LanguageNames, grade_of, name_language
 from pipelines.tts.voices import AvailableVoice
 from pipelines.voices.checks import SampleFile
 from pipelines.voices.consent import ConsentPurpose
@@ -65,7 +66,14 @@ class DefaultVoice(BaseModel):
     description: str | None
     categories: list[str]
     voice_type: Literal["cloned", "professional"]
-    is_native: bool = Field(description="True for a stock voice, false for a custom voice.")
+    is_native: bool = Field(
+        description="True for a stock voice trained on speakers of its language; false for a "
+        "custom voice, and for one with the timbre of another language's voice."
+    )
+    grade: Grade | None = Field(
+        description="How well a recogniser understands the voice: `good` means a character error "
+        "rate of at most 20 %, `weak` more than 50 %. Null if not measured."
+    )
     available_tiers: list[str]
 
 
@@ -100,7 +108,8 @@ def _item(voice: AvailableVoice) -> DefaultVoice:
         description=info.description,
         categories=list(info.categories),
         voice_type="professional" if voice.custom is None else "cloned",
-        is_native=voice.custom is None,
+        is_native=info.is_native,
+        grade=grade_of(info.character_errors),
         available_tiers=[],
     )
 
@@ -246,6 +255,17 @@ async def list_voices(
         version_of=query.version_of,
     )
     return query.answer([custom_voice(voice, owner) for voice, owner in listed], total)
+
+
+class VoiceLanguages(BaseModel):
+    languages: list[LanguageNames]
+
+
+@router.get("/voices/languages", summary="List the languages of custom voices")
+async def list_voice_languages(voices: VoicesDep) -> VoiceLanguages:
+    """Returns the languages that `POST /voices` accepts, by name."""
+    names = map(name_language, await voices.custom.languages())
+    return VoiceLanguages(languages=sorted(names, key=attrgetter("name")))
 
 
 @router.get("/voices/{voice_id}", summary="Get a custom voice")

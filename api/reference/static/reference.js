@@ -6,5 +6,5 @@ const ui = SwaggerUIBundle({
   showExtensions: true,
   showCommonExtensions: true,
   presets: [SwaggerUIBundle.presets.apis, SwaggerUIBundle.SwaggerUIStandalonePreset],
-  onComplete: () => (document.title = `${ui.specSelectors.info().get("title")} reference`),
+  onComplete: () => (document.title = `${ui.specSelectors.info().get("title")}: API reference`),
 });

@@ -53,7 +53,8 @@ class SocketRegistry:
         if not _SHARE.allows(self.shared.held_under(key), free):
             metrics.overload_refusals.labels("socket").inc()
             raise ApiError("overloaded", "too many sessions are open; try again in a moment")
-        limit = self.plans.limits_of(principal.plan).concurrent_websockets
+        limits = self.plans.limits_of(principal.plan, is_owner=principal.is_owner)
+        limit = limits.concurrent_websockets
         lease = await self.shared.acquire(key, limit)
         if lease is None:
             message = f"the plan allows {limit} sessions (WebSockets and calls) at a time"

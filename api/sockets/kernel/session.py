@@ -149,7 +149,7 @@ class SocketSession:
 
     @property
     def payer(self) -> Operation:
-        return Operation(self.principal.key_id)
+        return Operation(self.principal.key_id, is_free=self.principal.is_owner)
 
     @property
     def is_busy(self) -> bool:

@@ -27,6 +27,9 @@ class VoiceConfig(StrictModel):
     accent: Literal["American", "British", "Indian", "Neutral"] = "Neutral"
     description: str | None = None
     categories: tuple[Category, ...] = ()
+    is_native: bool = True  # false: the timbre is that of another language's voice
+    # Percent of the characters that a recogniser wrote wrongly (benchmarks/tts/languages.md).
+    character_errors: float | None = None
 
 
 class SpeechModelConfig(ModelConfig):

@@ -155,6 +155,17 @@ def wav_header(sample_rate: int, data_bytes: int = _UNKNOWN_BYTES) -> bytes:
     return struct.pack("<4sI8sI16s4sI", *parts)
 
 
+def write_wav_length(file: TemporaryFile) -> None:
+    """Write the length of a complete WAV file into its header, which the encoder of a stream left
+    open."""
+    size = file.size
+    file.seek(0)
+    data = file.read(4096).index(b"data") + 4
+    for place in (4, data):
+        file.seek(place)
+        file.write((size - place - 4).to_bytes(4, "little"))
+
+
 class FileEncoder(AudioEncoder):
     """Writes a file in a container, piece by piece.
 

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from configs.schema.voices import FitConfig
 from models.audio import pcm16_to_float
 from models.speaker.base import SpeakerEncoder, mean_embedding
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.voices.fitting.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from pipelines.voices.fitting.features import TargetSpeaker, analyse, decode_all
 from pipelines.voices.fitting.prior import FittingPrior, load_fitting_prior
@@ -28,7 +29,6 @@ from pipelines.voices.fitting.selection import (
     selection_result,
 )
 from pipelines.voices.fitting.trials import (
-    FALLBACK_LANGUAGE,
     Outcome,
     Target,
     Trial,

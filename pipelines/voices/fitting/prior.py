@@ -18,10 +18,10 @@ from configs.settings import weights_dir
 from models.errors import WeightsCorrupt
 from models.tts.kokoro.engine import read_voice_pack
 from models.weights.store import WeightStore
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.voices.fitting.features import TargetSpeaker
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors, style_space
 from pipelines.voices.fitting.search.surrogate import Observation
-from pipelines.voices.fitting.trials import FALLBACK_LANGUAGE
 
 PRIOR_FILE = Path(__file__).with_name("prior.npz")
 MODEL = "tts/kokoro"  # model that the prior was computed with

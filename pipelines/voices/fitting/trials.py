@@ -29,6 +29,7 @@ from models.tts.voice_pack import VoicePack, pack_digest, write_pack
 from models.weights.store import WeightStore
 from pipelines.audio.effects import HighPass
 from pipelines.audio.measures import pitches_hz
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.voices.fitting.equaliser import taps
 from pipelines.voices.fitting.features import (
     DELIVERED_DBFS,
@@ -40,7 +41,6 @@ from pipelines.voices.fitting.features import (
     spoken,
 )
 
-FALLBACK_LANGUAGE = "en"
 MIN_SPEECH_S = 0.5  # less is treated as silence
 WITHOUT_SPACES = frozenset({"ja", "zh"})  # each character counts as a word
 STT_CONFIG, QUALITY_CONFIG = "stt/whisper_base", "quality/dnsmos"

@@ -14,6 +14,7 @@ import pytest
 from api.assemblyai.options import TranscriptOptions
 from api.assemblyai.transcripts import MAX_MATCHES, ShownTranscript
 from api.http.errors import InvalidField
+from api.native.jobs import CONFIG
 from api.services import Services
 from db.jobs.jobs import Job, JobFile
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
@@ -306,6 +307,22 @@ async def test_lists_are_paged_and_filtered(
         for name in ("before_id", "after_id"):
             answer = await client.get("/v2/transcript", headers=headers, params={name: place})
             assert answer.status_code == 404
+
+
+async def test_a_group_of_transcripts_waits_within_the_bound_of_the_plan(
+    client: httpx.AsyncClient, other_auth: Headers
+) -> None:
+    """AssemblyAI's clients submit a group at once, and never repeat a refused request."""
+    for _ in range(CONFIG.requested_per_job):
+        await submit(client, other_auth, "https://example.com/a.mp3")
+    body = {"audio_url": "https://example.com/a.mp3"}
+    for path, content in (("transcript", {"json": body}), ("upload", {"content": b"audio"})):
+        refused = await client.post(f"/v2/{path}", headers=other_auth, **content)
+        assert refused.status_code == 403
+        assert f"{CONFIG.requested_per_job} unfinished" in refused.json()["error"]
+    form = {"parts": (None, "1")}
+    native = await client.post("/jobs/transcriptions", headers=other_auth, files=form)
+    assert native.json()["message"].startswith("the plan allows 1 unfinished jobs")
 
 
 async def test_a_deleted_transcript_has_no_content(

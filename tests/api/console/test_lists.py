@@ -11,6 +11,7 @@ import httpx
 from api.app import routed_app
 from api.console.routes import STATIC_DIR
 from api.http.uploads import MAX_FILE_BYTES
+from api.native.jobs import CONFIG
 from api.native.speech import TEXT_CHARACTERS
 from pipelines.audio.decode.decoder import MAX_DURATION_S
 from pipelines.correction.request import MAX_CHARACTERS
@@ -80,6 +81,9 @@ def test_the_limits_that_pages_state_are_those_of_the_service() -> None:
     fields = schemas["SynthesisBody"]["properties"]
     assert limits == {
         "PASSWORD_CHARACTERS": schemas["SignUp"]["properties"]["password"]["minLength"],
+        "HISTORY_DAYS": schemas["WorkspaceSettings"]["properties"]["speech_history_days"]["anyOf"][
+            0
+        ]["maximum"],
         "FILE_CHARACTERS": TEXT_CHARACTERS,
         "SOCKET_CHARACTERS": BUFFER_CHARACTERS,
         "CORRECTION_CHARACTERS": MAX_CHARACTERS,
@@ -88,4 +92,7 @@ def test_the_limits_that_pages_state_are_those_of_the_service() -> None:
         "SCRIPT_LINES": fields["script"]["maxItems"],
         "DICTIONARIES": fields["pronunciations"]["maxItems"],
         "DICTIONARY_VERSIONS": VERSIONS,
+        "JOB_HOURS": CONFIG.most_hours,
+        "PART_MB": CONFIG.part_mb,
+        "JOB_CHARACTERS": CONFIG.most_characters,
     }

@@ -18,7 +18,9 @@ _CHANGERS = [
 _EDIT = "/v1/voices/{voice_id}/edit"
 DICTIONARY = f"{_LOCATORS}.pronunciation_dictionary_id"
 VOICE = "inputs[].voice_id"
+HISTORY = "/v1/history"
 UNKNOWN = {DICTIONARY: str(uuid4()), VOICE: str(uuid4())}
+UNKNOWN["history_item_id"] = "0" * 30
 IN_BODIES = {DICTIONARY: [*_PATHS, *_DIALOGUES], VOICE: _DIALOGUES}
 _RULE = {"type": "alias", "string_to_replace": "a", "alias": "b"}
 _LINE = {"text": "Hi.", "voice_id": "21m00Tcm4TlvDq8ikWAM"}
@@ -35,7 +37,9 @@ FILES: dict[str, dict[str, Any]] = {
     **{path: {"audio": ("a.wav", b"no audio")} for path in _CHANGERS},
 }
 OWN = {("POST", path): 400 for path in _CHANGERS}  # not audio
-FREE_FIELDS = {"model_id", f"{_LOCATORS}.version_id"}  # not owned by a workspace, and a number
-QUERIES = {"voice_ids", "voice_type"}  # they filter the caller's own list
+# Not owned by a workspace, a number, and a list that is tried in test_history.py.
+FREE_FIELDS = {"model_id", f"{_LOCATORS}.version_id", "history_item_ids"}
+# They filter the caller's own lists.
+QUERIES = {"voice_ids", "voice_type", "start_after_history_item_id", "voice_id", "model_id"}
 SOCKETS = {f"{_SPEECH}/stream-input", f"{_SPEECH}/multi-stream-input"}
-LISTS = {"/v1/voices", "/v2/voices", "/v1/pronunciation-dictionaries"}
+LISTS = {HISTORY, "/v1/voices", "/v2/voices", "/v1/pronunciation-dictionaries"}

@@ -1,7 +1,9 @@
 """ElevenLabs' text to speech over HTTP, over the tone engine."""
 
 import base64
+import io
 import json
+import wave
 from typing import Any
 
 import httpx
@@ -76,6 +78,10 @@ def test_the_letters_of_a_whole_text_are_timed(http: httpx.Client) -> None:
     seconds = len(base64.b64decode(body["audio_base64"])) / 32_000
     assert 0 <= starts[0] < ends[-1] <= seconds + 0.1
     assert seconds == pytest.approx(SPOKEN_S, abs=0.4)
+    file = speak(http, "/with-timestamps", query={"output_format": "wav_16000"}).json()
+    with wave.open(io.BytesIO(base64.b64decode(file["audio_base64"]))) as whole:
+        frames = len(whole.readframes(10**7)) // 2
+        assert whole.getnframes() == frames == pytest.approx(seconds * 16_000, abs=2)
 
 
 def test_the_letters_of_a_stream_come_with_their_audio(http: httpx.Client) -> None:

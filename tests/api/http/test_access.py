@@ -41,6 +41,7 @@ INK = "model=ink-2&encoding=pcm_s16le&sample_rate=16000"
 SOCKET_QUERIES = {
     "/v3/ws": "sample_rate=16000",
     "/v2/listen": "model=flux-general-en",
+    "/v2/speak": "model=flux-alexis-en",
     "/cartesia/stt/websocket": INK,
     "/cartesia/stt/turns/websocket": INK,
     "/stt/websocket": INK,

@@ -1,5 +1,6 @@
 """Isolation of tenants: on every route, data of one workspace does not exist for another."""
 
+import asyncio
 import re
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -57,6 +58,7 @@ UNKNOWN_IDS: Ids = {
     "script[].voice": "Unknown",
 }
 NAMES = {"voice", "script[].voice", "project_id"}  # alike in two workspaces, or on any page
+SPOKEN = {"text": "Hi."}
 TRANSCRIPTS = "/v2/transcript"
 TRANSCRIPT = f"{TRANSCRIPTS}/{{transcript_id}}"
 SPEECH = ["/tts-synthesize", "/tts-stream", "/tts/explain"]
@@ -260,6 +262,12 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
     login = new_session(principal.user_id, Origin())
     await services.infrastructure.database.run(begin_session, login)
     peer = cast(Any, SimpleNamespace(lose=lambda: None))  # its call has not connected
+    await client.put("/auth/workspace", headers=headers, json={"speech_history_days": 1})
+    spoken = await client.post(f"/v1/text-to-speech/{voice['id']}", headers=headers, json=SPOKEN)
+    assert spoken.status_code == 200, spoken.text
+    await asyncio.sleep(0)
+    await services.speech.history.join()
+    kept = (await client.get(elevenlabs.HISTORY, headers=headers)).json()["history"][0]
     call = Call(new_id("rtc"), principal, "", peer)
     services.infrastructure.calls.add(call)
     return {
@@ -283,6 +291,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "pronunciations[].id": dictionary["id"],
         elevenlabs.DICTIONARY: dictionary["id"],
         elevenlabs.VOICE: voice["id"],
+        "history_item_id": kept["history_item_id"],
         "pronunciation_dict_id": dictionary["id"],
         "script[].voice": voice["name"],
     }

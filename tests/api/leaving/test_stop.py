@@ -86,9 +86,11 @@ SPEECH_REQUESTS = {
     "/openai/v1/audio/speech": speech(**OPENAI),
     "/openai/v1/audio/speech#events": speech(**OPENAI, stream_format="sse"),
     "/tts/v1/voice:stream": speech(text=SPOKEN, voiceId="{voice}", audioConfig=INWORLD_AUDIO),
-    f"/v1/speak?model={{voice_id}}&encoding=linear16&container=none&sample_rate={RATE}": speech(
-        text=SPOKEN
-    ),
+    **{
+        f"/{version}/speak?model={{voice_id}}&encoding=linear16&container=none"
+        f"&sample_rate={RATE}": speech(text=SPOKEN)
+        for version in ("v1", "v2")
+    },
     f"/v1/text-to-speech/{{voice_id}}?output_format=pcm_{RATE}": speech(text=SPOKEN),
     f"/v1/text-to-speech/{{voice_id}}/stream?output_format=pcm_{RATE}": speech(text=SPOKEN),
     f"/v1/text-to-speech/{{voice_id}}/stream/with-timestamps?output_format=pcm_{RATE}": speech(
@@ -118,9 +120,12 @@ SPEECH_SOCKETS: dict[str, Begin] = {
     "/cartesia/tts/websocket": messages(
         {**cartesia(transcript=SPOKEN).json, "context_id": "c"},
     ),
-    f"/v1/speak?model={{voice}}&encoding=linear16&sample_rate={RATE}": messages(
-        {"type": "Speak", "text": SPOKEN}, {"type": "Flush"}
-    ),
+    **{
+        f"/{version}/speak?model={{voice}}&encoding=linear16&sample_rate={RATE}": messages(
+            {"type": "Speak", "text": SPOKEN}, {"type": "Flush"}
+        )
+        for version in ("v1", "v2")
+    },
     f"/v1/text-to-speech/{{voice}}/stream-input?output_format=pcm_{RATE}": messages(
         {"text": " "}, {"text": f"{SPOKEN} ", "flush": True}
     ),

@@ -98,6 +98,7 @@ REQUESTS: dict[str, Work] = {
     "/tts/v1/voice": Work("tts", {"text": SHORT, "voiceId": "{voice}"}),
     "/tts/v1/voice:stream": Work("tts", {"text": SHORT, "voiceId": "{voice}"}, is_streamed=True),
     "/v1/speak": Work("tts", {"text": TEXT[:1900]}, is_streamed=True),
+    "/v2/speak": Work("tts", {"text": TEXT[:1900]}, is_streamed=True),
     "/v1/text-to-speech/{voice_id}": Work("tts", {"text": TEXT}, is_streamed=True),
     "/v1/text-to-speech/{voice_id}/stream": Work("tts", {"text": TEXT}, is_streamed=True),
     "/v1/text-to-speech/{voice_id}/with-timestamps": Work("tts", {"text": TEXT}),
@@ -185,6 +186,7 @@ NO_ENGINE = {
         for change in ("set", "add", "remove")
     },
     "/cartesia/access-token": "signs a token",
+    "/v1/history/download": "reads files",
 }
 
 Begin = Callable[[ClientConnection, str], Awaitable[None]]
@@ -280,6 +282,11 @@ SOCKETS: dict[str, tuple[str, Begin, str]] = {
     ),
     "/v1/speak": (
         "/v1/speak?model=aura-2-thalia-en",
+        messages({"type": "Speak", "text": TEXT[:1900]}, {"type": "Flush"}),
+        "tts",
+    ),
+    "/v2/speak": (
+        "/v2/speak?model=flux-alexis-en",
         messages({"type": "Speak", "text": TEXT[:1900]}, {"type": "Flush"}),
         "tts",
     ),

@@ -106,6 +106,7 @@ async def test_usage_of_other_days_and_workspaces_is_not_shown(
         "usage": [],
         "total_cost": 0.0,
         "credit_balance": 5.0,
+        "credit_held": 0.0,
         "storage": {"used": 0, "limit": 10**9},
     }
     before = {"from": "2026-01-01", "to": "2026-01-31"}

@@ -127,6 +127,8 @@ async def test_sse_events_carry_the_same_audio_and_end_with_usage(
     audio = b"".join(b64decode(event["audio"]) for event in events[:-1])
     # The loudness gain is learnt from earlier speech: samples differ, their number does not.
     assert len(audio) == len((await say(voiced, auth, response_format="pcm")).content)
+    assert events[-1]["voice"] == INFO.voices[0].name
+    assert events[-1]["duration_seconds"] == pytest.approx(len(audio) / 48_000, abs=0.001)
     usage = events[-1]["usage"]
     assert usage == {"input_tokens": len(TEXT), "output_tokens": 0, "total_tokens": len(TEXT)}
 

@@ -36,11 +36,12 @@ SCOPES_OF = {
     REALTIME: {"stt", "tts", "chat"},
     TWILIO: {"stt", "tts", "chat"},
 }
-SPEAK = "/v1/speak"
+SPEAK, TURNS = "/v1/speak", "/v2/speak"
 INPUT, INPUTS = (
     f"/v1/text-to-speech/{{voice_id}}/{kind}-input" for kind in ("stream", "multi-stream")
 )
-IN_ADDRESSES = {SPEAK: f"{SPEAK}?model={{voice_id}}", INPUT: INPUT, INPUTS: INPUTS}
+IN_ADDRESSES = {path: f"{path}?model={{voice_id}}" for path in (SPEAK, TURNS)}
+IN_ADDRESSES |= {INPUT: INPUT, INPUTS: INPUTS}
 # The last is the same socket with the key in its path.
 LISTEN = {"/ws/stt", "/v1/listen", "/v2/listen", "/v3/ws"}
 WITHOUT_IDS = {*LISTEN, "/{path:path}", "/v1/speech-to-text/realtime"}
@@ -151,9 +152,10 @@ async def test_foreign_voices_are_answered_like_unknown_ones_to_every_credential
 async def test_a_socket_closes_alike_for_unknown_and_foreign_voices(
     shared_server: SocketServer, path: str
 ) -> None:
-    ready = await ready_voice(shared_server, f"Of the first workspace as well {len(path)}")
+    name = "".join(filter(str.isalnum, path))
+    ready = await ready_voice(shared_server, f"Of the first workspace as well {name}")
     accounts = shared_server.services.platform.accounts
-    email = f"{len(path)}@example.com"
+    email = f"{name}@example.com"
     token = (await accounts.sign_up(email, "a long password", "", "")).token
     headers = {"Authorization": f"Bearer {token}"}
     answers = list[dict[str, Any]]()

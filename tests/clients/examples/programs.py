@@ -1,6 +1,7 @@
 """Runs the programs of docs/examples."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -9,10 +10,22 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from configs.settings import PROJECT_DIR
 from tests.patience import PATIENCE_S
 
 EXAMPLES = PROJECT_DIR / "docs" / "examples"
+
+
+def interpreter(name: str) -> list[str]:
+    """The program that runs an example. Skips the test where it is Node, and is not there."""
+    if not name.endswith(".mjs"):
+        return [sys.executable]
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed, so the examples in JavaScript were NOT tried")
+    return [node, "--experimental-websocket"]  # Node 22 has WebSocket without it
 
 
 @contextmanager
@@ -20,7 +33,7 @@ def running(
     name: str, *arguments: str, port: int, **variables: str
 ) -> Iterator[subprocess.Popen[str]]:
     """The program, once it listens; ends it."""
-    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    command = [*interpreter(name), str(EXAMPLES / name), *arguments]
     with subprocess.Popen(
         command,
         env=os.environ | variables,

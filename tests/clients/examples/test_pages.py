@@ -43,8 +43,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory, weights: WeightStore) -> Ite
 
 
 @contextmanager
-def served(services: Services) -> Iterator[Pages]:
-    """`page_server.py` beside a service that lets its pages call it."""
+def served(services: Services, program: str = "page_server.py") -> Iterator[Pages]:
+    """The page server beside a service that lets its pages call it."""
     port = free_port()
     url = f"http://localhost:{port}"
     settings = replace(services.infrastructure.settings, cors_origins=(url,))
@@ -52,7 +52,11 @@ def served(services: Services) -> Iterator[Pages]:
     with (
         serve_services(services) as server,
         running(
-            "page_server.py", port=port, PAGE_PORT=str(port), SERVICE=server.url, KEY=server.key
+            program,
+            port=port,
+            PAGE_PORT=str(port),
+            SERVICE=server.url,
+            ANTIPHON_KEY=server.key,
         ),
     ):
         yield Pages(url, server.url)
@@ -99,8 +103,9 @@ def test_speech_sounds_before_it_is_whole(pages: Pages, tmp_path: Path) -> None:
         wait_until(page, "document.getElementById('state').textContent === 'stopped'")
 
 
-def test_a_visitor_gets_a_token_for_speech_alone(tmp_path: Path) -> None:
-    with served(local_services(local_settings(tmp_path))) as pages:
+@pytest.mark.parametrize("program", ["page_server.py", "page_server.mjs"])
+def test_a_visitor_gets_a_token_for_speech_alone(tmp_path: Path, program: str) -> None:
+    with served(local_services(local_settings(tmp_path)), program) as pages:
         given = httpx.post(f"{pages.url}/token").json()
         assert given["service"] == pages.service and given["token"].startswith("tk_")
         headers = {"Authorization": f"Bearer {given['token']}"}

@@ -17,16 +17,20 @@ from websockets.sync.client import connect
 
 from configs.settings import PROJECT_DIR
 from tests.api.local_server import Server
-from tests.clients.examples.programs import EXAMPLES, running
+from tests.clients.examples.programs import EXAMPLES, interpreter, running
 from tests.servers import free_port
 
 SECRET = "whsec_" + "Zm9y" * 8
+LANGUAGES = pytest.mark.parametrize("suffix", [".py", ".mjs"])
 
 
-def test_a_call_is_connected_with_an_agent_that_speaks_first(tone_server: Server) -> None:
+@LANGUAGES
+def test_a_call_is_connected_with_an_agent_that_speaks_first(
+    tone_server: Server, suffix: str
+) -> None:
     port = free_port()
-    variables = {"CALLS_PORT": str(port), "SERVICE": tone_server.url, "KEY": tone_server.key}
-    with running("twilio_server.py", port=port, **variables):
+    variables = {"SERVICE": tone_server.url, "ANTIPHON_KEY": tone_server.key}
+    with running(f"twilio_server{suffix}", port=port, CALLS_PORT=str(port), **variables):
         answer = httpx.post(f"http://127.0.0.1:{port}/", data={"CallSid": "CA1"})
     assert answer.headers["content-type"] == "text/xml"
     found = re.search(r'<Connect><Stream url="(ws://[^"]+/ek_[^"]+)">', answer.text)
@@ -36,11 +40,14 @@ def test_a_call_is_connected_with_an_agent_that_speaks_first(tone_server: Server
         call.send(json.dumps({"event": "connected", "protocol": "Call", "version": "1.0.0"}))
 
 
-def test_a_caller_hears_an_excuse_while_the_service_is_away() -> None:
+@LANGUAGES
+def test_a_caller_hears_an_excuse_while_the_service_is_away(suffix: str) -> None:
     port, nothing = free_port(), free_port()
-    variables = {"CALLS_PORT": str(port), "SERVICE": f"http://127.0.0.1:{nothing}", "KEY": "sk_no"}
-    with running("twilio_server.py", port=port, **variables):
+    variables = {"SERVICE": f"http://127.0.0.1:{nothing}", "ANTIPHON_KEY": "sk_no"}
+    with running(f"twilio_server{suffix}", port=port, CALLS_PORT=str(port), **variables) as program:
         answer = httpx.post(f"http://127.0.0.1:{port}/")
+        assert program.stdout is not None
+        assert "did not create a client secret" in program.stdout.readline()
     assert answer.status_code == 200 and "<Say>" in answer.text
 
 
@@ -53,8 +60,9 @@ def signed(identity: str, body: str, secret: str = SECRET) -> dict[str, str]:
     }
 
 
+@LANGUAGES
 def test_the_receiver_takes_messages_that_are_signed_and_each_once(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path_factory: pytest.TempPathFactory, suffix: str
 ) -> None:
     folder, port = tmp_path_factory.mktemp("receiver"), free_port()
     authority = trustme.CA()
@@ -69,7 +77,7 @@ def test_the_receiver_takes_messages_that_are_signed_and_each_once(
     trust = ssl.create_default_context(cafile=str(folder / "ca.pem"))
     with (
         running(
-            "webhook_receiver.py", *files, port=port, HOOK_PORT=str(port), SECRET=SECRET
+            f"webhook_receiver{suffix}", *files, port=port, HOOK_PORT=str(port), SECRET=SECRET
         ) as receiver,
         httpx.Client(verify=trust) as service,
     ):
@@ -95,13 +103,38 @@ def test_the_receiver_is_the_one_that_the_pages_show() -> None:
     assert "../examples/webhook_receiver.py" in shown
 
 
+def run_example(name: str, server: Server, *arguments: str, folder: Path | None = None) -> str:
+    """Its output."""
+    command = [*interpreter(name), str(EXAMPLES / name), *arguments]
+    variables = {"SERVICE": server.url, "ANTIPHON_KEY": server.key}
+    done = subprocess.run(
+        command, env=os.environ | variables, cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@LANGUAGES
 def test_names_are_spoken_by_the_dictionary_that_the_program_makes(
-    tone_server: Server, tmp_path: Path
+    tone_server: Server, tmp_path: Path, suffix: str
 ) -> None:
     file = tmp_path / "names.mp3"
-    command = [sys.executable, str(EXAMPLES / "names.py"), str(file)]
-    variables = {"SERVICE": tone_server.url, "KEY": tone_server.key}
-    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "restarted engine X at two thirty P M, and paid twelve dollars" in done.stdout
-    assert "heard: " in done.stdout and file.stat().st_size > 1000
+    output = run_example(f"names{suffix}", tone_server, str(file))
+    assert "restarted engine X at two thirty P M, and paid twelve dollars" in output
+    assert "heard: " in output and file.stat().st_size > 1000
+
+
+def test_the_programs_of_the_first_page_speak_listen_and_chat(
+    tone_server: Server, tmp_path: Path
+) -> None:
+    output = run_example("quickstart.mjs", tone_server, folder=tmp_path)
+    assert "data: " in output and (tmp_path / "hello.mp3").stat().st_size > 1000
+    assert "s of speech" in run_example("live.mjs", tone_server)
+    page = (PROJECT_DIR / "README.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
+    program = program.replace("http://127.0.0.1:8000", tone_server.url)
+    variables = {"ANTIPHON_KEY": tone_server.key, "PYTHONPATH": str(PROJECT_DIR)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | variables, cwd=tmp_path, text=True
+    )
+    assert done.returncode == 0

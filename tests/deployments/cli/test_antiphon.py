@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -9,20 +10,25 @@ import subprocess
 import sys
 import wave
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import httpx
 import numpy as np
 import pytest
 
+from antiphon.cli.main import antiphon
 from antiphon.cli.service import config_file, store
 from antiphon.cli.sound import PLAYERS, RECORDERS
+from antiphon.cli.trial import SENTENCE
 from configs.environment import sqlite_url
 from configs.settings import PROJECT_DIR
 from deployments.cli.administration import operator
-from deployments.cli.main import COMMANDS
+from deployments.cli.main import COMMANDS, ImportedCommand, add_commands
 from models.audio import float_to_pcm16, resample
+from models.errors import EngineLost
 from tests.api.local_server import Server, local_settings, serve_local, serve_services
 from tests.api.local_services import local_services
 from tests.api.native.voices.test_sealed_files import PASSPHRASE, sealed
@@ -30,7 +36,7 @@ from tests.api.replaced import with_listening
 from tests.deployments.forked import run_forked
 from tests.hostile.audio_files import wav
 from tests.migrated import migrate
-from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
+from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, transcript
 
 SECONDS = 1
 
@@ -94,6 +100,11 @@ def test_a_text_is_spoken_into_a_file_whose_name_gives_the_format(
     assert "Warning: not followed: [laughs]" in warned
     piped = shell.run("speak", "-o", "-", "--format", "wav", given=b"From a pipe.")
     assert piped.stdout.startswith(b"RIFF") and piped.returncode == 0
+    assert re.fullmatch(rb"Wrote \d\.\d s of speech by .+ to stdout\n", piped.stderr)
+    told = shell.run("--json", "speak", "One.", "-o", str(tmp_path / "one.mp3"), "-v", "Bass")
+    said = json.loads(told.stderr)
+    assert (said["voice"], said["output"]) == ("Bass", str(tmp_path / "one.mp3"))
+    assert 0 < said["duration_seconds"] < 2 and told.stdout == b""
 
 
 @pytest.mark.slow
@@ -243,6 +254,53 @@ def test_live_audio_is_transcribed_from_a_pipe(shell: Shell, recording: Path) ->
     assert done.returncode == 0 and b"Listening" in done.stderr
 
 
+def test_a_try_speaks_listens_and_chats_or_names_what_failed(tmp_path: Path) -> None:
+    recogniser = FakeTranscriber()
+    with serve_services(local_services(local_settings(tmp_path), transcriber=recogniser)) as server:
+        shell = Shell(tmp_path, ANTIPHON_URL=server.url, ANTIPHON_KEY=server.key)
+        wrong = shell.run("try")
+        assert wrong.returncode == 1 and wrong.stdout.startswith(b"speak ")
+        assert wrong.stderr == b"Error: listen: the transcript is not what was spoken\n"
+        recogniser.answer = partial(transcript, text=SENTENCE)
+        lines = shell.output("try").splitlines()
+        assert [line.split()[0] for line in lines[:3]] == ["speak", "listen", "chat"]
+        assert all(re.match(r"\w+ +\d+\.\d\d s  \S", line) for line in lines[:3])
+        steps = shell.json("try")["steps"]
+        assert steps[1]["text"] == SENTENCE and steps[2]["seconds"] >= 0
+        recogniser.errors = [EngineLost("the recogniser")] * 9
+        lost = shell.run("try")
+        assert lost.returncode == 1 and lost.stderr.startswith(b"Error: listen: ")
+
+
+def test_every_command_has_an_example_and_operators_commands_a_section(shell: Shell) -> None:
+    add_commands(antiphon)  # as the program does
+    users, operators = shell.output("--help").split("Commands of operators:")
+    assert (
+        re.search(r"^  login .*^  try .*^  speak ", users, re.M | re.S) and "  serve " in operators
+    )
+    assert "  speak " not in operators and "Operators: " not in users + operators
+    lacking = []
+    for path, command in commands_of(antiphon, "antiphon"):
+        context = click.Context(command, info_name=path)
+        if not re.search(rf"^ *(Example: )?.*{path}\b", shown(command, context), re.M):
+            lacking.append(path)
+    assert not lacking
+
+
+def commands_of(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands_of(command, f"{path} {name}")
+        else:
+            imported = command.imported() if isinstance(command, ImportedCommand) else command
+            yield f"{path} {name}", imported
+
+
+def shown(command: click.Command, context: click.Context) -> str:
+    """The help of a command without its first line, which has its name."""
+    return command.get_help(context).partition("\n")[2]
+
+
 def test_an_agent_hears_a_pipe_and_answers_into_one(tmp_path: Path) -> None:
     services = with_listening(local_services(local_settings(tmp_path)), FakeTranscriber())
     said = resample(np.concatenate([loud(1.5), quiet(1.5)]), 16_000, 24_000)
@@ -370,7 +428,10 @@ def test_a_login_stores_a_private_key_for_that_service_alone(
 ) -> None:
     shell = Shell(tmp_path, ANTIPHON_URL=server.url)
     refused = shell.run("usage")
-    assert refused.returncode == 3 and b"antiphon login" in refused.stderr
+    assert refused.returncode == 3
+    assert refused.stderr.startswith(
+        b"Error: the service asks for an API key; run `antiphon login`"
+    )
     password = b"a long password\na long password\n"
     shell.output("login", "--email", "cli@example.com", "--sign-up", given=password)
     stored = tmp_path / "antiphon" / "config.toml"
@@ -393,7 +454,9 @@ def test_a_login_stores_a_private_key_for_that_service_alone(
         (("chat", "a", "--model", "gpt-9"), 1, "no chat model"),
         (("correct", "a", "--in-place"), 2, "needs --file"),
         (("--key", "sk_wrong", "usage"), 3, "wrong, revoked or expired"),
-        (("--url", "http://127.0.0.1:9", "usage"), 4, "does not answer"),
+        (("--url", "http://127.0.0.1:9", "usage"), 4, "start it with `antiphon serve`"),
+        (("--url", "http://127.0.0.1:9", "try"), 4, "does not answer"),
+        (("--key", "sk_wrong", "try"), 3, "antiphon login"),
         (("keys", "delete", "7", "--yes"), 1, "no API key"),
         (("--url", "127.0.0.1:9", "usage"), 2, "must start with http"),
         (("talk",), 2, "to record, install one of"),

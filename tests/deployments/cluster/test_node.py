@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import yaml
 
 from configs.environment import SettingsError
 from configs.settings import PROJECT_DIR
 from deployments.cli.doctor import check_ray, outcome
-from deployments.cluster.node import keep_private
+from deployments.cluster.node import keep_private, start
 from deployments.cluster.serve_api import failures
 from deployments.rollout.serve_config import first_stage, first_voice
 from tests.servers import free_port
@@ -49,6 +50,16 @@ def shipped() -> dict[str, Any]:
 def models(config: dict[str, Any]) -> dict[str, Any]:
     application = next(one for one in config["applications"] if one["name"] == "models")
     return {deployment["name"]: deployment for deployment in application["deployments"]}
+
+
+def test_a_cluster_that_does_not_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise Exception("\nThe last 20 lines of dashboard.log:\nline 1")
+
+    monkeypatch.setattr(ray, "init", fail)
+    monkeypatch.setenv("RAY_TMPDIR", "/var/ray")
+    with pytest.raises(RuntimeError, match="^Ray did not start; .* The last .*logs$"):
+        start(1)
 
 
 def test_the_first_stage_has_only_the_gateway_and_one_voice() -> None:

@@ -190,6 +190,15 @@ def _speak(_: Ids) -> list[Any]:
     return [{"type": "Speak", "text": "Hello there."}, {"type": "Flush"}, {"type": "Clear"}]
 
 
+def _turns(_: Ids) -> list[Any]:
+    return [
+        {"type": "Speak", "text": "Hello there. "},
+        {"type": "Configure", "speed": 1.1},
+        {"type": "Interrupt", "playback_offset": {"type": "time_ms", "value": 100}},
+        {"type": "Flush"},
+    ]
+
+
 def _listen(_: Ids) -> list[Any]:
     configure = {"type": "Configure", "keyterms": ["Ann"], "features": {"numerals": True}}
     return [{"type": "KeepAlive"}, {"type": "Finalize", "channel": 0}, configure]
@@ -270,6 +279,7 @@ PROTOCOLS = [
     Protocol("/v1/text-to-speech/{voice_id}/stream-input", _first(_elevenlabs), _elevenlabs),
     Protocol("/v1/text-to-speech/{voice_id}/multi-stream-input", _first(_elevenlabs), _elevenlabs),
     Protocol("/v1/speak", _none, _speak, LINEAR),
+    Protocol("/v2/speak", _none, _turns, (("model", "flux-alexis-en"), *LINEAR)),
     Protocol("/ws/stt", _first(_stt), _stt),
     Protocol("/v1/listen", _none, _listen, LINEAR),
     Protocol("/v2/listen", _none, _flux, (("model", "flux-general-en"), *LINEAR)),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from models.embedding.base import EmbeddingRequest, Embeddings
+from models.errors import ContextLengthExceeded
 from models.registry import EMBEDDING
 from tests.models.configured import configured
 
@@ -39,6 +40,14 @@ def test_ids_of_cl100k_base_are_the_text_that_they_encode() -> None:
     ids = (791, 9282, 374, 17104, 3432, 13)  # of tiktoken
     assert np.allclose(vectors(text), vectors(ids), atol=1e-6)
     assert np.allclose(vectors("The"), vectors((791, 76460)), atol=1e-6)  # half of a character
+
+
+def test_the_bytes_of_a_text_without_spaces_count_as_tokens() -> None:
+    engine = configured(EMBEDDING, "all_minilm_l6_v2")
+    (embedded,) = engine.embed(EmbeddingRequest(("a" * 1281,)))
+    assert embedded.tokens == 11
+    with pytest.raises(ContextLengthExceeded, match="takes 8193 tokens"):
+        next(engine.embed(EmbeddingRequest(("a" * (1 << 20) + "a",))))
 
 
 def test_a_long_text_is_near_to_each_of_its_subjects() -> None:

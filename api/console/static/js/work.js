@@ -1,7 +1,7 @@
 // What panels ask for more than once: voices, models, languages, credit.
 import { ask, list } from "./api.js";
 import { t } from "./i18n.js";
-import { emit, noteCredit, session } from "./session.js";
+import { emit, isOwner, noteCredit, session } from "./session.js";
 
 const kept = new Map();
 
@@ -23,8 +23,14 @@ const languages = () => once("languages", async () => (await list("/stt/language
 const graded = (language) => (language.grade ? `${language.name} (${t(`language.${language.grade}`)})` : language.name);
 
 // Adds the languages of recognition to a list of choices.
-export const fillLanguages = (box, name = graded, more = []) =>
-  languages().then((all) => box.append(...(more.length ? [...all, ...more].sort(byName) : all).map((one) => new Option(name(one), one.code))), () => {});
+export const fillLanguages = (box) =>
+  languages().then((all) => box.append(...all.map((one) => new Option(graded(one), one.code))), () => {});
+
+// Adds the languages that custom voices accept; that of `british` is English with another accent.
+export const fillVoiceLanguages = (box, british) => list("/voices/languages", "languages").then((all) => {
+  const accents = all.some((one) => one.code === "en") ? [british] : [];
+  box.append(...[...all, ...accents].sort(byName).map((one) => new Option(one.name, one.code)));
+}, () => {});
 
 // [code, name] of the languages of voices, by name.
 export const voiceLanguages = (all) =>
@@ -45,18 +51,20 @@ export async function fillModels(box) {
   box.append(...all.filter((one) => one.kind === "chat").map((one) => new Option(one.id, one.id)));
 }
 
-// Says in `about` which chat model answers, and how much is here of the one that will replace it.
-export async function tellModel(about) {
-  const { usual } = await models();
-  if (!usual) return;
-  const { coming, status } = usual;
+// Says in `about` which chat model answers to the choice of `box`, and how much is here of the one that
+// will replace it.
+export async function tellModel(about, box) {
+  const { all, usual } = await models();
+  const chosen = all.find((one) => one.id === box.value) || usual;
+  if (!chosen) return;
+  const { coming, status } = chosen;
   const share = coming && Math.round((100 * coming.got_bytes) / coming.size_bytes);
-  const lines = [t(status === "unavailable" ? "model.none" : "model.answers", { model: usual.id })];
+  const lines = [t(status === "unavailable" ? "model.none" : "model.answers", { model: chosen.id })];
   if (coming) lines.push(t(coming.problem ? "model.waits" : "model.coming", { ...coming, share }));
   about.textContent = lines.join(" ");
   if (!coming) return;
   forget("models");
-  setTimeout(() => about.isConnected && tellModel(about).catch(() => {}), 5000);
+  setTimeout(() => about.isConnected && tellModel(about, box).catch(() => {}), 5000);
 }
 
 export const forget = (...names) => (names.length ? names.forEach((name) => kept.delete(name)) : kept.clear());
@@ -78,11 +86,12 @@ let timer = 0;
 // Soon after work that costs: one question for several requests, since questions count as requests.
 export function refreshCredit(wait = 900) {
   clearTimeout(timer);
+  if (isOwner()) return;
   const { workspace } = session;
   timer = setTimeout(async () => {
     const today = new Date().toISOString().slice(0, 10);
     const usage = await ask(`/billing/usage?from=${today}&to=${today}`).catch(() => null);
-    if (usage && session.workspace === workspace) noteCredit(usage.credit_balance);
+    if (usage && session.workspace === workspace) noteCredit(usage.credit_balance, usage.credit_held);
   }, wait);
 }
 

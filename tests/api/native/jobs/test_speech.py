@@ -69,6 +69,12 @@ async def test_a_book_becomes_one_file_with_chapters_and_a_cover(
     assert done["duration"] == pytest.approx(seconds, abs=0.1)
     ends = [float(one["end"] * one["time_base"]) for one in marks]
     assert ends[-1] == pytest.approx(seconds, abs=0.1) and ends[0] > 2 * (ends[1] - ends[0])
+    titles = [one["metadata"]["title"] for one in marks]
+    assert [one["title"] for one in done["chapters"]] == titles
+    assert [one["end"] for one in done["chapters"]] == pytest.approx(ends, abs=0.01)
+    usage = (await client.get("/billing/usage", headers=auth)).json()
+    assert done["cost"] == pytest.approx(usage["total_cost"]) and done["cost"] > 0
+    assert [done["credit_held"], usage["credit_held"]] == [0, 0]
     assert await books.kinds() == ["hold", "capture"]
     letters = "Chapter One It was a bright cold day. The clocks struck. Still the first. "
     assert (await books.charged("tts"))[0] == pytest.approx(len(letters) + 20, abs=12)

@@ -169,6 +169,7 @@ async def test_a_ready_voice_speaks_by_id_and_by_name_at_once(
         "categories": ["Professional Cloning"],
         "voice_type": "cloned",
         "is_native": False,
+        "grade": None,
         "available_tiers": [],
     }
     by_id = await synthesize(client, auth, voice_id=voice["id"].upper())

@@ -40,8 +40,11 @@ export function peaks(samples, count) {
   });
 }
 
+const MOST_BYTES = 32 * 2 ** 20; // of a file; the samples of an hour would fill the memory
+
 // The samples of a file, or null where the browser cannot decode it.
 export async function decode(blob) {
+  if (blob.size > MOST_BYTES) return null;
   try {
     const context = new OfflineAudioContext(1, 1, 16000);
     return await context.decodeAudioData(await blob.arrayBuffer());

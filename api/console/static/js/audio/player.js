@@ -73,6 +73,12 @@ export function player({ ontime = () => {}, small = false, label = t("player.see
     audio.currentTime = Math.max(0, Math.min(seconds, length() || seconds));
     show();
   };
+  // Plays from an address without loading all of it, and without a waveform.
+  made.open = (path) => {
+    made.clear();
+    audio.src = path;
+    made.hidden = false;
+  };
   made.load = async (blob) => {
     made.clear();
     address = URL.createObjectURL(blob);

@@ -3,6 +3,7 @@ import { ApiError } from "../api.js";
 import { t } from "../i18n.js";
 import { credential } from "../session.js";
 
+const NO_CREDIT = 4402;
 export const sockets = new Set();
 
 // Without `protocols`, which may carry the credential, it is part of the address.
@@ -18,26 +19,29 @@ export function openSocket(path, protocols) {
 
 export const closeSockets = () => sockets.forEach((socket) => socket.close());
 
-// Resolves at a clean end of the socket; `handle` gets each message.
-export function converse(socket, handle) {
+// Resolves at a clean end of the socket; `handle` gets each message. A socket that is refused does not say
+// why: `why`, a request that the service would refuse for the same reason, does.
+export function converse(socket, handle, why) {
   return new Promise((resolve, reject) => {
-    let last = {}; // a server that ends the session says why
+    let last = {}; // message with an error: a server that ends the session says why
     let opened = false;
     socket.onopen = () => { opened = true; };
     socket.onmessage = ({ data }) => {
       try {
-        last = JSON.parse(data);
-        handle(last);
+        const message = JSON.parse(data);
+        if (message.error) last = message;
+        handle(message);
       } catch (error) {
         reject(error);
         socket.close();
       }
     };
-    socket.onclose = ({ code }) => {
+    socket.onclose = async ({ code }) => {
       if (code === 1000 || code === 1005) return resolve();
+      if (!opened && why) await why().catch(reject);
       const said = typeof last.error === "string" ? last.error : last.error?.message;
-      if (said) return reject(new ApiError(said, { status: code, code: last.error?.code }));
-      if (code === 1006) return reject(new ApiError(t(navigator.onLine ? "error.socket" : "error.offline"), { opened }));
+      if (said && code !== 1006) return reject(new ApiError(said, { status: code, code: code === NO_CREDIT ? "insufficient_credit" : last.error?.code }));
+      if (code === 1006) return reject(new ApiError(t(navigator.onLine ? "error.socket" : "error.offline")));
       return reject(new ApiError(t("error.socket_code", { code })));
     };
   });

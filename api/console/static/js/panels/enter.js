@@ -4,7 +4,7 @@ import { t, usd } from "../i18n.js";
 import { icon } from "../icons.js";
 import { PASSWORD_CHARACTERS } from "../limits.js";
 import { about, micro, operatorToken } from "../session.js";
-import { act, button, check, field, form, h, status, submitButton, tabs } from "../ui.js";
+import { button, check, field, form, h, status, submitButton, tabs } from "../ui.js";
 
 function password(properties) {
   const input = h("input", { type: "password", name: "password", required: true, maxLength: 256, ...properties });
@@ -15,9 +15,8 @@ function password(properties) {
 const email = () => h("input", { type: "email", name: "email", autocomplete: "username", required: true });
 const wideButton = (text) => submitButton(text, { class: "button main wide" });
 
-export default function makeEnter({ enter, enterAsOperator, logo, expired, discard }) {
+export default function makeEnter({ enter, enterAsOperator, logo, expired, failure, discard }) {
   const place = status();
-  const tokenPlace = status();
 
   const account = async (path, json) => {
     const { user, token } = await ask(path, { method: "POST", json, open: true });
@@ -55,22 +54,27 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, disca
 
   const withToken = () => {
     const token = h("input", { type: "password", name: "token", autocomplete: "off", required: true });
-    const made = form(tokenPlace, () => enterAsOperator(token.value.trim()),
-      field(t("enter.token"), token, { hint: t("enter.token_hint") }), tokenPlace, wideButton(t("enter.go_token")));
-    operator.replaceWith(made);
-    token.focus();
+    return form(place, () => enterAsOperator(token.value.trim()),
+      field(t("enter.token"), token, { hint: t("enter.token_hint") }), wideButton(t("enter.go_token")));
   };
-  const operator = button(t("nav.operator"), act(tokenPlace, () => (operatorToken() ? enterAsOperator(operatorToken()) : withToken())), { kind: "quiet small" });
 
+  const hints = h("div.stack");
   const isOpen = about.sign_up !== "closed";
   const modes = tabs(t("enter.modes"), [
     ...(isOpen ? [["signup", t("enter.sign_up"), signUp]] : []),
     ["login", t("enter.log_in"), logIn],
     ["key", t("enter.use_key"), withKey],
-  ], () => place.clear());
-  modes.choose(isOpen && !expired ? "signup" : "login");
+    ...(about.operator ? [["operator", t("nav.operator"), withToken]] : []),
+  ], (mode) => {
+    place.clear();
+    hints.hidden = mode === "operator"; // which has no account
+    if (mode === "operator" && operatorToken()) enterAsOperator(operatorToken()).catch((error) => place.fail(error));
+  });
+  modes.choose(about.alone ? "key" : isOpen && !expired ? "signup" : "login");
+  if (failure) place.fail(failure);
 
   const credit = about.sign_up_credit ? t("enter.brings", { credit: usd(micro(about.sign_up_credit)) }) : t("enter.brings_none");
+  hints.append(h("p.hint", isOpen ? credit : t("enter.closed")), h("p.hint", t("enter.tab")));
   const features = ["speak", "listen", "talk", "voices"].map((name) => h("li", icon(name), h("span", t(`enter.feature.${name}`))));
   const heading = h("h1", { tabIndex: -1 }, t("enter.title"));
   const element = h("main.enter", { id: "main", tabIndex: -1 },
@@ -84,8 +88,7 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, disca
       expired && h("div.note", h("p", t("enter.expired")), button(t("enter.forget"), discard, { kind: "small" })),
       modes,
       place,
-      h("p.hint", isOpen ? credit : t("enter.closed")),
-      h("p.hint", t("enter.tab")),
-      about.operator && [operator, tokenPlace]));
+      about.alone && h("p.hint", t("enter.alone", about)),
+      hints));
   return { element, focus: () => heading.focus({ preventScroll: true }) };
 }

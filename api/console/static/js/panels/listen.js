@@ -4,7 +4,7 @@ import { t, usd } from "../i18n.js";
 import { RECORDING_MB, RECORDING_MINUTES } from "../limits.js";
 import { price } from "../session.js";
 import { setting } from "../store.js";
-import { card, check, field, h, panelHead, select, tabs } from "../ui.js";
+import { check, field, folded, h, panelHead, select, tabs } from "../ui.js";
 import { fillLanguages } from "../work.js";
 import { liveListening, startMessage } from "./listen/live.js";
 import { dropZone, fileQueue } from "./listen/queue.js";
@@ -72,12 +72,17 @@ export default function makeListen() {
     translated.hidden = !isEnglish || isMicrophone;
   };
   const translated = h("p.hint", { role: "status", hidden: true }, t("listen.translate_about"));
-  const settings = h("div.stack",
+  const settings = folded(t("word.options"),
     h("div.fields", field(t("word.language"), language), field(t("listen.model"), profile),
       field(t("listen.terms"), terms, { hint: t("listen.terms_hint") })),
     h("div.checks", numerals, masked, punctuate), ofFiles, translated);
-  const files = h("div.columns", card(t("listen.files"), drop, queue), transcript);
-  const modes = tabs(t("listen.modes"), [["files", t("listen.files"), files], ["microphone", t("mic.device"), live]], () => fit());
+  // Both ways share the options, and each has its text beside them.
+  const sources = { files: [h("section.card", { "aria-label": t("listen.files") }, drop, queue), transcript], microphone: [live, live.transcript] };
+  const pages = Object.entries(sources).map(([name, [source, text]]) => [name, t(`listen.${name}`), h("div.columns", h("div.column", source), text)]);
+  const modes = tabs(t("listen.modes"), pages, (name) => {
+    sources[name][0].after(settings);
+    fit();
+  });
   modes.choose("files");
   for (const { box } of [speakers, channels, translate]) box.addEventListener("change", fit);
   fillLanguages(language);
@@ -93,8 +98,7 @@ export default function makeListen() {
     ];
   };
   const element = h("div.panel.listen",
-    panelHead(t("nav.listen"), t("listen.lead"), codeButton(requests)),
-    h("section.card", { "aria-label": t("word.settings") }, settings), modes);
+    panelHead(t("nav.listen"), t("listen.lead"), codeButton(requests)), modes);
   return {
     element,
     show: ([mode] = []) => mode && modes.choose(mode),

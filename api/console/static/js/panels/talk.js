@@ -4,9 +4,10 @@ import { devicePicker } from "../audio/microphone.js";
 import { liveMeter } from "../audio/waveform.js";
 import { codeButton } from "../code.js";
 import { t, usd } from "../i18n.js";
+import { voiceSelect } from "../previews.js";
 import { on, price } from "../session.js";
-import { button, card, explained, field, form, h, jsonField, panelHead, select, setRecording, status, toolCall, toolResult } from "../ui.js";
-import { fillLanguages, fillModels, refreshCredit, voices } from "../work.js";
+import { aside, button, explained, field, form, h, jsonField, panelHead, select, setRecording, status, toolCall, toolResult } from "../ui.js";
+import { fillLanguages, fillModels, refreshCredit } from "../work.js";
 import { sessionOf, talk } from "./talk/agent.js";
 
 const USUAL = "gpt-realtime-mini"; // stands for the default model, with Fast voices
@@ -15,20 +16,22 @@ const SAMPLE = [{
   parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] },
 }];
 
+const sumOf = (stages) => stages.reduce((sum, one) => sum + one, 0);
+
+// The milliseconds of a turn: heard, thought, spoken.
 function latency(stages) {
   const bar = h("div.latency-bar", { "aria-hidden": "true" }, stages.map((part, at) => {
     const made = h("span", { class: `stage-${at}` });
     made.style.setProperty("--part", String(part));
     return made;
   }));
-  const total = stages.reduce((sum, one) => sum + one, 0);
-  return h("div.latency", bar, h("div.latency-key", h("strong", t("talk.latency", { total })), stages.map((n, at) => h("span", { class: `stage-${at}` }, t(`talk.stage.${at}`, { n })))));
+  return h("div.latency", bar, h("div.latency-key", h("strong", t("talk.latency", { total: sumOf(stages) })), stages.map((n, at) => h("span", { class: `stage-${at}` }, t(`talk.stage.${at}`, { n })))));
 }
 
 export default function makeTalk() {
   const place = status();
   const instructions = h("textarea", { rows: 3, maxLength: 20000, name: "instructions", value: t("talk.instructions_default") });
-  const voice = select([["alloy", t("talk.voice_auto")]], { name: "voice" });
+  const voice = voiceSelect(["alloy", t("talk.voice_auto")], place, { name: "voice" });
   const model = select([[USUAL, t("chat.model_default")]], { name: "model" });
   const turns = select([["semantic", t("talk.turns.semantic")], ["server", t("talk.turns.server")]], { name: "turns" });
   const language = select([["", t("listen.detect")]]);
@@ -36,6 +39,7 @@ export default function makeTalk() {
   const device = devicePicker();
   const ours = liveMeter(t("talk.your_level"));
   const theirs = liveMeter(t("talk.their_level"));
+  const delay = h("p.delay", { title: t("talk.delay_about") });
   const none = h("p.empty", t("talk.none"));
   const log = h("div.turns", { role: "log", "aria-live": "polite", "aria-label": t("talk.conversation"), tabIndex: 0 });
   const start = button(t("talk.start"), () => (call ? call.hangUp() : run()), { icon: "talk", kind: "main", id: "talk-start" });
@@ -87,6 +91,7 @@ export default function makeTalk() {
     },
     timed: (item, stages) => {
       lineOf(item, "assistant").made.append(latency(stages));
+      delay.textContent = t("talk.delay", { n: sumOf(stages) });
       end();
     },
     call: (name, given, answer) => {
@@ -109,6 +114,7 @@ export default function makeTalk() {
       const wished = wish();
       lines = new Map();
       log.replaceChildren();
+      delay.textContent = "";
       none.hidden = true;
       setRecording(start, true, "hangup", t("talk.stop"));
       place.say(t("word.connecting"));
@@ -127,16 +133,7 @@ export default function makeTalk() {
     }
   };
 
-  const fillVoices = (all) => {
-    const before = voice.value;
-    const groups = new Map();
-    for (const one of all) groups.set(one.labels.language_name, [...(groups.get(one.labels.language_name) || []), one]);
-    voice.replaceChildren(new Option(t("talk.voice_auto"), "alloy"), ...[...groups].sort(([one], [other]) => one.localeCompare(other)).map(([name, members]) =>
-      h("optgroup", { label: name }, members.map((one) => new Option(one.name, one.voice_id)))));
-    voice.value = [...voice.options].some((one) => one.value === before) ? before : "alloy";
-  };
-  voices().then(fillVoices, () => {});
-  const stopListening = on("voices", fillVoices);
+  const stopListening = on("voices", voice.fill);
   fillLanguages(language);
   fillModels(model).catch(() => {});
 
@@ -150,14 +147,16 @@ export default function makeTalk() {
   const element = h("div.panel.talk",
     panelHead(t("nav.talk"), t("talk.lead"), codeButton(requests, place)),
     h("div.columns",
-      card(t("talk.conversation"),
+      h("section.card", { "aria-label": t("talk.conversation") },
+        h("div.row", start, delay), place,
         h("div.call-meters",
           h("figure", h("figcaption", t("word.you")), ours),
           h("figure", h("figcaption", t("talk.agent")), theirs)),
-        h("div.actions", start), place, none, log),
-      card(t("talk.agent"),
-        field(t("talk.instructions"), instructions), field(t("voices.title"), voice), field(t("word.model"), model),
-        h("div.fields", field(t("talk.turns"), turns), field(t("talk.language"), language)), device,
+        none, log),
+      aside(t("talk.agent"),
+        field(t("talk.instructions"), instructions), h("div.with-preview", field(t("voices.title"), voice), voice.preview),
+        h("details", h("summary", t("word.options")), h("div.stack",
+          field(t("word.model"), model), field(t("talk.turns"), turns), field(t("talk.language"), language), device)),
         jsonField(t("talk.tools"), tools, t("talk.tools_hint"), SAMPLE),
         h("p.hint", t("talk.price", { stt: usd(price("stt_second", 60)), tts: usd(price("tts_character", 1)), chat: usd(price("chat_token", 1)) })),
         h("p.hint", t("talk.headphones")))));

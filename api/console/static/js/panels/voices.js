@@ -3,14 +3,17 @@ import { ask, call, upload } from "../api.js";
 import { player } from "../audio/player.js";
 import { codeButton } from "../code.js";
 import { number, t, usd } from "../i18n.js";
+import { previewButton } from "../previews.js";
 import { go } from "../router.js";
 import { about, on, price } from "../session.js";
 import { act, button, card, confirmed, explained, field, form, formDialog, h, panelHead, select, status, statusBadge, submitButton } from "../ui.js";
-import { fillLanguages, refreshCredit, voicesChanged } from "../work.js";
+import { fillVoiceLanguages, refreshCredit, voicesChanged } from "../work.js";
+import { voicePicker } from "./speak/voices.js";
 import { recordings } from "./voices/recordings.js";
 import { showReport } from "./voices/report.js";
 
 const LOOK_MS = 5000;
+const MEASURED = 0.03; // progress after which the pace is known
 
 export default function makeVoices() {
   const place = status();
@@ -70,17 +73,22 @@ export default function makeVoices() {
   h("p.hint", t("own.price", { price: usd(price("custom_voice", 1)) })),
   submitButton(t("own.go", { price: usd(price("custom_voice", 1)) }), { id: "make-voice" }), making);
 
+  const least = new Map(); // minutes left by id: what is announced only falls
   const remaining = (voice) => {
     const percent = Math.round(voice.progress * 100);
-    const minutes = Math.ceil((new Date(voice.estimated_completion) - Date.now()) / 60000);
+    if (voice.progress < MEASURED) return t("own.left_unknown", { percent });
+    const left = Math.ceil((new Date(voice.estimated_completion) - Date.now()) / 60000);
+    const minutes = Math.min(left, least.get(voice.id) ?? left);
+    least.set(voice.id, minutes);
     return minutes > 0 ? t("own.left", { percent, n: minutes }) : t("own.left_late", { percent });
   };
   const row = (voice) => {
     const isMade = voice.status === "processing";
     const head = h("div.row",
       h("h3", voice.name, statusBadge(voice.status, t(`own.status.${voice.status}`)),
-        voice.similarity !== null && h("span.hint", t("own.likeness", { value: number(voice.similarity, 2) }))),
+        voice.status === "ready" && voice.similarity !== null && h("span.hint", t("own.likeness", { value: number(voice.similarity, 2) }))),
       h("div.actions",
+        voice.status === "ready" && previewButton(() => ({ ...voice, voice_id: voice.id, labels: voice }), place),
         voice.status === "ready" && button(t("own.try"), () => go(`speak/${voice.id}`), { icon: "speak", kind: "small" }),
         !voice.owner && button(t("own.rename"), () => rename(voice), { kind: "small", label: t("own.rename_of", { name: voice.name }) }),
         !isMade && !voice.owner && button(t("own.report"), act(place, () => showReport(voice)), { kind: "small", label: t("own.report_of", { name: voice.name }) }),
@@ -156,14 +164,19 @@ export default function makeVoices() {
     // Goes on while another panel is open, so that a voice is in Speak as soon as it is ready.
     if (voices.some((one) => one.status === "processing")) next = setTimeout(look, isShown ? LOOK_MS : 3 * LOOK_MS);
   };
-  fillLanguages(language, (one) => one.name, [{ code: "en-GB", name: t("own.british") }]);
+  fillVoiceLanguages(language, { code: "en-GB", name: t("own.british") });
   const stopListening = on("route", ({ name: panel }) => { isShown = panel === "voices"; });
+
+  const hearing = status();
+  const choose = button(t("own.try"), () => go(`speak/${library.voice.voice_id}`), { icon: "speak", hidden: true });
+  const library = voicePicker({ place: hearing, isLibrary: true, onchange: (voice) => { choose.hidden = !voice; } });
 
   const requests = () => [{ title: t("own.make"), path: "/voices", form: fields(), files: takes.names().map((one) => ["files", one]) }];
   const element = h("div.panel.voices",
     panelHead(t("nav.voices"), t("own.lead"), codeButton(requests)),
     card(t("own.list"), place, none, list),
-    card(t("own.make"), make));
+    card(t("own.make"), make),
+    card(t("own.all"), library, hearing, choose));
   return {
     element,
     show: () => {
@@ -175,6 +188,7 @@ export default function makeVoices() {
       stopListening();
       clearTimeout(next);
       takes.leave();
+      library.leave();
     },
   };
 }

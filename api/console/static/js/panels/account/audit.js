@@ -1,13 +1,32 @@
 // The audit log of the workspace.
-import { ask } from "../../api.js";
+import { ask, list } from "../../api.js";
 import { moment, t, usd } from "../../i18n.js";
-import { micro } from "../../session.js";
+import { micro, session } from "../../session.js";
 import { act, button, card, h, status, table } from "../../ui.js";
 
 // "plan: pro, billing cycle: monthly"; amounts in USD.
 const detail = ([name, value]) => (name === "micro_usd" ? usd(micro(value), 6)
   : `${name.replaceAll("_", " ")}: ${[value].flat().map((one) => (one instanceof Object ? JSON.stringify(one) : one)).join(", ")}`);
-const shortened = (text) => h("span.cut-short", { title: text }, text);
+// What an entry's ids stand for: lists of the workspace, and the fields that name their members.
+const LISTS = {
+  key: ["/developer/api", "keys", "name"],
+  webhook: ["/webhooks", "webhooks", "url"],
+  voice: ["/voices?limit=100", "data", "name"],
+  speaker: ["/speakers?limit=100", "data", "name"],
+};
+const kindOf = ({ action }) => action.split(".")[0];
+const namesOf = async (kind) => {
+  const [path, field, name] = LISTS[kind];
+  return (await list(path, field)).map((one) => [String(one.voice_id || one.id), one[name]]);
+};
+// The owner's user, and ids with the names that people use; of what is gone, the end of its id.
+const nameOf = (id, kind, names) => {
+  if (["user", "account", "profile", "password"].includes(kind)) return session.user?.email || t("audit.owner");
+  if (["workspace", "sessions"].includes(kind)) return session.workspace.name || t("settings.workspace");
+  if (names.has(id)) return t("audit.named", { kind, name: names.get(id) });
+  return /^[\d-]{12,}$|^[\da-f-]{36}$/.test(id) ? t("audit.gone", { kind, id: id.slice(-4) }) : id;
+};
+const shortened = (text, whole) => h("span.cut-short", { title: whole }, text);
 
 export function audit() {
   const place = status();
@@ -15,16 +34,24 @@ export function audit() {
   const more = button(t("action.more"), act(place, () => load(page + 1)), { kind: "small", hidden: true });
   let page = 1;
   let entries = [];
+  const names = new Map(); // by kind
 
   const load = async (wanted) => {
     const found = await ask(`/audit?limit=50&page=${wanted}`);
     page = wanted;
     entries = page === 1 ? found.data : [...entries, ...found.data];
+    const kinds = new Set(entries.flatMap((one) => [kindOf(one), one.actor.split(":")[0]]).filter((kind) => LISTS[kind] && !names.has(kind)));
+    for (const kind of kinds) names.set(kind, await namesOf(kind));
+    const all = new Map([...names.values()].flat());
+    const actorOf = ({ actor }) => (actor.includes(":") ? nameOf(actor.split(":")[1], actor.split(":")[0], all) : actor);
     rows.replaceChildren(table(t("account.audit"), [t("audit.action"), t("audit.time"), t("audit.actor"), t("audit.target"), t("audit.details")],
-      entries.map((one) => [one.action, h("span.time", moment(one.created_at)), shortened(one.actor), shortened(one.target), h("span", { title: one.digest }, Object.entries(one.details).map(detail).join("; "))])));
+      entries.map((one) => [one.action, h("span.time", moment(one.created_at)), shortened(actorOf(one), one.actor), shortened(nameOf(one.target, kindOf(one), all), one.target), h("span", { title: one.digest }, Object.entries(one.details).map(detail).join("; "))])));
     more.hidden = page >= found.pagination.pages;
   };
   const made = card(t("account.audit"), h("p.hint", t("audit.about")), place, rows, more);
-  made.show = () => load(1).catch((error) => place.fail(error, made.show));
+  made.show = () => {
+    names.clear();
+    return load(1).catch((error) => place.fail(error, made.show));
+  };
   return made;
 }

@@ -14,7 +14,7 @@ export function keys() {
   const all = check(t("keys.scopes_all"), { checked: true });
   const scopes = SCOPES.map((scope) => check(t(`keys.scope.${scope}`), { value: scope }));
   const some = h("div.checks", { hidden: true }, scopes);
-  const expires = select(DAYS.map((one) => [one, t(`keys.expires.${one}`)]), { name: "expires" });
+  const expires = select(DAYS.map((one) => [one, t(`keys.expires.${one}`)]), { name: "expires_at" });
   const fresh = h("div", { "aria-live": "polite", id: "created" });
   const rows = h("div", { id: "keys" });
   all.box.addEventListener("change", () => { some.hidden = all.box.checked; });

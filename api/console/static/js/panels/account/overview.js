@@ -2,8 +2,8 @@
 import { ask, list } from "../../api.js";
 import { barChart, chartKey } from "../../charts.js";
 import { day, number, t, usd } from "../../i18n.js";
-import { noteCredit, on, session } from "../../session.js";
-import { act, button, card, confirmed, download, field, h, select, status, table } from "../../ui.js";
+import { isOwner, noteCredit, on, session } from "../../session.js";
+import { act, aside, button, card, confirmed, download, field, h, select, status, table } from "../../ui.js";
 
 const KINDS = ["tts", "stt", "chat", "voice", "embedding"];
 const DAY_MS = 86_400_000;
@@ -25,6 +25,7 @@ function usageCard() {
   const storage = h("strong", { id: "storage" }, "–");
   const storageText = h("span");
   const drawing = h("div.stack");
+  const measure = isOwner() ? "requests" : "cost"; // of the chart
   let shown = [];
 
   const showLimits = () => {
@@ -55,7 +56,7 @@ function usageCard() {
       for (const name of ["requests", "cost"]) sum[name] += one[name];
       sums.set(groupOf(one), sum);
     }
-    const order = isByKey ? [...sums.keys()].sort((a, b) => sums.get(b).cost - sums.get(a).cost) : [...sums.keys()];
+    const order = isByKey ? [...sums.keys()].sort((a, b) => sums.get(b)[measure] - sums.get(a)[measure]) : [...sums.keys()];
     const isRest = (of) => isByKey && order.length > COLOURS.length && order.indexOf(of) >= COLOURS.length - 1;
     const colourOf = (of) => (isByKey ? COLOURS[Math.min(order.indexOf(of), COLOURS.length - 1)] : `kind-${of}`);
     const byDay = Array.from({ length: days }, (_, at) => {
@@ -63,7 +64,7 @@ function usageCard() {
       const of = shown.filter((one) => one.date === when);
       return {
         label: new Date(`${when}T12:00:00Z`).toLocaleDateString(undefined, { day: "numeric", month: "short", timeZone: "UTC" }),
-        parts: of.map((one) => [colourOf(groupOf(one)), one.cost]).sort(),
+        parts: of.map((one) => [colourOf(groupOf(one)), one[measure]]).sort(),
       };
     });
     const keys = new Map(order.map((of) => [colourOf(of), isRest(of) ? t("usage.others") : nameOf(of)]));
@@ -71,8 +72,8 @@ function usageCard() {
     drawing.replaceChildren(...(shown.length ? [
       barChart(t("usage.chart"), byDay, (value) => number(value, 4)),
       chartKey([...keys]),
-      table(t(`usage.table.${group.value}`), [t(`usage.of.${group.value}`), t("usage.amount"), t("usage.requests"), t("usage.cost")],
-        order.map((of) => [nameOf(of), amounts(sums.get(of).units), number(sums.get(of).requests), usd(sums.get(of).cost, 5)])),
+      table(t(`usage.table.${group.value}`), [t(`usage.of.${group.value}`), t("usage.amount"), t("usage.requests"), ...(isOwner() ? [] : [t("usage.cost")])],
+        order.map((of) => [nameOf(of), amounts(sums.get(of).units), number(sums.get(of).requests), ...(isOwner() ? [] : [usd(sums.get(of).cost, 5)])])),
     ] : [h("p.empty", t("usage.none"))]));
   };
   const show = () => load().then(place.recover, (error) => place.fail(error, show));
@@ -87,7 +88,7 @@ function usageCard() {
   ];
   const made = card(t("usage.title"),
     h("div.figures",
-      h("p.figure", credit, h("span", t("nav.credit"))), h("p.figure", spent, spentText),
+      !isOwner() && [h("p.figure", credit, h("span", t("nav.credit"))), h("p.figure", spent, spentText)],
       h("p.figure", requests, h("span", t("usage.requests"))), h("p.figure", left, leftText),
       h("p.figure", storage, storageText)),
     h("div.row", h("div.row.start", field(t("usage.period"), period), field(t("usage.by"), group)), h("div.actions",
@@ -131,18 +132,18 @@ function planCard() {
     await load();
   };
   const show = () => load().then(place.recover, (error) => place.fail(error, show));
-  const made = card(t("plan.title"), now, place, all);
+  const made = aside(t("plan.title"), now, place, all);
   made.show = show;
   return made;
 }
 
 export function overview() {
   const usage = usageCard();
-  const plan = planCard();
+  const plan = isOwner() ? null : planCard();
   const made = h("div.stack", usage, plan);
   made.show = () => {
     usage.show();
-    plan.show();
+    plan?.show();
   };
   made.leave = usage.leave;
   return made;

@@ -1,9 +1,9 @@
 // Profile, workspace, password, sessions, and the end of the account.
 import { ask } from "../../api.js";
 import { day, moment, t } from "../../i18n.js";
-import { PASSWORD_CHARACTERS } from "../../limits.js";
+import { HISTORY_DAYS, PASSWORD_CHARACTERS } from "../../limits.js";
 import { credential, emit, isKey, session } from "../../session.js";
-import { act, button, card, confirmed, field, form, h, select, status, submitButton, table } from "../../ui.js";
+import { act, aside, button, card, confirmed, field, form, h, select, status, submitButton, table } from "../../ui.js";
 
 function profileCard() {
   const place = status();
@@ -27,18 +27,21 @@ function workspaceCard() {
   const place = status();
   const name = h("input", { name: "workspace", maxLength: 200, required: true, autocomplete: "off" });
   const retention = select(["standard", "zero"].map((one) => [one, t(`settings.retention.${one}`)]), { name: "retention" });
+  const days = h("input", { type: "number", name: "speech_history_days", min: 0, max: HISTORY_DAYS, step: 1, required: true });
   const since = h("p.hint");
   const fill = (workspace) => {
     name.value = workspace.name;
     retention.value = workspace.retention;
+    days.value = workspace.speech_history_days;
     since.textContent = t("settings.since", { id: String(workspace.id), date: day(workspace.created_at) });
   };
   const save = form(place, async () => {
-    const saved = await ask("/auth/workspace", { method: "PUT", json: { name: name.value.trim(), retention: retention.value } });
+    const json = { name: name.value.trim(), retention: retention.value, speech_history_days: Number(days.value) };
+    const saved = await ask("/auth/workspace", { method: "PUT", json });
     Object.assign(session.workspace, saved);
     fill(saved);
     place.say(t("settings.workspace_saved"));
-  }, field(t("settings.workspace_name"), name), field(t("settings.retention"), retention), since, submitButton(t("action.save")), place);
+  }, field(t("settings.workspace_name"), name), field(t("settings.retention"), retention, { hint: t("settings.retention_about") }), field(t("settings.history"), days, { hint: t("settings.history_hint", { n: HISTORY_DAYS }) }), since, submitButton(t("action.save")), place);
   const made = card(t("settings.workspace"), save);
   made.show = () => ask("/auth/workspace").then(fill, (error) => place.fail(error, made.show));
   return made;
@@ -46,15 +49,15 @@ function workspaceCard() {
 
 function passwordCard(onchange) {
   const place = status();
-  const current = h("input", { type: "password", name: "current", autocomplete: "current-password", required: true, maxLength: 256 });
-  const fresh = h("input", { type: "password", name: "new", autocomplete: "new-password", required: true, minLength: PASSWORD_CHARACTERS, maxLength: 256 });
+  const current = h("input", { type: "password", name: "current_password", autocomplete: "current-password", required: true, maxLength: 256 });
+  const fresh = h("input", { type: "password", name: "new_password", autocomplete: "new-password", required: true, minLength: PASSWORD_CHARACTERS, maxLength: 256 });
   const change = form(place, async () => {
     await ask("/auth/password", { method: "PUT", json: { current_password: current.value, new_password: fresh.value } });
     change.reset();
     place.say(t("settings.password_done"));
     await onchange();
   }, h("div.fields", field(t("settings.password_current"), current), field(t("settings.password_new"), fresh, { hint: t("enter.password_hint", { n: PASSWORD_CHARACTERS }) })), submitButton(t("settings.password_go"), { id: "change-password" }), place);
-  return card(t("enter.password"), change);
+  return aside(t("enter.password"), change);
 }
 
 function sessionsCard() {
@@ -77,7 +80,7 @@ function sessionsCard() {
     if (!rows.contains(document.activeElement)) made.querySelector("h2").focus();
   };
   const others = button(t("settings.end_others"), act(place, () => end("", "settings.ended_others")), { kind: "small", id: "end-others" });
-  const made = card(t("settings.sessions"), h("p.hint", t("settings.sessions_about")), place, rows, h("div.actions", others));
+  const made = aside(t("settings.sessions"), h("p.hint", t("settings.sessions_about")), place, rows, h("div.actions", others));
   made.querySelector("h2").tabIndex = -1;
   made.load = load;
   made.show = () => load().catch((error) => (error.status === 403 ? made.remove() : place.fail(error, made.show)));
@@ -101,7 +104,7 @@ function eraseCard() {
     await ask("/auth/account", { method: "DELETE" });
     emit("sign-out");
   }), { icon: "trash", kind: "danger" });
-  return h("section.card.danger-zone", { "aria-label": t("settings.erase") }, h("h2", t("settings.erase")), h("p", t("settings.erase_about")), h("div.actions", erase), place);
+  return h("section.card.aside.danger-zone", { "aria-label": t("settings.erase") }, h("h2", t("settings.erase")), h("p", t("settings.erase_about")), h("div.actions", erase), place);
 }
 
 export function settings() {

@@ -3,7 +3,7 @@ import { ask } from "../../api.js";
 import { toBase64 } from "../../audio/pcm.js";
 import { moment, number, t } from "../../i18n.js";
 import { about } from "../../session.js";
-import { act, button, card, check, confirmed, copyButton, dialog, explained, field, formDialog, h, iconButton, status, statusBadge, table } from "../../ui.js";
+import { act, button, card, check, confirmed, copyButton, dialog, explained, field, folded, formDialog, h, iconButton, status, statusBadge, table } from "../../ui.js";
 
 const DELIVERIES = 20; // the last ones are shown
 const VERIFY = `import base64, hashlib, hmac, time
@@ -124,7 +124,7 @@ export function webhooks() {
   const add = button(t("hooks.new"), () => change(null), { icon: "plus", id: "add-hook" });
   const made = h("div.stack",
     card(t("account.webhooks"), h("p.hint", t("hooks.about")), h("div.actions", add), place, list),
-    card(t("hooks.verify"), h("p.hint", t("hooks.verify_about")), h("div.snippet", copyButton(VERIFY), h("pre", { tabIndex: 0 }, h("code", VERIFY)))));
+    folded(t("hooks.verify"), h("p.hint", t("hooks.verify_about")), h("div.snippet", copyButton(VERIFY), h("pre", { tabIndex: 0 }, h("code", VERIFY)))));
   made.show = () => load().catch((error) => place.fail(error, made.show));
   return made;
 }

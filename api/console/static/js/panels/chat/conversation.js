@@ -3,7 +3,7 @@ import { ApiError, aborted, ask, call, events } from "../../api.js";
 import { ago, number, t, usd } from "../../i18n.js";
 import { markdown } from "../../markdown.js";
 import { price, session } from "../../session.js";
-import { button, card, confirmed, copyButton, field, form, h, iconButton, setButton, status, toolCall, toolResult } from "../../ui.js";
+import { aside, button, confirmed, copyButton, field, form, h, iconButton, setButton, status, toolCall, toolResult } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { chatSettings } from "./settings.js";
 
@@ -86,6 +86,7 @@ export function conversation() {
     const line = turn("assistant");
     let text = "";
     let thoughts = "";
+    let model = "";
     let done = {};
     const calls = [];
     try {
@@ -98,6 +99,7 @@ export function conversation() {
         }
         if (data.type === "error") throw new ApiError(data.error.message, { code: data.error.code });
         if (data.type === "done") done = data;
+        model = data.model || model;
         const { delta } = data.choices[0];
         thoughts += delta.reasoning_content || "";
         for (const piece of delta.tool_calls || []) merge(calls, piece);
@@ -111,8 +113,9 @@ export function conversation() {
       if (thoughts) line.append(h("details", h("summary", t("chat.thinking")), h("p.hint", thoughts)));
       if (text) line.append(h("div.actions", copyButton(text, { of: t("chat.copy_answer") })));
       if (calls.length) askResults(line, calls);
+      scroll();
       const tokens = done.usage?.total_tokens || 0;
-      place.say(t("chat.done", { seconds: number((done.response_time_ms || 0) / 1000, 1), tokens, price: usd(price("chat_token", tokens)) }));
+      place.say(t("chat.done", { model, seconds: number((done.response_time_ms || 0) / 1000, 1), tokens, price: usd(price("chat_token", tokens)) }));
       if (isNew) showList();
     } catch (error) {
       line.show();
@@ -139,9 +142,17 @@ export function conversation() {
     button(t("chat.send_result"), null, { type: "submit", kind: "small" }));
     line.classList.add("tool");
     line.append(results);
-    scroll();
   };
 
+  // A chat that was deleted elsewhere goes on as a new one.
+  const fail = (error, retry, id = chatId) => {
+    if (error.code === "chat_not_found") {
+      error.message = t("chat.gone");
+      if (chatId === id) chatId = null;
+      showList();
+    }
+    place.fail(error, retry);
+  };
   const submit = async () => {
     const content = message.value.trim();
     message.focus();
@@ -158,7 +169,7 @@ export function conversation() {
         message.value = content;
       }
       none.hidden = log.childElementCount > 0;
-      place.fail(error, submit);
+      fail(error, submit);
     }
   };
 
@@ -185,7 +196,7 @@ export function conversation() {
       mark();
       if (!at) message.focus();
     } catch (error) {
-      place.fail(error, () => open(chat, at));
+      fail(error, () => open(chat, at), chat.chat_id);
     }
   };
   const row = (chat) => {
@@ -232,9 +243,9 @@ export function conversation() {
   });
   showList();
   const made = h("div.chat-grid",
-    card(t("chat.saved"), fresh, listNone, list, more),
-    h("section.card", { "aria-label": t("chat.mode.chat") }, none, log, place, h("div.compose", field(t("chat.message"), message), sendButton)),
-    settings);
+    h("section.card.conversation", { "aria-label": t("chat.mode.chat") },
+      settings.answers, none, log, place, h("div.compose", field(t("chat.message"), message), sendButton)),
+    h("div.column", aside(t("chat.saved"), fresh, listNone, list, more), settings));
   made.request = () => ({ title: t("chat.mode.chat"), ...withOpenai(body([{ role: "user", content: message.value || "…" }]).json) });
   made.place = place;
   made.leave = () => stop?.();

@@ -3,7 +3,7 @@ import { ask } from "../../api.js";
 import { t, usd } from "../../i18n.js";
 import { CORRECTION_CHARACTERS } from "../../limits.js";
 import { price } from "../../session.js";
-import { button, card, copyButton, explained, field, form, h, iconButton, select, status, submitButton } from "../../ui.js";
+import { aside, button, copyButton, explained, field, form, h, iconButton, select, status, submitButton } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 
 const CONTEXTS = ["", "email", "chat", "document", "message", "social"];
@@ -113,13 +113,13 @@ export function correction() {
     refreshCredit();
   },
   field(t("correct.text"), text), count,
-  h("div.fields", field(t("correct.context"), context), field(t("correct.tone"), tone, { hint: t("correct.tone_hint") })),
-  h("details", h("summary", t("correct.style")), h("div.fields", STYLES.map((name) => field(t(`correct.style.${name}`), styles.get(name))))),
-  h("details", h("summary", t("correct.dictionary")), terms),
-  submitButton(t("chat.mode.correct"), { icon: "check", id: "correct-go" }), place);
+  submitButton(t("chat.mode.correct"), { icon: "check", id: "correct-go" }), place,
+  h("details", h("summary", t("correct.style")), h("div.fields", field(t("correct.context"), context), field(t("correct.tone"), tone, { hint: t("correct.tone_hint") }),
+    STYLES.map((name) => field(t(`correct.style.${name}`), styles.get(name))))),
+  h("details", h("summary", t("correct.dictionary")), terms));
   text.addEventListener("input", recount);
   recount();
-  const made = h("div.columns", h("section.card", { "aria-label": t("correct.text") }, correct), card(t("correct.result"), none, facts, warnings, shown, after));
+  const made = h("div.columns", h("section.card", { "aria-label": t("correct.text") }, correct), aside(t("correct.result"), none, facts, warnings, shown, after));
   made.request = () => ({ title: t("chat.mode.correct"), path: "/v1/chat/completions", json: body() });
   return made;
 }

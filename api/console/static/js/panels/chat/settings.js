@@ -1,6 +1,6 @@
 // What a chat sends besides its messages.
 import { t, number } from "../../i18n.js";
-import { card, check, explained, field, h, jsonField, range, select } from "../../ui.js";
+import { check, explained, field, folded, h, jsonField, range, select } from "../../ui.js";
 import { fillModels, tellModel } from "../../work.js";
 
 const TOOLS = [{ name: "weather", description: "The weather of a city", parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } }];
@@ -14,28 +14,30 @@ export function chatSettings({ saves }) {
   const tools = h("textarea.code", { rows: 10, spellcheck: false, name: "tools" });
   const schema = h("textarea.code", { rows: 10, spellcheck: false, name: "schema" });
   const save = check(t("chat.save"), { checked: saves, disabled: !saves });
-  const about = h("p.hint", { id: "chat-model-about" });
-  for (const filled of [fillModels(model), tellModel(about)]) filled.catch(() => {});
+  const chooser = field(t("word.model"), model);
+  const about = h("span", { id: "chat-model-about" });
+  const tell = () => tellModel(about, model).catch(() => {});
+  model.addEventListener("change", tell);
+  fillModels(model).then(() => { chooser.hidden = model.options.length < 3; }, () => {}).then(tell); // the default and others
 
   const read = (box, label) => {
     if (!box.value.trim()) return null;
     try {
       return JSON.parse(box.value);
     } catch (error) {
-      box.closest("details").open = true;
+      for (let up = box; (up = up.parentElement?.closest("details")); ) up.open = true;
       box.focus();
       throw explained(t("chat.not_json", { field: label, reason: error.message }));
     }
   };
-  const made = card(t("word.settings"),
-    field(t("word.model"), model),
-    about,
+  const made = folded(t("word.options"),
     field(t("chat.system"), system, { hint: t("chat.system_hint") }),
     temperature,
     field(t("chat.most"), most),
     jsonField(t("chat.tools"), tools, t("chat.tools_hint"), TOOLS),
     jsonField(t("chat.schema"), schema, t("chat.schema_hint"), SCHEMA),
     save, saves ? null : h("p.hint", t("chat.saved_zero")));
+  made.answers = h("div.answers", chooser, h("p.hint", about, " ", h("a", { href: "/guide/tasks/chat-model.html", target: "_blank", rel: "noopener" }, t("model.change"))));
   // The fields of a request; throws what is not JSON before anything is sent.
   made.fields = () => {
     const fields = { save_chat: save.box.checked };

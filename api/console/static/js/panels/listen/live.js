@@ -1,12 +1,12 @@
 // The microphone with live text.
-import { ApiError } from "../../api.js";
+import { ApiError, ask } from "../../api.js";
 import { devicePicker, openMicrophone } from "../../audio/microphone.js";
 import { RATE, toBase64 } from "../../audio/pcm.js";
 import { converse, openSocket } from "../../audio/socket.js";
 import { liveMeter } from "../../audio/waveform.js";
 import { number, t, usd } from "../../i18n.js";
 import { noteCredit, price } from "../../session.js";
-import { button, card, copyButton, h, setRecording, status } from "../../ui.js";
+import { aside, button, copyButton, h, setRecording, status } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { exportButtons } from "./transcript.js";
 
@@ -22,6 +22,7 @@ export function liveListening({ language, style }) {
   const device = devicePicker();
   const text = h("div.live-text", { "aria-live": "polite", "aria-label": t("listen.live"), tabIndex: 0, role: "log" });
   const none = h("p.empty", t("listen.live_none"));
+  const delay = h("p.delay", { title: t("listen.delay_about") });
   const start = button(t("listen.start"), () => (stop ? stop() : run()), { icon: "listen", kind: "main", id: "listen-live" });
   const finals = new Map();
   let stop = null;
@@ -42,23 +43,35 @@ export function liveListening({ language, style }) {
     device.fill();
     const socket = openSocket("/ws/stt");
     const send = (message) => socket.readyState === WebSocket.OPEN && socket.send(JSON.stringify(message));
-    const hear = (bytes) => send({ type: "audio", audio: toBase64(bytes), encoding: "linear", sample_rate: RATE });
+    let spoken = 0; // seconds of the microphone that were sent
+    const hear = (bytes) => {
+      spoken += bytes.length / 2 / RATE;
+      send({ type: "audio", audio: toBase64(bytes), encoding: "linear", sample_rate: RATE });
+    };
     begun(() => (socket.readyState === WebSocket.OPEN ? send({ type: "stop" }) : socket.close()));
     const lines = new Map();
+    let isConnected = false;
     try {
       await converse(socket, (message) => {
         if (message.connection_established) {
           noteCredit(message.connection_established.credit_balance);
           send(startMessage(language(), style()));
         } else if (message.type === "connected") {
+          isConnected = true;
           microphone.begin(hear).catch((error) => place.fail(error));
           place.say(t("listen.listening"));
-        } else if (message.type === "error") throw new ApiError(message.error);
-        else if (message.type === "session_stopped") {
+        } else if (message.type === "error") { // after the start the session goes on to its end
+          if (!isConnected) throw new ApiError(message.error);
+          place.fail(new ApiError(message.error));
+        } else if (message.type === "session_stopped") {
           const { total_duration_seconds: seconds, total_cost: cost } = message.billing_summary;
           place.say(t("listen.session", { length: t("unit.seconds", { n: number(seconds, 1) }), price: usd(cost) }));
-        } else if (message.type === "transcription") show(lines, message);
-      });
+        } else if (message.type === "transcription") {
+          const end = message.words.at(-1)?.end ?? message.timestamp + message.duration;
+          if (message.text) delay.textContent = t("listen.delay", { n: Math.max(0, Math.round((spoken - end) * 1000)) });
+          show(lines, message);
+        }
+      }, () => ask("/stt/languages"));
     } finally {
       meter.detach();
       await microphone.close();
@@ -86,6 +99,7 @@ export function liveListening({ language, style }) {
     setRecording(start, true, "stop", t("action.stop"));
     place.say(t("word.connecting"));
     text.replaceChildren();
+    delay.textContent = "";
     finals.clear();
     after.hidden = true;
     try {
@@ -99,8 +113,9 @@ export function liveListening({ language, style }) {
       refreshCredit();
     }
   };
-  const made = card(t("mic.device"), device, meter, h("div.actions", start),
-    h("p.hint", t("listen.live_price", { price: usd(price("stt_second", 60)) })), place, none, text, after);
+  const made = h("section.card", { "aria-label": t("mic.device") }, h("div.row", start, delay), place, meter, device,
+    h("p.hint", t("listen.live_price", { price: usd(price("stt_second", 60)) })));
+  made.transcript = aside(t("listen.live"), none, text, after);
   made.leave = () => stop?.();
   return made;
 }

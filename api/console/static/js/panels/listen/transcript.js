@@ -1,7 +1,7 @@
 // A transcript with its words, speakers and exports.
 import { player } from "../../audio/player.js";
 import { clock, number, t } from "../../i18n.js";
-import { button, card, download, field, fileName, h } from "../../ui.js";
+import { aside, button, download, field, fileName, h } from "../../ui.js";
 import { wordsView } from "../../words.js";
 
 const HUES = [190, 25, 265, 330, 95, 220, 50, 0];
@@ -83,7 +83,7 @@ export function transcriptCard() {
   const hues = new Map(); // of the speakers, in the order in which they speak
   let shown = null;
   const exports = exportButtons(() => ({ ...shown, nameOf }));
-  const made = card(t("listen.transcript"), none, facts, playing, speakers, words, exports);
+  const made = aside(t("listen.transcript"), none, facts, playing, speakers, words, exports);
   exports.hidden = true;
 
   const drawWords = () => {
@@ -122,7 +122,8 @@ export function transcriptCard() {
     facts.textContent = t(result.confidence === undefined ? "listen.facts_short" : "listen.facts", { language: result.language, length: t("unit.seconds", { n: number(result.duration, 1) }), confidence: Math.round(result.confidence * 100) });
     drawSpeakers();
     drawWords();
-    playing.load(blob);
+    if (blob) playing.load(blob);
+    else playing.clear();
   };
   made.clear = () => {
     playing.clear();

@@ -2,7 +2,7 @@
 import { askAsOperator, callAsOperator } from "../../api.js";
 import { lineChart } from "../../charts.js";
 import { number, t } from "../../i18n.js";
-import { card, h, status, statusBadge, table } from "../../ui.js";
+import { aside, card, h, status, statusBadge, table } from "../../ui.js";
 
 const POLL_MS = 5000; // as often as processes report
 const KEPT = 60;
@@ -82,10 +82,10 @@ export function overview() {
     return lineChart(t(`operator.${name}_rate`, { n: number(points.at(-1)[1], 1) }), [[kind, points]]);
   };
 
-  const elsewhere = card(t("operator.links"), links);
+  const elsewhere = aside(t("operator.links"), links);
   const made = h("div.stack", place, wrong,
     card(t("operator.deployments"), deployments, h("p.hint", t("operator.load_about"))),
-    card(t("operator.gateways"), rates, gateways), elsewhere);
+    aside(t("operator.gateways"), rates, gateways), elsewhere);
   const poll = async () => {
     const mine = (turn += 1);
     if (!document.hidden && made.checkVisibility()) {

@@ -2,6 +2,7 @@
 import { ask } from "../../api.js";
 import { number, t, usd } from "../../i18n.js";
 import { button, card, h } from "../../ui.js";
+import { isOwner } from "../../session.js";
 import { voices } from "../../work.js";
 
 export function explanationCard() {
@@ -15,7 +16,7 @@ export function explanationCard() {
     const all = await voices();
     const name = (id) => all.find((one) => one.voice_id === id)?.name || id;
     facts.textContent = [
-      name(found.voice_id), t("explain.characters", { n: found.characters }), usd(found.price),
+      name(found.voice_id), t("explain.characters", { n: found.characters }), ...(isOwner() ? [] : [usd(found.price)]),
       t("explain.seconds", { n: number(found.estimated_seconds, 1) }),
       ...(found.unread.length ? [t("speak.unread", { parts: found.unread.join(", ") })] : []),
     ].join(" · ");

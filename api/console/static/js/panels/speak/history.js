@@ -1,8 +1,9 @@
 // The speech that was made, kept in this browser.
 import { newId } from "../../api.js";
 import { day, clock, t, usd } from "../../i18n.js";
+import { isOwner } from "../../session.js";
 import { clear, history, put, remove } from "../../store.js";
-import { button, card, confirmed, download, fileName, h, iconButton } from "../../ui.js";
+import { aside, button, confirmed, download, fileName, h, iconButton } from "../../ui.js";
 import { plain } from "./markup.js";
 
 export function speechHistory({ onplay }) {
@@ -13,11 +14,11 @@ export function speechHistory({ onplay }) {
     await clear("speech");
     await made.draw();
   }, { icon: "trash", kind: "small" });
-  const made = card(t("history.title"), h("p.hint", t("history.about")), none, list, wipe);
+  const made = aside(t("history.title"), h("p.hint", t("history.about")), none, list, wipe);
   const row = (item) => {
     const whole = plain(item.text).trim();
     const text = whole.length > 60 ? `${[...whole].slice(0, 60).join("")}…` : whole;
-    const facts = [item.voice, clock(item.seconds), item.format.toUpperCase(), usd(item.cost), day(item.at)].join(" · ");
+    const facts = [item.voice, clock(item.seconds), item.format.toUpperCase(), ...(isOwner() ? [] : [usd(item.cost)]), day(item.at)].join(" · ");
     return h("li.history-row",
       iconButton("play", t("history.play", { text }), () => onplay(item)),
       h("div.history-text", h("p", text), h("p.hint", facts)),

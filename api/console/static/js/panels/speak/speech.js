@@ -4,7 +4,7 @@ import { number, t, usd } from "../../i18n.js";
 import { FILE_CHARACTERS, SOCKET_CHARACTERS } from "../../limits.js";
 import { price } from "../../session.js";
 import { setting } from "../../store.js";
-import { busy, button, card, check, download, explained, field, h, range, select, setButton, status, tabs } from "../../ui.js";
+import { aside, busy, button, card, check, download, explained, field, folded, h, range, select, setButton, status, tabs } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { wordsView } from "../../words.js";
 import { dictionaryChooser } from "./dictionaries.js";
@@ -17,7 +17,7 @@ import { voicePicker } from "./voices.js";
 
 export function speech() {
   const place = status();
-  const text = h("textarea.big", { name: "text", rows: 6, value: setting("draft") ?? t("speak.first_text"), spellcheck: true });
+  const text = h("textarea.big", { name: "text", rows: 4, value: setting("draft") ?? t("speak.first_text"), spellcheck: true });
   const count = h("p.count", { "aria-live": "off" });
   const over = h("p.over", { role: "status" });
   const kind = h("span.badge.good", { hidden: true }, t("markup.kind"));
@@ -33,7 +33,7 @@ export function speech() {
   const playing = player({ ontime: (seconds, isPlaying) => words.mark(seconds, isPlaying) });
   const words = wordsView({ label: t("speak.words"), onseek: (seconds) => { playing.seek(seconds); if (!playing.hidden) playing.play(); } });
   const save = button(t("action.download"), () => download(result.blob, nameOf(result)), { icon: "download", kind: "small", hidden: true, id: "save-speech" });
-  const explain = button(t("explain.go"), () => run(explain, (wished) => explanation.ask(toExplain(wished))), { icon: "search", id: "explain" });
+  const explain = button(t("explain.go"), () => run(explain, (wished) => explanation.ask(toExplain(wished))), { icon: "search", kind: "quiet", id: "explain" });
   const file = button(t("speak.file"), () => run(file, asFile), { icon: "download", id: "make-file" });
   const live = button(t("speak.live"), () => (stopLive ? stopLive() : run(null, asLive)), { icon: "play", kind: "main", id: "speak-live" });
   const picker = voicePicker({ place, onchange: (voice) => { voiceName.textContent = voice ? voice.name : t("voices.auto"); } });
@@ -59,7 +59,8 @@ export function speech() {
     const n = size();
     explanation.clear();
     kind.hidden = isScript() || !isMarkup(text.value);
-    count.textContent = `${t("text.count", { n, most: FILE_CHARACTERS })} · ${t("speak.price", { price: usd(costOf(wish())) })}`;
+    const parts = [t("text.count", { n, most: FILE_CHARACTERS }), t("speak.price", { price: usd(costOf(wish())) })];
+    count.textContent = parts.filter(Boolean).join(" · ");
     count.classList.toggle("bad", n > FILE_CHARACTERS);
     const key = isScript() ? "script.over" : n > SOCKET_CHARACTERS ? "speak.over_socket" : "speak.over";
     over.textContent = n > FILE_CHARACTERS ? t(key, { n, most: FILE_CHARACTERS, socket: SOCKET_CHARACTERS }) : "";
@@ -89,8 +90,6 @@ export function speech() {
   const run = async (pressed, work) => {
     const wished = wish();
     place.clear();
-    welcome.hidden = true;
-    setting("welcomed", true);
     try {
       if (!wished.text.trim()) throw explained(t("speak.empty"));
       await busy(pressed, () => work(wished));
@@ -150,9 +149,6 @@ export function speech() {
     setting("mode", mode);
     recount();
   });
-  const welcome = h("section.card.welcome", { "aria-label": t("speak.welcome"), hidden: Boolean(setting("welcomed")) },
-    h("div", h("h2", t("speak.welcome")), h("p", t("speak.welcome_about", { price: usd(price("tts_character", size())) }))),
-    button(t("speak.welcome_go"), () => { live.focus(); run(null, asLive); }, { icon: "play", kind: "main", id: "first-sentence" }));
 
   text.addEventListener("input", recount);
   text.addEventListener("keydown", (event) => {
@@ -178,14 +174,12 @@ export function speech() {
 
   const write = h("section.card.write", { "aria-label": t("speak.text") },
     modes, h("div.row", count, kind), over,
-    h("p.chosen-voice", t("voices.title"), ": ", voiceName, " ", button(t("voices.change"), () => picker.focus(), { kind: "small" })),
-    h("div.settings", speed, pitch, field(t("speak.format"), format), enhance),
-    dictionaries,
+    h("p.chosen-voice", h("span", t("voices.title")), voiceName, button(t("voices.change"), () => picker.focus(), { kind: "small" })),
     h("div.actions", live, file, explain), place);
-  const made = h("div.stack", welcome,
-    h("div.columns",
-      h("div.column", write, explanation, card(t("speak.result"), none, playing, words, h("div.actions", save)), history),
-      h("div.column", card(t("voices.title"), picker))));
+  const options = folded(t("word.options"), h("div.settings", speed, pitch, field(t("speak.format"), format), enhance), dictionaries);
+  const made = h("div.columns",
+    h("div.column", write, options, explanation, aside(t("speak.result"), none, playing, words, h("div.actions", save)), history),
+    h("div.column", aside(t("voices.title"), picker)));
   made.requests = requests;
   made.show = () => {};
   made.take = async (id) => {

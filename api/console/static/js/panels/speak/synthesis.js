@@ -107,7 +107,7 @@ function bySocket(wish, signal, hear, leave, onready) {
     } else if (message.context_closed) {
       leave(message.context_closed.unread);
     }
-  });
+  }, () => ask("/tts/explain", { method: "POST", json: { text: wish.text } }));
 }
 
 // The service chooses the voice by the language of the text.

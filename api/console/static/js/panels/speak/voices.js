@@ -1,53 +1,13 @@
 // Voices as cards, with search, filters, favourites and previews.
-import { ask } from "../../api.js";
-import { playShort, stopShort } from "../../audio/player.js";
-import { fromBase64 } from "../../audio/pcm.js";
 import { t, usd } from "../../i18n.js";
 import { icon } from "../../icons.js";
+import { byLanguage, forgetPreviews, gradeOf, isOwn, letters, previewButton } from "../../previews.js";
 import { on, price } from "../../session.js";
-import { get, put, setting } from "../../store.js";
-import { busy, button, check, field, h, iconButton, newId, select, setButton } from "../../ui.js";
-import { refreshCredit, voiceLanguages, voices as allVoices } from "../../work.js";
+import { setting } from "../../store.js";
+import { button, check, field, h, iconButton, newId, select } from "../../ui.js";
+import { voiceLanguages, voices as allVoices } from "../../work.js";
 
-const SENTENCES = {
-  en: "Hello! This is how I sound when I read to you.",
-  de: "Hallo! So klinge ich, wenn ich dir etwas vorlese.",
-  fr: "Bonjour ! Voici ma voix quand je vous lis un texte.",
-  es: "¡Hola! Así sueno cuando te leo un texto.",
-  it: "Ciao! Ecco come suono quando ti leggo un testo.",
-  pt: "Olá! É assim que eu soo quando leio um texto.",
-  nl: "Hallo! Zo klink ik als ik je iets voorlees.",
-  pl: "Cześć! Tak brzmię, kiedy czytam ci tekst.",
-  hi: "नमस्ते! जब मैं पढ़ती हूँ तो मेरी आवाज़ ऐसी लगती है।",
-  ar: "مرحبا! هكذا يبدو صوتي عندما أقرأ لك.",
-  ja: "こんにちは。私の声はこのように聞こえます。",
-  zh: "你好！我朗读的时候，声音是这样的。",
-  bn: "নমস্কার! আমার কণ্ঠ এমন শোনায়।",
-  gu: "નમસ્તે! મારો અવાજ આવો છે.",
-  kn: "ನಮಸ್ಕಾರ! ನನ್ನ ಧ್ವನಿ ಹೀಗಿದೆ.",
-  ml: "നമസ്കാരം! എന്റെ ശബ്ദം ഇങ്ങനെയാണ്.",
-  mr: "नमस्कार! माझा आवाज असा आहे.",
-  pa: "ਸਤ ਸ੍ਰੀ ਅਕਾਲ! ਮੇਰੀ ਆਵਾਜ਼ ਇਸ ਤਰ੍ਹਾਂ ਹੈ।",
-  ta: "வணக்கம்! என் குரல் இப்படி இருக்கும்.",
-  te: "నమస్కారం! నా గొంతు ఇలా ఉంటుంది.",
-};
 const FAVOURITES = "favourites";
-const cache = new Map(); // blobs of previews by voice
-
-const letters = (language) => [...(SENTENCES[language] || SENTENCES.en)].length;
-
-async function previewOf(voice) {
-  const kept = cache.get(voice.voice_id) || (await get("previews", voice.voice_id))?.blob;
-  if (kept) return cache.set(voice.voice_id, kept).get(voice.voice_id);
-  const text = SENTENCES[voice.labels.language] || SENTENCES.en;
-  const spoken = await ask("/tts-synthesize", { method: "POST", json: { text, voice_id: voice.voice_id } });
-  const blob = new Blob([fromBase64(spoken.audio_base64)], { type: "audio/mpeg" });
-  cache.set(voice.voice_id, blob);
-  put("previews", { id: voice.voice_id, blob });
-  refreshCredit();
-  return blob;
-}
-
 // A picture without a file: a shape and colours by the voice's name.
 function portrait(voice) {
   const sum = [...voice.name].reduce((all, one) => (all * 31 + one.codePointAt(0)) % 997, 7);
@@ -56,7 +16,8 @@ function portrait(voice) {
   return made;
 }
 
-export function voicePicker({ place, onchange = () => {} }) {
+// As a library it keeps no choice, and does not offer the service's.
+export function voicePicker({ place, onchange = () => {}, isLibrary = false }) {
   const name = newId("voice");
   const favourites = new Set(setting(FAVOURITES) || []);
   const filters = { text: "", language: "", gender: "", model: "", favourite: false, own: false };
@@ -67,11 +28,10 @@ export function voicePicker({ place, onchange = () => {} }) {
   const favourite = check(t("voices.favourites"));
   const own = check(t("voices.own"));
   const count = h("p.hint", { role: "status" });
-  const cards = h("ul.voice-cards");
+  const cards = h("div.voice-groups");
   const clear = button(t("voices.clear"), () => reset(), { kind: "small" });
   let all = [];
-  let chosen = setting("voice") || "";
-  let sounding = null;
+  let chosen = (!isLibrary && setting("voice")) || "";
 
   const made = h("div.voice-picker",
     h("div.voice-filters",
@@ -102,12 +62,12 @@ export function voicePicker({ place, onchange = () => {} }) {
       && (!filters.gender || labels.gender === filters.gender)
       && (!filters.model || voice.model === filters.model)
       && (!filters.favourite || favourites.has(voice.voice_id))
-      && (!filters.own || !voice.is_native)
+      && (!filters.own || isOwn(voice))
       && filters.text.split(/\s+/).every((word) => words.includes(word));
   };
   const choose = (id) => {
     chosen = id;
-    setting("voice", id);
+    if (!isLibrary) setting("voice", id);
     onchange(made.voice);
   };
   const radio = (id) => h("input", { type: "radio", name, value: id, id: newId("voice"), checked: id === chosen, onchange: () => choose(id) });
@@ -120,8 +80,8 @@ export function voicePicker({ place, onchange = () => {} }) {
   const cardOf = (voice) => {
     const input = radio(voice.voice_id);
     const { labels } = voice;
-    const facts = [labels.language_name, t(`voices.${labels.gender}`), labels.accent !== "Neutral" && labels.accent].filter(Boolean).join(" · ");
-    const listen = iconButton("play", t("voices.preview", { name: voice.name }), () => preview(voice, listen));
+    const facts = [isOwn(voice) && labels.language_name, t(`voices.${labels.gender}`), labels.accent !== "Neutral" && labels.accent, !isOwn(voice) && gradeOf(voice)].filter(Boolean).join(" · ");
+    const tier = voice.model.split(" ").at(-1);
     const isKept = () => favourites.has(voice.voice_id);
     const star = iconButton("star", t("voices.favourite", { name: voice.name }), () => {
       if (isKept()) favourites.delete(voice.voice_id);
@@ -132,40 +92,21 @@ export function voicePicker({ place, onchange = () => {} }) {
     return h("li.voice-card", input,
       h("label", { htmlFor: input.id }, portrait(voice),
         h("span.voice-text",
-          h("strong", voice.name, " ", h("span.badge", { class: voice.is_native ? "" : "own" }, voice.is_native ? voice.model.split(" ").at(-1) : t("voices.own"))),
+          h("strong", voice.name, " ", isOwn(voice) ? h("span.badge.own", t("voices.own")) : !voice.name.endsWith(tier) && h("span.badge", tier)),
           h("span.voice-facts", facts),
           voice.description && h("span.voice-about", voice.description))),
-      h("div.voice-actions", listen, star));
+      h("div.voice-actions", previewButton(() => voice, place), star));
   };
-  const preview = (voice, listen) => busy(listen, async () => {
-    const wasMine = sounding === listen;
-    stopShort();
-    if (wasMine) return;
-    place.clear();
-    try {
-      const blob = await previewOf(voice);
-      sounding = listen;
-      setButton(listen, "stop", "", t("voices.preview_stop", { name: voice.name }));
-      await playShort(blob, () => {
-        setButton(listen, "play", "", t("voices.preview", { name: voice.name }));
-        if (sounding === listen) sounding = null;
-      });
-    } catch (error) {
-      place.fail(error, () => preview(voice, listen));
-    }
-  });
-
   const draw = () => {
     const found = all.filter(fits);
     const isAll = found.length === all.length;
     count.textContent = all.length ? t(found.length ? "voices.found" : "voices.none", { n: found.length }) : t("voices.none_at_all");
     clear.hidden = isAll;
-    cards.replaceChildren(...(isAll ? [autoCard()] : []), ...found.map(cardOf));
+    cards.replaceChildren(...(isAll && !isLibrary ? [h("ul.voice-cards", autoCard())] : []), ...byLanguage(found).flatMap(([title, voices]) =>
+      [h("h3", title), h("ul.voice-cards", { "aria-label": title }, voices.map(cardOf))]));
   };
   const fill = (list) => {
-    const mine = navigator.language.split("-")[0];
-    const rank = (voice) => (voice.is_native ? 1 : 0) + (voice.labels.language === mine ? 0 : 0.5);
-    all = [...list].sort((one, other) => rank(one) - rank(other)); // yours, then those of the browser's language
+    all = list;
     const refill = (box, pairs) => {
       const before = box.value;
       box.replaceChildren(new Option(t("word.all"), ""), ...pairs.map(([value, text]) => new Option(text, value)));
@@ -173,7 +114,7 @@ export function voicePicker({ place, onchange = () => {} }) {
     };
     refill(language, voiceLanguages(all));
     refill(model, [...new Set(all.map((voice) => voice.model))].map((one) => [one, one]));
-    own.hidden = all.every((voice) => voice.is_native);
+    own.hidden = !all.some(isOwn);
     if (chosen && !all.some((voice) => voice.voice_id === chosen)) chosen = "";
     apply();
     onchange(made.voice);
@@ -195,8 +136,7 @@ export function voicePicker({ place, onchange = () => {} }) {
   const stopListening = on("voices", fill);
   made.leave = () => {
     stopListening();
-    cache.clear();
-    stopShort();
+    forgetPreviews();
   };
   made.ready = allVoices().then(fill, (error) => place.fail(error));
   return made;

@@ -21,12 +21,13 @@ class Timing {
     this.stopped = performance.now();
   }
 
-  // Milliseconds of the four stages, once the answer sounds.
+  // Milliseconds of the three stages, once the answer sounds: until the turn was over and written, until
+  // the first words of the answer, and until they sound.
   stages() {
     const { stopped, heard = stopped, sounded } = this;
     const transcribed = Math.min(Math.max(heard, stopped), sounded);
     const worded = Math.min(Math.max(this.worded ?? transcribed, transcribed), sounded);
-    return [this.waited, transcribed - stopped, worded - transcribed, sounded - worded].map((one) => Math.max(0, Math.round(one)));
+    return [this.waited + transcribed - stopped, worded - transcribed, sounded - worded].map((one) => Math.max(0, Math.round(one)));
   }
 }
 

@@ -50,6 +50,7 @@ export async function showReport(voice) {
     voice.reason && h("p.failed", voice.reason),
     h("div.figures",
       figure(round(judged?.similarity ?? voice.similarity), t("report.likeness")),
+      figure(round(judged?.recordings_similarity), t("report.recordings")),
       figure(round(judged?.stock_similarity), t("report.stock")),
       figure(round(judged?.second_similarity), t("report.second")),
       figure(judged?.wer !== null && judged?.wer !== undefined ? `${number(judged.wer * 100, 1)} %` : null, t("report.words")),

@@ -1,5 +1,6 @@
 // Account: usage, plan, keys, webhooks, settings, audit.
 export default {
+  "account.lead.free": "Usage, keys, webhooks, and the settings of your workspace.",
   "account.lead": "Credit and usage, keys, webhooks, and the settings of your workspace.",
   "account.parts": "Parts of the account",
   "account.overview": "Overview",
@@ -8,6 +9,7 @@ export default {
   "account.settings": "Settings",
   "account.audit": "Audit log",
 
+  "usage.title.free": "Usage",
   "usage.title": "Credit and usage",
   "usage.spent": "Spent in {n} days",
   "usage.requests": "Requests",
@@ -17,6 +19,7 @@ export default {
   "usage.period.7": "7 days",
   "usage.period.30": "30 days",
   "usage.period.90": "90 days",
+  "usage.chart.free": "Requests by day",
   "usage.chart": "Cost by day in USD",
   "usage.none": "Nothing was used in this period.",
   "usage.by": "Group by",
@@ -130,8 +133,11 @@ export default {
   "settings.workspace": "Workspace",
   "settings.workspace_name": "Name of the workspace",
   "settings.retention": "Retention",
-  "settings.retention.standard": "Standard: chats are saved, events keep their texts for 30 days",
-  "settings.retention.zero": "Zero: no texts and no audio of requests are stored",
+  "settings.retention.standard": "Standard",
+  "settings.retention.zero": "Zero",
+  "settings.retention_about": "Standard saves chats, and events keep their texts for 30 days. Zero stores no texts and no audio of requests.",
+  "settings.history": "Days for which speech is kept",
+  "settings.history_hint": "Texts and audio that programs speak through ElevenLabs' paths are kept, encrypted, for this many days (at most {n}), so that they can list and download them. 0 keeps none, and deletes what is kept.",
   "settings.workspace_saved": "The workspace is saved.",
   "settings.since": "Workspace {id}, created {date}. People who share a voice with you need this ID.",
   "settings.password_current": "Current password",
@@ -162,4 +168,7 @@ export default {
   "audit.actor": "By",
   "audit.target": "Object",
   "audit.details": "Details",
+  "audit.owner": "the owner",
+  "audit.named": "{kind} “{name}”",
+  "audit.gone": "{kind} …{id}",
 };

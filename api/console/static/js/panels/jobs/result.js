@@ -1,0 +1,58 @@
+// The result of a job: a transcript, or a file with chapters.
+import { ask } from "../../api.js";
+import { player } from "../../audio/player.js";
+import { clock, t } from "../../i18n.js";
+import { button, card, h } from "../../ui.js";
+import { transcriptCard } from "../listen/transcript.js";
+
+export function jobResult() {
+  const transcript = transcriptCard();
+  const playing = player();
+  const chapters = h("ol.chapters");
+  const save = h("a.button.small", { download: "" }, t("action.download"));
+  const title = h("h3");
+  const speech = card(t("jobs.speech_result"), title, playing, h("div.actions", save), chapters);
+  const chosen = h("input.offscreen", { type: "file", accept: "audio/*,video/mp4", tabIndex: -1, "aria-label": t("jobs.play_with") });
+  const attach = button(t("jobs.play_with"), () => chosen.click(), { icon: "play", kind: "small" });
+  let shown = null;
+  const made = h("div.column", { hidden: true, tabIndex: -1 }, transcript, speech);
+  transcript.lastElementChild.append(attach, chosen);
+
+  const draw = (blob) => {
+    transcript.show({ ...shown, blob });
+    attach.hidden = Boolean(blob);
+  };
+  chosen.addEventListener("change", () => chosen.files[0] && draw(chosen.files[0]));
+
+  // `blob` is the recording, where this page has it.
+  made.show = async (id, blob) => {
+    made.clear();
+    const job = await ask(`/jobs/${id}`);
+    const isSpeech = job.type === "speech";
+    if (isSpeech) {
+      const { pathname, search } = new URL(job.audio_url);
+      title.textContent = job.name;
+      playing.open(pathname + search);
+      save.href = pathname + search;
+      chapters.replaceChildren(...job.chapters.map((chapter) => h("li", button(`${chapter.title} · ${clock(chapter.start)}`, () => {
+        playing.seek(chapter.start);
+        playing.play();
+      }, { icon: "play", kind: "small quiet" }))));
+    } else {
+      shown = { name: job.name, result: await ask(`/jobs/${id}/transcript?format=json`) };
+      draw(blob);
+    }
+    made.id = id;
+    transcript.hidden = isSpeech;
+    speech.hidden = !isSpeech;
+    made.hidden = false;
+    made.focus();
+  };
+  made.clear = () => {
+    made.id = null;
+    playing.clear();
+    transcript.clear();
+    made.hidden = true;
+  };
+  return made;
+}

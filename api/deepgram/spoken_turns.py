@@ -1,0 +1,303 @@
+"""Deepgram's socket of speech in turns (Flux), `/v2/speak`."""
+
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from api.deepgram.options import BEARER_OR_TOKEN, uuid_of
+from api.deepgram.speech import SENTENCES, SpeakStreamQuery, VoiceConversation
+from api.dialects.requests import SocketMessage, dialect_socket
+from api.http.errors import to_api_error
+from api.services import Services
+from api.sockets.kernel import close_codes
+from api.sockets.kernel.conversation import SPOKEN, ClientFault, json_text
+from api.sockets.kernel.session import SocketSession
+from api.sockets.tts.events import LenientModel
+from pipelines.tts.session import (
+    MAX_CONTEXTS,
+    ContextFault,
+    ContextWire,
+    EncodedChunk,
+    SpeakingContext,
+    SpeechStream,
+)
+from pipelines.tts.shaping import TimedWord
+from pipelines.tts.voices import AvailableVoice
+from telemetry.tracing import request_id
+
+SPEEDS = (0.5, 1.5)
+CONTROLS = {"pronunciations_applied": 0, "breaks_applied": 0, "pronunciation_warnings": 0}
+
+
+class SpokenTurnsQuery(SpeakStreamQuery):
+    """Parameters of the socket of turns."""
+
+    model: str = Field(max_length=200, description="Deepgram voice, or name or id of a voice here.")
+
+
+class PlaybackOffset(LenientModel):
+    """How much of the session's audio the client has played, in milliseconds."""
+
+    type: Literal["time_ms"] = "time_ms"
+    value: Annotated[int, Field(ge=0, le=10**9)]
+
+
+class TurnMessage(SocketMessage):
+    """A message of the client: adds text to the turn, ends or interrupts it, changes the speed, or
+    ends the session after all turns are spoken."""
+
+    pieces = SPOKEN
+
+    type: Literal["Speak", "Flush", "Interrupt", "Configure", "Close"]
+    text: str | None = None  # required in Speak
+    playback_offset: PlaybackOffset | None = None
+    speed: float | None = None
+
+    @model_validator(mode="after")
+    def _has_text(self) -> Self:
+        if self.type == "Speak" and self.text is None:
+            raise ValueError("text: is required with type=Speak")
+        return self
+
+
+class TurnWire(ContextWire):
+    """Writes the events of a turn."""
+
+    def __init__(self, stream: SpeechStream, starts_ms: int) -> None:
+        """Writes the events of a turn that starts after `starts_ms` of the session's audio."""
+        self.speech_id = f"dg_sp_{secrets.token_hex(6)}"
+        self.text = ""
+        self.starts_ms = starts_ms
+        self.is_flushed = False  # whether the client has ended the turn
+        self.played_ms: int | None = None  # of the session's audio, when the turn was interrupted
+        self._stream = stream
+        self._splits = False  # whether `played_ms` comes from the client
+        self._words: list[TimedWord] = []
+        self._billed = 0
+        self._is_reported = False  # whether the client knows why there is no audio
+
+    @property
+    def duration_ms(self) -> int:
+        """The length of the audio so far."""
+        return round(1000 * self._stream.spoken_s)
+
+    @property
+    def characters(self) -> int:
+        """The characters that are charged; up to the last word if the turn was interrupted."""
+        last = self._words[-1].text_end if self.played_ms is not None and self._words else 0
+        return max(self._billed, last)
+
+    def interrupt(self, played_ms: int | None) -> None:
+        """Notes an interruption after so much of the session's audio, or after what was sent."""
+        self._splits = played_ms is not None
+        self.played_ms = self.starts_ms + self.duration_ms if played_ms is None else played_ms
+
+    def audio(self, chunk: EncodedChunk) -> bytes:
+        self._words += chunk.words or ()
+        return chunk.data
+
+    def rest(self, spoken_s: float) -> str | None:
+        self._billed += self._stream.charged
+        self._stream.charged = 0
+        if spoken_s or self._is_reported or not self.is_flushed:
+            return None
+        self._is_reported = True
+        return warning("NO_SYNTHESIZABLE_TEXT", "nothing in the text can be spoken")
+
+    def warned(self, dropped: Sequence[str]) -> str:
+        return warning("CONTROLS_DROPPED", f"not followed: {', '.join(dropped)}")
+
+    def closed(self) -> str:
+        metadata = {
+            "speech_id": self.speech_id,
+            "audio_duration_ms": self.duration_ms,
+            "input_character_count": len(self.text),
+            "billable_character_count": self.characters,
+            "controls_applied": CONTROLS,
+        }
+        if self.played_ms is None:
+            return json_text({"type": "SpeechMetadata", **metadata})
+        fields: dict[str, Any] = {"audio_played_ms": self.played_ms}
+        if self._splits:
+            played_s = (self.played_ms - self.starts_ms) / 1000
+            ends = [word.text_end for word in self._words if word.end_s <= played_s]
+            place = ends[-1] if ends else 0
+            fields |= {"text_spoken": self.text[:place], "text_remaining": self.text[place:]}
+        return json_text({"type": "SpeechInterrupted", **fields, "metadata": metadata})
+
+    def error(self, error: Exception) -> str:
+        self._is_reported = True
+        self._stream.charged = 0
+        return failure(to_api_error(error).message, "NET-0000")
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenTurn:
+    """A turn that is spoken, or waits for earlier ones."""
+
+    context: SpeakingContext
+    wire: TurnWire
+
+
+class SpokenTurnsConversation(VoiceConversation):
+    """Turns one after another, in each of which a sentence is spoken once it is complete."""
+
+    query_type = SpokenTurnsQuery
+
+    def __init__(self, session: SocketSession, services: Services) -> None:
+        super().__init__(session, services)
+        self._speed = self.query.speed
+        self._turns: deque[SpokenTurn] = deque()  # the first is spoken
+        self._count = 0  # turns so far
+        self._is_closing = False
+        self._position_ms = 0  # in the session's audio, of the last interruption
+        self._totals = {
+            "total_audio_duration_ms": 0,
+            "total_input_character_count": 0,
+            "total_billable_character_count": 0,
+        }
+
+    async def begin(self, voice: AvailableVoice) -> None:
+        fields = {
+            "request_id": request_id.get() or "",
+            "model_name": voice.info.name,
+            "model_version": voice.model.id,
+            "model_uuids": [uuid_of(voice.model)],
+        }
+        await self.session.send(json_text({"type": "Connected", **fields}))
+
+    async def receive_text(self, text: str) -> None:
+        message = TurnMessage.parse(text)
+        if self._is_closing:
+            return
+        match message.type:
+            case "Speak":
+                await self._speak(message.text or "")
+            case "Flush":
+                await self.session.send(self._flush())
+            case "Interrupt":
+                offset = message.playback_offset
+                if fault := self._interrupt(offset.value if offset else None):
+                    await self.session.send(warning(fault, "the Interrupt was ignored"))
+            case "Configure":
+                await self.session.send(self._configure(message.speed))
+            case "Close":
+                self._is_closing = True
+                self._flush()
+                if not self._turns:
+                    await self._end()
+
+    def error(self, message: str) -> str:
+        is_ending = self.session.close_code != close_codes.LOST
+        return failure(message, "NET-0000" if is_ending else "MESSAGE-0000")
+
+    def on_closed(self, context_id: str) -> None:
+        super().on_closed(context_id)
+        wire = self._turns.popleft().wire
+        totals = self._totals
+        totals["total_audio_duration_ms"] += wire.duration_ms
+        totals["total_input_character_count"] += len(wire.text)
+        totals["total_billable_character_count"] += wire.characters
+        if wire.played_ms is not None:
+            totals["total_audio_duration_ms"] = self._position_ms = wire.played_ms
+        if self._turns:
+            self.session.spawn(self._start(), "turn")
+        elif self._is_closing:
+            self.session.spawn(self._end(), "end")
+
+    async def _speak(self, text: str) -> None:
+        """Adds text to the last turn, or begins one. Raises ClientFault."""
+        turn = self._turns[-1] if self._turns else None
+        is_new = turn is None or turn.context.is_closing
+        try:
+            if turn is None or is_new:
+                turn = self._add_turn()
+            turn.context.add_text(text)
+        except ContextFault as fault:
+            event = warning("TEXT_REFUSED", str(fault))
+            raise ClientFault(str(fault), event) from None
+        turn.wire.text += text
+        self.flushes[turn.context.context_id].added()
+        if is_new and len(self._turns) == 1:
+            await self._start()
+
+    def _add_turn(self) -> SpokenTurn:
+        """Adds a turn behind the others. Raises ContextFault."""
+        if len(self._turns) >= MAX_CONTEXTS:
+            raise ContextFault(f"{MAX_CONTEXTS} turns wait already; the text is dropped")
+        self._count += 1
+        stream = self.make_stream(self._speed, timings=True)
+        wire = TurnWire(stream, 0)
+        context = self.open(str(self._count), stream, wire, SENTENCES)
+        self._turns.append(SpokenTurn(context, wire))
+        return self._turns[-1]
+
+    async def _start(self) -> None:
+        """Lets the first turn speak."""
+        turn = self._turns[0]
+        turn.wire.starts_ms = self._totals["total_audio_duration_ms"]
+        started = {"type": "SpeechStarted", "speech_id": turn.wire.speech_id}
+        await self.session.send(json_text(started))
+        self.contexts.start(turn.context)
+
+    def _flush(self) -> str:
+        """Ends the last turn, and returns the event about it."""
+        turn = self._turns[-1] if self._turns else None
+        if turn is None or turn.context.is_closing:
+            return warning("NO_ACTIVE_SPEECH", "no turn is open")
+        self.flushes[turn.context.context_id].stop()
+        turn.wire.is_flushed = True
+        turn.context.close()
+        return json_text({"type": "Flushed", "speech_id": turn.wire.speech_id})
+
+    def _interrupt(self, offset_ms: int | None) -> str | None:
+        """Stops the turn that is spoken; returns the code of a warning if nothing is stopped."""
+        turn = self._turns[0] if self._turns else None
+        if turn is None:
+            return "NO_ACTIVE_SPEECH"
+        if turn.wire.played_ms is not None:
+            return "INTERRUPT_IN_PROGRESS"
+        if not (self._totals["total_audio_duration_ms"] or turn.wire.duration_ms):
+            return "NO_AUDIO_GENERATED"
+        if offset_ms is not None and offset_ms <= self._position_ms:
+            return "INVALID_INTERRUPT_OFFSET"
+        turn.wire.interrupt(offset_ms)
+        turn.context.cancel()
+        return None
+
+    def _configure(self, speed: float | None) -> str:
+        """Sets the speed of later turns, and returns the event about it."""
+        low, high = SPEEDS
+        if speed is not None and not low <= speed <= high:
+            text = f"speed may be {low} to {high}"
+            fault = {"code": "SPEED_OUT_OF_RANGE", "field": "speed", "value": speed}
+            return json_text({"type": "ConfigureFailure", **fault, "description": text})
+        self._speed = self._speed if speed is None else speed
+        return json_text({"type": "ConfigureSuccess", "applied": {"speed": self._speed}})
+
+    async def _end(self) -> None:
+        await self.session.send(json_text({"type": "SessionMetadata", **self._totals}))
+        self.session.finish()
+
+
+def warning(code: str, description: str) -> str:
+    """Returns a warning."""
+    return json_text({"type": "Warning", "code": code, "description": description})
+
+
+def failure(description: str, code: str) -> str:
+    """Returns an error message."""
+    return json_text({"type": "Error", "code": code, "description": description})
+
+
+routes = dialect_socket(
+    "/v2/speak",
+    "tts",
+    SpokenTurnsConversation,
+    lambda query: SpokenTurnsQuery.of_socket(query).encoders(),
+    BEARER_OR_TOKEN,
+)

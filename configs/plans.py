@@ -1,0 +1,11 @@
+"""The plans of a running service."""
+
+from configs.load import load_yaml
+from configs.schema.platform import PlansConfig
+from configs.settings import Settings
+
+
+def load_plans(settings: Settings) -> PlansConfig:
+    """Reads `plans.yaml`, with the workspace of `settings` that has no plan."""
+    plans = load_yaml(PlansConfig, "plans")
+    return plans.model_copy(update={"owner_id": settings.owner_id})
