@@ -143,7 +143,8 @@ def test_only_listed_operations_are_public() -> None:
     }
     signed = {"/files/{file_id}", "/reports/{file_id}"}
     signed |= {"/billing/confirmations"}  # by the operator's payment system
-    assert public == {"/healthz", "/readyz", "/auth/signup", "/auth/login", *signed}
+    entrances = {"/auth/signup", "/auth/login", "/auth/link"}
+    assert public == {"/healthz", "/readyz", *entrances, *signed}
 
 
 def test_idempotent_operations_document_the_conflict_status() -> None:

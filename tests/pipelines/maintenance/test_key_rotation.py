@@ -14,6 +14,7 @@ from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from db.database import Database
 from db.files import StoredFile
+from db.voices.history import HistoryItem
 from db.voices.voices import EnrolledSpeaker, VoiceConsent
 from db.webhooks import Event, NewEvent, Webhook, add_event, body_about, secret_about
 from models.llm.base import ChatMessage
@@ -23,6 +24,7 @@ from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import PIECE_BYTES
 from pipelines.text.lexicon import Pronunciation
 from pipelines.tts.dictionaries import Dictionaries, DictionaryRef
+from pipelines.tts.history import details_about
 from pipelines.voices.consent_recordings import consent_about
 from pipelines.voices.speakers import embedding_about
 from tests.db.test_chats import add_workspace
@@ -94,6 +96,13 @@ async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_p
 
     await database.run(add_speaker)
 
+    def add_history(session: Session) -> None:
+        details = before.encrypt(b"ostrich", details_about("1"))
+        columns = {"file_id": file_id, "source": "TTS", "voice_id": "v", "model_id": "m"}
+        session.add(HistoryItem(id="1", workspace_id=workspace_id, details=details, **columns))
+
+    await database.run(add_history)
+
     both = Encryption([NEW, OLD])
     rotation = Rotation(database, both, files_in(tmp_path, database, both))
     assert set((await rotation.run()).values()) == {1}  # of each kind
@@ -101,6 +110,8 @@ async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_p
 
     after = Encryption([NEW])
     voice = await database.read(lambda session: session.get_one(EnrolledSpeaker, speaker_id))
+    item = await database.read(lambda session: session.get_one(HistoryItem, "1"))
+    assert after.decrypt(item.details, details_about("1")) == b"ostrich"
     assert after.decrypt(voice.embedding, embedding_about(speaker_id)) == b"ostrich"
     consent = await database.read(lambda session: session.get_one(VoiceConsent, consent_id))
     assert after.decrypt(consent.embedding, consent_about(consent_id)) == b"ostrich"
