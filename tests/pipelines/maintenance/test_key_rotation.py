@@ -98,8 +98,17 @@ async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_p
 
     def add_history(session: Session) -> None:
         details = before.encrypt(b"ostrich", details_about("1"))
-        columns = {"file_id": file_id, "source": "TTS", "voice_id": "v", "model_id": "m"}
-        session.add(HistoryItem(id="1", workspace_id=workspace_id, details=details, **columns))
+        session.add(
+            HistoryItem(
+                id="1",
+                workspace_id=workspace_id,
+                file_id=file_id,
+                source="TTS",
+                voice_id="v",
+                model_id="m",
+                details=details,
+            )
+        )
 
     await database.run(add_history)
 
