@@ -190,8 +190,8 @@ class Jobs(JobQueue):
 
     def costs(self, job: Job) -> tuple[int, int]:
         """Returns the price of the charged work so far, and what is held for all of it, in
-        micro-USD; zeros for a batch, whose lines are charged one by one."""
-        if job.held is None:
+        micro-USD; zeros for a batch, whose lines are charged one by one, and for the owner."""
+        if job.held is None or self.payer(job).is_free:
             return 0, 0
         service = SERVICES[job.kind]
         is_charged = job.status != "failed" or is_due(job)

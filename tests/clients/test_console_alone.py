@@ -8,7 +8,7 @@ from tests.api.alone import Machine
 from tests.clients.browser import Browser
 from tests.clients.console_page import enter, go, press, run, sign_out, sign_up, wait_until
 
-PANELS = ("speak", "listen", "talk", "chat", "voices", "account/overview", "account/settings")
+PANELS = ("speak", "listen", "talk", "chat", "voices", "jobs", "account/overview")
 MONEY = r"document.body.innerText.match(/USD|[Cc]redit|[Pp]rice|[Cc]ost|charge|\b[Pp]lans?\b/)?.[0]"
 
 
