@@ -175,6 +175,7 @@ async def test_each_json_body_has_an_example_that_the_service_takes(
         "/tts/v1/voice": "voice_not_found",  # of the models of serve_config.yaml
         "/tts/v1/voice:stream": "voice_not_found",
         "/billing/confirmations": "not_found",  # no payment system is set
+        "/auth/link": "not_found",  # the service is not alone on its machine
         "/openai/v1/batches": "not_found",  # the file
         "/auth/password": "insufficient_scope",  # of an API key, not of a login
         "/webhooks/{webhook_id}": "not_found",
