@@ -155,7 +155,7 @@ async def test_an_offset_beyond_the_audio_is_its_end(server: SocketServer) -> No
     assert rest[-1]["total_audio_duration_ms"] == ended
 
 
-def test_an_interrupt_before_a_turn_is_announced_starts_where_the_last_one_ended() -> None:
+def test_an_interrupt_of_a_waiting_turn_counts_from_its_start() -> None:
     session = Mock(query=RAW, spawn=lambda work, name: work.close())
     conversation = SpokenTurnsConversation(session, Mock())
     turns = [SpokenTurn(Mock(), TurnWire(Mock(spoken_s=seconds), 0)) for seconds in (2.0, 0.0)]
