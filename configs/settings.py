@@ -126,7 +126,7 @@ class Settings:
     webrtc: WebRtcSettings | None = None  # None: no calls over WebRTC
     cors_origins: tuple[str, ...] = ()  # pages elsewhere that may call the API; "*": all
     chat_model: str = "auto"  # model of `model: auto` in serve_config.yaml; "auto": by free memory
-    owner_id: int | None = None  # workspace without plan; None: the service is not `is_alone`
+    free_workspace_id: int | None = None  # that of the owner of a service alone on its machine
 
 
 def weights_dir() -> Path:
@@ -217,13 +217,13 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
         ),
         plan_changes=plan_changes,
         plan_webhook=_plan_webhook() if plan_changes == "webhook" else None,
-        owner_id=_owner_id(host),
+        free_workspace_id=_free_workspace_id(host),
     )
 
 
-def _owner_id(host: str) -> int | None:
+def _free_workspace_id(host: str) -> int | None:
     text = os.environ.get(OWNER, "")
-    return int(text) if environment.is_alone(host) and text.isdecimal() else None
+    return int(text) if environment.serves_only_this_machine(host) and text.isdecimal() else None
 
 
 def _wyoming() -> WyomingSettings | None:
