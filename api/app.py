@@ -76,6 +76,8 @@ from api.telephony import twilio
 from configs.settings import BRAND
 from telemetry.logs import redact_logs
 
+LOCAL_PAGES = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?"
+
 
 def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
     """Builds the HTTP application over `services`; a process may have several.
@@ -88,10 +90,12 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
     app.state.sees_clients = sees_clients
     app.add_middleware(RequestFrame, admission=services.infrastructure.admission)
     # Added last, so it is the outermost: error responses get the headers, too.
-    if origins := services.infrastructure.settings.cors_origins:
+    settings = services.infrastructure.settings
+    if settings.cors_origins or settings.admits_local_pages:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=origins,
+            allow_origins=settings.cors_origins,
+            allow_origin_regex=LOCAL_PAGES if settings.admits_local_pages else None,
             allow_methods=["*"],
             allow_headers=["*"],
             expose_headers=["*", "Authorization"],

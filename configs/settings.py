@@ -125,6 +125,7 @@ class Settings:
     wyoming: WyomingSettings | None = None  # None: not served
     webrtc: WebRtcSettings | None = None  # None: no calls over WebRTC
     cors_origins: tuple[str, ...] = ()  # pages elsewhere that may call the API; "*": all
+    admits_local_pages: bool = False  # whether those of this machine may, on any port
     chat_model: str = "auto"  # model of `model: auto` in serve_config.yaml; "auto": by free memory
     free_workspace_id: int | None = None  # that of the owner of a service alone on its machine
 
@@ -211,6 +212,7 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
         wyoming=_wyoming(),
         webrtc=_webrtc(host),
         cors_origins=environment.origins("CORS_ORIGINS"),
+        admits_local_pages=environment.serves_only_this_machine(host),
         chat_model=chat_model(),
         sign_up=environment.choice(
             "SIGN_UP", get_args(SignUpPolicy), "open" if is_local else "closed"

@@ -21,19 +21,22 @@ AT_PEAK = 0.98  # of the highest sample: clipped
 BELOW_PEAK = 0.96  # of it: a pure tone has 2.4 times as many samples at its peak as just below
 MANY = 4.0  # times as many: a clipped signal
 LEAST_SHARE = 0.001  # of samples at the peak, in clipped speech
+LONGEST_RUN = 300  # samples: longer ones are no peak of speech
 MOST_CLIPPED = 0.6  # of a frame; else there is too little to go by
 HIGHEST = 8.0  # times the level at which the signal is clipped
 GAIN = 0.25  # leaves room for most peaks; the rest may exceed full scale
-BLOCK = 2**20  # samples
+BLOCK = 2**16  # samples, after which other work may have its turn
 WINDOW = np.hanning(FRAME + 2)[1:-1]
 
 
 def is_clipped(pcm: Pcm) -> bool:
     """Whether so many samples of a signal, [n], lie at its peak that it is clipped."""
-    level = np.abs(pcm)
-    peak = float(level.max(initial=0.0))
-    clipped = int(np.count_nonzero(level >= AT_PEAK * peak))
-    below = int(np.count_nonzero(level >= BELOW_PEAK * peak)) - clipped
+    peak = max(float(pcm.max(initial=0.0)), -float(pcm.min(initial=0.0)))
+    clipped = below = 0
+    for start in range(0, len(pcm), BLOCK):  # files are mapped, and a copy may be large
+        level = np.abs(pcm[start : start + BLOCK])
+        clipped += int(np.count_nonzero(level >= AT_PEAK * peak))
+        below += int(np.count_nonzero((level >= BELOW_PEAK * peak) & (level < AT_PEAK * peak)))
     return peak > 0 and clipped > LEAST_SHARE * len(pcm) and clipped > MANY * below
 
 
@@ -75,19 +78,23 @@ def _bowed(signal: NDArray[np.float64], threshold: float) -> NDArray[np.float64]
     for sign in (1.0, -1.0):
         is_lost = np.concatenate([[False], sign * signal >= threshold, [False]])
         edges = np.flatnonzero(np.diff(is_lost))
-        for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-            if end - start < 2 or start < 2 or end > len(signal) - 2:
-                continue
-            length = end - start + 1
-            before, first, last, behind = signal[[start - 2, start - 1, end, end + 1]]
-            at = np.arange(1, length) / length
+        starts, ends = edges[::2], edges[1::2]
+        lengths = ends - starts
+        is_bowed = (lengths >= 2) & (lengths <= LONGEST_RUN)
+        is_bowed &= (starts >= 2) & (ends <= len(signal) - 2)
+        for length in np.unique(lengths[is_bowed]).tolist():
+            start = starts[is_bowed & (lengths == length)][:, None]
+            before, first = signal[start - 2], signal[start - 1]
+            last, behind = signal[start + length], signal[start + length + 1]
+            at = np.arange(1, length + 1) / (length + 1)
             cubic = (
                 first * (2 * at**3 - 3 * at**2 + 1)
-                + (first - before) * length * (at**3 - 2 * at**2 + at)
+                + (first - before) * (length + 1) * (at**3 - 2 * at**2 + at)
                 + last * (3 * at**2 - 2 * at**3)
-                + (behind - last) * length * (at**3 - at**2)
+                + (behind - last) * (length + 1) * (at**3 - at**2)
             )
-            bowed[start:end] = sign * np.clip(sign * cubic, threshold, HIGHEST * threshold)
+            curve = sign * np.clip(sign * cubic, threshold, HIGHEST * threshold)
+            bowed[start + np.arange(length)] = curve
     return bowed
 
 

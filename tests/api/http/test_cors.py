@@ -14,7 +14,7 @@ PAGE = "https://app.example"
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return replace(local_settings(tmp_path), cors_origins=(PAGE,))
+    return replace(local_settings(tmp_path), cors_origins=(PAGE,), admits_local_pages=True)
 
 
 async def preflight(client: httpx.AsyncClient, origin: str) -> httpx.Response:
@@ -35,6 +35,19 @@ async def test_a_page_of_a_listed_origin_may_send_requests(client: httpx.AsyncCl
     assert "Access-Control-Allow-Credentials" not in answer.headers  # there are no cookies
 
 
+async def test_pages_of_this_machine_may_send_requests_from_any_port(
+    client: httpx.AsyncClient,
+) -> None:
+    for origin in (
+        "http://localhost:9000",
+        "http://127.0.0.1:5173",
+        "http://[::1]:1",
+        "http://localhost",
+    ):
+        answer = await preflight(client, origin)
+        assert answer.headers["Access-Control-Allow-Origin"] == origin
+
+
 async def test_it_reads_results_errors_and_their_headers(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
@@ -47,7 +60,13 @@ async def test_it_reads_results_errors_and_their_headers(
 
 
 async def test_other_origins_may_not(client: httpx.AsyncClient, auth: dict[str, str]) -> None:
-    for origin in ("https://evil.example", "https://app.example.evil.example", "null"):
+    others = ("https://evil.example", "https://app.example.evil.example", "null")
+    local = (
+        "http://localhost.evil.example",
+        "http://localhost:9000.evil.example",
+        "http://127.0.0.2",
+    )
+    for origin in (*others, *local):
         refused = await preflight(client, origin)
         assert refused.status_code == 400
         answer = await client.get("/models", headers={**auth, "Origin": origin})
