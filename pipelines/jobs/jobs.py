@@ -66,7 +66,8 @@ class Jobs(JobQueue):
         plans = load_plans(settings)
         work = load_yaml(JobsConfig, "jobs")
         encrypt = encryption.encrypt_text
-        billing = Billing(database, plans.prices, encrypt, _owner_id=plans.owner_id)
+        free = plans.free_workspace_id
+        billing = Billing(database, plans.prices, encrypt, free_workspace_id=free)
         return cls(database, Files(settings, database, encryption), billing, work, plans)
 
     async def check_room(
