@@ -23,9 +23,16 @@ async def workspace_id(database: Database) -> int:
         add_user(session, user, workspace)
         session.flush()
         for number, created_at in enumerate((OLD, OLD, utc_now())):
-            fields = {"file_id": "", "source": "TTS", "voice_id": "", "model_id": ""}
-            item = HistoryItem(id=f"{number}", workspace_id=workspace_id, details=b"", **fields)
-            item.created_at = created_at
+            item = HistoryItem(
+                id=f"{number}",
+                workspace_id=workspace_id,
+                file_id="",
+                source="TTS",
+                voice_id="",
+                model_id="",
+                details=b"",
+                created_at=created_at,
+            )
             session.add(item)
 
     await database.run(add)
