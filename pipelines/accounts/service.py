@@ -1,6 +1,7 @@
 """Accounts: sign-up, login with passwords, sessions, profile, workspace and API keys."""
 
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from db.audit import SERVICE, AuditEntry, audit, audit_page, creator_of
 from db.billing import ledger
 from db.client_secrets import delete_secrets_of
 from db.database import Database, utc_now
+from db.errors import DatabaseUnavailable
 from db.invites import Invite, add_only, redeem
 from db.sessions import THIS_MACHINE, LoginSession
 from db.voices.history import delete_old_items
@@ -241,9 +243,11 @@ class Accounts:
         )
         self.authenticator.forget_workspace(principal.workspace_id)
         if speech_history_days is not None:
-            for _ in range(MAX_ROUNDS):  # housekeeping deletes the rest
-                if not await self._database.run(delete_old_items, utc_now(), workspace.id):
-                    break
+            with suppress(DatabaseUnavailable):  # housekeeping deletes the rest; none is listed
+                for _ in range(MAX_ROUNDS):
+                    if not await self._database.run(delete_old_items, utc_now(), workspace.id):
+                        break
+                await self._database.forget_deleted()
         return workspace
 
     async def audit_page(
