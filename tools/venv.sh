@@ -38,8 +38,8 @@ fi
 
 # uv installs in parallel but does not read pip's configuration, so its registries are passed on.
 # Every file is checked against its hash, so it does not matter which registry it comes from.
-pip_setting() {
-  "$venv"/bin/python -m pip config list 2>/dev/null | sed -n "s/^[^=]*\.$1='\(.*\)'\$/\1/p" | head -n 1
+pip_setting() { # `head` would end the pipe early, which `pipefail` takes for a failure
+  "$venv"/bin/python -m pip config list 2>/dev/null | sed -n "s/^[^=]*\.$1='\(.*\)'\$/\1/p" | sed -n 1p
 }
 pass_on() { # pass_on VARIABLE pip-setting separator
   local value

@@ -39,7 +39,7 @@ def test_without_a_workspace_only_the_operators_page_is_shown(
     wait_until(operator, "location.hash.startsWith('#/operator')")
     press(operator, "Log in to a workspace")
     enter(operator, tone_server.key)
-    names = ["Speak", "Listen", "Talk", "Chat", "Voices", "Account", "Operator"]
+    names = ["Speak", "Listen", "Talk", "Chat", "Jobs", "Voices", "Account", "Operator"]
     assert run(operator, LINKS) == names
     go(operator, "operator")
     wait_until(operator, "rows('[aria-label=Deployments]').length")

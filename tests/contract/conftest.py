@@ -183,7 +183,7 @@ class Caller:
         limits = self.server.services.platform.request_limits
         plans = limits.plans
         plan = plans.limits_of("enterprise").model_copy(update={"requests_per_minute": number})
-        monkeypatch.setattr(type(plans), "limits_of", lambda *_: plan)
+        monkeypatch.setattr(type(plans), "limits_of", lambda *_, **__: plan)
 
     def stop_engine_at(self, word: str, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
         """Lets the engine speak no text with the word; the event says that it has got there."""

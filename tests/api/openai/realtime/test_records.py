@@ -246,7 +246,7 @@ async def test_unanswered_prompts_are_limited_by_the_plan(
     monkeypatch.setattr("pipelines.chat.pipeline.ChatPipeline.read_ahead", read_ahead)
     plans = server.services.platform.plans
     limits = plans.limits_of("enterprise").model_copy(update={"requests_per_minute": 5})
-    monkeypatch.setattr(type(plans), "limits_of", lambda *_: limits)
+    monkeypatch.setattr(type(plans), "limits_of", lambda *_, **__: limits)
 
     async def update(client: RealtimeClient, *names: str) -> None:
         for name in names:
@@ -259,7 +259,9 @@ async def test_unanswered_prompts_are_limited_by_the_plan(
         await server.until_empty()
     assert read == ["a", "b", "c", "d", "e"]
     monkeypatch.setattr(
-        type(plans), "limits_of", lambda *_: limits.model_copy(update={"requests_per_minute": 6})
+        type(plans),
+        "limits_of",
+        lambda *_, **__: limits.model_copy(update={"requests_per_minute": 6}),
     )
     async with session(server) as client:
         await update(client, "h")
