@@ -147,7 +147,7 @@ def _read_scaling(given: Config) -> Config:
     from ray.serve.config import AutoscalingConfig
 
     scaling = AutoscalingConfig(**given)
-    policy = resolve_name(scaling.policy.policy_function)
+    policy = resolve_name(str(scaling.policy.policy_function))
     if isinstance(policy, type):
         signature(policy).bind(**scaling.policy.policy_kwargs)
     return scaling.model_dump(exclude_unset=True)
