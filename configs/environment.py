@@ -7,7 +7,7 @@ import socket
 import stat
 import sys
 from contextlib import suppress
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -53,7 +53,8 @@ def cluster_address() -> tuple[str, int] | None:
         return None
     host, _, number = text.rpartition(":") if text.count(":") == 1 else (text, "", "6379")
     try:
-        if not (ip_address(host).is_unspecified or ip_address(host).is_loopback):
+        address = IPv4Address(host)
+        if not (address.is_unspecified or address.is_loopback) and int(number) in range(1, 65536):
             return host, int(number)
     except ValueError:
         pass

@@ -36,7 +36,7 @@ from deployments.cluster.shared_stores import check_secrets, check_wyoming_key, 
 from deployments.default_chat.arrival import ModelArrival
 from deployments.default_chat.choice import resolved
 from deployments.rollout import serve_config
-from deployments.rollout.check import application_problems, option_problems
+from deployments.rollout.check import application_problems, option_problems, resource_problems
 from deployments.rollout.serve_config import first_stage, first_voice, model_names
 from models.errors import EngineError
 from models.memory import give_back
@@ -129,6 +129,9 @@ def run(config_file: Path, num_cpus: int | None) -> None:
             say(warning)
         dashboard = node.start(num_cpus)
         interrupt_on_signals()  # again, since Ray's library sets its own handler
+        may_grow = cluster_address() is not None
+        if not may_grow and (problems := resource_problems(config, node.resources())):
+            raise ValueError("\n".join(problems))
         voice, names = first_voice(config), model_names(config)
         failed: set[str] = set()
         serve_api.deploy(dashboard, first_stage(config))

@@ -144,12 +144,12 @@ def usage(
     names = key_names(service) if by_key else {}
     rows = [("DAY", "WORK", "AMOUNT", "REQUESTS", "USD", *("KEY", "NAME") * by_key)]
     for day in usage["usage"]:
-        what = (day["date"], day["kind"], f"{day['units']:g} {day['unit']}")
+        what = (day["date"], day["kind"], f"{day['units']:.12g} {day['unit']}")
         key = (day["key_id"] or "none", names.get(day["key_id"], "")) * by_key
         rows.append((*what, str(day["requests"]), f"{day['cost']:.6f}", *key))
     total = f"{usage['total_cost']:.6f} USD; {usage['credit_balance']:.6f} USD of credit are left"
     used, limit = (usage["storage"][name] / 1e9 for name in ("used", "limit"))
-    service.show(usage, table(rows), total, f"{used:.3f} of {limit:g} GB of storage are in use")
+    service.show(usage, table(rows), total, f"{used:.3f} of {limit:,.12g} GB of storage are in use")
 
 
 def key_names(service: ServiceClient) -> dict[str, str]:

@@ -20,6 +20,7 @@ from configs.environment import (
     DASHBOARD_PORT,
     SettingsError,
     address_on_this_machine,
+    cluster_address,
     cores,
     free_bytes,
     listen_problem,
@@ -91,6 +92,10 @@ def check_ports(settings: Settings) -> str:
         if problem := listen_problem(host, number):
             url = f"{address_on_this_machine(host, number)}/healthz"
             if name == "PORT" and (readyz(url) or {}).get("status") == "ok":
+                report = readyz(f"{local_url(settings)}/readyz") or {}
+                if parts := report.get("degraded"):
+                    reasons = [report[part] for part in parts if part in report] or ""
+                    raise Problem(f"/readyz is degraded: {', '.join(parts)} {reasons}".rstrip())
                 return f"the service answers on {number}"
             raise Problem(f"{host}:{number}: {problem}; set HOST or {name}")
         free.append(f"{number} free")
@@ -111,6 +116,7 @@ def check_weights() -> str:
 
 
 def check_ray() -> str:
+    cluster_address()  # or reports what is wrong with it
     if not (folder := os.environ.get("RAY_TMPDIR")):
         return "uses a temporary folder"
     check_folder(Path(folder).expanduser().resolve())

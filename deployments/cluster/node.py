@@ -157,6 +157,13 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
     return url
 
 
+def resources() -> list[dict[str, float]]:
+    """Return the resources of each machine of the cluster, by Ray's names."""
+    import ray
+
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
 def _wait_for_dashboard(url: str) -> None:
     """Wait until the dashboard listens. If Redis has the tables of Ray's GCS, Ray names the
     dashboard of an earlier start until the new one listens."""

@@ -35,6 +35,14 @@ def applications(dashboard_url: str) -> dict[str, Any]:
     return dict(state(dashboard_url)["applications"])
 
 
+def nodes(dashboard_url: str) -> list[dict[str, float]]:
+    """Read the resources of each machine that is alive, by Ray's names. Raises ValueError."""
+    listed = _ask(dashboard_url, path="/api/v0/nodes?limit=10000").json()["data"]["result"][
+        "result"
+    ]
+    return [node["resources_total"] for node in listed if node["state"] == "ALIVE"]
+
+
 def running(state: dict[str, Any]) -> dict[str, Any]:
     """Return the configuration that was deployed last, from what `state` returns."""
     config = {key: state[key] for key in ("proxy_location",) if key in state}
@@ -43,8 +51,12 @@ def running(state: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _ask(dashboard_url: str, config: dict[str, Any] | None = None) -> httpx.Response:
-    """Send the `config` to Serve's API, or read the state without one. Raises ValueError."""
+def _ask(
+    dashboard_url: str,
+    config: dict[str, Any] | None = None,
+    path: str = "/api/serve/applications/",
+) -> httpx.Response:
+    """Send the `config` to Serve's API, or read the `path` without one. Raises ValueError."""
     headers = {}
     if asks_for_token():
         file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
@@ -54,10 +66,9 @@ def _ask(dashboard_url: str, config: dict[str, Any] | None = None) -> httpx.Resp
             raise ValueError(f"Ray's token cannot be read: {error}") from None
         headers["Authorization"] = f"Bearer {token}"
     method = "GET" if config is None else "PUT"
-    url = f"{dashboard_url}/api/serve/applications/"
     try:
         with httpx.Client(headers=headers, timeout=60, trust_env=False) as client:  # no proxies
-            response = client.request(method, url, json=config)
+            response = client.request(method, f"{dashboard_url}{path}", json=config)
     except httpx.HTTPError as error:
         raise ValueError(
             f"Ray's dashboard does not answer at {dashboard_url} ({error}): is the service running,"

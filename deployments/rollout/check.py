@@ -5,10 +5,13 @@ path. `deployments.rollout.deploy` checks the models, too.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from importlib.util import find_spec
+from inspect import signature
+from pkgutil import resolve_name
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from configs.load import explain
 from configs.schema.base import StrictModel
@@ -25,6 +28,7 @@ BUILDERS: dict[str, tuple[type[StrictModel], tuple[str, ...]]] = {
     WYOMING_BUILDER: (WorkerArgs, ("Wyoming",)),
     "deployments.app:build_worker": (WorkerArgs, ("Worker",)),
 }
+RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}  # Ray's names of options
 
 
 def application_problems(config: Config) -> list[str]:
@@ -86,21 +90,93 @@ def _exists(path: str) -> bool:
 
 
 def option_problems(config: Config) -> list[str]:
-    """Find options that Ray Serve would refuse, or does not know and would ignore."""
-    from ray.serve.config import AutoscalingConfig
-    from ray.serve.schema import ServeDeploySchema
+    """Find options that Ray Serve would refuse, or does not know and would ignore. A problem is a
+    line with the path of the option."""
+    from ray.serve.schema import DeploymentSchema, ServeDeploySchema
 
+    problems: list[str] = []
+    for path, entry in _deployments(config).items():
+        replicas, scaling = entry.get("num_replicas"), entry.get("autoscaling_config")
+        if isinstance(replicas, str) and replicas != "auto":
+            problems.append(f"{path}.num_replicas is {replicas!r}, but must be a number or auto")
+        if isinstance(scaling, dict):  # Serve checks it only after the deployment has begun
+            most = {"max_replicas": 100} if replicas == "auto" else {}  # as Serve
+            where = f"{path}.autoscaling_config"
+            problems += _problems_of(_read_scaling, {**most, **scaling}, where)
+            entry = {**entry, "autoscaling_config": {}}
+        problems += _problems_of(_reader(DeploymentSchema), entry, path)
+    return problems or _problems_of(_reader(ServeDeploySchema), config)
+
+
+def resource_problems(config: Config, nodes: list[dict[str, float]]) -> list[str]:
+    """Find replicas that fit on none of the `nodes`, which are resources by Ray's names."""
+    problems = []
+    for path, entry in _deployments(config).items():
+        options = entry.get("ray_actor_options") or {}
+        wanted = {name: options.get(option) for option, name in RESOURCES.items()}
+        needs = {name: n for name, n in (wanted | (options.get("resources") or {})).items() if n}
+        if not any(all(node.get(name, 0) >= needs[name] for name in needs) for node in nodes):
+            most = {name: max(node.get(name, 0) for node in nodes) for name in needs}
+            problems.append(
+                f"{path}.ray_actor_options: a replica needs {_amounts(needs)}, and no machine has"
+                f" that; at most {_amounts(most)}"
+            )
+    return problems
+
+
+def _amounts(resources: dict[str, float]) -> str:
+    return ", ".join(f"{amount:,.12g} {name}" for name, amount in resources.items())
+
+
+def _deployments(config: Config) -> dict[str, Config]:
+    """Return the entries of all deployments by their paths."""
+    return {
+        f"applications.{application['name']}.deployments.{entry.get('name')}": entry
+        for application in config["applications"]
+        for entry in entries(application)
+    }
+
+
+def _reader(schema: type[BaseModel]) -> Callable[[Config], Config]:
+    return lambda given: schema.model_validate(given).model_dump(exclude_unset=True)
+
+
+def _read_scaling(given: Config) -> Config:
+    """Return what Serve takes of an `autoscaling_config`. Raises what its policy's module raises,
+    and TypeError for wrong arguments of the policy."""
+    from ray.serve.config import AutoscalingConfig
+
+    scaling = AutoscalingConfig(**given)
+    policy = resolve_name(str(scaling.policy.policy_function))
+    if isinstance(policy, type):
+        signature(policy).bind(**scaling.policy.policy_kwargs)
+    return scaling.model_dump(exclude_unset=True)
+
+
+def _problems_of(read: Callable[[Config], Config], given: Config, path: str = "") -> list[str]:
+    """List what `read` refuses of the options at `path`, or else what it drops."""
     try:
-        accepted = ServeDeploySchema.model_validate(config).model_dump(exclude_unset=True)
+        return [
+            f"unknown option: {option}"
+            for option in sorted(flat(given, path).keys() - flat(read(given), path).keys())
+        ]
     except ValidationError as error:
-        return [explain(error)]
-    unknown = flat(config).keys() - flat(accepted).keys()
-    for application in config["applications"]:
-        for entry in entries(application):  # Serve keeps these as they are
-            scaling = entry.get("autoscaling_config") or {}
-            wrong = scaling.keys() - AutoscalingConfig.model_fields.keys()
-            unknown |= {f"{entry['name']}.autoscaling_config.{key}" for key in wrong}
-    return [f"unknown option: {path}" for path in sorted(unknown)]
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        return [
+            f"{_place(given, path, fault['loc'])}: {fault['msg'].removeprefix('Value error, ')}"
+            for fault in faults
+        ]
+    except Exception as error:  # that of any module which the options name: Serve imports it
+        return [f"{path}: {explain(error)}".removeprefix(": ")]
+
+
+def _place(given: Any, path: str, keys: tuple[int | str, ...]) -> str:
+    """Return the path of a fault; entries of lists are identified by their names."""
+    for key in keys:
+        given = given[key] if isinstance(given, list) or key in (given or ()) else None
+        name = given.get("name", key) if isinstance(given, dict) and key != "name" else key
+        path = f"{path}.{name if isinstance(key, int) else key}".removeprefix(".")
+    return path
 
 
 def flat(value: Any, path: str = "") -> dict[str, Any]:

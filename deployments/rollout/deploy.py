@@ -18,7 +18,13 @@ from deployments.cluster.readiness import ask, local_url
 from deployments.default_chat.choice import resolved
 from deployments.replicas.canary import CANARY_PREFIX
 from deployments.rollout import serve_config
-from deployments.rollout.check import MODELS_BUILDER, application_problems, flat, option_problems
+from deployments.rollout.check import (
+    MODELS_BUILDER,
+    application_problems,
+    flat,
+    option_problems,
+    resource_problems,
+)
 from deployments.rollout.serve_config import Config, entries
 from models.errors import EngineError
 from models.registry import CHAT, KINDS, EngineKind, artefacts_of, files_of
@@ -42,6 +48,8 @@ def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None
     if problems := application_problems(config) or option_problems(config):
         raise ValueError("\n".join(problems))
     dashboard = dashboard or serve_api.dashboard()
+    if problems := resource_problems(config, serve_api.nodes(dashboard)):
+        raise ValueError("\n".join(problems))
     deploy_config(config, settings, dashboard, only_check=only_check)
     return f"{file} {'can be' if only_check else 'is'} deployed"
 

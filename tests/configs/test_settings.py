@@ -9,7 +9,7 @@ import pytest
 from yarl import URL
 
 from antiphon.webhooks import signing_key
-from configs.environment import SettingsError, cores
+from configs.environment import SettingsError, cluster_address, cores
 from configs.settings import PROJECT_DIR, load_settings
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks
@@ -252,6 +252,13 @@ def test_only_a_service_for_its_own_machine_has_an_owner_without_limits(
     for name, value in ({"ANTIPHON_OWNER": "7"} | variables).items():
         monkeypatch.setenv(name, value)
     assert load_settings().free_workspace_id == workspace_id
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1:", "10.0.0.1:70000", "fd00::1", "http://10.0.0.1"])
+def test_a_wrong_cluster_address_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("CLUSTER_ADDRESS", text)
+    with pytest.raises(SettingsError, match="a port, like 10.0.0.1:6379"):
+        cluster_address()
 
 
 def test_trusted_ipv4_proxies_are_also_trusted_as_ipv4_mapped_ipv6_addresses(

@@ -23,6 +23,7 @@ from tests.promises.conftest import config_without_weights
 Printed = pytest.CaptureFixture[str]
 
 SWAPPED = {"TTSFast": f"{TONE_LOW} cannot be loaded: no memory"}
+CHAT = "applications.models.deployments.Chat"
 REFUSED = "the canary was refused: llm/new cannot be loaded: no memory"
 
 
@@ -64,7 +65,10 @@ class _Handler(BaseHTTPRequestHandler):
         ready = self.path == "/readyz"
         statuses = self.server.ready_statuses if ready else [200]
         status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
-        if not ready:
+        if self.path.startswith("/api/v0/nodes"):
+            node = {"state": "ALIVE", "resources_total": {"CPU": 2.0, "memory": float(64 << 30)}}
+            self._answer({"data": {"result": {"result": [node]}}})
+        elif not ready:
             self._answer({"applications": self.server.state()})
         elif self.server.ready_before:
             self._answer(self.server.ready_before.pop(0), status)
@@ -168,6 +172,24 @@ def misspell(config: dict[str, Any], case: str) -> None:
             config["loging_config"] = {}
         case "value":
             chat["max_ongoing_requests"] = -1
+        case "delay":
+            chat["autoscaling_config"]["upscale_delay_s"] = "ten"
+        case "replicas":
+            chat["autoscaling_config"] |= {"min_replicas": 40, "max_replicas": 2}
+        case "count":
+            chat |= {"num_replicas": "two", "autoscaling_config": None}
+        case "policy":
+            chat["autoscaling_config"]["policy"] = {"policy_function": "nosuch.module:x"}
+        case "policy option":
+            chat["autoscaling_config"]["policy"] = {"policy_functon": "nosuch.module:x"}
+        case "policy argument":
+            name = "deployments.autoscaling:RestWhenIdle"
+            policy = {"policy_function": name, "policy_kwargs": {}}
+            chat["autoscaling_config"]["policy"] = policy
+        case "router":
+            chat["request_router_config"] = {"request_router_class": "nosuch:Router"}
+        case "cores":
+            chat["ray_actor_options"] = {"num_cpus": 500}
         case "application option":
             models["routeprefix"] = "/"
         case "args key":
@@ -205,13 +227,31 @@ def misspell(config: dict[str, Any], case: str) -> None:
     ("case", "message"),
     [
         ("option", "unknown option: applications.models.deployments.Chat.max_ongoing_reqests"),
-        ("scaling", "unknown option: Chat.autoscaling_config.min_replica"),
+        (
+            "scaling",
+            "unknown option: applications.models.deployments.Chat.autoscaling_config.min_replica",
+        ),
         (
             "resources",
             "models.deployments.Chat.ray_actor_options.num_cpu",
         ),
         ("top", "unknown option: loging_config"),
-        ("value", "applications.1.deployments.3.max_ongoing_requests: Input should be greater"),
+        ("value", f"{CHAT}.max_ongoing_requests: Input should be greater"),
+        ("delay", f"{CHAT}.autoscaling_config.upscale_delay_s: Input should be a valid number"),
+        ("replicas", f"{CHAT}.autoscaling_config: max_replicas (2) must be greater"),
+        ("count", f"{CHAT}.num_replicas is 'two', but must be a number or auto"),
+        ("policy", f"{CHAT}.autoscaling_config: No module named 'nosuch'"),
+        ("policy option", f"unknown option: {CHAT}.autoscaling_config.policy.policy_functon"),
+        (
+            "policy argument",
+            f"{CHAT}.autoscaling_config: missing a required argument: 'after_use_s'",
+        ),
+        ("router", f"{CHAT}: No module named 'nosuch'"),
+        (
+            "cores",
+            f"{CHAT}.ray_actor_options: a replica needs 500 CPU, and no machine has that; at most"
+            " 2 CPU",
+        ),
         ("application option", "unknown option: applications.models.routeprefix"),
         ("args key", "application 'models': args: ttts: Extra inputs are not permitted"),
         (
