@@ -223,7 +223,11 @@ def build_services(
     files = Files(settings, database, encryption)
     accounts = Accounts(database, settings.secrets, plans, settings.sign_up)
     billing = Billing(
-        database, plans.prices, encryption.encrypt_text, limits, _owner_id=plans.owner_id
+        database,
+        plans.prices,
+        encryption.encrypt_text,
+        limits,
+        free_workspace_id=plans.free_workspace_id,
     )
     webhooks = Webhooks(database, encryption, settings)
     openai = load_yaml(OpenAIConfig, "openai")

@@ -358,11 +358,13 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def is_alone(host: str) -> bool:
+def serves_only_this_machine(host: str) -> bool:
     """Whether a server on `host` serves only this machine, by its settings: on the loopback, and
-    neither behind a proxy nor with gateways on other machines."""
+    neither behind a proxy nor with gateways on other machines, nor with ANTIPHON_ALONE=off. Raises
+    SettingsError."""
+    is_allowed = choice("ANTIPHON_ALONE", ("auto", "off"), "auto") == "auto"
     others = ("PUBLIC_URL", "TRUSTED_PROXIES", "CLUSTER_ADDRESS")
-    return is_loopback(host) and not any(map(os.environ.get, others))
+    return is_allowed and is_loopback(host) and not any(map(os.environ.get, others))
 
 
 def listens_everywhere(host: str) -> bool:

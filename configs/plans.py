@@ -8,4 +8,4 @@ from configs.settings import Settings
 def load_plans(settings: Settings) -> PlansConfig:
     """Reads `plans.yaml`, with the workspace of `settings` that has no plan."""
     plans = load_yaml(PlansConfig, "plans")
-    return plans.model_copy(update={"owner_id": settings.owner_id})
+    return plans.model_copy(update={"free_workspace_id": settings.free_workspace_id})

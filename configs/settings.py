@@ -127,7 +127,7 @@ class Settings:
     cors_origins: tuple[str, ...] = ()  # pages elsewhere that may call the API; "*": all
     admits_local_pages: bool = False  # whether those of this machine may, on any port
     chat_model: str = "auto"  # model of `model: auto` in serve_config.yaml; "auto": by free memory
-    owner_id: int | None = None  # workspace without plan; None: the service is not `is_alone`
+    free_workspace_id: int | None = None  # that of the owner of a service alone on its machine
 
 
 def weights_dir() -> Path:
@@ -212,20 +212,20 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
         wyoming=_wyoming(),
         webrtc=_webrtc(host),
         cors_origins=environment.origins("CORS_ORIGINS"),
-        admits_local_pages=environment.is_alone(host),
+        admits_local_pages=environment.serves_only_this_machine(host),
         chat_model=chat_model(),
         sign_up=environment.choice(
             "SIGN_UP", get_args(SignUpPolicy), "open" if is_local else "closed"
         ),
         plan_changes=plan_changes,
         plan_webhook=_plan_webhook() if plan_changes == "webhook" else None,
-        owner_id=_owner_id(host),
+        free_workspace_id=_free_workspace_id(host),
     )
 
 
-def _owner_id(host: str) -> int | None:
+def _free_workspace_id(host: str) -> int | None:
     text = os.environ.get(OWNER, "")
-    return int(text) if environment.is_alone(host) and text.isdecimal() else None
+    return int(text) if environment.serves_only_this_machine(host) and text.isdecimal() else None
 
 
 def _wyoming() -> WyomingSettings | None:

@@ -1,6 +1,6 @@
 """Users, their workspaces (the tenants) and API keys."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from sqlalchemy import JSON, BigInteger, Column, ColumnElement, ForeignKey, String, cast, or_
@@ -39,10 +39,18 @@ class Workspace(SQLModel, table=True):
     retention: str = "standard"  # or zero: no texts and no audio are stored
     # Days for which the history keeps speech; 0 keeps none.
     speech_history_days: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    # Earlier speech is not listed, however many days are set later; None before the first change.
+    history_since: datetime | None = Field(default=None, sa_type=UtcDateTime)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     # When the work on one of its custom voices, or of its jobs, last began.
     voice_turn_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     job_turn_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+
+
+def speech_since(workspace: Workspace, now: datetime) -> datetime:
+    """Return the time after which speech is in the history of the workspace."""
+    since = now - timedelta(days=workspace.speech_history_days)
+    return max(since, workspace.history_since or since)
 
 
 def workspace_reference(**options: Any) -> Column[int]:
@@ -105,6 +113,8 @@ def change_row(
     row = session.get(model, row_id, with_for_update=True)
     if row is None:
         return None
+    if isinstance(row, Workspace):  # what its history lacks does not come back
+        row.history_since = speech_since(row, utc_now())
     changed = [
         field
         for field, value in values.items()

@@ -18,8 +18,8 @@ from configs.environment import (
     SettingsError,
     check_ports,
     cluster_address,
-    is_alone,
     listens_everywhere,
+    serves_only_this_machine,
 )
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
@@ -30,6 +30,7 @@ from db.database import Database
 from db.errors import DatabaseError, DatabaseUnavailable
 from deployments.cluster import node, serve_api
 from deployments.cluster.compat import untested_versions
+from deployments.cluster.login import console_link
 from deployments.cluster.readiness import ask, local_url, readyz
 from deployments.cluster.shared_stores import check_secrets, check_wyoming_key, open_database
 from deployments.default_chat.arrival import ModelArrival
@@ -134,7 +135,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         wanted = names if voice is None else {voice}
         wait_until_ready(settings, dashboard, wanted, names, failed)
         speaks = "is ready" if voice is None else "starts" if voice in failed else "speaks"
-        announce(speaks, settings, dashboard, started, asyncio.run(login_link(settings)))
+        announce(speaks, settings, dashboard, started)
         show_notes(config)
         show_key(first_key)
         first_key = None
@@ -189,22 +190,13 @@ async def prepare_database(settings: Settings) -> str | None:
             say(f"The ledger does not agree with an account: {account}")
         await check_wyoming_key(settings, accounts.authenticator)
         first_key = await accounts.ensure_first_workspace()
-        owner_id = await accounts.owner_workspace() if is_alone(settings.host) else None
-        os.environ[OWNER] = str(owner_id or "")
+        is_alone = serves_only_this_machine(settings.host)
+        os.environ[OWNER] = str(await accounts.owner_workspace() or "") if is_alone else ""
         return first_key
 
 
 def accounts_of(database: Database, settings: Settings) -> Accounts:
     return Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
-
-
-async def login_link(settings: Settings) -> str | None:
-    """Create the login link of the console; None if the service serves other machines, too."""
-    token = None
-    with closing(Database(settings.database_url)) as database, suppress(DatabaseError):
-        if owner_id := os.environ[OWNER]:
-            token = await accounts_of(database, settings).login_link(int(owner_id))
-    return token and f"{local_url(settings)}/console#login={token}"
 
 
 def wait_until_ready(
@@ -257,16 +249,11 @@ def doubts(settings: Settings) -> list[str]:
     return warnings
 
 
-def announce(
-    what: str, settings: Settings, dashboard: str, started: float, link: str | None
-) -> None:
+def announce(what: str, settings: Settings, dashboard: str, started: float) -> None:
     url = local_url(settings)
     say(f"{BRAND} {what} after {time.monotonic() - started:.1f} s")
     say(f"  Service    {url}")
-    say(f"  Console    {link or f'{url}/console'}")
-    if link is not None:
-        minutes = LINK_LIFETIME.total_seconds() / 60
-        say(f"             Logs in without a password, once, within {minutes:.0f} minutes")
+    show_console(settings)
     say(f"  Guide      {url}/guide")
     say(f"  Reference  {url}/docs")
     say(f"  Dashboard  {dashboard}")
@@ -279,6 +266,20 @@ def announce(
         say("             on other machines with the same environment")
     say(f"  Sign-up    {settings.sign_up} (SIGN_UP)")
     say(f"  Plans      {settings.plan_changes} (PLAN_CHANGES)")
+
+
+def show_console(settings: Settings) -> None:
+    """Print the address of the console. On a terminal it is a login link, which no log may get."""
+    link = None
+    if sys.stdout.isatty():
+        with suppress(DatabaseError), closing(Database(settings.database_url)) as database:
+            link = asyncio.run(console_link(settings, accounts_of(database, settings)))
+    say(f"  Console    {link or f'{local_url(settings)}/console'}")
+    if link is not None:
+        minutes = LINK_LIFETIME.total_seconds() / 60
+        say(f"             Logs in without a password, once, within {minutes:.0f} minutes")
+    elif os.environ.get(OWNER):
+        say("             To log in without a password: antiphon login-link")
 
 
 def show_notes(config: serve_config.Config) -> None:

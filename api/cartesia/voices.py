@@ -16,6 +16,7 @@ from api.http.routing import OperationDep, PrincipalDep, SpeechDep, VoicesDep, m
 from api.http.uploads import BINARY, form_schema, validated
 from api.native.voices.custom import VoiceFields, VoiceName, new_voice
 from api.sockets.tts.events import LenientModel
+from models.base import VoiceInfo
 from pipelines.accounts.authentication import Principal
 from pipelines.tts.voices import AvailableVoice
 from pipelines.voices.voice_object import CustomVoice, NewVoice, custom_voice
@@ -63,7 +64,7 @@ async def list_voices(
             raise ApiError("voice_not_found", f"{field}: no voice has that id")
     first = ids.index(query.starting_after) + 1 if query.starting_after else 0
     end = ids.index(query.ending_before) if query.ending_before else None
-    entries = [_voice(voice, workspace_id) for voice in voices[first:end]]
+    entries = [_available_voice(voice, workspace_id) for voice in voices[first:end]]
     matches = [entry for entry in entries if query.matches(entry)]
     page = matches[: query.limit] if end is None else matches[-query.limit :]
     return {"data": page, "has_more": len(matches) > query.limit}
@@ -75,24 +76,35 @@ async def get_voice(voice_id: str, principal: PrincipalDep, speech: SpeechDep) -
     directory = speech.synthesis.pipeline.directory
     foreign = foreign_voice(voice_id, "en")
     voice = await voice_for(voice_id, foreign, directory, workspace_id, field="id")
-    return _voice(voice, workspace_id) | ({"id": voice_id} if foreign else {})
+    return _available_voice(voice, workspace_id) | ({"id": voice_id} if foreign else {})
 
 
-def _voice(voice: AvailableVoice, workspace_id: int) -> Json:
-    info = voice.info
-    is_public = voice.custom is None
+def _available_voice(voice: AvailableVoice, workspace_id: int) -> Json:
+    created_at = datetime.fromtimestamp(voice.model.created, UTC).isoformat()
+    is_owner = voice.is_of(workspace_id)
+    return _voice(voice.id, voice.info, created_at, is_owner=is_owner, is_public=not voice.custom)
+
+
+def _voice(
+    voice_id: str,
+    voice: VoiceInfo | CustomVoice,
+    created_at: str,
+    *,
+    is_owner: bool = True,
+    is_public: bool = False,
+) -> Json:
     return {
-        "id": voice.id,
-        "name": info.name,
-        "description": info.description or "",
+        "id": voice_id,
+        "name": voice.name,
+        "description": voice.description or "",
         "tagline": "",
         "language": voice.language,
         "locales": [{"locale": voice.language, "is_native": True}],
-        "gender": "masculine" if info.gender == "male" else "feminine",
-        "is_owner": voice.is_of(workspace_id),
+        "gender": GENDERS[voice.gender],
+        "is_owner": is_owner,
         "access": "public" if is_public else "private",
         "visibility": "all" if is_public else "owner",
-        "created_at": datetime.fromtimestamp(voice.model.created, UTC).isoformat(),
+        "created_at": created_at,
     }
 
 
@@ -142,17 +154,4 @@ async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep
 
 def _own_voice(voice: CustomVoice, principal: Principal) -> Json:
     """Returns a custom voice, which may not be ready."""
-    return {
-        "id": voice.id,
-        "name": voice.name,
-        "description": voice.description or "",
-        "tagline": "",
-        "language": voice.language,
-        "locales": [{"locale": voice.language, "is_native": True}],
-        "gender": GENDERS[voice.gender],
-        "is_owner": True,
-        "access": "private",
-        "visibility": "owner",
-        "created_at": voice.created_at,
-        "user_id": str(principal.workspace_id),
-    }
+    return _voice(voice.id, voice, voice.created_at) | {"user_id": str(principal.workspace_id)}

@@ -47,7 +47,7 @@ async def _index(request: Request) -> Response:
     about = {
         "brand": BRAND,
         "sign_up": settings.sign_up,
-        "alone": services.platform.request_limits.is_alone(request),
+        "alone": services.platform.request_limits.can_be_owner(request),
         "sign_up_credit": plans.signup_credit,  # micro-USD
         "prices": plans.prices.model_dump(),  # micro-USD
         "recordings": services.voices.custom.rules.model_dump(),

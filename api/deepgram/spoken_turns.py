@@ -18,6 +18,7 @@ from api.sockets.kernel.conversation import SPOKEN, ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import LenientModel
 from pipelines.tts.session import (
+    BUFFER_CHARACTERS,
     MAX_CONTEXTS,
     ContextFault,
     ContextWire,
@@ -70,11 +71,12 @@ class TurnWire(ContextWire):
     def __init__(self, stream: SpeechStream, starts_ms: int) -> None:
         """Writes the events of a turn that starts after `starts_ms` of the session's audio."""
         self.speech_id = f"dg_sp_{secrets.token_hex(6)}"
-        self.text = ""
+        self.input_characters = 0
         self.starts_ms = starts_ms
         self.is_flushed = False  # whether the client has ended the turn
         self.played_ms: int | None = None  # of the session's audio, when the turn was interrupted
         self._stream = stream
+        self._texts: list[str] = []  # as the client sent them
         self._splits = False  # whether `played_ms` comes from the client
         self._words: list[TimedWord] = []
         self._billed = 0
@@ -91,10 +93,16 @@ class TurnWire(ContextWire):
         last = self._words[-1].text_end if self.played_ms is not None and self._words else 0
         return max(self._billed, last)
 
+    def add_text(self, text: str) -> None:
+        """Keeps a text that the client has sent."""
+        self._texts += [text] if text else []
+        self.input_characters += len(text)
+
     def interrupt(self, played_ms: int | None) -> None:
         """Notes an interruption after so much of the session's audio, or after what was sent."""
+        end_ms = self.starts_ms + self.duration_ms
         self._splits = played_ms is not None
-        self.played_ms = self.starts_ms + self.duration_ms if played_ms is None else played_ms
+        self.played_ms = end_ms if played_ms is None else min(played_ms, end_ms)
 
     def audio(self, chunk: EncodedChunk) -> bytes:
         self._words += chunk.words or ()
@@ -115,7 +123,7 @@ class TurnWire(ContextWire):
         metadata = {
             "speech_id": self.speech_id,
             "audio_duration_ms": self.duration_ms,
-            "input_character_count": len(self.text),
+            "input_character_count": self.input_characters,
             "billable_character_count": self.characters,
             "controls_applied": CONTROLS,
         }
@@ -126,7 +134,8 @@ class TurnWire(ContextWire):
             played_s = (self.played_ms - self.starts_ms) / 1000
             ends = [word.text_end for word in self._words if word.end_s <= played_s]
             place = ends[-1] if ends else 0
-            fields |= {"text_spoken": self.text[:place], "text_remaining": self.text[place:]}
+            text = "".join(self._texts)
+            fields |= {"text_spoken": text[:place], "text_remaining": text[place:]}
         return json_text({"type": "SpeechInterrupted", **fields, "metadata": metadata})
 
     def error(self, error: Exception) -> str:
@@ -200,11 +209,12 @@ class SpokenTurnsConversation(VoiceConversation):
         wire = self._turns.popleft().wire
         totals = self._totals
         totals["total_audio_duration_ms"] += wire.duration_ms
-        totals["total_input_character_count"] += len(wire.text)
+        totals["total_input_character_count"] += wire.input_characters
         totals["total_billable_character_count"] += wire.characters
         if wire.played_ms is not None:
             totals["total_audio_duration_ms"] = self._position_ms = wire.played_ms
         if self._turns:
+            self._turns[0].wire.starts_ms = totals["total_audio_duration_ms"]
             self.session.spawn(self._start(), "turn")
         elif self._is_closing:
             self.session.spawn(self._end(), "end")
@@ -213,14 +223,17 @@ class SpokenTurnsConversation(VoiceConversation):
         """Adds text to the last turn, or begins one. Raises ClientFault."""
         turn = self._turns[-1] if self._turns else None
         is_new = turn is None or turn.context.is_closing
+        earlier = 0 if turn is None or is_new else turn.wire.input_characters
         try:
+            if earlier + len(text) > BUFFER_CHARACTERS:
+                raise ContextFault(f"a turn has at most {BUFFER_CHARACTERS} characters; flush it")
             if turn is None or is_new:
                 turn = self._add_turn()
             turn.context.add_text(text)
         except ContextFault as fault:
             event = warning("TEXT_REFUSED", str(fault))
             raise ClientFault(str(fault), event) from None
-        turn.wire.text += text
+        turn.wire.add_text(text)
         self.flushes[turn.context.context_id].added()
         if is_new and len(self._turns) == 1:
             await self._start()
@@ -231,7 +244,7 @@ class SpokenTurnsConversation(VoiceConversation):
             raise ContextFault(f"{MAX_CONTEXTS} turns wait already; the text is dropped")
         self._count += 1
         stream = self.make_stream(self._speed, timings=True)
-        wire = TurnWire(stream, 0)
+        wire = TurnWire(stream, self._totals["total_audio_duration_ms"])
         context = self.open(str(self._count), stream, wire, SENTENCES)
         self._turns.append(SpokenTurn(context, wire))
         return self._turns[-1]
@@ -239,7 +252,6 @@ class SpokenTurnsConversation(VoiceConversation):
     async def _start(self) -> None:
         """Lets the first turn speak."""
         turn = self._turns[0]
-        turn.wire.starts_ms = self._totals["total_audio_duration_ms"]
         started = {"type": "SpeechStarted", "speech_id": turn.wire.speech_id}
         await self.session.send(json_text(started))
         self.contexts.start(turn.context)

@@ -1,5 +1,6 @@
 """ElevenLabs' history: the speech that a workspace keeps, its audio, and downloads."""
 
+import asyncio
 import io
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -9,7 +10,7 @@ from zipfile import ZipFile, ZipInfo
 
 from fastapi import Query
 from pydantic import Field
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from api.dialects.requests import DialectQuery
 from api.elevenlabs.options import MEDIA_TYPES, SCHEMES
@@ -17,7 +18,8 @@ from api.http.bodies import OneLine, RequestModel
 from api.http.errors import CODED, InvalidField, to_api_error
 from api.http.routing import PrincipalDep, SpeechDep, make_router
 from api.http.streaming import CutShort, StreamedResponse
-from pipelines.tts.history import HistoryFilter, KeptAudio, KeptSpeech
+from db.voices.history import HistoryFilter
+from pipelines.tts.history import HistoryPage, KeptAudio, KeptSpeech
 
 router = make_router("ElevenLabs' dialect", scope="tts", schemes=SCHEMES)
 
@@ -60,7 +62,6 @@ class HistoryQuery(DialectQuery):
             voice_id=self.voice_id,
             model_id=self.model_id,
             source=self.source,
-            search=self.search,
             since=_moment(self.date_after_unix),
             before=_moment(self.date_before_unix),
             start_after=self.start_after_history_item_id,
@@ -75,20 +76,17 @@ class HistoryDownload(RequestModel):
     output_format: OneLine | None = Field(default=None, description="`default`.")
 
 
-@router.get(PATH, summary="List speech of the history, for ElevenLabs' clients")
+@router.get(
+    PATH, summary="List speech of the history, for ElevenLabs' clients", response_model=Json
+)
 async def list_history(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[HistoryQuery, Query()]
-) -> Json:
-    """Empty unless the workspace has set `speech_history_days`. A search reads at most 1,000 items:
-    with `has_more`, a page may have fewer than `page_size`, or none."""
-    page = await speech.history.page(principal, query.filter(), query.page_size)
-    last = page.last
-    return {
-        "history": [_item(kept) for kept in page.speeches],
-        "last_history_item_id": last and last.id,
-        "has_more": page.has_more,
-        "scanned_until": last and round(last.created_at.timestamp()),
-    }
+) -> Response:
+    """Empty unless the workspace has set `speech_history_days`. A search reads at most 1,000 items,
+    and a page ends after 1 MB of texts: with `has_more`, it may have fewer items than `page_size`,
+    or none."""
+    page = await speech.history.page(principal, query.filter(), query.page_size, query.search)
+    return await asyncio.to_thread(_listing, page)
 
 
 @router.get(ITEM, summary="Get a speech of the history, for ElevenLabs' clients")
@@ -123,6 +121,19 @@ async def download(body: HistoryDownload, principal: PrincipalDep, speech: Speec
 
 def _moment(seconds: int | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _listing(page: HistoryPage) -> Response:
+    """Write a page; blocking, since it may have 1 MB."""
+    last = page.last
+    return JSONResponse(
+        {
+            "history": [_item(kept) for kept in page.speeches],
+            "last_history_item_id": last and last.id,
+            "has_more": page.has_more,
+            "scanned_until": last and round(last.created_at.timestamp()),
+        }
+    )
 
 
 def _item(kept: KeptSpeech) -> Json:

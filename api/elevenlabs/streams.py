@@ -220,8 +220,10 @@ class InputConversation(ContextsConversation):
 
     def _end(self, opened: InputContext) -> None:
         self._stop_timer(opened)
-        if opened.record is not None:
+        if opened.record is not None and opened.context.is_delivered:
             opened.record.keep()
+        elif opened.record is not None:
+            opened.record.close()
 
     def _stop_timer(self, opened: InputContext) -> None:
         if opened.expiry is not None:

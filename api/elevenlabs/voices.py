@@ -11,7 +11,14 @@ from api.dialects.requests import DialectQuery
 from api.elevenlabs.options import ALWAYS, SCHEMES, VoiceSettings, find_voice, settings_key
 from api.elevenlabs.speech import VoicePath
 from api.http.errors import InvalidField
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, VoicesDep, make_router
+from api.http.routing import (
+    OperationDep,
+    PlatformDep,
+    PrincipalDep,
+    SpeechDep,
+    VoicesDep,
+    make_router,
+)
 from api.http.uploads import BINARY, form_schema, receive_form, validated
 from api.native.voices.custom import VoiceFields, VoiceName, new_voice
 from api.services import SpeechServices, VoiceServices
@@ -157,9 +164,11 @@ async def edit_settings(
     principal: PrincipalDep,
     voices: VoicesDep,
     speech: SpeechDep,
+    platform: PlatformDep,
 ) -> Answer:
     """Stores settings for the speech of this workspace in this voice, through ElevenLabs' API.
     Settings of a text take precedence. Absent settings keep their values."""
+    await platform.request_limits.count_change(principal)
     voice = await get_voice(voice_id, principal, voices, speech)
     key = settings_key(voice_id, voice["voice_id"])
     changes = body.model_dump(exclude_unset=True)

@@ -16,12 +16,14 @@ _FORWARDED = ("forwarded", "via", "x-forwarded-", "x-real-ip")  # prefixes of pr
 
 
 def is_direct(connection: HTTPConnection) -> bool:
-    """Whether the request comes from a program on this machine, not through a proxy.
+    """Whether the request comes from a program on this machine, not through a recognised proxy.
 
-    A proxy on the machine has a loopback address too, and nginx adds no forwarding headers by
-    default. It is detected by the clients' `Host`, by HTTP/1.0 (nginx's default towards servers),
-    or by `Connection: upgrade` of a request that opens no WebSocket. A page of another site whose
-    name resolves to this machine (DNS rebinding) is detected by its `Host`.
+    A proxy or tunnel on the machine has a loopback address too. It is recognised by a forwarding
+    header, by the clients' `Host`, by HTTP/1.0 (towards servers the default of nginx before
+    1.29.7), or by `Connection: upgrade` of a request that opens no WebSocket. One that shows none
+    of these is not, such as nginx 1.29.7 and later with a plain `proxy_pass`: PUBLIC_URL declares
+    it. A page of another site whose name resolves to this machine (DNS rebinding) is recognised by
+    its `Host`.
     """
     sees_clients = getattr(connection.app.state, "sees_clients", False)
     peer = peer_address(connection) if sees_clients else None

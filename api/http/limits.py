@@ -65,14 +65,17 @@ class RequestLimits:
         principal = await authenticator.authenticate(
             credential, lambda: self.counted_lookup(connection), takes_secrets=takes_secrets
         )
-        is_owner = principal.workspace_id == self.plans.owner_id and self.is_alone(connection)
-        if principal.is_linked and not is_owner:
+        is_free = principal.workspace_id == self.plans.free_workspace_id
+        may_be_owner = is_free and self.can_be_owner(connection)
+        if principal.is_linked and not may_be_owner:
             raise Unauthorized(UNAUTHORIZED)
-        return replace(principal, is_owner=True) if is_owner else principal
+        # Browser tokens and client secrets are for others, who may come through a hidden proxy.
+        return replace(principal, is_owner=may_be_owner and principal.secret is None)
 
-    def is_alone(self, connection: HTTPConnection) -> bool:
-        """Whether the service serves only its own machine, and the caller is a program there."""
-        return self.plans.owner_id is not None and is_direct(connection)
+    def can_be_owner(self, connection: HTTPConnection) -> bool:
+        """Whether the service serves only its own machine, and the request looks like one of a
+        program there (`is_direct`)."""
+        return self.plans.free_workspace_id is not None and is_direct(connection)
 
     def check_operator(self, connection: HTTPConnection, credential: str, token: str) -> None:
         """Checks the operator's token; a wrong one counts as an unknown key.

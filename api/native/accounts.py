@@ -131,21 +131,22 @@ class LoginLink(RequestModel):
     token: Annotated[str, Field(min_length=1, max_length=100)]
 
 
-@public.post("/auth/link", summary="Log in with the link that `make run` printed")
+@public.post("/auth/link", summary="Log in with the link of the machine's owner")
 async def follow_link(body: LoginLink, request: Request, platform: PlatformDep) -> Session:
     """Logs in as the owner of a service that serves only its own machine; elsewhere 404.
 
     A link works once, for 10 minutes, for programs of this machine. Its session lasts 30 days.
     """
     limits = platform.request_limits
-    if (owner_id := platform.plans.owner_id) is None or not limits.is_alone(request):
+    workspace_id = platform.plans.free_workspace_id
+    if workspace_id is None or not limits.can_be_owner(request):
         raise NotFound("this service has no login link")
     if request.headers.get("origin") not in (None, f"http://{request.headers['host']}"):
         raise InsufficientScope("pages of this origin may not log in with a link")
     with limits.counted_lookup(request) as is_over:
         if is_over:
             raise TooManyUnknownKeys
-        followed = await platform.accounts.follow_link(body.token, owner_id, _origin(request))
+        followed = await platform.accounts.follow_link(body.token, workspace_id, _origin(request))
         return Session.model_validate(followed)
 
 
@@ -159,8 +160,8 @@ class ShownSession(Shown):
     created_at: datetime
     last_used_at: datetime | None = Field(description="Time of the last request, to the minute.")
     address: str = Field(
-        description="Client IP address at login; for IPv6 its /64 network. `this machine` for the "
-        "link of `make run`."
+        description="Client IP address at login; for IPv6 its /64 network. `this machine` for a "
+        "login link."
     )
     user_agent: str
     current: bool = Field(description="True for the session of this request.")

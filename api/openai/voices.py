@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from api.dialects.clones import LEAST, clone, errors_naming
 from api.http.bodies import Id, RequestModel, Shown
 from api.http.errors import ApiError, InvalidField
-from api.http.routing import OperationDep, PrincipalDep, VoicesDep, make_router
+from api.http.routing import OperationDep, PlatformDep, PrincipalDep, VoicesDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import BINARY, form_schema, receive_form, validated
 from api.native.voices.custom import VoiceFields, VoiceName, new_voice, sample_file
@@ -90,10 +90,15 @@ class DeletedAudioVoice(BaseModel):
     openapi_extra=form_schema("recording", ConsentRecordingFields, RECORDING),
 )
 async def create_consent(
-    request: Request, principal: PrincipalDep, voices: VoicesDep, operation: OperationDep
+    request: Request,
+    principal: PrincipalDep,
+    voices: VoicesDep,
+    operation: OperationDep,
+    platform: PlatformDep,
 ) -> ShownConsent:
     """The speaker reads the phrase of OpenAI's documentation in the language. The recording is
     checked at once, and an embedding of the speaker is kept, but no audio."""
+    await platform.request_limits.count_change(principal)
     async with receive_form(request) as form:
         fields = validated(ConsentRecordingFields, form.fields)
         recording = sample_file(form.file("recording"))
@@ -122,8 +127,13 @@ async def read_consent(consent_id: str, principal: PrincipalDep, voices: VoicesD
 
 @router.post(CONSENT, summary="Rename a consent recording, for OpenAI's clients")
 async def rename_consent(
-    consent_id: str, body: ConsentName, principal: PrincipalDep, voices: VoicesDep
+    consent_id: str,
+    body: ConsentName,
+    principal: PrincipalDep,
+    voices: VoicesDep,
+    platform: PlatformDep,
 ) -> ShownConsent:
+    await platform.request_limits.count_change(principal)
     return ShownConsent.model_validate(
         await voices.consents.rename(principal, _uuid_of(consent_id), body.name)
     )

@@ -51,8 +51,8 @@ class Prices(StrictModel):
 class PlansConfig(StrictModel):
     """All plans; a new workspace gets the first."""
 
-    owner: PlanConfig  # of the workspace `owner_id`, in place of its plan
-    owner_id: int | None = None  # set by `load_plans` from the settings, not by the file
+    owner: PlanConfig  # of the workspace `free_workspace_id`, in place of its plan
+    free_workspace_id: int | None = None  # set by `load_plans` from the settings, not by the file
     signup_credit: int = Field(ge=0)  # micro-USD
     prices: Prices
     chat: ChatBounds

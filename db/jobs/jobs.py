@@ -16,6 +16,7 @@ from sqlalchemy import (
     and_,
     case,
     delete,
+    exists,
     func,
     or_,
     tuple_,
@@ -104,6 +105,9 @@ class JobFile(SQLModel, table=True):
     seconds: float = 0.0  # audio that a result covers; for a batch the number of lines
 
 
+HAS_REQUEST = exists().where(col(JobFile.job_id) == Job.id, col(JobFile.kind) == REQUEST)
+
+
 def job_of(
     session: Session, owner: int, job_id: UUID, kinds: Collection[str], *, lock: bool = False
 ) -> Job | None:
@@ -155,9 +159,8 @@ def requested_jobs(
 
     With `after`, these are the oldest of those that are newer. `created_on` is a day (UTC).
     """
-    request = select(JobFile.job_id).where(JobFile.job_id == Job.id, JobFile.kind == REQUEST)
     stage_now = Job.stage_at(now)
-    query = select(Job, stage_now).where(Job.workspace_id == owner, request.exists())
+    query = select(Job, stage_now).where(Job.workspace_id == owner, HAS_REQUEST)
     place = tuple_(col(Job.created_at), col(Job.id))
     if before is not None:
         query = query.where(place < (before.created_at, before.id))
@@ -187,9 +190,10 @@ def bytes_of(session: Session, job_id: UUID, kind: str) -> int:
     return int(size or 0)
 
 
-def count_unfinished(session: Session, workspace_id: int) -> int:
-    """Counts the jobs that count towards the limit of the plan."""
+def count_unfinished(session: Session, workspace_id: int, *, is_requested: bool) -> int:
+    """Counts the jobs, with or without a request, that count towards their limit of the plan."""
     query = select(func.count()).select_from(Job).where(Job.workspace_id == workspace_id)
+    query = query.where(HAS_REQUEST if is_requested else ~HAS_REQUEST)
     return session.exec(query.where(col(Job.status).in_(UNFINISHED))).one()
 
 

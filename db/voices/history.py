@@ -3,15 +3,20 @@
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Index, LargeBinary, delete
+from sqlalchemy import ColumnElement, Index, LargeBinary, delete, or_, true
 from sqlmodel import Field, Session, SQLModel, col, select
 
-from db.accounts import Workspace, workspace_reference
+from db.accounts import Workspace, lock_workspace, speech_since, workspace_reference
 from db.database import UtcDateTime, change_rows, utc_now
 from db.files import expire_these_files, keep_file
 from db.retention import AT_ONCE
+
+PAGE_BYTES = 2**20  # details after which a page ends
+FETCHED = 50  # items that are fetched at once
 
 
 def new_item_id() -> str:
@@ -35,73 +40,104 @@ class HistoryItem(SQLModel, table=True):
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime, index=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryFilter:
+    """The choice of items of the history, and their order."""
+
+    voice_id: str | None = None
+    model_id: str | None = None
+    source: str | None = None
+    since: datetime | None = None
+    before: datetime | None = None
+    start_after: str = ""  # id after which the list starts
+    is_ascending: bool = False  # oldest first
+
+
 def add_item(session: Session, item: HistoryItem) -> None:
-    """Adds an item, and keeps its file; without effect if the workspace or file is gone."""
-    if keep_file(session, item.workspace_id, item.file_id, None):
+    """Adds an item, and keeps its file; without effect if the workspace or file is gone. Expires
+    the file if the workspace, which may have changed since the speech began, keeps no speech."""
+    workspace = lock_workspace(session, item.workspace_id, shared=True)
+    if workspace is None:
+        return
+    if workspace.retention == "zero" or not workspace.speech_history_days:
+        expire_these_files(session, [item.file_id], utc_now())
+    elif keep_file(session, item.workspace_id, item.file_id, None):
         session.add(item)
 
 
 def list_items(
-    session: Session,
-    workspace_id: int,
-    *,
-    since: datetime,
-    before: datetime | None = None,
-    start_after: str = "",
-    is_ascending: bool = False,
-    limit: int,
-    voice_id: str | None = None,
-    model_id: str | None = None,
-    source: str | None = None,
-) -> list[HistoryItem]:
-    """Lists items from `since` on, newest first unless `is_ascending`.
-
-    `start_after` is the id after which the list starts.
-    """
+    session: Session, workspace_id: int, which: HistoryFilter, limit: int
+) -> tuple[list[HistoryItem], bool]:
+    """Lists items, at most `limit` and about PAGE_BYTES; also returns whether more follow."""
     item_id = col(HistoryItem.id)
-    equals = {"voice_id": voice_id, "model_id": model_id, "source": source}
-    conditions: list[ColumnElement[bool]] = [
-        col(HistoryItem.workspace_id) == workspace_id,
-        col(HistoryItem.created_at) >= since,
-        *(getattr(HistoryItem, name) == value for name, value in equals.items() if value),
+    created_at = col(HistoryItem.created_at)
+    conditions = _kept(session, workspace_id)
+    conditions += [
+        getattr(HistoryItem, name) == value
+        for name in ("voice_id", "model_id", "source")
+        if (value := getattr(which, name))
     ]
-    if before is not None:
-        conditions.append(col(HistoryItem.created_at) < before)
-    if start_after:
-        conditions.append(item_id > start_after if is_ascending else item_id < start_after)
-    order = item_id if is_ascending else item_id.desc()
-    return list(session.exec(select(HistoryItem).where(*conditions).order_by(order).limit(limit)))
+    if which.since is not None:
+        conditions.append(created_at >= which.since)
+    if which.before is not None:
+        conditions.append(created_at < which.before)
+    if after := which.start_after:
+        conditions.append(item_id > after if which.is_ascending else item_id < after)
+    order = item_id if which.is_ascending else item_id.desc()
+    query = select(HistoryItem).where(*conditions).order_by(order).limit(limit + 1)
+    items: list[HistoryItem] = []
+    size = 0
+    with closing(session.exec(query.execution_options(yield_per=FETCHED))) as rows:
+        for item in rows:
+            if len(items) == limit or size >= PAGE_BYTES:
+                return items, True
+            items.append(item)
+            size += len(item.details)
+    return items, False
 
 
 def find_items(
-    session: Session, workspace_id: int, item_ids: list[str], since: datetime
+    session: Session, workspace_id: int, item_ids: list[str]
 ) -> Mapping[str, HistoryItem]:
-    """Finds items of the workspace from `since` on, by id."""
-    query = select(HistoryItem).where(
-        col(HistoryItem.id).in_(item_ids),
-        col(HistoryItem.workspace_id) == workspace_id,
-        col(HistoryItem.created_at) >= since,
-    )
+    """Finds items of the workspace, by id."""
+    these = col(HistoryItem.id).in_(item_ids)
+    query = select(HistoryItem).where(these, *_kept(session, workspace_id))
     return {item.id: item for item in session.exec(query)}
 
 
-def delete_items(session: Session, items: list[HistoryItem]) -> int:
-    """Deletes items, and makes their files due for deletion; returns how many."""
-    expire_these_files(session, [item.file_id for item in items], utc_now())
-    ids = [item.id for item in items]
-    return change_rows(session, delete(HistoryItem).where(col(HistoryItem.id).in_(ids)))
+def _kept(session: Session, workspace_id: int) -> list[ColumnElement[bool]]:
+    """Return the conditions of the items that the workspace keeps now."""
+    workspace = session.get(Workspace, workspace_id)
+    now = utc_now()
+    since = now if workspace is None else speech_since(workspace, now)
+    return [col(HistoryItem.workspace_id) == workspace_id, col(HistoryItem.created_at) > since]
+
+
+def delete_items(session: Session, file_ids: Mapping[str, str]) -> int:
+    """Deletes items, and makes their files due for deletion; returns how many. `file_ids` has the
+    file of each item."""
+    these = col(HistoryItem.id).in_(file_ids)
+    deleted = change_rows(session, delete(HistoryItem).where(these))
+    expire_these_files(session, file_ids.values(), utc_now())
+    return deleted
 
 
 def delete_old_items(session: Session, now: datetime, workspace_id: int | None = None) -> int:
-    """Deletes items that are older than their workspaces keep them, AT_ONCE at most; returns how
-    many. With `workspace_id`, only of that workspace."""
+    """Deletes items that their workspaces no longer keep, AT_ONCE at most; returns how many. Skips
+    items that another process deletes. With `workspace_id`, only of that workspace."""
     days = col(Workspace.speech_history_days)
-    its_workspace = col(HistoryItem.workspace_id) == col(Workspace.id)
-    if workspace_id is not None:
-        its_workspace &= col(Workspace.id) == workspace_id
-    old: list[HistoryItem] = []
-    for kept in session.exec(select(days).where(its_workspace).distinct()).all():
-        is_old = col(HistoryItem.created_at) <= now - timedelta(days=kept)
-        query = select(HistoryItem).where(its_workspace, days == kept, is_old)
-        old += session.exec(query.limit(AT_ONCE - len(old))).all()
-    return delete_items(session, old) if old else 0
+    created_at = col(HistoryItem.created_at)
+    is_chosen = col(Workspace.id) == workspace_id if workspace_id is not None else true()
+    file_ids: dict[str, str] = {}
+    for kept in session.exec(select(days).where(is_chosen).distinct()).all():
+        end = now - timedelta(days=kept)
+        query = select(HistoryItem.id, HistoryItem.file_id).where(
+            is_chosen,
+            days == kept,
+            col(HistoryItem.workspace_id) == col(Workspace.id),
+            or_(created_at <= end, created_at <= col(Workspace.history_since)),
+        )
+        query = query.order_by(col(HistoryItem.id)).limit(AT_ONCE - len(file_ids))
+        locked = query.with_for_update(skip_locked=True, of=HistoryItem)
+        file_ids.update(session.exec(locked).all())
+    return delete_items(session, file_ids) if file_ids else 0

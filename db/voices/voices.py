@@ -132,7 +132,8 @@ class StoredVoiceSettings(SQLModel, table=True):
     __tablename__ = "voice_settings"
 
     workspace_id: int = Field(sa_column=workspace_reference(primary_key=True))
-    voice_id: str = Field(primary_key=True, max_length=40)  # also ids of ElevenLabs' voices
+    # Also ids of ElevenLabs' voices.
+    voice_id: str = Field(primary_key=True, max_length=40, index=True)
     settings: dict[str, float] = Field(sa_type=JSON)  # by name, those that were set
 
 

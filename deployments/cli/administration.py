@@ -32,6 +32,7 @@ from db.files import wrong_stored_bytes
 from db.migrate import upgrade
 from deployments.cli.backup import back_up
 from deployments.cli.backup import restore as restore_backup
+from deployments.cluster.login import console_link
 from deployments.cluster.shared_stores import check_secrets, open_database
 from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
@@ -263,6 +264,15 @@ async def first_key() -> str:
     # A wrong ANTIPHON_DATA would have made a database that no service reads.
     click.echo(f"the first workspace is in {redact(settings.database_url)}", err=True)
     return key
+
+
+@command("login-link")
+async def login_link() -> str:
+    async with _service() as (settings, database):
+        link = await console_link(settings, _accounts(database, settings))
+    if link is None:
+        raise ValueError("no link: the service serves other machines, too, or has no owner")
+    return link
 
 
 @command("reconcile")

@@ -40,6 +40,7 @@ BACKLOG = 2048
 DRAIN_S = 30.0  # time in which requests and sessions may end by themselves
 LAST_S = 4.0  # time for the error lines of the requests that still run
 SETTLE_S = 6.0  # time for saves, settlements and traces
+STORE_S = 3.0  # time in which the history stores speech
 WS_MAX_MESSAGE_BYTES = 1 << 20
 
 

@@ -102,7 +102,7 @@ class Gateway:
 
     async def __del__(self) -> None:
         """Drain the replica. Serve awaits this when the replica stops."""
-        from deployments.gateway.listener import DRAIN_S, SETTLE_S
+        from deployments.gateway.listener import DRAIN_S, SETTLE_S, STORE_S
         from pipelines.chat.pipeline import wait_for_saves
         from telemetry.tracing import flush
 
@@ -117,10 +117,14 @@ class Gateway:
         try:
             async with asyncio.timeout(SETTLE_S):
                 await wait_for_saves()
-                await self.services.speech.history.join()
                 await billing.wait_for_settlements()
         except TimeoutError:
             logger.error("stopped_with_open_holds")  # the holds expire
+        try:
+            async with asyncio.timeout(STORE_S):
+                await self.services.speech.history.join()
+        except TimeoutError:
+            logger.warning("stopped_with_unstored_speech")  # the history lacks it
         self._background.cancel()
         await infrastructure.limits.close()
         await self.services.speech.decoder.close()

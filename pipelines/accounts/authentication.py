@@ -78,7 +78,7 @@ class Principal:
     secret: bytes | None = None  # digest of a client secret; other fields are its maker's
     is_visitor: bool = False  # a browser token, which opens only what admits visitors
     maker: "bytes | TokenClaims | None" = None  # maker of the secret: digest of a key, or a token
-    is_linked: bool = False  # by the link of `make run`, which works only on this machine
+    is_linked: bool = False  # by a login link, which works only on this machine
     is_owner: bool = False  # of this machine's service, at this machine: no plan, no prices
 
     @property

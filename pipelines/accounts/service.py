@@ -1,6 +1,7 @@
 """Accounts: sign-up, login with passwords, sessions, profile, workspace and API keys."""
 
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from db.audit import SERVICE, AuditEntry, audit, audit_page, creator_of
 from db.billing import ledger
 from db.client_secrets import delete_secrets_of
 from db.database import Database, utc_now
+from db.errors import DatabaseUnavailable
 from db.invites import Invite, add_only, redeem
 from db.sessions import THIS_MACHINE, LoginSession
 from db.voices.history import delete_old_items
@@ -241,9 +243,11 @@ class Accounts:
         )
         self.authenticator.forget_workspace(principal.workspace_id)
         if speech_history_days is not None:
-            for _ in range(MAX_ROUNDS):  # housekeeping deletes the rest
-                if not await self._database.run(delete_old_items, utc_now(), workspace.id):
-                    break
+            with suppress(DatabaseUnavailable):  # housekeeping deletes the rest; none is listed
+                for _ in range(MAX_ROUNDS):
+                    if not await self._database.run(delete_old_items, utc_now(), workspace.id):
+                        break
+                await self._database.forget_deleted()
         return workspace
 
     async def audit_page(
@@ -317,22 +321,27 @@ class Accounts:
         if account is None:
             return None
         token = f"login_{secrets.token_urlsafe(24)}"
-        digest = key_digest(token, self._secrets.api_key_pepper)
-        expires_at = utc_now() + LINK_LIFETIME
-        # An invite for an address that has an account opens nothing but `follow_link`.
-        invite = Invite(digest=digest, email=account[0].email, expires_at=expires_at)
-        await self._database.run(add_only, invite)
+        link = Invite(
+            digest=self._link_digest(token),
+            email=account[0].email,
+            expires_at=utc_now() + LINK_LIFETIME,
+        )
+        await self._database.run(add_only, link)
         return token
 
     async def follow_link(self, token: str, workspace_id: int, origin: Origin) -> SignedIn:
         """Logs in with the token of `login_link`, which ends. Raises Unauthorized or
         DatabaseUnavailable.
         """
-        digest = key_digest(token, self._secrets.api_key_pepper)
+        digest = self._link_digest(token)
         origin = replace(origin, address=THIS_MACHINE)
         return self._signed_in(
             *await self._database.run(_follow_link, digest, workspace_id, origin)
         )
+
+    def _link_digest(self, token: str) -> bytes:
+        """Makes the digest of a link, which no code of an invite has."""
+        return key_digest(f"link:{token}", self._secrets.api_key_pepper)
 
     async def recover_key(self, workspace_id: int, actor: str) -> str:
         """Creates a key with every scope, for a workspace that lost its keys. Raises
@@ -415,9 +424,12 @@ def _follow_link(
     session: Session, digest: bytes, workspace_id: int, origin: Origin
 ) -> tuple[User, Workspace, LoginSession]:
     account = accounts.find_user(session, Workspace.id == workspace_id)
-    if account is None or redeem(session, digest, account[0].email, utc_now()) is None:
+    if account is None:
         raise Unauthorized(UNKNOWN_LINK)
     user, workspace = account
+    link = redeem(session, digest, user.email, utc_now())
+    if link is None or link.email is None:  # an invite for anyone is no link
+        raise Unauthorized(UNKNOWN_LINK)
     login = new_session(_lock_user(session, user.id).id, origin, LINKED_LIFETIME)
     sessions.begin_session(session, login)
     return user, workspace, login

@@ -223,7 +223,7 @@ class Billing:
     _prices: Prices
     _encrypt: EncryptText  # encrypts the bodies of events
     _limits: SharedLimits = field(default_factory=SharedLimits)  # counts abandoned work
-    _owner_id: int | None = None  # workspace whose work is free (`PlansConfig.owner_id`)
+    free_workspace_id: int | None = None  # workspace whose work is free
     _tasks: TaskSet = field(default_factory=TaskSet)
     # Weak, so that the hold of a charge that nothing refers to any more expires.
     _open: WeakSet[Charge] = field(default_factory=WeakSet)
@@ -256,7 +256,7 @@ class Billing:
 
     def payer(self, workspace_id: int, key_id: int | None, name: str | None) -> Operation:
         """Makes the operation that pays for work without a request, such as that of a job."""
-        return Operation(key_id, name, is_free=workspace_id == self._owner_id)
+        return Operation(key_id, name, is_free=workspace_id == self.free_workspace_id)
 
     async def credit(self, workspace_id: int) -> int:
         """Returns the micro-USD that can be held. Raises DatabaseUnavailable."""

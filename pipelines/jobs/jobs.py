@@ -31,11 +31,7 @@ from db.webhooks import Webhook
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
-from pipelines.errors import (
-    InvalidRequest,
-    NotFound,
-    PlanRequired,
-)
+from pipelines.errors import InvalidRequest, NotFound, PlanRequired, StorageUnavailable
 from pipelines.jobs.documents import CHAPTERS, SpokenChapter
 from pipelines.jobs.queue import SERVICES, JobQueue, is_due
 from pipelines.storage.encryption import Encryption
@@ -70,7 +66,8 @@ class Jobs(JobQueue):
         plans = load_plans(settings)
         work = load_yaml(JobsConfig, "jobs")
         encrypt = encryption.encrypt_text
-        billing = Billing(database, plans.prices, encrypt, _owner_id=plans.owner_id)
+        free = plans.free_workspace_id
+        billing = Billing(database, plans.prices, encrypt, free_workspace_id=free)
         return cls(database, Files(settings, database, encryption), billing, work, plans)
 
     async def check_room(
@@ -176,7 +173,7 @@ class Jobs(JobQueue):
     ) -> tuple[Job, list[int], str | None, list[SpokenChapter]]:
         """Reads a job, the numbers of received parts, and its speech's URL and chapters.
 
-        Raises NotFound or StorageUnavailable.
+        Chapters are left out while the object store is down. Raises NotFound.
         """
         job, files = await self._find(principal, job_id, "part", "speech", "chapters")
         url = None
@@ -185,7 +182,8 @@ class Jobs(JobQueue):
             if file.kind == "speech":
                 url = self._files.url(file.file_id, job.workspace_id, URL_LIFETIME_S)
             elif file.kind == "chapters":
-                chapters = CHAPTERS.validate_json(await self.read(job, file))
+                with suppress(StorageUnavailable):
+                    chapters = CHAPTERS.validate_json(await self.read(job, file))
         return job, [part.number for part in files if part.kind == "part"], url, chapters
 
     def costs(self, job: Job) -> tuple[int, int]:
@@ -394,10 +392,10 @@ class Jobs(JobQueue):
                 "jobs are not available with zero retention, because they store audio"
             )
         check_room(session, self._plans, workspace_id, more=1)
-        if jobs.count_unfinished(session, workspace_id) >= most:
-            raise PlanRequired(
-                f"the plan allows {most} unfinished jobs; wait for one, or delete it"
-            )
+        if jobs.count_unfinished(session, workspace_id, is_requested=is_requested) >= most:
+            noun = ("transcript" if is_requested else "job") + ("" if most == 1 else "s")
+            limit = f"the plan allows {most} unfinished {noun}"
+            raise PlanRequired(f"{limit}; wait for one, or delete it")
 
     async def _find(
         self, principal: Principal, job_id: UUID, *kinds: str

@@ -24,7 +24,7 @@ def plan_limits(session: Session, plans: PlansConfig, workspace_id: int) -> Plan
     """Returns the limits of the workspace's plan."""
     workspace = session.get(Workspace, workspace_id)
     plan = workspace.plan if workspace else ""
-    return plans.limits_of(plan, is_owner=workspace_id == plans.owner_id)
+    return plans.limits_of(plan, is_owner=workspace_id == plans.free_workspace_id)
 
 
 def use_and_limit(session: Session, plans: PlansConfig, workspace_id: int) -> tuple[int, int]:

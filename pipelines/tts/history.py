@@ -5,17 +5,25 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Literal
+from weakref import WeakSet
 
 from pydantic import BaseModel
 
-from db.database import Database, utc_now
+from db.database import Database
 from db.errors import DatabaseError
-from db.voices.history import HistoryItem, add_item, delete_items, find_items, list_items
+from db.voices.history import (
+    HistoryFilter,
+    HistoryItem,
+    add_item,
+    delete_items,
+    find_items,
+    list_items,
+)
 from models.fairness.shares import WorkspaceShares
 from pipelines.accounts.authentication import Principal
-from pipelines.errors import NotFound, StorageLimit, StorageUnavailable
+from pipelines.audio.encode.encoder import write_wav_length
+from pipelines.errors import NotFound, Overloaded, PipelineError, StorageUnavailable
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import UNFINISHED, Files
 from pipelines.tasks import TaskSet
@@ -29,6 +37,7 @@ logger = logging.getLogger(__name__)
 Source = Literal["TTS", "STS"]
 MAX_BYTES = 64 * 2**20  # of one speech; longer ones are not kept
 MAX_TEXT = 10_000  # characters of a text that are kept
+MAX_OPEN = 512  # speeches that a process has on disk; half for one workspace
 MAX_STORING = 64  # speeches that a process stores at once; half for one workspace
 SCANNED = 1000  # items that one search reads
 NO_ITEM = "the history has no item with that id"
@@ -73,20 +82,6 @@ class KeptAudio:
     pieces: AsyncGenerator[bytes, None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryFilter:
-    """The choice of items of the history, and their order."""
-
-    voice_id: str | None = None
-    model_id: str | None = None
-    source: str | None = None
-    search: str = ""
-    since: datetime | None = None
-    before: datetime | None = None
-    start_after: str = ""
-    is_ascending: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class HistoryPage:
     """A page of the history, and the last item that was read for it."""
@@ -114,28 +109,31 @@ class SpeechRecord:
         lines: Sequence[SpokenLine] = (),
     ) -> None:
         self.text = ""
-        self.file = TemporaryFile()
-        self.file.rollover()  # takes no memory, however many streams there are
         self.stream = stream
         self.source = source
         self._history = history
         self._loop = asyncio.get_running_loop()
+        self._file: TemporaryFile | None = None  # from the first audio on
         self._size = 0
-        self._is_whole = True
+        self._is_closed = False
         self._output_format = output_format
         self._media_type = media_type
         self._lines = list(lines)
         self._request_id = request_id.get() or ""
 
     def add(self, data: bytes) -> None:
-        """Copy audio that is sent."""
+        """Copy audio that is sent. A failure costs the history a speech, not the client."""
         self._size += len(data)
+        if self._size > MAX_BYTES:
+            self.close()
+        if self._is_closed:
+            return
         try:
-            self._is_whole = self._is_whole and self._size <= MAX_BYTES
-            if self._is_whole:
-                self.file.write(data)
-        except StorageUnavailable:  # a full disk costs the history a speech, not the client
-            self._is_whole = False
+            if self._file is None:
+                self._file = self._history.open_file(self)
+            self._file.write(data)
+        except (OSError, PipelineError) as error:
+            self._history.drop(self, error)
 
     def add_text(self, text: str) -> None:
         """Add text that is spoken."""
@@ -144,8 +142,15 @@ class SpeechRecord:
     def keep(self, text: str = "") -> None:
         """Store the copy in the background, with `text` added. Any thread may call this."""
         self.add_text(text)
-        if self._size and self._is_whole:
-            self._loop.call_soon_threadsafe(self._history.store, self)
+        if self._file is not None and not self._is_closed:
+            self._loop.call_soon_threadsafe(self._history.store, self, self._file)
+
+    def close(self) -> None:
+        """Delete the copy, which is stored or not wanted."""
+        self._is_closed = True
+        self._history.open_records.discard(self)
+        if self._file is not None:
+            self._file.close()
 
     @property
     def details(self) -> SpeechDetails:
@@ -173,6 +178,7 @@ class SpeechHistory:
     _database: Database
     _encryption: Encryption
     _files: Files
+    open_records: WeakSet[SpeechRecord] = field(default_factory=WeakSet)  # those with a file
     _tasks: TaskSet = field(default_factory=TaskSet)
     _shares: WorkspaceShares = field(default_factory=WorkspaceShares)
 
@@ -190,46 +196,50 @@ class SpeechHistory:
             return None
         return SpeechRecord(self, stream, output_format, media_type, source, lines)
 
-    def store(self, record: SpeechRecord) -> None:
+    def open_file(self, record: SpeechRecord) -> TemporaryFile:
+        """Open the file of a record. Raises Overloaded if too many are open, or OSError."""
+        workspace_id = record.stream.workspace_id
+        own = sum(other.stream.workspace_id == workspace_id for other in self.open_records)
+        if own >= MAX_OPEN // 2 or len(self.open_records) >= MAX_OPEN:
+            raise Overloaded("too many speeches are recorded")
+        file = TemporaryFile()
+        file.rollover()  # takes no memory, however many streams there are
+        self.open_records.add(record)
+        return file
+
+    def store(self, record: SpeechRecord, file: TemporaryFile) -> None:
         """Store a record in a task, or drop it if the workspace has too many."""
         workspace_id = record.stream.workspace_id
         if self._shares.may_take(workspace_id, 1, MAX_STORING):
             self._shares.take(workspace_id, 1)
-            self._tasks.start(self._store(record), detached=True)
+            self._tasks.start(self._store(record, file), detached=True)
         else:
-            self._drop(record, "overload")
+            self.drop(record, Overloaded("too many speeches are stored"))
+
+    def drop(self, record: SpeechRecord, error: Exception) -> None:
+        """Count and log a speech that cannot be kept, and delete its copy."""
+        record.close()
+        metrics.history_dropped.inc()
+        unforeseen = None if isinstance(error, (OSError, PipelineError, DatabaseError)) else error
+        extra = {"workspace": record.stream.workspace_id, "cause": type(error).__name__}
+        logger.warning("speech_not_kept", exc_info=unforeseen, extra=extra)
 
     async def join(self) -> None:
         """Wait until all records are stored, or dropped."""
         await self._tasks.join()
 
-    async def page(self, principal: Principal, which: HistoryFilter, limit: int) -> HistoryPage:
-        """Read a page. A search reads at most SCANNED items, so that a page may have fewer than
-        `limit` and be followed by others."""
-        most = max(limit, SCANNED) if which.search else limit
-        since = _since(principal)
-        rows = await self._database.read(
-            list_items,
-            principal.workspace_id,
-            since=max(since, which.since or since),
-            before=which.before,
-            start_after=which.start_after,
-            is_ascending=which.is_ascending,
-            limit=most + 1,
-            voice_id=which.voice_id,
-            model_id=which.model_id,
-            source=which.source,
-        )
-        speeches = await asyncio.to_thread(self._matches, rows[:most], which.search, limit + 1)
-        if len(speeches) > limit:
-            return HistoryPage(speeches[:limit], speeches[limit - 1].item, has_more=True)
-        last = rows[:most][-1] if rows else None
-        return HistoryPage(speeches, last, has_more=len(rows) > most)
+    async def page(
+        self, principal: Principal, which: HistoryFilter, limit: int, search: str = ""
+    ) -> HistoryPage:
+        """Read a page of at most `limit` items and about PAGE_BYTES. A search reads SCANNED items,
+        so that a page may have fewer and be followed by others."""
+        most = max(limit, SCANNED) if search else limit
+        items, has_more = await self._database.read(list_items, principal.workspace_id, which, most)
+        return await asyncio.to_thread(self._matches, items, search, limit, has_more)
 
     async def find(self, principal: Principal, item_ids: list[str]) -> list[KeptSpeech]:
         """Find items by their ids, in their order."""
-        since = _since(principal)
-        rows = await self._database.read(find_items, principal.workspace_id, item_ids, since)
+        rows = await self._database.read(find_items, principal.workspace_id, item_ids)
         if not rows.keys() >= set(item_ids):
             raise NotFound(NO_ITEM)
         return [self._open(rows[item_id]) for item_id in item_ids]
@@ -242,19 +252,20 @@ class SpeechHistory:
     async def delete(self, principal: Principal, item_id: str) -> None:
         """Delete an item, and its audio."""
         (speech,) = await self.find(principal, [item_id])
-        await self._database.run(delete_items, [speech.item])
+        await self._database.run(delete_items, {item_id: speech.item.file_id})
         with suppress(StorageUnavailable):  # otherwise housekeeping deletes it
             await self._files.delete(principal.workspace_id, speech.item.file_id)
         await self._database.forget_deleted()
 
-    async def _store(self, record: SpeechRecord) -> None:
+    async def _store(self, record: SpeechRecord, file: TemporaryFile) -> None:
         stream = record.stream
         workspace_id = stream.workspace_id
-        details = record.details
-        lasts_s = UNFINISHED.total_seconds()
         try:
+            details = record.details
+            if details.media_type == "audio/wav":
+                await asyncio.to_thread(write_wav_length, file)
             file_id = await self._files.put(
-                workspace_id, "history", details.media_type, record.file, lasts_s
+                workspace_id, "history", details.media_type, file, UNFINISHED.total_seconds()
             )
             item = HistoryItem(
                 workspace_id=workspace_id,
@@ -267,35 +278,27 @@ class SpeechHistory:
             text = details.model_dump_json().encode()
             item.details = self._encryption.encrypt(text, details_about(item.id))
             await self._database.run(add_item, item)
-        except (StorageLimit, StorageUnavailable, DatabaseError) as error:
-            self._drop(record, type(error).__name__)
+        except Exception as error:  # nothing awaits this task
+            self.drop(record, error)
         finally:
-            record.file.close()
+            record.close()
             self._shares.give_back(workspace_id, 1)
 
-    def _drop(self, record: SpeechRecord, cause: str) -> None:
-        metrics.history_dropped.inc()
-        extra = {"workspace": record.stream.workspace_id, "cause": cause}
-        logger.warning("speech_not_kept", extra=extra)
-
-    def _matches(self, rows: list[HistoryItem], search: str, most: int) -> list[KeptSpeech]:
-        """Return the items whose text or voice contains `search`; blocking."""
-        matches: list[KeptSpeech] = []
-        for row in rows:
-            speech = self._open(row)
+    def _matches(
+        self, items: list[HistoryItem], search: str, limit: int, has_more: bool
+    ) -> HistoryPage:
+        """Return a page of the items whose text or voice contains `search`; blocking."""
+        speeches: list[KeptSpeech] = []
+        for number, item in enumerate(items, 1):
+            speech = self._open(item)
             details = speech.details
             texts = (details.text, details.voice_name, *(line.text for line in details.lines))
             if any(search.casefold() in text.casefold() for text in texts):
-                matches.append(speech)
-            if len(matches) == most:
-                break
-        return matches
+                speeches.append(speech)
+            if len(speeches) == limit:
+                return HistoryPage(speeches, item, has_more or number < len(items))
+        return HistoryPage(speeches, items[-1] if items else None, has_more)
 
-    def _open(self, row: HistoryItem) -> KeptSpeech:
-        data = self._encryption.decrypt(row.details, details_about(row.id))
-        return KeptSpeech(row, SpeechDetails.model_validate_json(data))
-
-
-def _since(principal: Principal) -> datetime:
-    """Return the time from which on the workspace keeps speech."""
-    return utc_now() - timedelta(days=principal.speech_history_days)
+    def _open(self, item: HistoryItem) -> KeptSpeech:
+        data = self._encryption.decrypt(item.details, details_about(item.id))
+        return KeptSpeech(item, SpeechDetails.model_validate_json(data))

@@ -36,27 +36,29 @@ class ReasoningFilter:
 
     def feed(self, text: str) -> str:
         """Return the next part of the text that is certainly outside of reasoning."""
-        self._held += text
-        passed = ""
+        whole = self._before + self._held + text
+        place = len(self._before)
+        pieces: list[str] = []
         while True:
             if self._name:
-                end = re.search(rf"(?i:</{self._name}{_END})", self._held)
+                end = re.compile(rf"(?i:</{self._name}{_END})").search(whole, place)
                 if end is None:
-                    self._held = self._held[-_LONGEST_END:]
-                    return passed
-                self._held = self._held[end.end() :]
+                    self._held = whole[max(place, len(whole) - _LONGEST_END) :]
+                    break
+                place = end.end()
                 self._name = ""
-            whole = self._before + self._held
-            tag = _TAG.search(whole, len(self._before))
-            outside = tag or _HALF_TAG.search(whole, len(self._before))
-            piece = whole[len(self._before) : outside.start() if outside else None]
-            passed += piece
-            self._before = (self._before + piece)[-1:]
+            tag = _TAG.search(whole, place)
+            outside = tag or _HALF_TAG.search(whole, place)
+            until = outside.start() if outside else len(whole)
+            pieces.append(whole[place:until])
             if tag is None:
-                self._held = self._held[len(piece) :]
-                return passed
-            self._held = whole[tag.end() :]
+                self._held = whole[until:]
+                break
+            place = tag.end()
             self._name = tag["reasoning"] or ""
+        passed = "".join(pieces)
+        self._before = (self._before + passed)[-1:]
+        return passed
 
     def finish(self) -> str:
         """Return the text held back at the end, unless it is in reasoning."""

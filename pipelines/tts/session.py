@@ -240,6 +240,7 @@ class SpeakingContext:
     _send: Send  # waits while the client reads slowly
     is_closing: bool = False  # accepts no more text
     is_cancelled: bool = False
+    _is_cut: bool = False  # a flush failed, or text was dropped
     _parts: list[str] = field(default_factory=list)
     _half: str = ""  # the first half of a character whose second half has not come
     _reasoning: ReasoningFilter = field(default_factory=ReasoningFilter)
@@ -259,7 +260,16 @@ class SpeakingContext:
     @property
     def is_idle(self) -> bool:
         """Whether the context is open and has nothing to speak."""
-        return not (self.is_closing or self._unfinished or self.buffered.strip())
+        return not (self.is_closing or self._has_rest)
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether all text so far was spoken and sent."""
+        return not (self._is_cut or self._has_rest)
+
+    @property
+    def _has_rest(self) -> bool:
+        return bool(self._unfinished or self.buffered.strip())
 
     @property
     def is_crowded(self) -> bool:
@@ -331,6 +341,7 @@ class SpeakingContext:
 
     def cancel(self) -> None:
         """Stops the synthesis, drops the remaining text, and ends `run`."""
+        self._is_cut = not self.is_delivered
         self.is_closing = self.is_cancelled = True
         self._waiting.clear()
         self._parts.clear()
@@ -384,6 +395,7 @@ class SpeakingContext:
                     chunk = await anext(chunks, None)
                 except Exception as error:  # a failed flush is reported; the context stays open
                     flush.stream.reset()
+                    self._is_cut = True
                     tracing.annotate({}, error=type(error).__name__)
                     await self._send(flush.wire.error(error))
                     return False

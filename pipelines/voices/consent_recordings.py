@@ -96,9 +96,11 @@ class ConsentRecordings:
         """Change the name of a consent. Raises NotFound."""
 
         def change(session: Session) -> VoiceConsent:
-            consent = _find(session, principal.workspace_id, consent_id, lock=True)
+            workspace_id = principal.workspace_id
+            consent = _find(session, workspace_id, consent_id, lock=True)
             consent.name = name
             session.add(consent)
+            audit(session, workspace_id, "consent.renamed", principal.actor, str(consent_id))
             return consent
 
         return await self._database.run(change)

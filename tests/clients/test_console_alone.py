@@ -30,6 +30,10 @@ def test_a_link_logs_all_tabs_in_and_the_owner_sees_no_prices(
             go(page, panel)
             wait_until(page, "!at('.loading') && !at('.busy')")
             assert run(page, MONEY) is None, panel
+        go(page, "talk")
+        press(page, "Start talking")
+        wait_until(page, "said() === 'Speak …'")
+        press(page, "Hang up")
         with browser.tab(url, "console", "", page.context) as other:
             wait_until(other, "at('.frame')")
             assert run(other, "sessionStorage.length") <= 1

@@ -8,10 +8,12 @@ from typing import Any
 import openai
 import pytest
 from openai import OpenAI
+from sqlmodel import select
 
 from api.services import Services
 from configs.load import load_yaml
 from configs.schema.voices import ConsentConfig
+from db.audit import AuditEntry
 from db.voices.voices import Voice
 from models.registry import STT, load_model
 from models.weights.store import WeightStore
@@ -68,7 +70,9 @@ def refused(error: type[openai.APIStatusError], work: Any, **fields: Any) -> dic
     return dict(body)
 
 
-def test_consents_are_created_listed_renamed_and_deleted(client: OpenAI) -> None:
+def test_consents_are_created_listed_renamed_and_deleted(
+    client: OpenAI, services: Services
+) -> None:
     consents = client.audio.voice_consents
     made = [
         checked(consents.create(name=name, language="en-US", recording=CONSENT))
@@ -86,6 +90,10 @@ def test_consents_are_created_listed_renamed_and_deleted(client: OpenAI) -> None
         assert refused(openai.NotFoundError, work, consent_id=made[0].id)["code"] == "not_found"
     assert refused(openai.NotFoundError, consents.list, after=made[0].id)
     assert consents.list().data == []
+    query = select(AuditEntry.action).where(AuditEntry.target == made[0].id)
+    entries = services.infrastructure.database.read(lambda rows: rows.exec(query).all())
+    actions = ["consent.recorded", "consent.renamed", "consent.deleted"]
+    assert asyncio.run(entries) == actions
 
 
 def test_recordings_without_consent_are_refused_with_their_field(

@@ -231,7 +231,7 @@ def test_a_payment_system_needs_an_address_and_a_secret(
 
 
 @pytest.mark.parametrize(
-    ("variables", "owner_id"),
+    ("variables", "workspace_id"),
     [
         ({}, 7),
         ({"HOST": "localhost"}, 7),
@@ -242,15 +242,16 @@ def test_a_payment_system_needs_an_address_and_a_secret(
         ({"PUBLIC_URL": "http://127.0.0.1:8000"}, None),
         ({"TRUSTED_PROXIES": "127.0.0.1"}, None),
         ({"CLUSTER_ADDRESS": "10.0.0.1:6379"}, None),
+        ({"ANTIPHON_ALONE": "off"}, None),
         ({"ANTIPHON_OWNER": ""}, None),
     ],
 )
 def test_only_a_service_for_its_own_machine_has_an_owner_without_limits(
-    data: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], owner_id: int | None
+    data: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], workspace_id: int | None
 ) -> None:
     for name, value in ({"ANTIPHON_OWNER": "7"} | variables).items():
         monkeypatch.setenv(name, value)
-    assert load_settings().owner_id == owner_id
+    assert load_settings().free_workspace_id == workspace_id
 
 
 def test_trusted_ipv4_proxies_are_also_trusted_as_ipv4_mapped_ipv6_addresses(

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from db.database import make_engine, metadata
 from db.errors import DatabaseError
-from db.migrate import MIGRATIONS, new_migration, upgrade
+from db.migrate import MIGRATIONS, _config, new_migration, upgrade
 from db.service import service_id
 from tests.db.billing.ledger_work import transact
 from tests.patience import PATIENCE_S
@@ -79,6 +80,23 @@ def test_the_tables_of_0_9_0_are_migrated(database_url: str) -> None:
     upgrade(database_url)
     with engine.connect() as connection:
         assert connection.scalar(sa.text("SELECT email FROM users")) == "a"
+    engine.dispose()
+
+
+def test_a_downgrade_leaves_no_file_that_the_release_before_does_not_know(
+    database_url: str,
+) -> None:
+    upgrade(database_url)
+    engine = make_engine(database_url)
+    row = {"workspace_id": 1, "media_type": "", "size": 1, "created_at": datetime.now(UTC)}
+    with engine.begin() as connection:
+        files = sa.Table("stored_file", sa.MetaData(), autoload_with=connection)
+        for kind in ("history", "voice"):
+            connection.execute(files.insert().values(id=kind, kind=kind, **row))
+    command.downgrade(_config(database_url), "0026")
+    with engine.connect() as connection:
+        kept = connection.scalars(sa.text("SELECT id FROM stored_file WHERE expires_at IS NULL"))
+        assert kept.all() == ["voice"]
     engine.dispose()
 
 

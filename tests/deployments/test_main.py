@@ -1,7 +1,9 @@
 """How the program behind `make run` reports invalid settings before it starts anything."""
 
+import asyncio
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -22,7 +24,6 @@ from deployments.cluster.readiness import readyz
 from deployments.main import (
     announce,
     doubts,
-    login_link,
     prepare_database,
     show_notes,
     wait_until_ready,
@@ -182,36 +183,40 @@ def test_the_start_prints_who_can_sign_up_and_who_changes_plans(
 ) -> None:
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
     monkeypatch.setenv("HOST", host)
-    announce("is ready", load_settings(), "http://dashboard", 0.0, None)
+    announce("is ready", load_settings(), "http://dashboard", 0.0)
     sign_up, plan_changes = expected
     output = capsys.readouterr().out
     assert f"Sign-up    {sign_up} (SIGN_UP)" in output
     assert f"Plans      {plan_changes} (PLAN_CHANGES)" in output
 
 
-async def test_each_start_for_this_machine_alone_prints_a_new_link(
+def test_each_start_for_this_machine_alone_links_on_a_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
     monkeypatch.setenv("PORT", "8123")
     monkeypatch.setenv(OWNER, "1")  # of another start
-    links: list[str | None] = []
+    consoles: list[str] = []
     for host in ("0.0.0.0", "127.0.0.1", "0.0.0.0", "127.0.0.1"):
+        is_alone = host == "127.0.0.1"
         monkeypatch.setenv("HOST", host)
-        first_key = await prepare_database(load_settings())
-        assert (first_key is None) == bool(links)
+        first_key = asyncio.run(prepare_database(load_settings()))
+        assert (first_key is None) == bool(consoles)
         settings = load_settings()  # as a gateway does
-        assert (settings.owner_id is None) == (host == "0.0.0.0")
-        links.append(await login_link(settings))
-        announce("is ready", settings, "http://dashboard", 0.0, links[-1])
-        output = capsys.readouterr().out
-        address = links[-1] or "http://127.0.0.1:8123/console"
-        assert f"  Console    {address}\n" in output
-        assert ("once, within 10 minutes" in output) == (links[-1] is not None)
-    _, one, closed, other = links
-    assert closed is None and one != other
-    for link in (one, other):
-        assert str(link).startswith("http://127.0.0.1:8123/console#login=login_")
+        assert (settings.free_workspace_id is not None) == is_alone
+        for is_terminal in (True, False):
+            monkeypatch.setattr(sys.stdout, "isatty", lambda value=is_terminal: value)
+            announce("is ready", settings, "http://dashboard", 0.0)
+            output = capsys.readouterr().out
+            consoles += re.findall(r"^  Console    (.+)$", output, re.MULTILINE)
+            assert ("once, within 10 minutes" in output) == (is_alone and is_terminal)
+            assert ("antiphon login-link" in output) == (is_alone and not is_terminal)
+    links = consoles[2::4]
+    assert len(consoles) == 8 and links[0] != links[1]
+    for console in consoles:
+        start, _, token = console.partition("#login=")
+        assert start == "http://127.0.0.1:8123/console"
+        assert token.startswith("login_") == (console in links)
 
 
 def test_notes_of_chat_models_are_printed_and_none_ends_the_start(

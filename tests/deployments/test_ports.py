@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -46,8 +47,13 @@ def test_by_default_every_socket_is_on_the_loopback() -> None:
     with service() as (running, dashboard):
         assert_on_loopback(running.pid)
         assert httpx.get(f"{dashboard}/api/serve/applications/").status_code == 401
-        address, _, token = running.console.partition("#login=")
-        assert address == f"{running.url}/console"
+        assert running.console == f"{running.url}/console"  # its output is no terminal
+        port = running.url.rpartition(":")[2]
+        command = [sys.executable, "-m", "deployments.operator", "login-link"]
+        environment = {**os.environ, "ANTIPHON_DATA": str(running.data), "PORT": port}
+        printed = subprocess.run(command, env=environment, check=True, capture_output=True)
+        address, _, token = printed.stdout.decode().strip().partition("#login=")
+        assert address == running.console
         link = {"token": token}
         proxied = {"X-Forwarded-For": "203.0.113.7"}
         url = f"{running.url}/auth/link"

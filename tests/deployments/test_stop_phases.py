@@ -13,7 +13,7 @@ from configs.schema.platform import SocketLimits
 from configs.settings import PROJECT_DIR
 from deployments import main
 from deployments.cluster.compat import RAY_SWITCHES
-from deployments.gateway.listener import DRAIN_S, LAST_S, SETTLE_S
+from deployments.gateway.listener import DRAIN_S, LAST_S, SETTLE_S, STORE_S
 from deployments.gateway.replica import MOVE_ON_S, STATUS_S
 
 SERVE_S = 30.0  # that `serve.shutdown` waits
@@ -44,7 +44,9 @@ def test_a_gateway_drains_and_settles_within_its_grace(path: Path, name: str) ->
     assert drain_s <= DRAIN_S
     sockets_s = STATUS_S + drain_s + CLOSING_S + 0.5 + MOVE_ON_S
     grace_s = grace_of(path, name)
-    assert max(DRAIN_S, sockets_s) + 1.5 * LAST_S + SETTLE_S < grace_s < main.GATEWAYS_STOP_S
+    assert (
+        max(DRAIN_S, sockets_s) + 1.5 * LAST_S + SETTLE_S + STORE_S < grace_s < main.GATEWAYS_STOP_S
+    )
 
 
 def test_a_service_is_killed_after_it_could_stop() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
@@ -62,7 +61,8 @@ class ChatAudio:
         self._operation = operation
         self._speech = speech
         self._chat = chat
-        self._recordings: deque[bytes] = deque()  # decoded, and not transcribed yet
+        # Decoded, and not transcribed yet, by the index of the message, and of the part in it.
+        self._recordings: dict[tuple[int, int], bytes] = {}
         self._voice: AvailableVoice | None = None
         self._credit: HeldSpeech | None = None
         self._stack = AsyncExitStack()
@@ -90,13 +90,13 @@ class ChatAudio:
             billing = self._speech.billing
             workspace_id = self._principal.workspace_id
             await billing.check_credit(workspace_id, "tts", HELD_CHARACTERS, self._operation)
-        for recording in body.recordings:
+        for place, recording in body.recordings.items():
             try:
                 data = await asyncio.to_thread(b64decode, recording.data, validate=True)
             except ValueError:
                 text = "must be base64"
                 raise InvalidField("messages.content.input_audio.data", text) from None
-            self._recordings.append(data)
+            self._recordings[place] = data
         messages = body.messages or []
         turns = {message.audio.id: _turn_of(message.audio) for message in messages if message.audio}
         answers = await self._chat.history.answers(
@@ -121,7 +121,7 @@ class ChatAudio:
         Each recording is charged as a transcription. Raises as `PaidTranscription.transcribe`.
         """
         body = self._body
-        messages = [await self._with_text(message) for message in body.messages or ()]
+        messages = [await self._with_text(*item) for item in enumerate(body.messages or ())]
         if body.speaks is not None:
             users = [message.content for message in messages if message.role == "user"]
             text = str(users[-1]) if users else ""
@@ -130,22 +130,22 @@ class ChatAudio:
             self._voice = await self._find_voice(body.speaks, language)
         return body.model_copy(update={"messages": messages})
 
-    async def _with_text(self, message: Message) -> Message:
+    async def _with_text(self, number: int, message: Message) -> Message:
         if not isinstance(message.content, list):
             return message
         texts = [
-            part.text if isinstance(part, TextPart) else await self._transcribe_next()
-            for part in message.content
+            part.text if isinstance(part, TextPart) else await self._transcribe((number, place))
+            for place, part in enumerate(message.content)
         ]
         return message.model_copy(update={"content": "\n".join(texts)})
 
-    async def _transcribe_next(self) -> str:
+    async def _transcribe(self, place: tuple[int, int]) -> str:
         def text_of(transcript: FileTranscript) -> str:
             return transcript.text
 
         async with temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
             path = folder / "0"
-            await asyncio.to_thread(path.write_bytes, self._recordings.popleft())
+            await asyncio.to_thread(path.write_bytes, self._recordings.pop(place))
             return await self._speech.transcription.transcribe(
                 self._principal.workspace_id, self._operation, path, RecognitionOptions(), text_of
             )

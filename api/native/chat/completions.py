@@ -79,7 +79,8 @@ async def complete(
     workspace_id = principal.workspace_id
     saves = body.save_chat is not False and principal.retention != "zero"
     audio = ChatAudio(body, principal, operation, speech, chat)
-    if len(await request.body()) - sum(len(r.data) for r in body.recordings) > MAX_JSON_BYTES:
+    audio_bytes = sum(len(recording.data) for recording in body.recordings.values())
+    if len(await request.body()) - audio_bytes > MAX_JSON_BYTES:
         message = f"the body is larger than {MAX_JSON_BYTES} bytes without its audio"
         raise ApiError("file_too_large", message)
     if body.has_audio:

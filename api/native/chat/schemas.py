@@ -315,11 +315,6 @@ class Message(RequestModel):
             raise ValueError("tool_call_id: is required in a message of role 'tool'")
         return self
 
-    @property
-    def recordings(self) -> list[ChatRecording]:
-        parts = self.content if isinstance(self.content, list) else ()
-        return [part.input_audio for part in parts if isinstance(part, AudioPart)]
-
     def to_message(self) -> ChatMessage:
         """Converts a message, of whose content only the text counts."""
         content = self.content or ""
@@ -450,9 +445,15 @@ class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
     function_call: Annotated[None, refused("is not supported; send tool_choice")] = None
 
     @property
-    def recordings(self) -> list[ChatRecording]:
-        """Returns the recordings of all messages."""
-        return [audio for message in self.messages or () for audio in message.recordings]
+    def recordings(self) -> dict[tuple[int, int], ChatRecording]:
+        """Returns the recordings by the index of their message, and of the part in it."""
+        return {
+            (number, place): part.input_audio
+            for number, message in enumerate(self.messages or ())
+            if isinstance(message.content, list)
+            for place, part in enumerate(message.content)
+            if isinstance(part, AudioPart)
+        }
 
     @property
     def speaks(self) -> AudioOptions | None:

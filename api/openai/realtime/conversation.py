@@ -160,7 +160,9 @@ class RealtimeConversation:
 
     async def _update_session(self, event: client_events.UpdateSession) -> None:
         agent = self._agent
-        changed = merged(agent.session, event.session, voice_frozen=agent.has_spoken)
+        # The model stays, as with OpenAI, whose agents SDK names its own in every update.
+        update = {**event.session, "model": None}
+        changed = merged(agent.session, update, voice_frozen=agent.has_spoken)
         await agent.check(changed)
         await self._input.configure(changed)
         agent.session = changed

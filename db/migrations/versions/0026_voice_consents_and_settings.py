@@ -25,7 +25,7 @@ def upgrade() -> None:
     op.create_table(
         "voice_settings",
         _workspace(primary_key=True),
-        sa.Column("voice_id", sa.String(40), primary_key=True),
+        sa.Column("voice_id", sa.String(40), primary_key=True, index=True),
         sa.Column("settings", sa.JSON(), nullable=False),
     )
 

@@ -32,5 +32,12 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    # The release before knows neither of these kinds, and would keep their files for ever.
+    chapters = "FROM job_file WHERE kind = 'chapters'"
+    op.execute(
+        "UPDATE stored_file SET expires_at = created_at "
+        f"WHERE kind = 'history' OR id IN (SELECT file_id {chapters})"
+    )
+    op.execute(f"DELETE {chapters}")
     op.drop_table("speech_history")
     op.drop_column("workspace", "speech_history_days")

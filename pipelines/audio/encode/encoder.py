@@ -157,11 +157,13 @@ def wav_header(sample_rate: int, data_bytes: int = _UNKNOWN_BYTES) -> bytes:
 
 def write_wav_length(file: TemporaryFile) -> None:
     """Write the length of a complete WAV file into its header, which the encoder of a stream left
-    open."""
+    open; without effect on a file that has no such header."""
     size = file.size
     file.seek(0)
-    data = file.read(4096).index(b"data") + 4
-    for place in (4, data):
+    chunk = file.read(4096).find(b"data")
+    if chunk < 0:
+        return
+    for place in (4, chunk + 4):
         file.seek(place)
         file.write((size - place - 4).to_bytes(4, "little"))
 

@@ -66,8 +66,10 @@ class Peer:
         codecs = RTCRtpSender.getCapabilities("audio").codecs
         transceiver.setCodecPreferences([c for c in codecs if c.mimeType == "audio/opus"])
         # aiortc holds four packets (80 ms) back for a loudspeaker; recognition needs their order.
-        jitter_buffer = transceiver.receiver._RTCRtpReceiver__jitter_buffer  # type: ignore[attr-defined]
-        jitter_buffer._prefetch = 1
+        # The names are private: a release without them keeps its default.
+        jitter_buffer = getattr(transceiver.receiver, "_RTCRtpReceiver__jitter_buffer", None)
+        if jitter_buffer is not None and hasattr(jitter_buffer, "_prefetch"):
+            jitter_buffer._prefetch = 1
         self._ice = bind(self._connection, settings)
         self._connection.on("datachannel", self._open)
         self._connection.on("track", self._listen)
@@ -83,7 +85,7 @@ class Peer:
         sctp = self._connection.sctp
         assert sctp is not None  # `rewritten` requires a data channel
         # aiortc announces a window of receipt, and does not enforce it.
-        self._ice.is_full = lambda: sctp._advertised_rwnd < 0
+        self._ice.is_full = lambda: getattr(sctp, "_advertised_rwnd", 0) < 0
         await self._connection.setLocalDescription()
         answer: str = self._connection.localDescription.sdp
         if "a=candidate:" not in answer:

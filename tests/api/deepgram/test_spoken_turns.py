@@ -1,9 +1,12 @@
 """Deepgram's socket of speech in turns, `/v2/speak`, over the tone engine."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from api.deepgram.spoken_turns import SpokenTurn, SpokenTurnsConversation, TurnWire
+from pipelines.tts.session import BUFFER_CHARACTERS
 from tests.api.deepgram.socket_client import DeepgramClient, deepgram
 from tests.api.sockets.conftest import SocketServer
 
@@ -108,3 +111,56 @@ async def test_wrong_messages_get_errors_and_unspeakable_turns_a_warning(
             await client.send("Speak", text="A turn that waits. " * 20)
             await client.send("Flush")
         assert (await client.until("Warning"))[-1]["code"] == "TEXT_REFUSED"
+
+
+async def test_a_turn_has_a_bound_for_its_text_reasoning_included(server: SocketServer) -> None:
+    half = "<think>" + "x" * (BUFFER_CHARACTERS // 2 - len("<think>"))
+    async with deepgram(server, PATH, **RAW) as client:
+        await greeted(client)
+        await client.send("Speak", text=half + half + ".")
+        assert (await client.receive())["code"] == "TEXT_REFUSED"
+        for text in (half, half, ""):
+            await client.send("Speak", text=text)
+        await client.send("Speak", text=".")
+        assert (await client.until("Warning"))[-1]["code"] == "TEXT_REFUSED"
+        await client.send("Flush")
+        metadata = (await client.until("SpeechMetadata"))[-1]
+        assert metadata["input_character_count"] == BUFFER_CHARACTERS
+        assert metadata["audio_duration_ms"] == 0
+        await client.send("Speak", text="Next. ")
+        await client.until("audio")
+
+
+async def test_an_offset_beyond_the_audio_is_its_end(server: SocketServer) -> None:
+    beyond = {"type": "time_ms", "value": 10**9}
+    async with deepgram(server, PATH, **RAW) as client:
+        await greeted(client)
+        for text in ("One two three four. " * 200, "Another turn. " * 200):
+            await client.send("Speak", text=text)
+            await client.send("Flush")
+        events = await client.until("audio")
+        for _ in range(2):  # the second turn may not have begun
+            await client.send("Interrupt", playback_offset=beyond)
+            events += await client.until("SpeechInterrupted")
+        await client.send("Speak", text="Next. ")
+        events += await client.until("audio")
+        await client.send("Close")
+        rest, _, _ = await client.rest()
+    first, second = (event for event in events if event["type"] == "SpeechInterrupted")
+    assert 0 < first["audio_played_ms"] <= second["audio_played_ms"]
+    total = sum(event["metadata"]["audio_duration_ms"] for event in (first, second))
+    assert second["audio_played_ms"] <= total
+    last = next(event for event in rest if event["type"] == "SpeechMetadata")
+    ended = second["audio_played_ms"] + last["audio_duration_ms"]
+    assert rest[-1]["total_audio_duration_ms"] == ended
+
+
+def test_an_interrupt_of_a_waiting_turn_counts_from_its_start() -> None:
+    session = Mock(query=RAW, spawn=lambda work, name: work.close())
+    conversation = SpokenTurnsConversation(session, Mock())
+    turns = [SpokenTurn(Mock(), TurnWire(Mock(spoken_s=seconds), 0)) for seconds in (2.0, 0.0)]
+    conversation._turns.extend(turns)
+    conversation.flushes["1"] = Mock()
+    conversation.on_closed("1")
+    assert conversation._interrupt(None) is None
+    assert turns[1].wire.played_ms == 2000

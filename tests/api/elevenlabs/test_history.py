@@ -4,19 +4,23 @@ import asyncio
 import base64
 import io
 import json
+import wave
 import zipfile
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
+import pytest
 from sqlmodel import Session, select
 
 from api.services import Services
-from db.database import utc_now
+from db.database import Database, utc_now
+from db.errors import DatabaseUnavailable
 from db.files import StoredFile
-from db.voices.history import HistoryItem, delete_old_items
+from db.voices.history import HistoryFilter, HistoryItem, delete_old_items
 from pipelines.storage.room import GB
-from pipelines.tts.history import HistoryFilter
+from telemetry import metrics
 from tests.api.elevenlabs.test_speech import ADAM, RACHEL
 from tests.api.elevenlabs.test_streams import speaking
 from tests.api.sockets.conftest import SocketServer
@@ -99,6 +103,11 @@ async def test_pages_filters_downloads_and_deletion(
     assert await ids(sort_direction="asc") == every[::-1]
     page = (await client.get(PATH, headers=xi, params={"page_size": 2})).json()
     assert page["has_more"] and page["last_history_item_id"] == every[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("db.voices.history.PAGE_BYTES", 1)
+        page = (await client.get(PATH, headers=xi)).json()
+    assert page["has_more"] and page["last_history_item_id"] == every[0]
+    assert [item["history_item_id"] for item in page["history"]] == every[:1]
     assert await ids(start_after_history_item_id=every[1]) == every[2:]
     assert await ids(search="GOOD") == every[:1] and await ids(search="nothing") == []
     assert await ids(source="STS") == [] and await ids(voice_id=third["voice_id"]) == every[1:]
@@ -134,6 +143,75 @@ async def test_pages_filters_downloads_and_deletion(
 
 def _files(session: Session) -> list[StoredFile]:
     return list(session.exec(select(StoredFile).where(StoredFile.kind == "history")))
+
+
+async def test_what_was_turned_off_does_not_come_back(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    xi: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await keep(client, auth, 30)
+    await say(client, xi, "Before.")
+    (item,) = await items(client, services, xi)
+
+    async def unavailable(_: Database) -> None:
+        raise DatabaseUnavailable
+
+    monkeypatch.setattr(Database, "forget_deleted", unavailable)
+    monkeypatch.setattr("pipelines.accounts.service.MAX_ROUNDS", 0)
+    await keep(client, auth, 0)
+    await keep(client, auth, 30)
+    assert await items(client, services, xi) == []
+    assert (await client.get(f"{PATH}/{item['history_item_id']}", headers=xi)).status_code == 404
+    await say(client, xi, "After.")
+    assert [item["text"] for item in await items(client, services, xi)] == ["After."]
+    assert await services.infrastructure.database.run(delete_old_items, utc_now()) == 1
+    assert len(await items(client, services, xi)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TemporaryFile", OSError(24, "Too many open files")),
+        ("MAX_OPEN", 0),
+        ("MAX_STORING", 0),
+        ("details_about", ValueError("unforeseen")),
+    ],
+)
+async def test_a_failure_costs_the_history_the_speech_but_not_the_client(
+    name: str,
+    value: int | Exception,
+    client: httpx.AsyncClient,
+    auth: Headers,
+    xi: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await keep(client, auth, 1)
+    failing = value if isinstance(value, int) else Mock(side_effect=value)
+    monkeypatch.setattr(f"pipelines.tts.history.{name}", failing)
+    dropped = metrics.history_dropped._value.get()
+    assert await say(client, xi, "Spoken.")
+    assert await items(client, services, xi) == []
+    assert metrics.history_dropped._value.get() == dropped + 1
+    (record,) = [record for record in caplog.records if record.message == "speech_not_kept"]
+    assert bool(record.exc_info) == isinstance(value, ValueError)
+    assert not services.speech.history.open_records
+
+
+async def test_wav_is_kept_with_its_length(
+    client: httpx.AsyncClient, auth: Headers, xi: Headers, services: Services
+) -> None:
+    await keep(client, auth, 1)
+    sent = await say(client, xi, "Kept.", query={"output_format": "wav_16000"})
+    (item,) = await items(client, services, xi)
+    answer = await client.get(f"{PATH}/{item['history_item_id']}/audio", headers=xi)
+    with wave.open(io.BytesIO(answer.content)) as file:
+        header = answer.content.index(b"data") + 8
+        assert header + 2 * file.getnframes() == len(sent) == len(answer.content)
 
 
 async def test_a_full_storage_and_an_old_item(
@@ -203,3 +281,32 @@ async def test_a_context_of_a_socket_is_one_item(server: SocketServer) -> None:
     assert kept.details.text == "One sentence. And another. "
     audio = await history.audio(kept)
     assert b"".join([piece async for piece in audio.pieces]) == sent
+
+
+@pytest.mark.parametrize("change", ["cut", "days", "retention"])
+async def test_a_socket_keeps_nothing_that_is_cut_or_no_longer_wanted(
+    change: str, server: SocketServer
+) -> None:
+    accounts = server.services.platform.accounts
+    principal = await accounts.authenticator.authenticate(server.key)
+    await accounts.update_workspace(principal, None, "standard", 0)
+    await accounts.update_workspace(principal, None, None, 1)
+    async with speaking(server) as client:
+        await client.send(" ")
+        await client.send("One sentence. " * (50 if change == "cut" else 1), flush=True)
+        await client.receive()
+        if change != "cut":
+            retention, days = ("zero", None) if change == "retention" else (None, 0)
+            await accounts.update_workspace(principal, None, retention, days)
+            await client.send("")
+            await client.until_final()
+    while server.services.infrastructure.sockets.fullness:
+        await asyncio.sleep(0.01)
+    history = server.services.speech.history
+    await asyncio.sleep(0)
+    await history.join()
+    await accounts.update_workspace(principal, None, "standard", 1)
+    assert (await history.page(principal, HistoryFilter(), 10)).speeches == []
+    assert not history.open_records
+    files = await server.services.infrastructure.database.read(_files)
+    assert all(file.expires_at is not None for file in files)

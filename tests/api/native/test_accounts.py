@@ -195,6 +195,10 @@ async def test_audited_changes_have_a_rate_limit_for_each_workspace(
             refused = await client.request(method, path, headers=auth, json=body)
             assert (refused.status_code, refused.json()["error"]) == (429, "rate_limited"), path
         assert 60 < int(refused.headers["Retry-After"]) <= 3600
+        consents = "/openai/v1/audio/voice_consents"
+        for path in (consents, f"{consents}/1", "/v1/voices/1/settings/edit"):
+            refused = await client.post(path, headers=auth, json={"name": "Ann"})
+            assert refused.status_code == 429, path
         await new_key(client, other_auth)
 
 

@@ -1,6 +1,7 @@
 """A service that serves only its own machine: the workspace of its owner has no plan and no prices,
 and a link logs in, but not through a proxy, from another site, or after a start for others."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -131,6 +132,9 @@ def test_a_link_works_once_and_a_later_link_ends_it(machine: Machine, alone: htt
     assert alone.get("/models", headers=bearer(token)).status_code == 401  # it is no credential
     with_invite = {"email": "a@example.com", "password": "correct horse", "invite": machine.link()}
     assert alone.post("/auth/signup", json=with_invite).json()["error"] == "invalid_invite"
+    invite = machine.invite()
+    assert follow(alone, invite).status_code == 401
+    assert alone.post("/auth/signup", json={**with_invite, "invite": invite}).status_code == 201
     headers = bearer(session.json()["token"])
     sessions = alone.get("/auth/sessions", headers=headers).json()["sessions"]
     assert {one["address"] for one in sessions} == {"this machine"}
@@ -138,12 +142,25 @@ def test_a_link_works_once_and_a_later_link_ends_it(machine: Machine, alone: htt
     assert alone.get("/models", headers=headers).status_code == 401
 
 
+def test_a_client_secret_of_the_owner_has_prices(alone: httpx.Client) -> None:
+    secret = alone.post("/openai/v1/realtime/client_secrets", json={}).json()["value"]
+    url = str(alone.base_url).replace("http", "ws") + "/openai/v1/realtime"
+    key = alone.headers["Authorization"].split()[1]
+    for credential, status in ((key, "completed"), (secret, "failed")):
+        with connect(url, additional_headers=bearer(credential)) as socket:
+            socket.send('{"type": "response.create", "response": {"instructions": "Greet."}}')
+            events = (json.loads(message) for message in socket)
+            answer = next(event for event in events if event["type"] == "response.done")
+        assert answer["response"]["status"] == status, answer
+        assert ("insufficient_quota" in str(answer)) == (status == "failed")
+
+
 def test_what_a_service_alone_grants_ends_when_it_serves_others(machine: Machine) -> None:
     with started(machine, alone=True) as client:
         session = bearer(follow(client, machine.link()).json()["token"])
         body = {"scopes": ["tts"]}
         browser = bearer(client.post("/auth/tokens", json=body, headers=session).json()["token"])
-        assert speak(client, **browser).headers["X-RateLimit-Limit"] == "100000"
+        assert speak(client, **browser).json()["error"] == "insufficient_credit"
         unused = machine.link()
     with started(machine, alone=False) as client:
         for headers in (session, browser):

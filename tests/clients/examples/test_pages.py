@@ -1,5 +1,6 @@
-"""The pages of docs/examples in Chromium: captions of a spoken microphone, speech as a stream."""
+"""The pages of docs/examples in Chromium: captions and an agent that hear a recording, speech."""
 
+import json
 import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +11,14 @@ import httpx
 import pytest
 
 from api.services import Services
+from configs.settings import PROJECT_DIR
 from models.weights.store import WeightStore
 from tests.api.local_server import local_settings, serve_services
 from tests.api.local_services import local_services
 from tests.api.replaced import with_infrastructure
 from tests.clients.browser import open_url
 from tests.clients.conftest import dialogue_services
+from tests.clients.dialogue import FAREWELL, GREETING
 from tests.clients.examples.programs import running
 from tests.clients.microphone import RATE
 from tests.clients.waiting import MEASURE_SOUND, run, wait_until
@@ -62,20 +65,23 @@ def served(services: Services, program: str = "page_server.py") -> Iterator[Page
         yield Pages(url, server.url)
 
 
-@pytest.fixture
-def microphone(sentences: Path, tmp_path: Path) -> Path:
-    with wave.open(str(sentences / "weather.wav")) as file:
+def microphone(folder: Path, sentence: Path, lead_s: int = 2) -> Path:
+    """Writes a recording of the sentence, with silence before and after it."""
+    with wave.open(str(sentence)) as file:
         said = file.readframes(file.getnframes())
-    path = tmp_path / "microphone.wav"
-    path.write_bytes(wav(bytes(RATE * 4) + said + bytes(RATE * 8), rate=RATE))
+    path = folder / "microphone.wav"
+    path.write_bytes(wav(bytes(RATE * 2 * lead_s) + said + bytes(RATE * 8), rate=RATE))
     return path
 
 
 @pytest.mark.weights
 @pytest.mark.slow
-def test_captions_show_what_is_said_while_it_is_said(pages: Pages, microphone: Path) -> None:
+def test_captions_show_what_is_said_while_it_is_said(
+    pages: Pages, sentences: Path, tmp_path: Path
+) -> None:
+    spoken = microphone(tmp_path, sentences / "weather.wav")
     # A busy machine may begin to listen after the first time that it is said.
-    with open_url(pages.url, "captions.html", microphone, again=True) as page:
+    with open_url(pages.url, "captions.html", spoken, again=True) as page:
         page.call(KEEP, "interim")
         run(page, "document.getElementById('toggle').click()")
         heard = "document.getElementById('texts').textContent.includes('weather') && 'heard'"
@@ -85,6 +91,26 @@ def test_captions_show_what_is_said_while_it_is_said(pages: Pages, microphone: P
         run(page, "document.getElementById('toggle').click()")
         wait_until(page, "/^[\\d.]+ s$/.test(document.getElementById('state').textContent)")
         wait_until(page, "document.getElementById('toggle').textContent === 'Start'")
+
+
+@pytest.mark.weights
+@pytest.mark.slow
+def test_an_agent_greets_and_answers_in_a_page(
+    pages: Pages, sentences: Path, tmp_path: Path
+) -> None:
+    spoken = microphone(tmp_path, sentences / "goodbye.wav", lead_s=10)
+    with open_url(pages.url, "agent.html", spoken, again=True) as page:
+        run(page, "document.getElementById('toggle').click()")
+        text = "document.getElementById('transcript').innerText"
+        state = "document.getElementById('state').textContent.replace('Speak …', '')"
+        wait_until(page, f"{text}.includes({json.dumps(FAREWELL)}) || {state}")
+        assert run(page, state) == ""
+        greeting, *dialogue = [line for line in run(page, text).splitlines() if line]
+        assert greeting == GREETING, (greeting, dialogue)
+        assert dialogue[0].startswith("You: ") and "bye" in dialogue[0].lower()
+        assert run(page, "document.getElementById('voice').currentTime") > 1
+        run(page, "document.getElementById('toggle').click()")
+        assert run(page, "document.getElementById('toggle').textContent") == "Start"
 
 
 @pytest.mark.weights
@@ -101,13 +127,21 @@ def test_speech_sounds_before_it_is_whole(pages: Pages, tmp_path: Path) -> None:
         wait_until(page, "document.getElementById('state').textContent === 'speaks'")
         run(page, "document.getElementById('stop').click()")
         wait_until(page, "document.getElementById('state').textContent === 'stopped'")
+        guide = (PROJECT_DIR / "docs" / "tasks" / "speech.md").read_text()
+        run(page, "loudest = 0")
+        program = guide.partition("```js\n")[2].partition("```")[0]
+        page.call(f"(async () => {{ {program} }})")
+        assert run(page, "loudest") > 0.05
 
 
 @pytest.mark.parametrize("program", ["page_server.py", "page_server.mjs"])
-def test_a_visitor_gets_a_token_for_speech_alone(tmp_path: Path, program: str) -> None:
+def test_a_visitor_gets_credentials_for_speech_alone(tmp_path: Path, program: str) -> None:
     with served(local_services(local_settings(tmp_path)), program) as pages:
         given = httpx.post(f"{pages.url}/token").json()
         assert given["service"] == pages.service and given["token"].startswith("tk_")
+        call = httpx.post(f"{pages.url}/client-secret").json()
+        assert call["service"] == pages.service and call["secret"].startswith("ek_")
+        assert httpx.post(f"{pages.url}/other").status_code == 404
         headers = {"Authorization": f"Bearer {given['token']}"}
         for path in ("/chats", "/billing/usage", "/developer/api"):
             refused = httpx.get(f"{pages.service}{path}", headers=headers)

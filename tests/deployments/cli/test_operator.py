@@ -226,6 +226,17 @@ def test_the_invite_command_makes_a_code_for_one_sign_up(
     assert "has 12.500000 USD" in output
 
 
+def test_the_login_link_command_needs_a_service_alone_on_its_machine(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = output_of(capsys, "login-link")
+    assert link.startswith("http://127.0.0.1:8000/console#login=login_")
+    assert output_of(capsys, "login-link") != link
+    monkeypatch.setenv("PUBLIC_URL", "https://speech.example")
+    with pytest.raises(SystemExit, match="serves other machines"):
+        main(["login-link"])
+
+
 @pytest.mark.parametrize("arguments", [("--days", "0"), ("--days", "366"), ("--credit", "-1")])
 def test_an_impossible_invite_is_refused(arguments: tuple[str, str]) -> None:
     with pytest.raises(SystemExit):

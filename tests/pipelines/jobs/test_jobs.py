@@ -144,7 +144,7 @@ async def test_a_job_of_the_owner_of_the_machine_costs_nothing(
     await add(jobs, principal, tmp_path)
     claimed = await jobs.claim()
     assert claimed is not None
-    jobs._billing = Billing(database, PLANS.prices, plain, _owner_id=principal.workspace_id)
+    jobs._billing = Billing(database, PLANS.prices, plain, free_workspace_id=principal.workspace_id)
     await jobs.hold(claimed, 2 * CREDIT)
     await jobs.keep(claimed, "result", 1, b"some", 1.0, 2 * CREDIT, 1.0)
     jobs._billing = Billing(database, PLANS.prices, plain)  # a start for other machines, too

@@ -52,5 +52,7 @@ def test_little_text_is_held_back_and_the_work_stays_linear() -> None:
     def send() -> None:
         for _ in range(50):
             assert len(reasoning.feed(f"</think{spaces}")) > 900
+        for tags in ("</think>", "<think></think>"):
+            assert reasoning.feed(tags * 30_000) == ""
 
     assert cpu_units(send) < 20

@@ -11,7 +11,7 @@ import { announce, button, confirmed, h, status } from "./ui.js";
 import { forget, refreshCredit, stopRefreshing } from "./work.js";
 
 const PANELS = ["speak", "listen", "talk", "chat", "jobs", "voices", "account"];
-const LINK = /^#login=(.+)$/; // printed by `make run`; it works once
+const LINK = /^#login=(.+)$/; // printed by `make run` or `antiphon login-link`; it works once
 const panelNames = () => [...(session.workspace ? PANELS : []), ...(operatorToken() ? ["operator"] : [])];
 const app = document.getElementById("app");
 const skip = document.getElementById("skip");

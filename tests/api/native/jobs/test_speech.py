@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY, AsyncMock
 
 import av
 import httpx
@@ -48,6 +49,7 @@ async def test_a_book_becomes_one_file_with_chapters_and_a_cover(
     auth: Headers,
     services: Services,
     books: Books,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await books.add_webhook("job.completed")
     made = (await speak(client, auth, epub(), "a.epub", output_format=form)).json()
@@ -79,6 +81,9 @@ async def test_a_book_becomes_one_file_with_chapters_and_a_cover(
     letters = "Chapter One It was a bright cold day. The clocks struck. Still the first. "
     assert (await books.charged("tts"))[0] == pytest.approx(len(letters) + 20, abs=12)
     assert [one["event"] for one in await books.events()] == ["job.completed"]
+    is_down = AsyncMock(side_effect=StorageUnavailable("down"))
+    monkeypatch.setattr(type(services.speech.jobs), "read", is_down)
+    assert await job(client, auth, made["id"]) == done | {"chapters": [], "audio_url": ANY}
 
 
 async def test_a_killed_attempt_is_resumed_at_the_next_block(

@@ -282,3 +282,14 @@ async def test_only_what_a_call_needs_reaches_the_parser(server: SocketServer) -
             rewritten(offer.replace(f"a={name}", "a=x"), keeps_candidates=False)
     with pytest.raises(InvalidRequest):
         rewritten(offer.replace("a=sendrecv", "a=inactive"), keeps_candidates=False)
+
+
+async def test_aiortc_has_the_private_names_that_calls_use() -> None:
+    """Fails on a release that renames them, which calls would survive at its defaults."""
+    peer = Peer(WebRtcSettings())
+    (transceiver,) = peer._connection.getTransceivers()
+    receiver: Any = transceiver.receiver
+    assert receiver._RTCRtpReceiver__jitter_buffer._prefetch == 1
+    peer._connection.createDataChannel("oai-events")
+    assert peer._connection.sctp is not None and peer._connection.sctp._advertised_rwnd > 0
+    await peer.close()

@@ -272,6 +272,15 @@ async def test_wrong_events_are_named_and_the_session_goes_on(server: SocketServ
         assert (await client.say("Hi."))["status"] == "completed"
 
 
+async def test_the_model_of_an_update_is_ignored(server: SocketServer) -> None:
+    """OpenAI's agents SDK for JavaScript names one in each update."""
+    async with session(server, "") as client:
+        model = (await client.update())["model"]
+        updated = await client.update(model="gpt-realtime-mini", instructions="Be brief.")
+    assert (updated["model"], updated["instructions"]) == (model, "Be brief.")
+    assert model == "gpt-realtime"
+
+
 async def test_a_client_cancels_its_response(server: SocketServer) -> None:
     async with session(server) as client:
         await client.write(LONG)

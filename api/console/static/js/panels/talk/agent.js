@@ -4,6 +4,7 @@ import { openMicrophone } from "../../audio/microphone.js";
 import { RATE, fromBase64, toBase64 } from "../../audio/pcm.js";
 import { converse, openSocket } from "../../audio/socket.js";
 import { Stream } from "../../audio/stream.js";
+import { credential, isOwner } from "../../session.js";
 
 export function sessionOf({ model, instructions, voice, turns, language, tools }) {
   const transcription = { model: "gpt-4o-transcribe" };
@@ -59,8 +60,10 @@ export function talk(wish, device, view) {
       send({ type: "response.create" });
     };
     const failed = ({ error }) => view.fail(new ApiError(error.message, { code: error.code }));
+    const session = sessionOf(wish);
     const handlers = {
       "session.created": () => {
+        if (isOwner()) send({ type: "session.update", session });
         microphone.begin(hear).catch(view.fail);
         view.onready();
       },
@@ -107,10 +110,13 @@ export function talk(wish, device, view) {
     };
     try {
       // A refused request says why, a refused socket does not; and the credential stays with HTTP.
-      const json = { session: sessionOf(wish), expires_after: { seconds: 60 } };
+      // A client secret has prices, also that of the owner of a machine, who sends the credential instead.
+      const json = { session, expires_after: { seconds: 60 } };
       const secret = await ask("/openai/v1/realtime/client_secrets", { method: "POST", json });
       if (isOver) return;
-      socket = openSocket("/openai/v1/realtime", ["realtime", `openai-insecure-api-key.${secret.value}`]);
+      const key = isOwner() ? credential() : secret.value;
+      const path = `/openai/v1/realtime?model=${encodeURIComponent(wish.model)}`;
+      socket = openSocket(path, ["realtime", `openai-insecure-api-key.${key}`]);
       await converse(socket, (message) => handlers[message.type]?.(message));
     } finally {
       await Promise.all([microphone.close(), player.close()]);
