@@ -74,7 +74,7 @@ def test_lengths_are_checked_before_anything_is_uploaded(
         wait_until(page, "button('Create the voice for 1.00 USD')")  # the price is said
         record_requests(page)
         page.call(ADD, 20, 20)
-        wait_until(page, "at('.total').innerText.includes('40 of at least 120 seconds, 2 recordings')")
+        wait_until(page, "at('.total').innerText.includes('40 of at least 120 seconds, 2 rec')")
         press(page, "Create the voice for 1.00 USD")
         wait_until(page, "failed() === '3 to 10 recordings are needed; there are 2.'")
         page.call(ADD, 20, 4)
