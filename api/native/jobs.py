@@ -52,7 +52,7 @@ class ShownJob(Shown):
 
     id: Id
     type: Literal["transcription", "speech", "batch"] = Field(validation_alias="kind")
-    name: str = Field(description="File name of the recording, or title of the text.")
+    name: str = Field(description="File name, or title of the text.")
     status: Annotated[
         Literal["uploading", "processing", "completed", "failed", "cancelled", "expired"],
         BeforeValidator(lambda status: PUBLIC_STATUSES.get(status, status)),
@@ -209,7 +209,8 @@ async def read_transcript(
 async def speak_long(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> ShownJob:
-    """Level 1 and 2 headings in Markdown and EPUB start chapters.
+    """Level 1 and 2 headings in Markdown and EPUB, and in plain text lines such as "Chapter 1"
+    after a blank line, start chapters.
 
     The job runs while the machine is otherwise idle. Its price is held when the job starts.
     """
@@ -240,7 +241,9 @@ async def speak_long(
     plan = await _first_plan(speech.synthesis.pipeline, speech_request, blocks)
     task = replace(task, request=replace(speech_request, voice_id=plan.voice.id))
     options = speech_jobs.TASK.dump_json(task)
-    job = await speech.jobs.create(principal, operation, "speech", book.title[:200], options)
+    # Files that differ only in their endings have names of their own.
+    shown_name = name if name.startswith(f"{book.title}.") else book.title[:200]
+    job = await speech.jobs.create(principal, operation, "speech", shown_name, options)
     return _shown(job, speech.jobs.costs(job))
 
 

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 
 from pipelines.errors import FileTooLarge, InvalidRequest
 from pipelines.text.markup import Token, tokens_of
+from pipelines.tts.reading import is_ssml
 
 MAX_MEMBERS = 10_000
 MAX_CHAPTERS = 5000
@@ -30,6 +31,13 @@ UNTITLED = "Untitled"
 
 # Repetitions are bounded and exclude their own marks, so that no text takes long to match.
 _HEADING = re.compile(r"^ {0,3}#{1,2}[ \t]+(.+)$|^(.+)\n(?:=+|-+)[ \t]*$", re.MULTILINE)
+# A line such as "Chapter 1" or "CAPÍTULO IV. The title" at the beginning or after a blank line.
+_CHAPTER_LINE = re.compile(
+    r"(?:\A|\n[ \t]*\n)[ \t]{0,40}((?:chapter|kapitel|chapitre|cap[ií]tulo|capitolo|hoofdstuk"
+    r"|rozdział|глава)[ \t]{1,4}\w{1,20}(?:-\w{1,20})?[.:]?"
+    r"(?:[ \t]{1,4}(?-i:[^\sa-zà-öø-ÿа-я])[^\n]{0,80})?)[ \t]*$",
+    re.MULTILINE | re.IGNORECASE,
+)
 _MARKS = re.compile(
     r"^[ \t]*(?:#{3,6}[ \t]+|>[ \t]?|(?:[-*_][ \t]*+){3,}+$|```.*$)"
     r"|!\[[^\[\]\n]{0,500}]\([^()\n]{0,2000}\)",
@@ -99,8 +107,10 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
             raise InvalidRequest("document: must be text in UTF-8, Markdown or EPUB") from None
         title = name.rpartition("/")[2].rpartition(".")[0] or name or UNTITLED
         chapters: Iterable[Chapter] = [Chapter(title, text)]
-        if len(text) <= most_characters and name.lower().endswith((".md", ".markdown")):
-            chapters = _markdown_chapters(text, title)
+        if len(text) <= most_characters and not is_ssml(text):
+            is_markdown = name.lower().endswith((".md", ".markdown"))
+            split = _markdown_chapters if is_markdown else _plain_chapters
+            chapters = split(text, title)
         book = Book(title, tuple(chapters))
     if sum(len(chapter.text) for chapter in book.chapters) > most_characters:
         raise FileTooLarge(f"document: a text has at most {most_characters} characters")
@@ -114,6 +124,15 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
     if len(chapters) > MAX_CHAPTERS:
         raise FileTooLarge(f"document: a text has at most {MAX_CHAPTERS} chapters")
     return replace(book, chapters=chapters)
+
+
+def _plain_chapters(text: str, title: str) -> Iterator[Chapter]:
+    at = 0
+    for match in (*_CHAPTER_LINE.finditer(text), None):
+        end = match.start(1) if match else len(text)
+        yield Chapter(title, text[at:end])
+        if match:
+            title, at = match[1].rstrip(), end
 
 
 def _markdown_chapters(text: str, title: str) -> Iterator[Chapter]:

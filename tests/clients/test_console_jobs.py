@@ -75,12 +75,16 @@ def test_an_upload_survives_the_network_and_its_transcript_is_read(
 
 def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     press(page, "Book to audio")
+    page.call(CHOOSE_BOOK.replace("tale.md", "tale.pdf"))
+    wait_until(page, "failed().includes('convert it to EPUB')")
+    assert "characters cost about" not in run(page, "document.body.innerText")
     page.call(CHOOSE_BOOK)
     wait_until(page, "document.body.innerText.includes('characters cost about')")
     press(page, "Create the audio")
     wait_until(page, f"{ROW}?.includes('waiting for its turn')")
     asyncio.run(do_next(services))
-    press(page, "Show the result of tale")
+    press(page, "Show the result of tale.md")
     press(page, "Two · 0:01")
     wait_until(page, "document.querySelector('.player:not([hidden]) audio').currentTime > 0")
     assert run(page, "at('a[download]').pathname").startswith("/files/")
+    assert run(page, "at('a[download]').download") == "tale.m4b"

@@ -46,7 +46,7 @@ def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, browser: 
         enter(page, tone_server.key)
         go(page, "voices")
         shown = wait_until(page, "at('.voice-own')?.innerText")
-        assert shown.startswith(name) and "0 %; the time" in shown and "Report" not in shown
+        assert shown.startswith(name) and "0 %, ready in about" in shown and "Report" not in shown
         wait_until(page, "at('.credit').innerText.includes('1.00 held')")
         languages = httpx.get(f"{tone_server.url}/voices/languages", headers=headers).json()
         codes = [one["code"] for one in languages["languages"]]
@@ -74,7 +74,7 @@ def test_lengths_are_checked_before_anything_is_uploaded(
         wait_until(page, "button('Create the voice for 1.00 USD')")  # the price is said
         record_requests(page)
         page.call(ADD, 20, 20)
-        wait_until(page, "at('.total').innerText.includes('40 of 120 seconds, 2 recordings')")
+        wait_until(page, "at('.total').innerText.includes('40 of at least 120 seconds, 2 rec')")
         press(page, "Create the voice for 1.00 USD")
         wait_until(page, "failed() === '3 to 10 recordings are needed; there are 2.'")
         page.call(ADD, 20, 4)

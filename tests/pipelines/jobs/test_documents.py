@@ -27,6 +27,35 @@ def test_a_plain_text_is_one_chapter() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "Chapter 1",
+        "CHAPTER ONE",
+        "Kapitel 12",
+        "Chapitre IV",
+        "Capítulo 2. El mar",
+        "Chapter 3 The Sea",
+    ],
+)
+def test_a_line_that_numbers_a_chapter_begins_one_in_plain_text(heading: str) -> None:
+    book = read(f"Before.\n\n{heading}\n\nText.\n\n  Chapter Twenty-One  \r\nEnd.")
+    assert [one.title for one in book.chapters] == ["book", heading, "Chapter Twenty-One"]
+    assert book.chapters[1].text.split("\n\n")[:2] == [heading, "Text."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "He read\nChapter 1\nof it.",
+        "A.\n\nChapter 2 was dull.",
+        "<speak>A.\n\nChapter 2\n\nB.</speak>",
+    ],
+)
+def test_a_chapter_that_a_text_only_mentions_begins_none(text: str) -> None:
+    assert read(text).chapters == (Chapter("book", text),)
+
+
 def test_headings_of_markdown_are_chapters_and_its_marks_are_not_read() -> None:
     book = read(
         "Before.\n\n# One [link](http://x/) #\n\nA **bold** and _soft_ `code`, 2*3*4, a_b_c.\n"
@@ -192,13 +221,29 @@ def test_a_text_of_too_many_characters_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[", "![", "[a](", "*a ", "**", "`a", "# a #", "> ", "- ", "_", "\n-", "# " + "#" * 20]
+    "text",
+    [
+        "[",
+        "![",
+        "[a](",
+        "*a ",
+        "**",
+        "`a",
+        "# a #",
+        "> ",
+        "- ",
+        "_",
+        "\n-",
+        "# " + "#" * 20,
+        "\n \n",
+        "\n\nChapter 1",
+    ],
 )
-def test_no_markdown_takes_long(text: str) -> None:
+def test_no_text_takes_long(text: str) -> None:
     def read_both() -> None:
-        for start in ("", "# "):
+        for start, name in (("", "a.md"), ("# ", "a.md"), ("", "a.txt")):
             with suppress(FileTooLarge):
-                read((start + text * MOST)[:MOST] + "x", "a.md", 2 * MOST)
+                read((start + text * MOST)[:MOST] + "x", name, 2 * MOST)
 
     # About 30 are measured for the slowest; a rule that backtracks takes thousands.
     assert cpu_units(read_both) < 160

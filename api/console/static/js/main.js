@@ -6,8 +6,8 @@ import { chooseLanguage, number, t, usd } from "./i18n.js";
 import { icon, svg } from "./icons.js";
 import { go, listen, route } from "./router.js";
 import { about, credential, drop, emit, isKey, isOwner, keep, keepOperator, on, operatorToken, recall, session, shareWithTabs } from "./session.js";
-import { own, wipe } from "./store.js";
-import { announce, button, h, status } from "./ui.js";
+import { history as keptSpeech, own, wipe } from "./store.js";
+import { announce, button, confirmed, h, status } from "./ui.js";
 import { forget, refreshCredit, stopRefreshing } from "./work.js";
 
 const PANELS = ["speak", "listen", "talk", "chat", "jobs", "voices", "account"];
@@ -38,7 +38,7 @@ function makeFrame() {
   const secret = credential();
   const name = !isUser ? t("nav.operator") : session.user?.email || (isKey(secret) ? t("nav.key", { prefix: secret.slice(0, 11) }) : t("nav.signed_in"));
   const logIn = button(t("operator.log_in"), () => showEnter(), { icon: "account", kind: "quiet small", id: "log-in", label: t("operator.log_in") });
-  const leave = button(t("nav.leave"), signOut, { icon: "leave", kind: "quiet small", id: "leave", label: t("nav.leave") });
+  const leave = button(t("nav.leave"), askAndSignOut, { icon: "leave", kind: "quiet small", id: "leave", label: t("nav.leave") });
   const page = (name, sign) => h("a.nav-docs", { href: `/${name}`, "aria-label": t(`nav.${name}`), target: "_blank", rel: "noopener" }, icon(sign), h("span", t(`nav.${name}`)));
   const main = h("main", { id: "main", tabIndex: -1 });
   const made = h("div.frame",
@@ -178,6 +178,11 @@ export async function signOut() {
   await ended;
   history.replaceState(null, "", location.pathname);
   await showEnter();
+}
+
+async function askAndSignOut() {
+  const { length: n } = await keptSpeech();
+  if (!n || (await confirmed(t("nav.leave"), t("nav.leave_ask", { n }), t("nav.leave")))) await signOut();
 }
 
 on("expired", () => {

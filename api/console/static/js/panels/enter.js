@@ -73,8 +73,8 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, failu
   modes.choose(about.alone ? "key" : isOpen && !expired ? "signup" : "login");
   if (failure) place.fail(failure);
 
-  const credit = about.sign_up_credit ? t("enter.brings", { credit: usd(micro(about.sign_up_credit)) }) : t("enter.brings_none");
-  hints.append(h("p.hint", isOpen ? credit : t("enter.closed")), h("p.hint", t("enter.tab")));
+  const credit = about.sign_up_credit && !about.alone ? t("enter.brings", { credit: usd(micro(about.sign_up_credit)) }) : t("enter.brings_none");
+  hints.append(h("p.hint", isOpen ? credit : t("enter.closed")), h("p.hint", t(about.alone ? "enter.tab_alone" : "enter.tab")));
   const features = ["speak", "listen", "talk", "voices"].map((name) => h("li", icon(name), h("span", t(`enter.feature.${name}`))));
   const heading = h("h1", { tabIndex: -1 }, t("enter.title"));
   const element = h("main.enter", { id: "main", tabIndex: -1 },

@@ -12,6 +12,14 @@ import { jobResult } from "./jobs/result.js";
 import { dropZone, lengthOf } from "./listen/queue.js";
 
 const LOOK_MS = 5000;
+const TEXTS = ".txt,.md,.markdown,.epub,.ssml,.xml";
+
+// The text of a file, empty for an EPUB, or null where the service cannot read the file.
+async function textOf(file) {
+  if (!TEXTS.split(",").some((end) => file.name.toLowerCase().endsWith(end))) return null;
+  if (/\.epub$/i.test(file.name)) return "";
+  return file.arrayBuffer().then((bytes) => new TextDecoder("utf-8", { fatal: true }).decode(bytes)).catch(() => null);
+}
 
 export default function makeJobs() {
   const place = status();
@@ -171,9 +179,16 @@ export default function makeJobs() {
   const voice = voiceSelect(["", t("voices.auto")], speaking, { name: "voice_id" });
   const format = select([["m4b", "M4B"], ["mp3", "MP3"]], { name: "output_format" });
   const bookCost = h("p.hint", { role: "status" }, t("jobs.price.speech", { price: usd(price("tts_character", 1000)) }));
-  const book = chooser("speech", ".txt,.md,.epub,.ssml,.xml", async (file) => {
-    if (/\.epub$/i.test(file.name)) return;
-    const n = [...await file.text()].length;
+  const book = chooser("speech", TEXTS, async (file) => {
+    speaking.clear();
+    bookCost.textContent = t("jobs.price.speech", { price: usd(price("tts_character", 1000)) });
+    const text = await textOf(file);
+    if (text === null) {
+      book.file = null;
+      speaking.fail(explained(t("jobs.kind_of_text", { name: file.name })));
+    }
+    if (!text || book.file !== file) return;
+    const n = [...text].length;
     bookCost.textContent = t("jobs.about.speech", { n, price: usd(price("tts_character", n)) });
   });
   const optionsOfBook = () => ({ output_format: format.value, ...(voice.value && { voice_id: voice.value }) });

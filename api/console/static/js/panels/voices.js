@@ -27,6 +27,7 @@ export default function makeVoices() {
   const consent = h("textarea", { name: "consent", rows: 2, maxLength: 2000, required: about.consent === "attest" });
   const takes = recordings();
   const known = new Map(); // status by id
+  const isSpoken = about.consent === "spoken";
   let sentence = null;
   let next = 0;
   let isShown = false;
@@ -41,15 +42,23 @@ export default function makeVoices() {
   };
 
   const read = h("div.stack", { hidden: true });
+  const withoutSentence = button(t("own.sentence_none"), () => {
+    dropSentence();
+    getSentence.focus();
+  }, { kind: "small" });
+  const dropSentence = () => {
+    sentence = null;
+    read.hidden = true;
+  };
   const getSentence = button(t("own.sentence_get"), act(making, async () => {
     sentence = await ask("/consent-sentences", { method: "POST", json: language.value ? { language: language.value } : {} });
     read.hidden = false;
-    read.replaceChildren(h("p.read-aloud", sentence.sentence), h("p.hint", t("own.sentence_about")));
+    read.replaceChildren(h("p.read-aloud", sentence.sentence), h("p.hint", t("own.sentence_about")), ...(isSpoken ? [] : [h("div.actions", withoutSentence)]));
   }), { kind: "small" });
 
   const make = form(making, async () => {
     const files = takes.files();
-    if (about.consent === "spoken" && !sentence) throw explained(t("own.sentence_needed"));
+    if (isSpoken && !sentence) throw explained(t("own.sentence_needed"));
     const body = new FormData();
     for (const [key, value] of Object.entries(fields())) body.append(key, value);
     for (const file of files) body.append("files", file, file.name);
@@ -61,23 +70,23 @@ export default function makeVoices() {
     making.say(t("own.begun", { name: voice.name }));
     make.reset();
     takes.clear();
-    sentence = null;
-    read.hidden = true;
+    dropSentence();
     refreshCredit();
     await look();
+    list.querySelector(`[data-id="${voice.id}"]`)?.scrollIntoView({ block: "center" });
   },
   h("div.fields", field(t("word.name"), name), field(t("own.about"), description), field(t("word.language"), language), field(t("word.gender"), gender)),
   h("h3", t("own.recordings")), takes,
   field(t("own.consent"), consent, { hint: about.consent === "attest" ? t("own.consent_needed") : t("own.consent_hint") }),
-  h("div.stack", h("div.row.start", h("h3", t("own.sentence")), getSentence), read),
+  h("div.stack", h("div.row.start", h("h3", t(isSpoken ? "own.sentence" : "own.sentence_optional")), getSentence), read),
   h("p.hint", t("own.price", { price: usd(price("custom_voice", 1)) })),
   submitButton(t("own.go", { price: usd(price("custom_voice", 1)) }), { id: "make-voice" }), making);
 
   const least = new Map(); // minutes left by id: what is announced only falls
   const remaining = (voice) => {
     const percent = Math.round(voice.progress * 100);
-    if (voice.progress < MEASURED) return t("own.left_unknown", { percent });
     const left = Math.ceil((new Date(voice.estimated_completion) - Date.now()) / 60000);
+    if (left <= 0 && voice.progress < MEASURED) return t("own.left_unknown", { percent });
     const minutes = Math.min(left, least.get(voice.id) ?? left);
     least.set(voice.id, minutes);
     return minutes > 0 ? t("own.left", { percent, n: minutes }) : t("own.left_late", { percent });

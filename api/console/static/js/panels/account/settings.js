@@ -57,7 +57,7 @@ function passwordCard(onchange) {
     place.say(t("settings.password_done"));
     await onchange();
   }, h("div.fields", field(t("settings.password_current"), current), field(t("settings.password_new"), fresh, { hint: t("enter.password_hint", { n: PASSWORD_CHARACTERS }) })), submitButton(t("settings.password_go"), { id: "change-password" }), place);
-  return aside(t("enter.password"), change);
+  return aside(t("enter.password"), h("p.hint", t("settings.password_about")), change);
 }
 
 function sessionsCard() {

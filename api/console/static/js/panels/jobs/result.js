@@ -2,7 +2,7 @@
 import { ask } from "../../api.js";
 import { player } from "../../audio/player.js";
 import { clock, t } from "../../i18n.js";
-import { button, card, h } from "../../ui.js";
+import { button, card, fileName, h } from "../../ui.js";
 import { transcriptCard } from "../listen/transcript.js";
 
 export function jobResult() {
@@ -34,6 +34,8 @@ export function jobResult() {
       title.textContent = job.name;
       playing.open(pathname + search);
       save.href = pathname + search;
+      const { headers } = await fetch(save.href, { headers: { Range: "bytes=0-0" } });
+      save.download = fileName(job.name.replace(/\.\w+$/, ""), headers.get("Content-Type") === "audio/mpeg" ? "mp3" : "m4b");
       chapters.replaceChildren(...job.chapters.map((chapter) => h("li", button(`${chapter.title} · ${clock(chapter.start)}`, () => {
         playing.seek(chapter.start);
         playing.play();

@@ -23,6 +23,8 @@ export function lengthOf(file) {
   });
 }
 
+const forJobs = (key, values) => Object.assign(explained(t(key, values)), { isForJobs: true });
+
 export function fileQueue({ options, path, onshow, onremove }) {
   const list = h("ul.queue", { "aria-label": t("listen.files") });
   let running = false;
@@ -32,6 +34,7 @@ export function fileQueue({ options, path, onshow, onremove }) {
     const state = h("p.hint", { role: "status" }, t("listen.waiting"));
     const bar = h("progress", { max: 1, value: 0, "aria-label": file.name, hidden: true });
     const place = status();
+    const toJobs = h("a.button.small", { href: "#/jobs" }, t("listen.to_jobs"));
     const actions = h("div.actions");
     item.element = h("li.queue-row", h("div", h("p.queue-name", file.name), state), actions, bar, place);
     const gone = () => {
@@ -65,17 +68,21 @@ export function fileQueue({ options, path, onshow, onremove }) {
         item.set("waiting", t("listen.waiting"));
         work();
       });
+      if (error.isForJobs) place.append(toJobs);
     };
-    item.clear = () => place.clear();
+    item.clear = () => {
+      toJobs.remove();
+      place.clear();
+    };
     item.set("waiting", t("listen.waiting"));
     return item;
   };
 
   const checked = async (file) => {
     const mb = file.size / 1e6;
-    if (file.size > RECORDING_MB * 1024 * 1024) throw explained(t("listen.too_large", { name: file.name, mb: number(mb, 1), most: RECORDING_MB }));
+    if (file.size > RECORDING_MB * 1024 * 1024) throw forJobs("listen.too_large", { name: file.name, mb: number(mb, 1), most: RECORDING_MB });
     const seconds = await lengthOf(file);
-    if (seconds > RECORDING_MINUTES * 60 + 1) throw explained(t("listen.too_long", { name: file.name, length: clock(seconds), most: RECORDING_MINUTES }));
+    if (seconds > RECORDING_MINUTES * 60 + 1) throw forJobs("listen.too_long", { name: file.name, length: clock(seconds), most: RECORDING_MINUTES });
   };
 
   const transcribe = async (item) => {
