@@ -136,13 +136,12 @@ async def speak(
     return answer
 
 
-class SpeakMessage(SocketMessage):
-    """A message of the client: adds text, speaks the buffered text, drops it, or ends the session
-    after it is spoken."""
+class SpokenMessage(SocketMessage):
+    """A message of a client whose text is to be spoken."""
 
     pieces = SPOKEN
 
-    type: Literal["Speak", "Flush", "Clear", "Close"]
+    type: str
     text: str | None = None  # required in Speak
 
     @model_validator(mode="after")
@@ -150,6 +149,12 @@ class SpeakMessage(SocketMessage):
         if self.type == "Speak" and self.text is None:
             raise ValueError("text: is required with type=Speak")
         return self
+
+
+class SpeakMessage(SpokenMessage):
+    """Adds text, speaks the buffered text, drops it, or ends the session after it is spoken."""
+
+    type: Literal["Speak", "Flush", "Clear", "Close"]
 
 
 class VoiceConversation(ContextsConversation):

@@ -4,17 +4,17 @@ import secrets
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from api.deepgram.options import BEARER_OR_TOKEN, uuid_of
-from api.deepgram.speech import SENTENCES, SpeakStreamQuery, VoiceConversation
-from api.dialects.requests import SocketMessage, dialect_socket
+from api.deepgram.speech import SENTENCES, SpeakStreamQuery, SpokenMessage, VoiceConversation
+from api.dialects.requests import dialect_socket
 from api.http.errors import to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import SPOKEN, ClientFault, json_text
+from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import LenientModel
 from pipelines.tts.session import (
@@ -47,22 +47,13 @@ class PlaybackOffset(LenientModel):
     value: Annotated[int, Field(ge=0, le=10**9)]
 
 
-class TurnMessage(SocketMessage):
-    """A message of the client: adds text to the turn, ends or interrupts it, changes the speed, or
-    ends the session after all turns are spoken."""
-
-    pieces = SPOKEN
+class TurnMessage(SpokenMessage):
+    """Adds text to the turn, ends or interrupts it, changes the speed, or ends the session after
+    all turns are spoken."""
 
     type: Literal["Speak", "Flush", "Interrupt", "Configure", "Close"]
-    text: str | None = None  # required in Speak
     playback_offset: PlaybackOffset | None = None
     speed: float | None = None
-
-    @model_validator(mode="after")
-    def _has_text(self) -> Self:
-        if self.type == "Speak" and self.text is None:
-            raise ValueError("text: is required with type=Speak")
-        return self
 
 
 class TurnWire(ContextWire):
