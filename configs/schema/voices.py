@@ -131,6 +131,7 @@ class ConsentWords(StrictModel):
     speaker_sentence: str  # consent to an enrolled speaker
     phrase: str  # fixed consent to a custom voice, for OpenAI's clients
     words: tuple[str, ...] = Field(min_length=20)  # all different; some are drawn each time
+    refusals: tuple[str, ...] = ()  # that turn a sentence into its opposite, without accents
 
     @model_validator(mode="after")
     def _is_usable(self) -> "ConsentWords":

@@ -32,6 +32,7 @@ ConsentPurpose = Literal["voice", "speaker"]
 """A custom voice, or an enrolled speaker; a sentence serves one of them."""
 
 MIN_LENGTH = 0.7  # length of the transcript, as a share of the sentence's letters
+MARGIN = 10  # characters before a sentence, in which a word may deny it
 MAX_TOKEN = 2000  # characters
 WRONG = "consent_token: it is wrong or has expired; POST /consent-sentences issues another"
 
@@ -182,7 +183,12 @@ class Consent:
         wanted, got = plain(sentence.text), plain(heard)
         if len(got) < MIN_LENGTH * len(wanted):
             return False
-        if fuzz.partial_ratio(wanted, got) < self._config.likeness:
+        alignment = fuzz.partial_ratio_alignment(wanted, got)
+        if alignment is None or alignment.score < self._config.likeness:
+            return False
+        # A refusal is as like the sentence as one that is misheard, and a word longer.
+        around = got[max(0, alignment.dest_start - MARGIN) : alignment.dest_end].split()
+        if not {*self._config.sentences[sentence.language].refusals}.isdisjoint(around):
             return False
         tokens = got.split()
         tokens += [first + second for first, second in zip(tokens, tokens[1:], strict=False)]

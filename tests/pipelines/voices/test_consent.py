@@ -90,6 +90,35 @@ def test_a_spoken_consent_sentence_is_recognised_and_other_speech_is_not(languag
         assert not issuer.is_said(other, sentence.text)
 
 
+@pytest.mark.parametrize(
+    ("language", "consents", "refuses"),
+    [
+        ("en", "I agree", "I do not agree"),
+        ("en", "I agree", "I don't agree"),
+        ("en", "I consent", "I never consent"),
+        ("de", "Ich stimme zu", "Ich stimme nicht zu"),
+        ("de", "bin damit einverstanden", "bin damit nicht einverstanden"),
+        ("es", "Acepto", "No acepto"),
+        ("es", "doy mi", "no doy mi"),
+        ("fr", "J'accepte", "Je n'accepte pas"),
+        ("fr", "j'autorise", "je n'autorise pas"),
+        ("it", "Accetto", "Non accetto"),
+        ("it", "acconsento", "non acconsento"),
+        ("pt", "Eu concordo", "Eu não concordo"),
+        ("pt", "autorizo", "não autorizo"),
+    ],
+)
+def test_a_sentence_that_is_denied_is_no_consent(
+    language: str, consents: str, refuses: str
+) -> None:
+    issuer = consent()
+    sentences = [issuer.issue(1, language)[0], issuer.phrase(language)]
+    (sentence,) = [one for one in sentences if consents in one.text]
+    for after in ("", " And I do not smoke. Nein. No. Non."):
+        assert issuer.is_said(sentence, f"Well. {sentence.text}{after}")
+        assert not issuer.is_said(sentence, f"Well. {sentence.text.replace(consents, refuses)}")
+
+
 @pytest.mark.parametrize("language", list(CONFIG.sentences))
 def test_the_words_of_consent_sentences_are_not_confusable(language: str) -> None:
     of_language = CONFIG.sentences[language]
