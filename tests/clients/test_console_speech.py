@@ -227,7 +227,9 @@ def test_transcript_options_are_sent_and_stable_live_words_distinguished(
         sent = wait_until(signed_in, "sent.find(([, body]) => body.audio || body.file)")
         assert sent[0] == path
         assert {name: sent[1].get(name) for name in fields} == fields
-        wait_until(signed_in, "all('.queue-row').at(-1).innerText.includes('USD')")  # it is done
+        # It is done, or refused: the recording has one channel, and this model does not translate.
+        ended = "/USD|one channel|does not translate/.test(all('.queue-row').at(-1).innerText)"
+        wait_until(signed_in, ended)
         for box in boxes:
             run(signed_in, f"(labelled('{box}').click(), true)")
     go(signed_in, "listen/microphone")
