@@ -70,7 +70,7 @@ async def list_voices(
     return {"data": page, "has_more": len(matches) > query.limit}
 
 
-@router.get(f"{PREFIX}/voices/{{voice_id}}", summary="Get a voice, for Cartesia's clients")
+@router.get(VOICE, summary="Get a voice, for Cartesia's clients")
 async def get_voice(voice_id: str, principal: PrincipalDep, speech: SpeechDep) -> Json:
     workspace_id = principal.workspace_id
     directory = speech.synthesis.pipeline.directory

@@ -1,5 +1,7 @@
 """The dialects, one row each: a new dialect is tested by its row."""
 
+from dataclasses import replace
+
 from tests.contract.assemblyai import ASSEMBLYAI
 from tests.contract.cartesia import CARTESIA
 from tests.contract.dialect import (
@@ -187,6 +189,25 @@ OPENAI = Dialect(
     ),
 )
 
+DEEPGRAM_SPEAK = Socket(
+    "/v1/speak",
+    "tts",
+    deepgram_fault,
+    query={**LINEAR, "model": "{voice}"},
+    say=lambda text, _: frames({"type": "Speak", "text": text}, {"type": "Flush"}),
+    is_end=lambda event: event["type"] == "Flushed",
+    flushes_sentences=True,
+    unknown=(Opening({"model": UNKNOWN}, fault="voice", ends=True),),
+    wrong=({"encoding": "mp3"}, {"sample_rate": "12"}, {"speed": "fast"}),
+    broken={
+        **JSON_FAULTS,
+        '{"type": "Sing"}': "type",
+        '{"type": "Speak", "text": 5}': "text: ",
+        '{"type": "Speak", "txt": "Hello."}': "text: ",
+        b"audio": "binary",
+    },
+)
+
 DEEPGRAM = Dialect(
     "Deepgram",
     lambda key: {"Authorization": f"Token {key}"},
@@ -233,34 +254,11 @@ DEEPGRAM = Dialect(
         ),
     ),
     sockets=(
-        Socket(
-            "/v1/speak",
-            "tts",
-            deepgram_fault,
-            query={**LINEAR, "model": "{voice}"},
-            say=lambda text, _: frames({"type": "Speak", "text": text}, {"type": "Flush"}),
-            is_end=lambda event: event["type"] == "Flushed",
-            flushes_sentences=True,
-            unknown=(Opening({"model": UNKNOWN}, fault="voice", ends=True),),
-            wrong=({"encoding": "mp3"}, {"sample_rate": "12"}, {"speed": "fast"}),
-            broken={
-                **JSON_FAULTS,
-                '{"type": "Sing"}': "type",
-                '{"type": "Speak", "text": 5}': "text: ",
-                '{"type": "Speak", "txt": "Hello."}': "text: ",
-                b"audio": "binary",
-            },
-        ),
-        Socket(
-            "/v2/speak",
-            "tts",
-            deepgram_fault,
-            query={**LINEAR, "model": "{voice}"},
-            say=lambda text, _: frames({"type": "Speak", "text": text}, {"type": "Flush"}),
+        DEEPGRAM_SPEAK,
+        replace(
+            DEEPGRAM_SPEAK,
+            path="/v2/speak",
             is_end=lambda event: event["type"] == "SpeechMetadata",
-            flushes_sentences=True,
-            unknown=(Opening({"model": UNKNOWN}, fault="voice", ends=True),),
-            wrong=({"encoding": "mp3"}, {"sample_rate": "12"}, {"speed": "fast"}),
             broken={
                 **JSON_FAULTS,
                 '{"type": "Sing"}': "type",

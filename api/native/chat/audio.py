@@ -121,7 +121,10 @@ class ChatAudio:
         Each recording is charged as a transcription. Raises as `PaidTranscription.transcribe`.
         """
         body = self._body
-        messages = [await self._with_text(*item) for item in enumerate(body.messages or ())]
+        messages = [
+            await self._with_text(number, message)
+            for number, message in enumerate(body.messages or ())
+        ]
         if body.speaks is not None:
             users = [message.content for message in messages if message.role == "user"]
             text = str(users[-1]) if users else ""
