@@ -16,7 +16,7 @@ export function jobResult() {
   const attach = button(t("jobs.play_with"), () => chosen.click(), { icon: "play", kind: "small" });
   let shown = null;
   const made = h("div.column", { hidden: true, tabIndex: -1 }, transcript, speech);
-  transcript.lastElementChild.append(attach, chosen);
+  transcript.actions.append(attach, chosen);
 
   const draw = (blob) => {
     transcript.show({ ...shown, blob });
