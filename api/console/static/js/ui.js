@@ -214,12 +214,23 @@ export const submitButton = (text, more = {}) => button(text, null, { kind: "mai
 export const act = (place, work) => (event, made) =>
   busy(made, () => Promise.resolve().then(() => work(event)).catch((error) => place.fail(error)));
 
+// The focus goes back to what opened a dialog, or to what has its name in a list that was drawn again.
+function againIn(opener) {
+  const nameOf = (one) => one.getAttribute("aria-label") || one.textContent;
+  const same = [...document.querySelectorAll("main button")].find((one) => one.checkVisibility() && nameOf(one) === nameOf(opener));
+  (same || document.querySelector("main h1"))?.focus();
+}
+
 export function dialog(title, content, { kind = "" } = {}) {
   const heading = h("h2", { id: newId("dialog") }, title);
   const made = h("dialog", { class: kind, "aria-labelledby": heading.id });
   const shut = iconButton("close", t("action.close"), () => made.close());
+  const opener = document.activeElement;
   made.append(h("header.dialog-head", heading, shut), h("div.dialog-body", content));
-  made.addEventListener("close", () => made.remove());
+  made.addEventListener("close", () => {
+    made.remove();
+    if (document.activeElement === document.body) againIn(opener);
+  });
   made.addEventListener("click", (event) => event.target === made && made.close());
   document.body.append(made);
   made.showModal();
@@ -248,6 +259,18 @@ export const jsonField = (label, box, hint, sample) =>
 // A call of a tool, as a language model asks for it.
 export const toolCall = (name, given) => h("p", icon("tool"), " ", h("strong", t("tool.call", { name })), " ", h("code", given));
 export const toolResult = (properties = {}) => h("input", { value: '"ok"', autocomplete: "off", spellcheck: false, ...properties });
+
+// A button that lets choose files, and its input; `onfiles` gets them and the button.
+export function filePicker(text, accept, onfiles, { multiple = false, ...more } = {}) {
+  const input = h("input.offscreen", { type: "file", accept, multiple, tabIndex: -1, "aria-label": more.label || text });
+  const made = button(text, () => input.click(), more);
+  input.addEventListener("change", () => {
+    const files = [...input.files];
+    input.value = ""; // the same file may be chosen again
+    if (files.length) onfiles(files, made);
+  });
+  return [made, input];
+}
 
 // A button that records and stops.
 export function setRecording(made, isOn, name, text) {

@@ -57,7 +57,7 @@ export default function makeListen() {
   });
   const about = t("listen.drop_about", { mb: RECORDING_MB, minutes: RECORDING_MINUTES, price: usd(price("stt_second", 60)) });
   const drop = dropZone(t("listen.drop"), about, (files) => {
-    if (files.length) lastFile = files.at(-1).name;
+    lastFile = files.at(-1).name;
     queue.add(files);
   });
   const live = liveListening({ language: () => language.value, style });
