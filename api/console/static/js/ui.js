@@ -76,6 +76,11 @@ export function check(label, properties = {}) {
   return made;
 }
 
+// What is chosen in controls, by their names: texts that are not empty, and boxes that are checked.
+export const chosenIn = (...controls) => Object.fromEntries(controls
+  .map((one) => [one.name, one.type === "checkbox" ? one.checked : one.value.trim()])
+  .filter(([, value]) => value));
+
 // `choices` are [value, text].
 export const select = (choices, properties = {}) =>
   h("select", properties, choices.map(([value, text]) => new Option(text, value, false, value === properties.value)));
@@ -255,6 +260,25 @@ export function formDialog(title, send, content, submit, options) {
 export const jsonField = (label, box, hint, sample) =>
   h("details", h("summary", label), h("div.stack", field(label, box, { hint }),
     h("div.actions", button(t("action.sample"), () => { box.value = JSON.stringify(sample, null, 2); box.focus(); }, { kind: "small" }))));
+
+// The JSON of a box, or null where it is empty. Throws what is wrong with it, and shows the box.
+export function readJson(box, label) {
+  if (!box.value.trim()) return null;
+  try {
+    return JSON.parse(box.value);
+  } catch (error) {
+    for (let up = box; (up = up.parentElement?.closest("details")); ) up.open = true;
+    box.focus();
+    throw explained(t("tool.not_json", { field: label, reason: error.message }));
+  }
+}
+
+// The functions that a box lists as JSON: {name, description, parameters}.
+export function readTools(box) {
+  const list = readJson(box, t("tool.list")) ?? [];
+  if (!Array.isArray(list) || !list.every((one) => one?.name || one?.function?.name)) throw explained(t("tool.not_list", { field: t("tool.list") }));
+  return list.map((one) => one.function || one);
+}
 
 // A call of a tool, as a language model asks for it.
 export const toolCall = (name, given) => h("p", icon("tool"), " ", h("strong", t("tool.call", { name })), " ", h("code", given));

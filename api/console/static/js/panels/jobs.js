@@ -5,7 +5,7 @@ import { clock, t, usd } from "../i18n.js";
 import { DOCUMENT_MB, JOB_CHARACTERS, JOB_HOURS } from "../limits.js";
 import { voiceSelect } from "../previews.js";
 import { on, price } from "../session.js";
-import { card, check, explained, field, form, h, panelHead, select, status, submitButton, tabs } from "../ui.js";
+import { card, check, chosenIn, explained, field, form, h, panelHead, select, status, submitButton, tabs } from "../ui.js";
 import { fillLanguages, told } from "../work.js";
 import { factsOf, partsOf } from "./jobs/upload.js";
 import { jobList } from "./jobs/list.js";
@@ -30,18 +30,19 @@ function chooser(kind, accept, place, look) {
   const name = h("p.chosen-file", { role: "status" });
   const made = dropZone(t(`jobs.drop.${kind}`), t(`jobs.drop_about.${kind}`, { hours: JOB_HOURS, n: JOB_CHARACTERS }), async ([file]) => {
     place.clear();
-    made.file = file;
+    Object.assign(made, { file, refusal: null });
     name.textContent = file.name;
     try {
       await look(file);
     } catch (error) {
-      if (made.file === file) made.file = null;
+      if (made.file !== file) return; // another one was chosen meanwhile
+      Object.assign(made, { file: null, refusal: error });
       place.fail(error);
     }
   }, { multiple: false, accept });
   made.append(name);
   made.wanted = () => {
-    if (!made.file) throw explained(t("jobs.no_file"));
+    if (!made.file) throw made.refusal || explained(t("jobs.no_file"));
     return made.file;
   };
   return made;
@@ -59,26 +60,30 @@ export default function makeJobs() {
   const hourCost = t("jobs.price.transcription", { price: usd(price("stt_second", 3600)) });
   const cost = h("p.hint", { role: "status" }, hourCost);
   let seconds = null;
+  let facts = null;
   const tellCost = () => {
     const paid = seconds * (channels.box.checked ? 2 : 1);
     cost.textContent = seconds ? t("jobs.about.transcription", { length: clock(seconds), price: usd(price("stt_second", paid)) }) : hourCost;
   };
   const recording = chooser("transcription", RECORDINGS, transcribing, async (file) => {
     checkKind(file);
+    facts = factsOf(file);
+    facts.catch(() => {}); // it is awaited below, and when the file is sent
     const length = await lengthOf(file);
     if (recording.file !== file) return;
     seconds = length;
     tellCost();
+    await facts;
     if (length > JOB_HOURS * 3600) throw explained(t("jobs.too_long", { name: file.name, length: clock(length), hours: JOB_HOURS }));
   });
   channels.box.addEventListener("change", tellCost);
-  const optionsOfRecording = () => ({ ...(language.value && { language: language.value }), ...(speakers.box.checked && { speaker_labels: true }), ...(channels.box.checked && { multichannel: true }) });
+  const optionsOfRecording = () => chosenIn(language, speakers.box, channels.box);
   const transcribe = form(transcribing, async () => {
     const file = recording.wanted();
-    const facts = await factsOf(file);
-    const body = formOf({ ...optionsOfRecording(), name: file.name, parts: partsOf(facts) });
+    const kept = await facts;
+    const body = formOf({ ...optionsOfRecording(), name: file.name, parts: partsOf(kept) });
     const job = await upload("/jobs/transcriptions", body, told(transcribing));
-    await list.upload(job.id, facts, file, transcribing);
+    await list.upload(job.id, kept, file, transcribing);
     transcribing.say(t("jobs.begun", { name: file.name }));
   }, recording, field(t("word.language"), language), h("div.checks", speakers, channels), cost, submitButton(t("jobs.go.transcription")), transcribing);
 
@@ -95,7 +100,7 @@ export default function makeJobs() {
     if (book.file === file) tellBookCost([...text].length);
   });
   tellBookCost();
-  const optionsOfBook = () => ({ output_format: format.value, ...(voice.value && { voice_id: voice.value }) });
+  const optionsOfBook = () => chosenIn(format, voice);
   const speak = form(speaking, async () => {
     const file = book.wanted();
     await upload("/jobs/speech", formOf(optionsOfBook(), ["document", file]), told(speaking));

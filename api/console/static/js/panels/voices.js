@@ -6,7 +6,7 @@ import { number, t, usd } from "../i18n.js";
 import { previewButton } from "../previews.js";
 import { go } from "../router.js";
 import { about, price } from "../session.js";
-import { act, button, card, confirmed, explained, field, form, formDialog, h, panelHead, select, status, statusBadge, submitButton } from "../ui.js";
+import { act, button, card, chosenIn, confirmed, explained, field, form, formDialog, h, panelHead, select, status, statusBadge, submitButton } from "../ui.js";
 import { fillVoiceLanguages, refreshCredit, told, voicesChanged, watch } from "../work.js";
 import { voicePicker } from "./speak/voices.js";
 import { recordings } from "./voices/recordings.js";
@@ -30,13 +30,7 @@ export default function makeVoices() {
   const isSpoken = about.consent === "spoken";
   let sentence = null;
 
-  const fields = () => {
-    const all = { name: name.value.trim() || "Ann" };
-    for (const [key, value] of [["description", description.value.trim()], ["language", language.value], ["gender", gender.value], ["consent", consent.value.trim()], ["consent_token", sentence?.consent_token || ""]]) {
-      if (value) all[key] = value;
-    }
-    return all;
-  };
+  const fields = () => ({ name: "Ann", ...chosenIn(name, description, language, gender, consent), ...(sentence && { consent_token: sentence.consent_token }) });
 
   const read = h("div.stack", { hidden: true });
   const withoutSentence = button(t("own.sentence_none"), () => {
