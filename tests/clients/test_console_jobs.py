@@ -184,5 +184,8 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     press(page, "Show the result of tale.md")
     press(page, "Two · 0:01")
     wait_until(page, "document.querySelector('.player:not([hidden]) audio').currentTime > 0")
+    press(page, "Pause")
+    kind = "fetch(at('a[download]').href).then((answer) => answer.headers.get('Content-Type'))"
+    assert run(page, kind) == "audio/mp4"  # downloaded while its player is paused
     assert run(page, "at('a[download]').pathname").startswith("/files/")
     assert run(page, "at('a[download]').download") == "tale.m4b"

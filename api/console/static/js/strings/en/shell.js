@@ -75,7 +75,6 @@ export default {
   "word.language": "Language",
   "word.gender": "Gender",
   "word.model": "Model",
-  "word.settings": "Settings",
   "word.options": "Options",
   "word.all": "All",
   "word.connecting": "Connecting …",
