@@ -369,7 +369,7 @@ export function download(blob, name) {
 
 // A name for a file, from a text.
 export const fileName = (text, end) =>
-  `${text.normalize("NFKD").replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 48).toLowerCase() || "audio"}.${end}`;
+  `${text.normalize("NFC").replace(/[^\p{L}\p{M}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 48).toLowerCase() || "audio"}.${end}`;
 
 // On narrow screens each row is a block with the heads beside its cells; the roles keep it a table.
 // Without rows it is the text `empty`.
