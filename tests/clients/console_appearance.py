@@ -183,14 +183,14 @@ def job_errors_in_sight(browser: Browser, url: str, key: str, seen: dict[str, An
     ended leaves the upload for the next log-in."""
     full = {"error": "storage_unavailable", "message": "the disk is full"}
     ended = {"error": "unauthorized", "message": "the session has ended"}
-    recording = {"name": "talk.wav", "mimeType": "audio/wav", "buffer": b"0" * 20_000_000}
+    recording: Any = {"name": "talk.wav", "mimeType": "audio/wav", "buffer": b"0" * 20_000_000}
     for width, height in (PHONE, DESK):
         context = browser.new_context(viewport={"width": width, "height": height})
         page = context.new_page()
         page.goto(f"{url}/console")
         enter(page, key)
         show(page, "jobs")
-        page.locator(".jobs input[type=file]").first.set_input_files(recording)  # type: ignore[arg-type]
+        page.locator(".jobs input[type=file]").first.set_input_files(recording)
         submit = page.get_by_role("button", name="Upload and transcribe")
         failed = page.locator("form .failed:visible")
         page.route("**/jobs/transcriptions", lambda route: route.fulfill(status=503, json=full))
