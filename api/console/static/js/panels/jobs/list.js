@@ -118,6 +118,7 @@ export function jobList({ place, result }) {
     if (!(await confirmed(t("action.delete_of", { name: job.name }), t(question, { name: job.name, price: usd(job.cost) }), t("action.delete")))) return;
     uploads.get(id)?.pause();
     await ask(`/jobs/${id}`, { method: "DELETE" });
+    keepUpload(id, null);
     if (result.id === id) result.clear();
     await watched.look();
     refreshCredit();
