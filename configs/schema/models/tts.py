@@ -80,7 +80,7 @@ class EspeakConfig(SpeechModelConfig):
 class WeightsVoiceConfig(VoiceConfig):
     """A voice with weights of its own."""
 
-    weights: str  # artefact: model.onnx and model.onnx.json, or the files of the hub's repository
+    weights: str  # artefact: model.onnx and model.onnx.json
 
 
 class VitsConfig(SpeechModelConfig):
@@ -118,17 +118,6 @@ class PocketConfig(SpeechModelConfig):
     temperature: float = Field(default=0.7, ge=0.0)  # at a stability of 1
 
 
-class MmsConfig(SpeechModelConfig):
-    """VITS voices of MMS, one per language, on the transformers library. GPU profile.
-
-    All have the same sample rate.
-    """
-
-    engine: Literal["mms"]
-    device: str = "auto"  # as accelerate names them; "auto" is the GPU where there is one
-    voices: tuple[WeightsVoiceConfig, ...] = Field(min_length=1)
-
-
 class UpstreamVoiceConfig(VoiceConfig):
     """A voice of another service."""
 
@@ -156,7 +145,6 @@ TTSConfig = Annotated[
     | VitsConfig
     | CsmConfig
     | PocketConfig
-    | UpstreamTTSConfig
-    | MmsConfig,
+    | UpstreamTTSConfig,
     Field(discriminator="engine"),
 ]
