@@ -56,7 +56,7 @@ class CsmModel:
         self._looks_back = CONVOLUTION_FRAMES + math.ceil(
             config.codec_config.sliding_window / TRANSFORMER_STEPS
         )
-        self._batch: _Batch | None = self._new_batch(parallel)
+        self._batch: _FrameBatch | None = self._new_batch(parallel)
 
     def close(self) -> None:
         """Frees the memory, the GPU's too; later calls raise EngineLost."""
@@ -138,12 +138,12 @@ class CsmModel:
         larger."""
         return self._codebooks, self._loaded().config.codec_config.codebook_size
 
-    def _new_batch(self, rows: int) -> "_Batch":
+    def _new_batch(self, rows: int) -> "_FrameBatch":
         model = self._loaded()
         with torch.inference_mode():
             speech = _Speech(model.backbone_model, rows, self.context)
             noise = torch.zeros((rows, *self._noise_shape()), device=model.device)
-            return _Batch(self._step, speech, noise)
+            return _FrameBatch(self._step, speech, noise)
 
     def _frame(self, speech: "_Speech", noise: Tensor) -> Tensor:
         self._loaded()
@@ -208,12 +208,12 @@ class _Speech:
         positions = self.length[:, None] + torch.arange(count, device=device)
         for layer in self._layers:
             layer.positions = positions
-        known = torch.arange(self._layers[0].max_cache_len, device=device)
+        places = torch.arange(self._layers[0].max_cache_len, device=device)
         read = backbone(
             past_key_values=self._cache,
             use_cache=True,
             position_ids=positions,
-            attention_mask=(known <= positions[..., None])[:, None],
+            attention_mask=(places <= positions[..., None])[:, None],
             **given,
         )
         self.state.copy_(read.last_hidden_state[:, -1])
@@ -232,7 +232,7 @@ class _Turn:
     frame: "Future[Tensor]" = field(default_factory=Future)
 
 
-class _Batch:
+class _FrameBatch:
     """Steps of several sentences at once, in tensors of their own; thread-safe.
 
     Each step copies the states of its sentences into and out of these tensors (67 MB for one of

@@ -227,13 +227,13 @@ def test_sentences_in_one_step_have_the_frames_of_each_alone(
 ) -> None:
     """Five sentences of different lengths and ends in steps of four rows."""
     steps: list[int] = []
-    step = csm_network._Batch._step
+    step = csm_network._FrameBatch._step
 
     def counted(batch: Any, turns: list[Any]) -> Any:
         steps.append(len(turns))
         return step(batch, turns)
 
-    monkeypatch.setattr(csm_network._Batch, "_step", counted)
+    monkeypatch.setattr(csm_network._FrameBatch, "_step", counted)
     monkeypatch.setattr(csm_network, "GATHER_S", 1.0)  # for a machine with other work
     texts = ["a", "Some words more than that.", "One, two.", TEXT, "And this is the last one."]
 
