@@ -6,7 +6,8 @@
 The weights are random, so nothing is downloaded; the time does not depend on the text, whose
 length is set: TOKENS for a window of 30 s, about what fluent speech has. "bare" is the library's
 `generate` of transformers over the same weights, and its own features, for the same windows as one
-batch. CTranslate2 needs the package nvidia-cublas-cu12 on a GPU.
+batch. CTranslate2 needs the package nvidia-cublas-cu12 on a GPU. Compare times only of equal numbers of
+words in a window, of which random weights of the tiny shape have hardly any.
 """
 
 import shutil
@@ -133,7 +134,7 @@ def main() -> None:
         folder, converted = Path(name, "transformers"), Path(name, "ctranslate2")
         folder.mkdir()
         make_tiny_whisper(folder) if arguments.tiny else write_model(folder, device)
-        print("engine        windows  audio s/s  word times  encoder")
+        print("engine        windows  audio s/s  word times  encoder  words")
         config = torch_config.model_copy(update=changed | {"dtype": dtype})
         engine = TransformersWhisperEngine(config, OneFolder(folder))
         measure("transformers", engine, windows, arguments.rounds)
@@ -176,10 +177,12 @@ def measure(name: str, engine: WholeWindowEngine, windows: Any, rounds: int) -> 
             best_s(partial(engine.transcribe, asked), rounds) for asked in requests.values()
         )
         encoded = best_s(partial(engine._encode, requests[False]), rounds)
+        transcripts = engine.transcribe(requests[True])
+        words = sum(len(part.words) for heard in transcripts for part in heard.segments)
         seconds = batch * WINDOW_S
         print(
             f"{name:13} {batch:7} {seconds / plain:10.0f} {seconds / timed:11.0f}"
-            f" {encoded / batch * 1000:5.1f} ms"
+            f" {encoded / batch * 1000:5.1f} ms {words / batch:6.0f}"
         )
 
 

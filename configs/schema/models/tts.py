@@ -101,7 +101,7 @@ class CsmConfig(SpeechModelConfig):
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     temperature: float = Field(default=0.9, gt=0.0)  # at a stability of 1
     top_k: int = Field(default=50, ge=1)
-    parallel: int = Field(default=4, ge=1, le=16)  # sentences in a step; more take turns
+    parallel: int = Field(default=4, ge=1, le=4)  # sentences in a step; more take turns
     voices: tuple[VoiceConfig, ...] = Field(default=(), max_length=0)
 
 

@@ -249,7 +249,7 @@ class _FrameBatch:
         self._changed = threading.Condition()
         self._is_led = False  # whether a thread computes a step
         self._last = 0  # sentences of the last step
-        self._run = lambda: step(speech, noise)
+        self._run: Callable[[], Tensor] = lambda: step(speech, noise)
         if noise.is_cuda:
             self._run = _captured(self._run, noise.device)
 
@@ -300,7 +300,7 @@ class _FrameBatch:
             frames = self._run()
             for row, turn in zip(rows, turns, strict=True):
                 torch._foreach_copy_(turn.speech.row(0), row)
-            return frames[: len(turns)].clone().split(1)
+            return list(frames[: len(turns)].clone().split(1))
 
 
 def _captured(step: Callable[[], Tensor], device: Any) -> Callable[[], Tensor]:
