@@ -6,8 +6,8 @@
 The weights are random, so nothing is downloaded; the time does not depend on the text, whose
 length is set: TOKENS for a window of 30 s, about what fluent speech has. "bare" is the library's
 `generate` of transformers over the same weights, and its own features, for the same windows as one
-batch. CTranslate2 needs the package nvidia-cublas-cu12 on a GPU. Compare times only of equal numbers
-of words in a window, of which random weights of the tiny shape have hardly any.
+batch. CTranslate2 needs the package nvidia-cublas-cu12 on a GPU. Compare times only of equal
+numbers of words in a window, of which random weights of the tiny shape have hardly any.
 """
 
 import shutil
