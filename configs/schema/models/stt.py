@@ -61,7 +61,8 @@ class CudaWhisperConfig(WholeWindowConfig):
 
     engine: Literal["whisper_cuda"]
     device: Literal["cuda", "cpu"] = "cuda"  # a CPU only for tests
-    compute_type: str = "float16"  # CTranslate2's name of a quantisation
+    # CTranslate2's name of a quantisation. Its bfloat16 cannot be shared with torch.
+    compute_type: Literal["float16", "int8_float16", "float32"] = "float16"
 
 
 class OnnxAsrConfig(ModelConfig):

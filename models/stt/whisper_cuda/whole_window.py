@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from configs.schema.models.stt import WholeWindowConfig
 from models.audio import Pcm
@@ -13,26 +13,12 @@ from models.stt.whisper.engine import WhisperEngine, WhisperVocabulary
 States: TypeAlias = Any  # torch.Tensor [1500, width] on the model's device
 
 
-class Network(Protocol):
-    """A Whisper network in this process, with the methods of `WhisperProcesses` besides."""
-
-    device: str
-    is_multilingual: bool
-
-    def encode(self, sounds: Sequence[Pcm]) -> list[States]:
-        """Encodes signals, float32 [n] of at most 30 s."""
-
-    def stack(self, states: Sequence[States]) -> Any:
-        """Converts states to [n, 1500, width], as the other methods take them."""
-
-    def close(self) -> None:
-        """Frees the memory, the GPU's too; later calls raise EngineLost."""
-
-
 class WholeWindowEngine(WhisperEngine):
     """Whisper with the guards of WhisperEngine and a window of always 30 s."""
 
-    def __init__(self, config: WholeWindowConfig, folder: Path, network: Network) -> None:
+    def __init__(self, config: WholeWindowConfig, folder: Path, network: Any) -> None:
+        """Create the engine. `network` has the methods of `WhisperProcesses`, but encodes signals,
+        `stack`s their states for its other methods, and names its device."""
         whisper = WhisperVocabulary(folder, network)
         window = _WholeWindow(network)
         self._begin(config, whisper, window, max_concurrency=1, device=network.device)
@@ -61,7 +47,7 @@ class WholeWindowEngine(WhisperEngine):
 class _WholeWindow(EncoderWindow):
     """Encoder window of always 30 s, so there is nothing to fill."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Any) -> None:
         self._network = network
 
     def encode(self, pcm: Pcm, padding_s: float | None = None) -> States:

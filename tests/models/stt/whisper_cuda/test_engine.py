@@ -85,7 +85,7 @@ def test_abandoned_requests_have_no_text_and_a_closed_engine_is_lost(
     request = TranscriptionRequest(noise, "en")
     [transcript] = batched.transcribe([replace(request, budget=budget)])
     assert not transcript.segments
-    network = CTranslateWhisper(folder, config(device="cpu", compute_type="int8"))
+    network = CTranslateWhisper(folder, config(device="cpu", compute_type="float32"))
     network.close()
     monkeypatch.setattr(batched, "_model", network)
     with pytest.raises(EngineLost):
