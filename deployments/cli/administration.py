@@ -362,7 +362,7 @@ async def rotate_keys() -> str:
         except DecryptionError as error:
             raise ValueError(f"stopped: {error}") from None
         # From now on, a start with only the first key is accepted.
-        await check_secret_fingerprints(database, settings.secrets)
+        await check_secret_fingerprints(database, settings.secrets, rotated=True)
     return (
         "{chats} chat(s), {webhooks} webhook(s), {dictionaries} dictionar(ies), {speakers} "
         "speaker(s), {events} event(s) and {files} file(s) are now encrypted under the first key; "
