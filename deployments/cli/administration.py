@@ -319,9 +319,12 @@ async def check_storage() -> str:
     async with _service() as (settings, database):
         files = Files(settings, database, Encryption(settings.secrets.data_keys))
         problem = await storage_problem(files)
+        low = await files.space.low()
     where = redact(settings.storage_url)
     if problem:
         raise ValueError(f"STORAGE_URL: {where} cannot be used: {redact(problem)}")
+    if low:
+        raise ValueError("; ".join(low))
     return f"files can be written to, read from and deleted in {where}"
 
 
