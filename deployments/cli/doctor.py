@@ -143,7 +143,10 @@ def check_ray() -> str:
     cluster_address()  # or reports what is wrong with it
     if not (folder := os.environ.get("RAY_TMPDIR")):
         return "uses a temporary folder"
-    check_folder(Path(folder).expanduser().resolve())
+    path = Path(folder).expanduser().resolve()
+    if not path.exists():
+        return f"in {folder}, which the start makes"
+    check_folder(path)
     return f"in {folder}"
 
 

@@ -179,7 +179,7 @@ def test_a_restored_service_knows_keys_chats_files_and_credit(
     assert answer.status_code == 200 and SAID in answer.text
 
 
-def test_a_backup_from_before_a_rotation_needs_its_key_until_it_is_rotated(
+def test_a_backup_needs_its_key_until_it_is_rotated(
     kept: Kept, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     after = kept.beside(tmp_path)
