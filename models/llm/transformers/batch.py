@@ -216,7 +216,7 @@ def load_model(folder: Path, config: TransformersChatConfig) -> Any:
         raise EngineError(f"the model of {config.id!r} cannot be loaded: {error}") from error
 
 
-class _Router(OutputRouter):  # type: ignore[misc]  # it has no types
+class _Router(OutputRouter):
     """Router of outputs to streams; the library's own keeps outputs without a consumer."""
 
     def __init__(self) -> None:

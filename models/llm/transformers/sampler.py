@@ -86,7 +86,7 @@ class TokenSampler:
         return allowed
 
 
-class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # it has no types
+class BatchSampler(ContinuousBatchingLogitsProcessor):
     """Logits processor that chooses the next token of each stream by its own TokenSampler."""
 
     supported_kwargs = {"sampler": TokenSampler}

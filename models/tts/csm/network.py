@@ -171,7 +171,8 @@ class _Speech:
         self.state = torch.zeros_like(given[:, -1])  # state after the last input, [1, hidden]
         self.read(backbone, inputs_embeds=given)
         self.tensors = [self.state]
-        for layer in self._cache.layers:
+        layers: list[Any] = self._cache.layers
+        for layer in layers:
             self.tensors += [layer.keys, layer.values, layer.cumulative_length]
 
     def read(self, backbone: Any, **given: Tensor) -> None:

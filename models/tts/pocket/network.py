@@ -68,7 +68,8 @@ class PocketModel:
             ids = self._ids([config.audio_prompt_bos_token_id, *frames])
             cache = DynamicCache()
             speech.model(ids, audio_prompt_latents=latents, past_key_values=cache, use_cache=True)
-        return tuple((layer.keys, layer.values) for layer in cache.layers)
+        layers: list[Any] = cache.layers
+        return tuple((layer.keys, layer.values) for layer in layers)
 
     def prepared(self, file: Path) -> Voice:
         """Reads one of Kyutai's voices. Raises WeightsCorrupt."""

@@ -173,7 +173,7 @@ async def test_a_failure_of_another_service_is_not_one_of_the_replica(tmp_path: 
     await replica.check_health()
 
 
-async def test_a_batch_without_memory_is_decoded_in_parts_and_later_ones_are_smaller_for_a_while(
+async def test_a_batch_without_memory_is_decoded_in_parts_and_limits_later_ones(
     tmp_path: Path, device: type[Device]
 ) -> None:
     """Only the request that needs too much alone gets the error."""
@@ -200,7 +200,7 @@ def wanted(pcm: Pcm) -> TranscriptionRequest:
     return TranscriptionRequest(pcm, "en")
 
 
-async def test_a_sentence_without_memory_fails_alone_and_fewer_are_begun_for_a_while(
+async def test_a_sentence_without_memory_fails_alone_and_limits_later_ones(
     tmp_path: Path, device: type[Device]
 ) -> None:
     replica = TTSDeployment()
