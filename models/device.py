@@ -32,7 +32,8 @@ def as_engine_error(error: Exception) -> Exception:
         logger.error("out_of_memory", exc_info=error)
         metrics.out_of_memory.inc()
         return OutOfMemory("the model has too little memory for this request")
-    if str(error).lower().startswith(DEVICE_ERRORS):
+    text = str(error).lower()
+    if isinstance(error, RuntimeError) and any(sign in text for sign in DEVICE_ERRORS):
         logger.error("device_failed", exc_info=error)
         return DeviceFailed("the device of the model has failed")
     return error

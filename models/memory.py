@@ -52,6 +52,17 @@ class BatchLimit:
         logger.warning("batch_limit_set", extra={"limit": size or None})
 
 
+def forget_frames(error: BaseException | None) -> None:
+    """Drops the tracebacks of an error and of its causes: their frames hold models and tensors.
+
+    A thread may hold the error a moment longer than its caller, for example that of an executor.
+    """
+    if error is not None:
+        error.__traceback__ = None
+        forget_frames(error.__cause__)
+        forget_frames(error.__context__)
+
+
 def give_back() -> None:
     """Returns freed memory that glibc and PyTorch would keep; takes at most 0.2 s.
 

@@ -33,7 +33,7 @@ from models.errors import (
     OutOfMemory,
     PackMissing,
 )
-from models.memory import give_back, give_back_cleared
+from models.memory import forget_frames, give_back, give_back_cleared
 from models.registry import EngineKind, ModelT, load_model, names_of
 from models.runtimes.upstream import UpstreamService
 from models.weights.store import WeightStore
@@ -120,6 +120,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 # The traceback of a library's error or a bug says more.
                 reason = {"reason": problem}
                 logger.error("model_swap_failed", extra=reason, exc_info=error.__cause__)
+                forget_frames(error)
             if problem:
                 await asyncio.to_thread(give_back)  # memory of the model that failed to load
             metrics.model_swap_failed.clear()
@@ -303,7 +304,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
                     self._doubt(loaded, is_full=is_full)
                 if failure is error:
                     raise
-                error.__traceback__ = None  # its frames hold tensors
+                forget_frames(error)
                 raise failure from None
             finally:
                 metrics.engine_requests_live.dec()

@@ -244,12 +244,12 @@ async def test_a_chat_without_memory_fails_alone(tmp_path: Path, device: type[De
     [
         (MemoryError(), OutOfMemory),
         (EngineError("MemoryError"), EngineError),
-        (EngineError("std::bad_alloc"), OutOfMemory),
+        (EngineError("std::bad_alloc: cudaErrorMemoryAllocation"), OutOfMemory),
         (RuntimeError("CUDA failed with error out of memory"), OutOfMemory),
         (RuntimeError("cuda error: CUBLAS_STATUS_ALLOC_FAILED"), OutOfMemory),
         (EngineLost("the model stopped: CUDA out of memory. Tried to allocate"), OutOfMemory),
         (cuda_error("CUDA error: device-side assert triggered"), DeviceFailed),
-        (cuda_error("CUDA error: uncorrectable ECC error encountered"), DeviceFailed),
+        (cuda_error("Error in execution: CUDA error: uncorrectable ECC error"), DeviceFailed),
         (RuntimeError("CUDA failed with error unspecified launch failure"), DeviceFailed),
         (UnsupportedLanguage("no 'out of memory'"), UnsupportedLanguage),  # text of a user
         (ValueError("'CUDA error' is no word"), ValueError),
