@@ -29,7 +29,7 @@ BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 	benchmarks/%.py,%,$(shell grep -rl --include=*.py '__name__ == "__main__"' benchmarks))))
 
 # Code that imports the libraries of the GPU profile.
-GPU_CODE := models/llm/transformers models/stt/whisper_transformers models/tts/csm models/tts/pocket models/tts/mms.py
+GPU_CODE = $(shell grep -rlE --include=*.py '^(import|from) (torch|torchaudio|transformers|llguidance)\b' models)
 NIGHTLY := test-slow test-gpu test-machines test-upgrade audit
 
 .DEFAULT_GOAL := help
@@ -120,7 +120,7 @@ test-gpu: check-gpu ## Check and test the engines of the GPU profile in .venv-gp
 
 check-gpu: # their types, with those of the libraries, which `make check` does not install
 	@$(MAKE) --no-print-directory PROFILE=gpu dev
-	@.venv-gpu/bin/mypy $(GPU_CODE)
+	@.venv-gpu/bin/mypy --cache-dir .mypy_cache/gpu $(GPU_CODE)
 
 # Each target also after one that failed; ends with a line for each.
 nightly: ## Run the tests and checks that `make check` and `make test` have no time for

@@ -21,7 +21,7 @@ from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceT
 from models.tts.trimming import whole_sentence
 from models.weights.store import WeightStore
 
-Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
+Tensor: TypeAlias = torch.Tensor
 
 MOST_SYMBOLS = 1000  # per run; memory grows with the square
 

@@ -22,7 +22,7 @@ from models.llm.base import SamplingOptions
 
 logger = logging.getLogger(__name__)
 
-Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
+Tensor: TypeAlias = torch.Tensor
 Matcher: TypeAlias = Any  # llguidance.LLMatcher
 
 SMALLEST_NOISE = 1e-20  # a noise of 0 would select the unlikeliest token

@@ -31,7 +31,7 @@ from models.memory import give_back
 from models.stt.base import STT_SAMPLE_RATE
 from models.stt.whisper.calls import Aligned, CallAbandoned, Generated
 
-Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
+Tensor: TypeAlias = torch.Tensor
 
 WINDOW_S = 30
 WINDOW, HOP = 400, 160  # samples

@@ -22,7 +22,7 @@ from models.errors import ContextLengthExceeded, EngineLost
 from models.memory import give_back
 from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt
 
-Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
+Tensor: TypeAlias = torch.Tensor
 
 SPEAKER = "[0]"  # the model's tag of a speaker; always the same here
 CONVOLUTION_FRAMES = 8  # more than the receptive field of the codec's convolutions
@@ -129,7 +129,8 @@ class CsmModel:
             f"{SPEAKER}{text}", add_special_tokens=False, split_special_tokens=True
         )
         ids = [tokenizer.bos_token_id, *text_ids, tokenizer.eos_token_id]
-        return model.embed_text_tokens(torch.tensor([ids], device=model.device))
+        embedded: Tensor = model.embed_text_tokens(torch.tensor([ids], device=model.device))
+        return embedded
 
     def _noise_shape(self) -> tuple[int, int]:
         """Return the numbers of the codec's codebooks and of codes in each; the model's own are

@@ -73,7 +73,8 @@ class PocketModel:
 
     def prepared(self, file: Path) -> Voice:
         """Reads one of Kyutai's voices. Raises WeightsCorrupt."""
-        return tuple(tuple(part.to(self.device) for part in layer) for layer in read_voice(file))
+        layers = read_voice(file)
+        return tuple((keys.to(self.device), values.to(self.device)) for keys, values in layers)
 
     def speak(self, voice: Voice, text: str, *, temperature: float, seed: int) -> Iterator[Tensor]:
         """Yields the latent of each frame, [1, 1, latents], until the model ends.
