@@ -15,10 +15,7 @@ DEVICE_ERRORS = ("cuda error", "cuda driver error", "cuda failed with error", "c
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether memory ran out, of the device or of the machine."""
-    if _is_own(error):
-        return isinstance(error, OutOfMemory)
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or any(sign in text for sign in NO_MEMORY)
+    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in NO_MEMORY)
 
 
 def as_engine_error(error: Exception) -> Exception:
@@ -26,8 +23,8 @@ def as_engine_error(error: Exception) -> Exception:
 
     The new error refers neither to the old error nor to its frames, which hold tensors.
     """
-    if _is_own(error):
-        return error
+    if isinstance(error, EngineError) and type(error) not in (EngineError, EngineLost):
+        return error  # of a class that an engine chose; its text may be that of a user
     if is_out_of_memory(error):
         logger.error("out_of_memory", exc_info=error)
         metrics.out_of_memory.inc()
@@ -37,11 +34,6 @@ def as_engine_error(error: Exception) -> Exception:
         logger.error("device_failed", exc_info=error)
         return DeviceFailed("the device of the model has failed")
     return error
-
-
-def _is_own(error: Exception) -> bool:
-    """Whether an engine chose the class of the error; its text may then be that of a user."""
-    return isinstance(error, EngineError) and type(error) not in (EngineError, EngineLost)
 
 
 def check_gpus() -> None:

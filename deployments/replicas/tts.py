@@ -14,10 +14,9 @@ from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.rehearsal import rehearse_speech, sentence_of
 from models.audio import AudioChunk, cut
-from models.device import is_out_of_memory
-from models.errors import EngineError, EngineOverloaded
+from models.errors import EngineError
 from models.fairness.scheduling import DeadlineScheduler
-from models.memory import BatchLimit, give_back
+from models.memory import give_back
 from models.registry import TTS
 from models.tts.base import SynthesisRequest, TTSEngine
 from pipelines.tasks import iterate_in_thread
@@ -27,7 +26,6 @@ from telemetry.tracing import CallHeaders
 MAX_CONCURRENCY = 4
 WARM_UP_AFTER_S = 10.0  # by then the other models of the machine are loaded, too
 PAUSE_S = 0.5  # between the parts of a warm-up, and after a request
-MOST_BEGUN = 2048  # as many as a replica takes
 KEEP_MEMORY_S = 2.0  # how long the engine keeps its memory after the last request
 
 logger = logging.getLogger(__name__)
@@ -46,8 +44,6 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
             lambda item: isinstance(item, AudioChunk) and not len(item.pcm),
         )
         self._running = 0  # number of running requests
-        self._begun = 0  # number of these that hold memory of the engine
-        self._limit = BatchLimit()  # limit of these
         self._warm_up: asyncio.Task[None] | None = None
         self._release: asyncio.Task[None] | None = None
 
@@ -69,28 +65,18 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
     async def _synthesize(
         self, request: SynthesisRequest, engine: TTSEngine
     ) -> AsyncGenerator[AudioChunk, None]:
-        if self._begun >= self._limit.of(MOST_BEGUN):
-            raise EngineOverloaded("the model has memory only for the sentences in progress")
         executor = self._scheduler.executor(request.deadline_s, request.owner)
         speech = speech_timed(engine, request, time.perf_counter())
         chunks = iterate_in_thread(speech, executor)
         self._running += 1
-        is_begun = False
         try:
             async with aclosing(chunks):
                 async for chunk in chunks:
-                    self._begun += not is_begun
-                    is_begun = True
                     executor.extend_deadline(chunk.duration_s)
                     for part in cut(chunk):  # here: finished audio must not wait for a turn
                         yield part
-        except Exception as error:  # any library may raise
-            if is_out_of_memory(error) and (others := self._begun - is_begun):
-                self._limit.shrink(others + 1)
-            raise
         finally:
             self._running -= 1
-            self._begun -= is_begun
             request.interruption.set()
             executor.leave()
             self._release_soon(engine)
