@@ -8,8 +8,8 @@ from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-# Of PyTorch, CTranslate2, ONNX Runtime, llama.cpp, cuBLAS and the C++ library, in lower case.
-NO_MEMORY = ("out of memory", "bad_alloc", "bad allocation", "failed to allocate", "alloc_failed")
+# Of PyTorch, C++, ONNX Runtime, llama.cpp, cuBLAS, and processes of Whisper, in lower case.
+NO_MEMORY = ("out of memory", "bad_alloc", "failed to allocate", "alloc_failed", "memoryerror")
 DEVICE_ERRORS = ("cuda error", "cuda driver error", "cuda failed with error", "cudnn error")
 
 

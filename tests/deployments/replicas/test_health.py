@@ -230,7 +230,7 @@ async def test_a_chat_without_memory_fails_alone(tmp_path: Path, device: type[De
     ("error", "kind"),
     [
         (MemoryError(), OutOfMemory),
-        (EngineError("MemoryError"), EngineError),
+        (EngineError("MemoryError"), OutOfMemory),  # of a process of Whisper
         (EngineError("std::bad_alloc: cudaErrorMemoryAllocation"), OutOfMemory),
         (RuntimeError("CUDA failed with error out of memory"), OutOfMemory),
         (RuntimeError("cuda error: CUBLAS_STATUS_ALLOC_FAILED"), OutOfMemory),
