@@ -28,9 +28,13 @@ UNUSUAL := busy_jobs chat-agents chat-bfcl chat-drafts chat-going_on chat-gpu ch
 BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 	benchmarks/%.py,%,$(shell grep -rl --include=*.py '__name__ == "__main__"' benchmarks))))
 
+# Code that imports the libraries of the GPU profile.
+GPU_CODE = $(shell grep -rlE --include=*.py '^(import|from) (torch|torchaudio|transformers|llguidance)\b' models)
+NIGHTLY := test-slow test-gpu test-machines test-upgrade audit
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu check client compatibility access pictures wheels manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu nightly check check-gpu client compatibility access pictures wheels manifests audit sbom auditors bench lock
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -110,9 +114,21 @@ test-machines: dev clients servers ## Test clusters of machines in network names
 test-upgrade: dev ## Open a data folder of an old version by way of version 0.9.0 (needs the history of git)
 	@$(BIN)/python -m pytest tests/db/test_upgrade.py $(ARGS)
 
-test-gpu: ## Test the engines of the GPU profile in .venv-gpu (needs no GPU)
-	@$(MAKE) --no-print-directory PROFILE=gpu install dev
-	@.venv-gpu/bin/python -m pytest -m gpu tests/models tests/pipelines/voices $(ARGS)
+test-gpu: check-gpu ## Check and test the engines of the GPU profile in .venv-gpu (needs no GPU)
+	@.venv-gpu/bin/python -m pytest -m gpu tests/models tests/pipelines/voices \
+		tests/deployments/replicas/test_gpu_memory.py $(ARGS)
+
+check-gpu: # their types, with those of the libraries, which `make check` does not install
+	@$(MAKE) --no-print-directory PROFILE=gpu dev
+	@.venv-gpu/bin/mypy --cache-dir .mypy_cache/gpu $(GPU_CODE)
+
+# Each target also after one that failed; ends with a line for each.
+nightly: ## Run the tests and checks that `make check` and `make test` have no time for
+	@status=0; for target in $(NIGHTLY); do \
+		began=$$SECONDS; result=passed; \
+		$(MAKE) --no-print-directory $$target || { result=FAILED; status=1; }; \
+		summary+=$$(printf '%-14s %s after %d min' "$$target" "$$result" $$(((SECONDS - began) / 60)))$$'\n'; \
+	done; echo; printf %s "$$summary"; exit $$status
 
 check: dev ## Check lint, format, types, layers, and the rules of docs/structure.md
 	@$(BIN)/ruff check .

@@ -93,9 +93,6 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
 
     async def try_engine(self, loaded: Loaded[TTSEngine]) -> None:
         engine, info = loaded
-        await asyncio.to_thread(
-            engine.check_device
-        )  # an engine without voices of its own has nothing more
         if (request := sentence_of(info)) is not None:
             await asyncio.to_thread(list, engine.synthesize(request))
 

@@ -18,11 +18,13 @@ from transformers import (
     GenerationConfig,
 )
 from transformers.generation.continuous_batching.continuous_api import OutputRouter
+from transformers.generation.continuous_batching.requests import RequestStatus
 
 from configs.schema.models.llm import TransformersChatConfig
+from models.device import is_out_of_memory
 from models.errors import EngineError, EngineLost
 from models.llm.transformers.sampler import BatchSampler, TokenSampler, to_processor_list
-from models.memory import give_back
+from models.memory import BatchLimit, give_back
 
 POLL_S = 2.0  # how often a stream without output checks that the loop is alive
 STOP_S = 10.0  # timeout for the loop to end; a step takes less
@@ -171,6 +173,7 @@ class StreamBatch:
         manager.output_router = self._router
         manager.warmup()  # allocates, so that a lack of memory is an error at start
         salt_cache_keys(manager.batch_processor.cache, self._router.owner)
+        repeat_without_memory(manager.batch_processor, BatchLimit())
         _start(manager)
         return manager
 
@@ -213,7 +216,7 @@ def load_model(folder: Path, config: TransformersChatConfig) -> Any:
         raise EngineError(f"the model of {config.id!r} cannot be loaded: {error}") from error
 
 
-class _Router(OutputRouter):  # type: ignore[misc]  # it has no types
+class _Router(OutputRouter):
     """Router of outputs to streams; the library's own keeps outputs without a consumer."""
 
     def __init__(self) -> None:
@@ -246,6 +249,49 @@ def _start(manager: Any) -> None:
     starter = threading.Thread(target=manager.start, name="generate", daemon=True)
     starter.start()
     starter.join()
+
+
+def repeat_without_memory(processor: Any, limit: BatchLimit) -> None:
+    """Repeats a step that finds too little memory with half of its tokens.
+
+    The library would fail all requests. Here only a request fails whose single token finds too
+    little memory. `limit` is that of the tokens in a step.
+    """
+    step = processor._generation_step
+    most = processor.max_batch_tokens
+
+    def step_within_memory(model: Any) -> None:
+        processor.max_batch_tokens = limit.of(most)
+        try:
+            step(model)
+            return
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            failure = RuntimeError(str(error))  # without the frames, which hold tensors
+        give_back()
+        batch = processor.inputs_and_outputs
+        tokens = sum(request.query_length for request in batch.requests_in_batch)
+        if tokens == 1:
+            processor.handle_batch_error(failure)
+            limit.lift()
+        else:
+            limit.shrink(tokens)
+            for request in batch.requests_in_batch:
+                _undo_step(request)
+        processor.max_batch_tokens = limit.of(most)
+        batch.requests_in_batch = []  # the library updates none of them
+
+    processor._generation_step = step_within_memory
+
+
+def _undo_step(request: Any) -> None:
+    """Makes a request of a failed step read the tokens of that step again."""
+    state = request.state
+    state.position_offset -= request.query_length
+    tokens = [*state.initial_tokens, *state.generated_tokens]
+    state.remaining_prefill_tokens = tokens[state.position_offset :]
+    state.status = RequestStatus.PREFILLING  # of one token, if it generates
 
 
 def salt_cache_keys(cache: Any, owner_of: Callable[[str], str]) -> None:

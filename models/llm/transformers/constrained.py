@@ -15,7 +15,7 @@ from models.llm.structured_output.llguidance import to_llguidance
 from models.llm.structured_output.notations import to_lark
 from models.llm.tool_calls import MARK
 
-Matcher: TypeAlias = Any  # llguidance.LLMatcher; the CPU profile does not install the library
+Matcher: TypeAlias = llguidance.LLMatcher
 
 
 @dataclass(frozen=True, slots=True)
