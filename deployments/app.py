@@ -12,6 +12,7 @@ from ray.serve import Application
 from ray.serve.exceptions import RayServeException
 
 from configs.load import explain
+from configs.schema.base import StrictModel
 from configs.schema.serve import GatewayArgs, ModelsArgs, WorkerArgs
 from deployments.cluster.compat import declared_applications
 from deployments.gateway.model_index import ModelIndex
@@ -31,7 +32,7 @@ KINDS = {
     "embedding": EmbeddingDeployment,
 }
 
-ArgsT = TypeVar("ArgsT", bound=WorkerArgs | ModelsArgs)
+ArgsT = TypeVar("ArgsT", bound=StrictModel)
 
 
 def build_models(args: dict[str, Any]) -> Application:
