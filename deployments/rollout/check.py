@@ -117,6 +117,12 @@ def option_problems(config: Config) -> list[str]:
             problems += _problems_of(_read_scaling, {**most, **scaling}, where)
             entry = {**entry, "autoscaling_config": {}}
         problems += _problems_of(_reader(DeploymentSchema), entry, path)
+        options = entry.get("ray_actor_options")
+        gpus = options.get("num_gpus") if isinstance(options, dict) else None
+        if isinstance(gpus, float) and gpus > 1 and not gpus.is_integer():
+            problems.append(
+                f"{path}.ray_actor_options.num_gpus: a whole number above 1, not {gpus}"
+            )
     return problems or _problems_of(_reader(ServeDeploySchema), config)
 
 
