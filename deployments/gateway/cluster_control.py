@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from tempfile import NamedTemporaryFile
+from typing import Any
 
 import yaml
 
@@ -28,17 +29,28 @@ class ServeControl:
 
     async def running(self) -> str:
         """Implements `ClusterControl.running`."""
+        return str(yaml.safe_dump(serve_api.running(await self._state()), sort_keys=False))
+
+    async def failures(self) -> dict[str, str]:
+        """Implements `ClusterControl.failures`."""
         try:
-            state = await asyncio.to_thread(serve_api.state, self.links["ray"])
-        except ValueError as error:
-            raise ApiError("unavailable", str(error)) from None
-        return str(yaml.safe_dump(serve_api.running(state), sort_keys=False))
+            applications = (await self._state())["applications"]
+        except ApiError:  # the models may serve while the dashboard does not answer
+            return {}
+        reasons = serve_api.waiting(applications) | serve_api.failures(applications)
+        return {place.rpartition("/")[2]: reason for place, reason in reasons.items()}
 
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
         """Implements `ClusterControl.deploy`."""
         async with self._deploying:
             await self.running()  # otherwise the configuration would be blamed
             return await asyncio.to_thread(self._deploy, config, only_check)
+
+    async def _state(self) -> dict[str, Any]:
+        try:
+            return await asyncio.to_thread(serve_api.state, self.links["ray"])
+        except ValueError as error:
+            raise ApiError("unavailable", str(error)) from None
 
     def _deploy(self, config: str, only_check: bool) -> tuple[bool, str]:
         with NamedTemporaryFile("w", encoding="utf-8") as file:
