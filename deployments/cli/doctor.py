@@ -111,7 +111,9 @@ def check_gpu() -> str:
         gpus = usable_gpus()
     except GpuProblem as problem:
         raise Problem(str(problem)) from None
-    return ", ".join(f"{gpu}, driver {gpu.driver}, {gpu.memory}" for gpu in gpus)
+    return ", ".join(
+        f"{gpu}, driver {gpu.driver}, {gpu.free_bytes / GB:.1f} GB free" for gpu in gpus
+    )
 
 
 def check_weights() -> str:
@@ -203,15 +205,8 @@ def main() -> None:
 
     Exit status 1 if there is a problem. Uses the settings of the environment, like the service.
     """
-    of_machine = (
-        check_processor,
-        check_memory,
-        check_kernel,
-        check_gpu,
-        check_weights,
-        check_ray,
-    )
-    checks: dict[str, Check] = {check.__name__: check for check in of_machine}
+    of_machine = (check_processor, check_memory, check_kernel, check_gpu, check_weights)
+    checks: dict[str, Check] = {check.__name__: check for check in (*of_machine, check_ray)}
     try:
         settings = load_settings(new=False)  # a look changes nothing
     except SettingsError as error:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from runpy import run_path
@@ -23,24 +23,18 @@ from models.weights.store import WeightStore
 GB = 10**9
 MIB = 2**20
 ANSWER_S = 20.0  # a GPU without persistence mode takes seconds to wake
-DRIVERS = {12: 525, 13: 580}
-"""First driver by version of CUDA (CUDA's release notes)."""
-CUDA = 13  # that of the GPU profile's libraries, where they are not installed
+DRIVER, CUDA = 580, 13
+"""The CUDA of the GPU profile's libraries, and the first driver that has it."""
 CAPABILITY = (7, 5)  # Turing; CUDA 13 has no kernels for older ones
-NEEDS_DRIVER = f"install NVIDIA's driver {DRIVERS[CUDA]} or newer"
-IN_CONTAINER = "a container needs `--gpus all`"
-# Where Windows' subsystem for Linux has it.
-PROGRAM_FOLDERS = "/usr/lib/wsl/lib"
-FIELDS = "index,uuid,name,driver_version,memory.total,memory.free"
-NF4_SHARE = 0.28  # of weights in 16 bits: 4 bits and a scale of 8 bits for each 64 weights
+NEEDS_DRIVER = f"install NVIDIA's driver {DRIVER} or newer; a container needs `--gpus all`"
+WSL = "/usr/lib/wsl/lib"  # where Windows' subsystem for Linux has nvidia-smi
+NF4_SHARE = 0.28  # of weights in 16 bits: 4 bits, and a scale of 8 bits for each 64 weights
 PROBE = """
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
 error, count = cuda.cuInit(0), ctypes.c_int()
 print(error or cuda.cuDeviceGetCount(ctypes.byref(count)), count.value)
 """
-
-Room = Literal["no", "fits", "swaps"]
 
 
 class GpuProblem(Exception):
@@ -49,24 +43,18 @@ class GpuProblem(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU. Its memory is None where the driver does not tell, as where it is the machine's."""
+    """A GPU. Its sizes are 0 where nvidia-smi does not have them, as where it has no own memory."""
 
     index: str
     uuid: str
     name: str
     driver: str
-    total_bytes: int | None
-    free_bytes: int | None
-    capability: tuple[int, int] | None
+    total_bytes: int
+    free_bytes: int
+    capability: tuple[int, int]
 
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.name})"
-
-    @property
-    def memory(self) -> str:
-        if self.free_bytes is None or self.total_bytes is None:
-            return "memory not listed"
-        return f"{self.free_bytes / GB:.1f} of {self.total_bytes / GB:.1f} GB free"
 
 
 def has_gpu_profile() -> bool:
@@ -78,7 +66,8 @@ def usable_gpus() -> list[Gpu]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES leaves to this process. Raises GpuProblem if there
     is none, if the driver or a GPU is too old, or if CUDA does not start."""
     gpus = _visible(find_gpus())
-    _check_driver(gpus[0].driver, torch_cuda())
+    _check_torch()
+    _check_driver(gpus[0].driver)
     _check_capability(gpus)
     _check_start()
     return gpus
@@ -86,40 +75,41 @@ def usable_gpus() -> list[Gpu]:
 
 def find_gpus() -> list[Gpu]:
     """Return all GPUs of this machine. Raises GpuProblem if there is none."""
-    try:
-        lines = _ask(f"--query-gpu={FIELDS},compute_cap", "--format=csv,noheader,nounits")
-    except GpuProblem as problem:
-        if "not a valid field" not in str(problem):
-            raise
-        lines = _ask(f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits")  # before driver 510
-    gpus = [gpu for line in lines.splitlines() if (gpu := _read(line)) is not None]
+    fields = "index,uuid,name,driver_version,memory.total,memory.free,compute_cap"
+    answer = _ask(f"--query-gpu={fields}", "--format=csv,noheader,nounits")
+    gpus = []
+    for line in answer.splitlines():
+        with suppress(ValueError):  # another line
+            index, uuid, name, driver, total, free, capability = line.split(", ")
+            major, minor = map(int, capability.split("."))
+            gpu = Gpu(index, uuid, name, driver, _bytes(total), _bytes(free), (major, minor))
+            gpus.append(gpu)
     if not gpus:
-        answer = lines.strip().partition("\n")[0][:100] or "nothing"
-        raise GpuProblem(f"nvidia-smi lists no GPU but says {answer!r}: {NEEDS_DRIVER}")
+        told = answer.strip().partition("\n")[0][:100] or "nothing"
+        raise GpuProblem(f"nvidia-smi lists no GPU but says {told!r}: {NEEDS_DRIVER}")
     return gpus
+
+
+def _bytes(mib: str) -> int:
+    return int(mib) * MIB if mib.isdecimal() else 0
 
 
 def _ask(*arguments: str) -> str:
     """Return what nvidia-smi prints. Raises GpuProblem."""
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), PROGRAM_FOLDERS])
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), WSL])
     if (program := shutil.which("nvidia-smi", path=path)) is None:
-        raise GpuProblem(
-            f"there is no nvidia-smi, so no driver of an NVIDIA GPU: {NEEDS_DRIVER}; {IN_CONTAINER}"
-        )
+        raise GpuProblem(f"there is no nvidia-smi, so no driver of an NVIDIA GPU: {NEEDS_DRIVER}")
     try:
         status, output = _run(program, *arguments)
-    except TimeoutError:
-        raise GpuProblem(
-            f"nvidia-smi does not answer within {ANSWER_S:.0f} s, so the driver or a GPU hangs:"
-            " restart the machine"
-        ) from None
+    except TimeoutError as error:
+        raise GpuProblem(f"nvidia-smi {error}: restart the machine, as its driver hangs") from None
     except OSError as error:
         raise GpuProblem(f"{program} cannot be run ({error.strerror}): {NEEDS_DRIVER}") from None
     if status:
         reason = output.strip().partition("\n")[0][:200] or f"status {status}"
         raise GpuProblem(
-            f"nvidia-smi fails ({reason.rstrip('.')}): restart the machine after a change of the"
-            f" driver, or {NEEDS_DRIVER}; {IN_CONTAINER}"
+            f"nvidia-smi fails ({reason.rstrip('.')}): restart the machine if its driver was"
+            f" changed, or {NEEDS_DRIVER}"
         )
     return output
 
@@ -137,99 +127,63 @@ def _run(*command: str) -> tuple[int, str]:
             process.kill()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(1.0)
-            raise TimeoutError from None
+            raise TimeoutError(f"does not answer within {ANSWER_S:.0f} s") from None
         output.seek(0)
         return status, output.read()
 
 
-def _read(line: str) -> Gpu | None:
-    """Read a line of FIELDS and the capability; None for any other line."""
-    fields = [field.strip() for field in line.split(",")]
-    if len(fields) not in (6, 7) or not re.fullmatch(r"\d+\.[\d.]+", fields[3]):
-        return None
-    total_bytes, free_bytes = (
-        int(field) * MIB if field.isdecimal() else None for field in fields[4:6]
-    )
-    version = re.fullmatch(r"(\d+)\.(\d+)", fields[-1])
-    capability = (int(version[1]), int(version[2])) if version and len(fields) == 7 else None
-    return Gpu(
-        index=fields[0],
-        uuid=fields[1],
-        name=fields[2],
-        driver=fields[3],
-        total_bytes=total_bytes,
-        free_bytes=free_bytes,
-        capability=capability,
-    )
-
-
 def _visible(gpus: list[Gpu]) -> list[Gpu]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES names. Raises GpuProblem for none."""
-    if (setting := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names; all if it names a part of one. Raises
+    GpuProblem for none."""
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if setting is None or "MIG-" in setting:
         return gpus
-    names = [name.strip() for name in setting.split(",")]
-    if any(name.startswith("MIG-") for name in names):  # a part, whose memory is not listed
-        return [replace(gpu, total_bytes=None, free_bytes=None) for gpu in gpus]
-    visible = [
-        gpu
-        for gpu in gpus
-        if any(name == gpu.index or (name and gpu.uuid.startswith(name)) for name in names)
-    ]
+    names = tuple(name.strip() for name in setting.split(",") if name.strip())
+    visible = [gpu for gpu in gpus if gpu.index in names or gpu.uuid.startswith(names)]
     if not visible:
-        raise GpuProblem(
-            f"CUDA_VISIBLE_DEVICES={setting!r} hides the {len(gpus)} GPUs of this machine: unset it"
-        )
+        raise GpuProblem(f"CUDA_VISIBLE_DEVICES={setting!r} hides all {len(gpus)} GPUs: unset it")
     return visible
 
 
-def torch_cuda() -> int | None:
-    """Return the major version of CUDA that PyTorch was built for; None if PyTorch is not
-    installed. Raises GpuProblem if it was built without CUDA."""
+def _check_torch() -> None:
+    """Raise GpuProblem if PyTorch was built without CUDA."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
-        return None
+        return
     about: dict[str, Any] = run_path(str(Path(spec.origin).with_name("version.py")))
     if about["cuda"] is None:
         raise GpuProblem(
             f"torch {about['__version__']} is built without CUDA: delete {sys.prefix}, and run"
             " `PROFILE=gpu make install`"
         )
-    return int(str(about["cuda"]).partition(".")[0])
 
 
-def _check_driver(driver: str, cuda: int | None) -> None:
-    """Raise GpuProblem if the driver is too old for libraries of that CUDA.
-
-    NVIDIA's compatibility package makes an older driver sufficient, which then tells a newer CUDA.
-    """
-    needed = CUDA if cuda is None else cuda
-    least = DRIVERS.get(needed, 0)
-    if int(driver.partition(".")[0]) >= least:
+def _check_driver(driver: str) -> None:
+    """Raise GpuProblem if the driver is too old. With NVIDIA's compatibility package an older one
+    is enough; nvidia-smi then tells a newer CUDA."""
+    if int(driver.partition(".")[0]) >= DRIVER:
         return
-    version = re.search(r"CUDA (?:UMD )?Version\s*:\s*(\d+)\.\d+", _ask())
-    if version is None or int(version[1]) < needed:
-        has = f" has {version[0].replace(' Version', '')} and" if version else ""
+    version = re.search(r"CUDA (?:UMD )?Version\s*:\s*(\d+)(\.\d+)?", _ask())
+    if version is None or int(version[1]) < CUDA:
         raise GpuProblem(
-            f"driver {driver}{has} is too old for the libraries of the GPU profile, which need"
-            f" CUDA {needed}: install NVIDIA's driver {least} or newer"
+            f"driver {driver} is too old for CUDA {CUDA}, which the libraries of the GPU profile"
+            f" need: {NEEDS_DRIVER}"
         )
 
 
 def _check_capability(gpus: list[Gpu]) -> None:
     """Raise GpuProblem for a GPU without kernels, also beside newer ones: Ray would use it."""
-    old = [gpu for gpu in gpus if gpu.capability is not None and gpu.capability < CAPABILITY]
-    if not old:
-        return
-    gpu = old[0]
-    major, minor = gpu.capability or CAPABILITY
-    remedy = "use a newer GPU, or the CPU profile"
-    if others := [other.index for other in gpus if other not in old]:
-        order = "CUDA_DEVICE_ORDER=PCI_BUS_ID"
-        remedy = f"leave it out by {order} CUDA_VISIBLE_DEVICES={','.join(others)}"
-    raise GpuProblem(
-        f"{gpu} has compute capability {major}.{minor}, and the libraries of the GPU profile need"
-        f" {CAPABILITY[0]}.{CAPABILITY[1]} (Turing) or more: {remedy}"
-    )
+    new = [gpu.index for gpu in gpus if gpu.capability >= CAPABILITY]
+    for gpu in gpus:
+        if gpu.capability < CAPABILITY:
+            remedy = "use a newer GPU, or the CPU profile"
+            if new:
+                order = "CUDA_DEVICE_ORDER=PCI_BUS_ID"
+                remedy = f"leave it out by {order} CUDA_VISIBLE_DEVICES={','.join(new)}"
+            raise GpuProblem(
+                "{} has compute capability {}.{}, and the libraries of the GPU profile need {}.{}"
+                " (Turing) or more: {}".format(gpu, *gpu.capability, *CAPABILITY, remedy)
+            )
 
 
 def _check_start() -> None:
@@ -237,16 +191,18 @@ def _check_start() -> None:
     nvidia-smi but not the driver's libraries."""
     try:
         status, output = _run(sys.executable, "-I", "-S", "-c", PROBE)
-    except TimeoutError:
-        reason = f"no answer within {ANSWER_S:.0f} s"
+    except TimeoutError as error:
+        reason = str(error)
     else:
-        error, _, count = output.strip().partition(" ")
-        if not status and error == "0" and count != "0":
+        error_number, _, count = output.strip().partition(" ")
+        if not status and error_number == "0" and count != "0":
             return
-        reason = "libcuda.so.1 is missing" if "libcuda" in output else f"error {error}"
+        reason = f"error {error_number}"
+        if "libcuda" in output:
+            reason = "libcuda.so.1 is missing"
     raise GpuProblem(
-        f"nvidia-smi lists a GPU, but CUDA does not start ({reason}): {IN_CONTAINER} and"
-        " NVIDIA_DRIVER_CAPABILITIES=compute,utility; otherwise restart the machine"
+        f"nvidia-smi lists a GPU, but CUDA does not start ({reason}): restart the machine; a"
+        " container needs `--gpus all` and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
     )
 
 
@@ -260,7 +216,7 @@ def needed_bytes(config: Any, store: WeightStore) -> int:
     return int(size * (NF4_SHARE if getattr(config, "quantization", "") == "nf4" else 1))
 
 
-def room(needs_gb: Sequence[float], card_gb: float) -> Room:
+def room(needs_gb: Sequence[float], card_gb: float) -> Literal["no", "fits", "swaps"]:
     """Return whether models fit a GPU together, and also while one of them is swapped, when the new
     one is loaded beside the old one.
 
@@ -277,7 +233,7 @@ def memory_problem(need_bytes: int, gpus: Sequence[Gpu]) -> str | None:
     is divided."""
     share = need_bytes / len(gpus)
     for gpu in gpus:
-        if gpu.free_bytes is not None and gpu.free_bytes < share:
+        if gpu.total_bytes and gpu.free_bytes < share:
             return (
                 f"needs {share / GB:.1f} GB, and {gpu.free_bytes / GB:.1f} GB are free on {gpu};"
                 " use a smaller model, or end what else uses that GPU (docs/gpu.md)"

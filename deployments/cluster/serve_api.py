@@ -10,9 +10,6 @@ import httpx
 from configs import environment
 from deployments.cluster.node import asks_for_token
 
-_UNSCHEDULED = re.compile(
-    r"Resources required for each replica: (\{.*?\}), total resources available: (\{.*?\})"
-)
 FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
 
 
@@ -94,16 +91,6 @@ def failures(state: dict[str, Any]) -> dict[str, str]:
             }
             reasons |= of_deployments or {name: _reason(application["message"])}
     return reasons
-
-
-def waiting(state: dict[str, Any]) -> dict[str, str]:
-    """Return what deployments wait for that fit on no machine now, by name as `failures`."""
-    return {
-        f"{name}/{deployment}": f"waits for a machine with {match[1]}; the cluster has {match[2]}"
-        for name, application in state.items()
-        for deployment, status in application["deployments"].items()
-        if (match := _UNSCHEDULED.search(status["message"]))
-    }
 
 
 def _reason(message: str) -> str:

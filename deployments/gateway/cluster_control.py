@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from tempfile import NamedTemporaryFile
-from typing import Any
 
 import yaml
 
@@ -29,28 +28,26 @@ class ServeControl:
 
     async def running(self) -> str:
         """Implements `ClusterControl.running`."""
-        return str(yaml.safe_dump(serve_api.running(await self._state()), sort_keys=False))
+        try:
+            state = await asyncio.to_thread(serve_api.state, self.links["ray"])
+        except ValueError as error:
+            raise ApiError("unavailable", str(error)) from None
+        return str(yaml.safe_dump(serve_api.running(state), sort_keys=False))
 
     async def failures(self) -> dict[str, str]:
         """Implements `ClusterControl.failures`."""
         try:
-            applications = (await self._state())["applications"]
-        except ApiError:  # the models may serve while the dashboard does not answer
+            state = await asyncio.to_thread(serve_api.applications, self.links["ray"])
+        except ValueError:  # models may answer while the dashboard does not
             return {}
-        reasons = serve_api.waiting(applications) | serve_api.failures(applications)
-        return {place.rpartition("/")[2]: reason for place, reason in reasons.items()}
+        failures = serve_api.failures(state)
+        return {place.rpartition("/")[2]: reason for place, reason in failures.items()}
 
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
         """Implements `ClusterControl.deploy`."""
         async with self._deploying:
             await self.running()  # otherwise the configuration would be blamed
             return await asyncio.to_thread(self._deploy, config, only_check)
-
-    async def _state(self) -> dict[str, Any]:
-        try:
-            return await asyncio.to_thread(serve_api.state, self.links["ray"])
-        except ValueError as error:
-            raise ApiError("unavailable", str(error)) from None
 
     def _deploy(self, config: str, only_check: bool) -> tuple[bool, str]:
         with NamedTemporaryFile("w", encoding="utf-8") as file:
