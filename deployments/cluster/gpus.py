@@ -67,8 +67,8 @@ def usable_gpus() -> list[Gpu]:
     is none, if the driver or a GPU is too old, or if CUDA does not start."""
     gpus = _visible(find_gpus())
     _check_torch()
+    _check_capability(gpus)  # first, since no driver helps an old GPU
     _check_driver(gpus[0].driver)
-    _check_capability(gpus)
     _check_start()
     return gpus
 
@@ -85,8 +85,8 @@ def find_gpus() -> list[Gpu]:
             gpu = Gpu(index, uuid, name, driver, _bytes(total), _bytes(free), (major, minor))
             gpus.append(gpu)
     if not gpus:
-        told = answer.strip().partition("\n")[0][:100] or "nothing"
-        raise GpuProblem(f"nvidia-smi lists no GPU but says {told!r}: {NEEDS_DRIVER}")
+        start = answer.strip().partition("\n")[0][:100] or "nothing"
+        raise GpuProblem(f"nvidia-smi lists no GPU but says {start!r}: {NEEDS_DRIVER}")
     return gpus
 
 

@@ -119,7 +119,7 @@ def problem() -> str:
             " GPU profile need 7.5 (Turing) or more: use a newer GPU, or the CPU profile",
         ),
         (
-            lists(card("Tesla V100-PCIE-16GB", "580.95.05", "7.0")),
+            lists(card("Tesla V100-PCIE-16GB", "535.171.04", "7.0")),
             "GPU 0 (Tesla V100-PCIE-16GB) has compute capability 7.0",
         ),
         (
@@ -128,7 +128,7 @@ def problem() -> str:
         ),
     ],
 )
-def test_a_machine_without_a_usable_gpu_is_told_the_cause_and_the_remedy(
+def test_a_machine_without_a_usable_gpu_is_told_the_remedy(
     smi: Install, script: str, cause: str
 ) -> None:
     smi(script)

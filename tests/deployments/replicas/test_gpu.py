@@ -32,9 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return loaded
 
 
-async def test_a_model_for_a_gpu_is_not_loaded_on_the_cpu_without_cuda(
-    smi: Install, asked: list[str]
-) -> None:
+async def test_a_model_for_a_gpu_is_not_loaded_without_cuda(smi: Install, asked: list[str]) -> None:
     smi("echo 'No devices were found'; exit 6")
     replica = ChatDeployment()
     with pytest.raises(ModelNotLoaded) as raised:
@@ -46,7 +44,7 @@ async def test_a_model_for_a_gpu_is_not_loaded_on_the_cpu_without_cuda(
     assert asked == [ECHO]
 
 
-async def test_a_swap_that_does_not_fit_beside_the_old_model_keeps_the_old_one(
+async def test_a_swap_that_does_not_fit_keeps_the_old_model(
     smi: Install, cuda: Any, asked: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cuda(0, 1)
