@@ -26,7 +26,8 @@ ANSWER_S = 20.0  # a GPU without persistence mode takes seconds to wake
 DRIVER, CUDA = 580, 13
 """The CUDA of the GPU profile's libraries, and the first driver that has it."""
 CAPABILITY = (7, 5)  # Turing; CUDA 13 has no kernels for older ones
-NEEDS_DRIVER = f"install NVIDIA's driver {DRIVER} or newer; a container needs `--gpus all`"
+NEW_DRIVER = f"install NVIDIA's driver {DRIVER} or newer"
+NEEDS_DRIVER = f"{NEW_DRIVER}; a container needs `--gpus all`"
 WSL = "/usr/lib/wsl/lib"  # where Windows' subsystem for Linux has nvidia-smi
 NF4_SHARE = 0.28  # of weights in 16 bits: 4 bits, and a scale of 8 bits for each 64 weights
 PROBE = """
@@ -167,7 +168,7 @@ def _check_driver(driver: str) -> None:
     if version is None or int(version[1]) < CUDA:
         raise GpuProblem(
             f"driver {driver} is too old for CUDA {CUDA}, which the libraries of the GPU profile"
-            f" need: {NEEDS_DRIVER}"
+            f" need: {NEW_DRIVER}"
         )
 
 
