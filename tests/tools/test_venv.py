@@ -88,6 +88,7 @@ def test_another_file_of_a_locked_version_does_not_break_the_installation(
         [tree / "tools" / "venv.sh", "server"], env=kept | sources, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    module = [tree / ".venv" / "bin" / "python", "-c", "import tinypkg; print(tinypkg.ORIGIN)"]
+    python = str(tree / ".venv" / "bin" / "python")
+    module = [python, "-c", "import tinypkg; print(tinypkg.ORIGIN)"]
     assert subprocess.check_output(module, text=True) == "locked\n"
     assert (tree / ".venv" / ".installed-server").exists()
