@@ -125,8 +125,8 @@ def check_weights() -> str:
     gated = [artefacts[name].gate(name) for name in absent if artefacts[name].gated is not None]
     if absent := [name for name in absent if artefacts[name].gated is None]:
         raise Problem(
-            f"{', '.join(absent)} missing in {weights_dir()}: run `make weights`, or"
-            " `antiphon weights`"
+            f"{', '.join(absent)} missing in {weights_dir()}: run `antiphon weights fetch --profile"
+            f" {profile}`"
         )
     return "; ".join([f"{len(names) - len(gated)} in {weights_dir()}", *gated])
 
