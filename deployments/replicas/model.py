@@ -21,11 +21,9 @@ from deployments.autoscaling import LEAST, load_report
 from deployments.cluster.compat import keep_replica_on_loopback
 from deployments.gateway.model_index import ClusterReports, cluster_reports
 from deployments.replicas.canary import CANARY_PREFIX, Canary, Loaded
-<<<<<<< HEAD
-from deployments.replicas.device_check import DeviceCheck
-=======
 from deployments.replicas.choice import chosen_here
->>>>>>> w-scale
+from deployments.replicas.device_check import DeviceCheck
+from deployments.replicas.gpu import check_gpu
 from deployments.replicas.rehearsal import REHEARSAL_TIMEOUT_S
 from models.base import ModelInfo
 from models.device import as_engine_error
@@ -189,8 +187,10 @@ class ModelDeployment(ABC, Generic[ModelT]):
     def load_now(self, name: str) -> Loaded[ModelT]:
         """Block until the model is loaded. Raises like `_load`."""
         try:
+            store = WeightStore(weights_dir())
+            check_gpu(self._kind, name, store)
             with metrics.model_load_seconds.time():
-                loaded = load_model(self._kind, name, WeightStore(weights_dir()))
+                loaded = load_model(self._kind, name, store)
         except (ValidationError, FileNotFoundError, YAMLError, EngineError) as error:
             raise ModelNotLoaded(f"{name} cannot be loaded: {explain(error)}") from None
         except Exception as error:  # any library may raise
