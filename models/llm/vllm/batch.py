@@ -13,13 +13,14 @@ from uuid import uuid4
 from configs.schema.models.llm import VllmChatConfig
 from models.errors import EngineError, EngineLost
 from models.llm.token_engine import Step, TokenRequest
+from models.llm.vllm.tether import Tether
 from models.memory import give_back
 
 # Read by vLLM when it is imported, and by its processes.
 for _name, _value in {
     "VLLM_NO_USAGE_STATS": "1",  # it would send the model's name and the hardware to its makers
     "VLLM_CONFIGURE_LOGGING": "0",  # the replica's logs are configured already
-    "VLLM_HOST_IP": "127.0.0.1",  # its processes trust whoever connects
+    "VLLM_HOST_IP": "127.0.0.1",  # its processes trust their peers
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }.items():
     os.environ.setdefault(_name, _value)
@@ -211,5 +212,6 @@ def to_arguments(folder: Path, config: VllmChatConfig) -> AsyncEngineArgs:
         enable_prefix_caching=True,
         scheduling_policy="priority",
         structured_outputs_config=StructuredOutputsConfig(backend="guidance"),
+        additional_config=Tether(),
         disable_log_stats=True,  # its metrics would be registered twice during a swap
     )
