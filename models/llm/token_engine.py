@@ -37,6 +37,8 @@ from models.llm.structured_output.compilation import GrammarCompiler
 from models.llm.structured_output.constrained import ConstrainedAnswer, ConstrainedAnswers
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 
+SEEDS = 2**63  # number of seeds of torch's generators
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -193,6 +195,8 @@ class TokenEngine(ChatEngine):
                 f"the messages take {prompt_tokens} tokens; the context holds {context_tokens}"
             )
         sampling = request.sampling.with_defaults(self._temperature, self._top_p)
+        if sampling.seed is not None:
+            sampling = replace(sampling, seed=sampling.seed % SEEDS)
         most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         stop = () if is_constrained_throughout(request) else sampling.stop
         reader = AnswerReader.of(

@@ -3,12 +3,10 @@
 import secrets
 
 from configs.schema.models.llm import TransformersChatConfig
-from models.llm.token_engine import PromptWriter, TokenEngine, TokenRequest, TokenStream
+from models.llm.token_engine import SEEDS, PromptWriter, TokenEngine, TokenRequest, TokenStream
 from models.llm.transformers.batch import StreamBatch
 from models.llm.transformers.sampler import TokenSampler
 from models.weights.store import WeightStore
-
-_SEEDS = 2**63  # number of seeds of torch's generators
 
 
 class TransformersEngine(TokenEngine):
@@ -32,7 +30,7 @@ class TransformersEngine(TokenEngine):
 
     def _submit(self, request: TokenRequest) -> TokenStream:
         seed = request.sampling.seed
-        seed = secrets.randbelow(_SEEDS) if seed is None else seed % _SEEDS
+        seed = secrets.randbelow(SEEDS) if seed is None else seed
         matcher = request.constraint and request.constraint.matcher
         sampler = TokenSampler(request.sampling, seed, matcher)
         return self._batch.submit(request.prompt, request.most_tokens, sampler, request.owner)

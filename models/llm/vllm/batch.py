@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import threading
+from collections.abc import AsyncGenerator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,7 +72,7 @@ class VllmStream:
 
 
 class VllmBatch:
-    """Model in vLLM's processes with its streams. Calls after `close` raise EngineLost.
+    """Model in vLLM's processes with its streams. Calls after `stop` raise EngineLost.
 
     vLLM's client runs on an event loop of its own, in a thread, because it belongs to one loop, and
     checks grammars and converts outputs there.
@@ -79,11 +80,12 @@ class VllmBatch:
 
     def __init__(self, folder: Path, config: VllmChatConfig) -> None:
         """Raises EngineError."""
-        self._closing = threading.Lock()
+        self._stopping = threading.Lock()
         self._llm: Any = None
         started: Future[None] = Future()
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(to_arguments(folder, config), started)),
+            target=asyncio.run,
+            args=(self._serve(to_arguments(folder, config), started),),
             name="vllm",
             daemon=True,
         )
@@ -104,13 +106,19 @@ class VllmBatch:
 
     def submit(self, request: TokenRequest) -> VllmStream:
         """Starts the generation after a prompt; called in an event loop. Raises EngineLost."""
-        self.check()
+        llm = self.check()
         stream = VllmStream()
         prompt = TokensPrompt(
             prompt_token_ids=list(request.prompt),
             cache_salt=hashlib.sha256(request.owner.encode()).hexdigest(),
         )
-        work = self._generate(stream, prompt, self._parameters(request), request.is_speculative)
+        outputs = llm.generate(
+            prompt,
+            self._parameters(request),
+            stream.id,
+            priority=LATER if request.is_speculative else 0,
+        )
+        work = _pass_on(outputs, stream)
         try:
             stream.work = asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:
@@ -118,64 +126,39 @@ class VllmBatch:
             raise EngineLost("the model was unloaded") from None
         return stream
 
-    def check(self) -> None:
-        """Raises EngineLost if a process of vLLM has died, or after `close`."""
+    def check(self) -> Any:
+        """Returns vLLM's client. Raises EngineLost after `stop`, or if a process of vLLM died."""
         llm = self._llm
         if llm is None:
             raise EngineLost("the model was unloaded")
         if llm.errored:
             raise EngineLost("the model stopped: a process of vLLM died")
+        return llm
 
-    def close(self) -> None:
-        """Ends vLLM's processes, which frees the memory; running streams raise EngineLost."""
-        with self._closing:
+    def stop(self) -> None:
+        """Ends vLLM's processes soon, which frees the memory; running streams raise EngineLost."""
+        with self._stopping:
             if self._llm is None:
                 return
             self._llm = None
-        self._loop.call_soon_threadsafe(self._stop.set)
-        if threading.current_thread() is not self._thread:
-            self._thread.join(2 * STOP_S)
+        self._loop.call_soon_threadsafe(self._ending.set)
+
+    def join(self) -> None:
+        """Waits for vLLM's processes to end, after `stop`."""
+        self._thread.join(2 * STOP_S)
         give_back()
 
     async def _serve(self, arguments: AsyncEngineArgs, started: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
+        self._ending = asyncio.Event()
         try:
             llm = self._llm = AsyncLLM.from_engine_args(arguments)
         except BaseException as error:  # for `__init__`
             started.set_exception(error)
             return
         started.set_result(None)
-        await self._stop.wait()
+        await self._ending.wait()
         llm.shutdown(timeout=STOP_S)
-
-    async def _generate(
-        self,
-        stream: VllmStream,
-        prompt: TokensPrompt,
-        parameters: SamplingParams,
-        is_speculative: bool,
-    ) -> None:
-        try:
-            outputs = self._llm.generate(
-                prompt, parameters, stream.id, priority=LATER if is_speculative else 0
-            )
-            async for output in outputs:
-                answer = output.outputs[0]
-                if answer.finish_reason in ("abort", "error"):
-                    raise EngineError(f"vLLM ended the answer: {answer.finish_reason}")
-                cached = output.num_cached_tokens or 0
-                stream.push(Step(tuple(answer.token_ids), output.finished, cached))
-        except EngineDeadError:
-            stream.push(EngineLost("the model stopped: a process of vLLM died"))
-        except asyncio.CancelledError:
-            stream.push(EngineLost("the model was unloaded"))
-            raise
-        except EngineError as error:
-            stream.push(error)
-        except Exception as error:  # any library may raise
-            cause = error.__cause__ or error
-            stream.push(EngineError(f"vLLM failed: {type(cause).__name__}: {cause}"))
 
     def _parameters(self, request: TokenRequest) -> SamplingParams:
         sampling = request.sampling
@@ -215,3 +198,24 @@ def to_arguments(folder: Path, config: VllmChatConfig) -> AsyncEngineArgs:
         additional_config=Tether(),
         disable_log_stats=True,  # its metrics would be registered twice during a swap
     )
+
+
+async def _pass_on(outputs: AsyncGenerator[Any, None], stream: VllmStream) -> None:
+    """Passes vLLM's outputs on to a stream, in vLLM's thread."""
+    try:
+        async for output in outputs:
+            answer = output.outputs[0]
+            if answer.finish_reason in ("abort", "error"):
+                raise EngineError(f"vLLM ended the answer: {answer.finish_reason}")
+            cached = output.num_cached_tokens or 0
+            stream.push(Step(tuple(answer.token_ids), output.finished, cached))
+    except EngineDeadError:
+        stream.push(EngineLost("the model stopped: a process of vLLM died"))
+    except asyncio.CancelledError:
+        stream.push(EngineLost("the model was unloaded"))
+        raise
+    except EngineError as error:
+        stream.push(error)
+    except Exception as error:  # any library may raise
+        cause = error.__cause__ or error
+        stream.push(EngineError(f"vLLM failed: {type(cause).__name__}: {cause}"))

@@ -18,11 +18,12 @@ class VllmEngine(TokenEngine):
     def __del__(self) -> None:
         # A swapped model is freed with the last request that refers to it.
         if hasattr(self, "_batch"):  # false if loading failed
-            self.close()
+            self._batch.stop()  # without waiting, since this may be the event loop
 
     def close(self) -> None:
         """Ends vLLM's processes, which frees the memory; running requests raise EngineLost."""
-        self._batch.close()
+        self._batch.stop()
+        self._batch.join()
 
     def check_device(self) -> None:
         self._batch.check()

@@ -2,7 +2,8 @@
 
 import pytest
 
-pytestmark = [pytest.mark.vllm, pytest.mark.weights]
+# To start takes a minute: three processes import vLLM.
+pytestmark = [pytest.mark.vllm, pytest.mark.weights, pytest.mark.timeout(1200)]
 pytest.importorskip("vllm", reason="vLLM is not installed; `make test-vllm` runs these tests")
 
 from tests.models.llm.test_contract import (  # noqa: E402, F401 with the fixture of this folder
