@@ -270,6 +270,7 @@ def build_services(
         plans,
         custom_voices,
         SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.samples),
+        SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.clips),
         models.transcriber,
         synthesis.directory,
         ready_voices,

@@ -11,11 +11,14 @@ from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, receive_form
 from api.native.voices.custom import files_of, sample_file
 from api.services import VoiceServices
+from configs.load import load_yaml
+from configs.schema.voices import CustomVoicesConfig
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.operation import Operation
 from pipelines.voices.voice_object import CustomVoice, NewVoice, custom_voice
 
-LEAST = "Recordings of one speaker, together at least two minutes."
+RULES = load_yaml(CustomVoicesConfig, "custom_voices").clips
+LEAST = f"Recordings of one speaker, together at least {RULES.min_total_seconds:g} seconds."
 FILES = "files"  # what `POST /voices` calls the recordings
 
 
@@ -28,15 +31,14 @@ async def clone(
     describe: Callable[[Mapping[str, str]], Awaitable[NewVoice]],
     field: str = FILES,
 ) -> CustomVoice:
-    """Creates a voice from the recordings of a form, cut into files of the length that `POST
-    /voices` takes, under the same rules.
+    """Creates a voice from the recordings of a form, under the rules of clips.
 
     `describe` makes the request of the other fields. `field` is that of a single recording, unless
     it is FILES. Raises ApiError, or the errors of `describe` and of the checks, which then name
     `field`.
     """
     custom = voices.custom
-    most = custom.rules.max_files if field == FILES else 1
+    most = RULES.max_files if field == FILES else 1
     check_room = partial(custom.check_room, principal, operation)
     async with receive_form(request, UploadLimits(max_files=most), check_room) as form:
         new = await describe(form.fields)
@@ -45,7 +47,7 @@ async def clone(
                 files = files_of(form, 1, most)
             else:
                 files = [sample_file(form.file(field))]
-            work = custom.create(principal, new, files, operation, cuts=True)
+            work = custom.create(principal, new, files, operation, are_clips=True)
             return custom_voice(await while_connected(request.receive, work))
 
 

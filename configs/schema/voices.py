@@ -110,6 +110,7 @@ class CustomVoicesConfig(StrictModel):
     method: Literal["auto", "fit", "prompt"] = "auto"
 
     samples: SampleRules
+    clips: SampleRules  # rules for recordings of clients whose vendors ask for seconds
     speakers: SampleRules  # rules for enrolled speakers
     consents: SampleRules  # rules for recordings of a consent phrase
     work: VoiceWorkConfig

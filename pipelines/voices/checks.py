@@ -97,7 +97,8 @@ class SampleChecker:
 
     async def cut(self, files: Sequence[SampleFile], owner: Owner = "") -> list[SampleFile]:
         """Cut recordings into files of equal length, beside them, as many as a voice needs and none
-        longer than allowed. A recording that needs no cut stays as it is. Raises as `check`."""
+        longer than allowed. A recording that needs no cut stays as it is, unless it is in a format
+        that is not stored. Raises as `check`."""
         rules = self.rules
         longest_s = rules.max_files * rules.max_seconds
         too_much = (
@@ -117,7 +118,7 @@ class SampleChecker:
             count = max(least, math.ceil((audio.duration_s - LENGTH_SLACK_S) / rules.max_seconds))
             if len(pieces) + count > rules.max_files:
                 raise InvalidRequest(too_much)
-            if count == 1:
+            if count == 1 and await asyncio.to_thread(_media_type, file.path):
                 pieces.append(file)
             else:
                 pieces += await asyncio.to_thread(_cut, file, audio.pcm, count)
@@ -228,7 +229,8 @@ def _cut(file: SampleFile, pcm: Pcm, count: int) -> list[SampleFile]:
     for number, part in enumerate(np.array_split(pcm, count), start=1):
         path = file.path.with_name(f"{file.path.name}-{number}")
         path.write_bytes(as_wav(float_to_pcm16(part), "linear", CUT_HZ))
-        pieces.append(SampleFile(f"{file.name}, part {number}", path))
+        name = f"{file.name}, part {number}" if count > 1 else file.name
+        pieces.append(SampleFile(name, path))
     return pieces
 
 
@@ -261,10 +263,7 @@ def _formats(files: Sequence[SampleFile], *, any_format: bool) -> list[str]:
     for file in files:
         with file.path.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").digest()
-        try:
-            media_type = MEDIA_TYPES.get(sniff(head_of(file.path)))
-        except PipelineError:
-            media_type = None
+        media_type = _media_type(file.path)
         if media_type is None and not any_format:
             raise InvalidAudio(f"files: {file.name!r} is not MP3, WAV or FLAC audio")
         if digest in seen:
@@ -272,6 +271,14 @@ def _formats(files: Sequence[SampleFile], *, any_format: bool) -> list[str]:
         seen[digest] = file.name
         formats.append(media_type or "")
     return formats
+
+
+def _media_type(path: Path) -> str | None:
+    """Return the media type of a file that may be stored, by its content; blocking."""
+    try:
+        return MEDIA_TYPES.get(sniff(head_of(path)))
+    except PipelineError:
+        return None
 
 
 def _windows(speech: Pcm) -> list[tuple[int, int]]:

@@ -85,6 +85,7 @@ class CustomVoices:
     _plans: PlansConfig
     _config: CustomVoicesConfig
     _checker: SampleChecker
+    _clip_checker: SampleChecker
     _stt: STTModel
     directory: VoiceDirectory
     ready_voices: ReadyCustomVoices
@@ -101,10 +102,10 @@ class CustomVoices:
         files: Sequence[SampleFile],
         operation: Operation,
         *,
-        cuts: bool = False,
+        are_clips: bool = False,
     ) -> Voice:
-        """Check and store the samples, queue the voice, and hold its price. With `cuts`, recordings
-        may be fewer and longer than samples, into which they are cut.
+        """Check and store the samples, queue the voice, and hold its price. Clips may be fewer,
+        shorter and longer than samples; long ones are cut.
 
         A request with an Idempotency-Key that runs again after its process died gets the voice that
         it created before. Raises InvalidRequest and the like for the samples, PlanRequired,
@@ -115,7 +116,8 @@ class CustomVoices:
         sentence = self.consent.required(principal.workspace_id, new.consent, new.consent_token)
         await self.database.read(self._check_room, principal, new.earlier)
         language = None if new.language is None else await self._known_language(new.language)
-        least_ms = round(self.rules.min_total_seconds * 1000)
+        checker = self._clip_checker if are_clips else self._checker
+        least_ms = round(checker.rules.min_total_seconds * 1000)
         mine, earlier, owner = principal.workspace_id, new.earlier, str(principal.workspace_id)
         async with self.billing.counted_failure(mine, "stt", least_ms, operation):
             async with self._recordings(mine, earlier) as before:
@@ -123,10 +125,10 @@ class CustomVoices:
                     raise InvalidRequest("version_of: it has no recordings to compare these with")
                 if (count := len(before)) + len(files) > MOST_RECORDINGS:
                     raise InvalidRequest(f"files: a voice has at most {MOST_RECORDINGS} recordings")
-                samples = await self._checker.cut(files, mine) if cuts else files
-                checked = await self._checker.check([*before, *samples], mine)
+                samples = await checker.cut(files, mine) if are_clips else files
+                checked = await checker.check([*before, *samples], mine)
             if sentence is not None:
-                await self.consent.check_reader(sentence, checked, self._checker, mine, count)
+                await self.consent.check_reader(sentence, checked, checker, mine, count)
             if new.reader is not None:
                 await asyncio.to_thread(self.consent.check_same_speaker, new.reader, checked)
             voice_id = new_id(operation)

@@ -4,9 +4,11 @@ Run by the interpreter of .venv-clients; prints what it read as one line of JSON
 """
 
 import asyncio
+import io
 import json
 import sys
 import wave
+from pathlib import Path
 from typing import Any
 
 from cartesia import APIStatusError, AsyncCartesia, Cartesia
@@ -24,14 +26,24 @@ def addresses(url: str) -> dict[str, Any]:
     return {"base_url": f"{url}/cartesia", "websocket_base_url": f"{socket}/cartesia"}
 
 
-def short_clip(client: Cartesia, path: str) -> list[Any]:
-    """What the client reads when it clones a voice from seconds of speech."""
-    with open(path, "rb") as clip:
-        try:
-            client.voices.clone(clip=clip, name="Ann", language="en")
-        except APIStatusError as error:
-            return [error.status_code, error.body["error_code"], error.body["message"]]
-    return []
+def clones(client: Cartesia, path: str) -> dict[str, Any]:
+    """Voices from a recording of two seconds, which is too short, and from one of 16 s."""
+    with wave.open(path) as recording:
+        rate, frames = recording.getframerate(), recording.readframes(recording.getnframes())
+    clip = io.BytesIO()
+    with wave.open(clip, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(frames * 8)
+    try:
+        client.voices.clone(clip=Path(path), name="Ann", language="en")
+        refused: list[Any] = []
+    except APIStatusError as error:
+        refused = [error.status_code, error.body["error_code"], error.body["message"]]
+    voice = client.voices.clone(clip=clip.getvalue(), name="Ann", language="en")
+    client.voices.delete(voice.id)
+    return {"short": refused, "long": [voice.name, voice.language]}
 
 
 def blocking(url: str, key: str, path: str) -> dict[str, Any]:
@@ -60,7 +72,7 @@ def blocking(url: str, key: str, path: str) -> dict[str, Any]:
         refusal(client, voice={"id": "none"}),
         refusal(Cartesia(api_key="sk_wrong", max_retries=0, **addresses(url))),
     ]
-    seen["short clip"] = short_clip(client, path)
+    seen["clones"] = clones(client, path)
     return seen
 
 

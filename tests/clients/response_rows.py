@@ -262,7 +262,7 @@ DIALOGUE = {"inputs": [{"text": TEXT, "voice_id": "{voice_id}"}] * 2}
 OF_CLONE = {"voice_id": "clone_id"}
 OF_HISTORY = {"history_item_id": "last_history_item_id"}
 CLONE = {"name": "Ann", "labels": '{"language": "en", "gender": "female"}'}
-CLONE_REPEATS = 100  # of the recording: over two minutes
+CLONE_REPEATS = 10  # of the recording: over ten seconds
 
 
 def xi(route: str, type: Any, body: Json | None = None, **options: Any) -> Request:

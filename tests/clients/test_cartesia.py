@@ -34,9 +34,10 @@ def test_cartesias_client_speaks_and_listens_over_http_and_on_sockets(
         [404, "Voice not found"],
         [401, "Unauthorized"],
     ]
-    status, code, message = seen["short clip"]
+    assert seen["clones"]["long"] == ["Ann", "en"]
+    status, code, message = seen["clones"]["short"]
     assert (status, code) == (400, "validation_error")
-    assert message.startswith("clip: ") and "at least 120 are needed" in message
+    assert message.startswith("clip: ") and "at least 10 are needed" in message
     assert seen["page before"] and seen["stand-in"]
     heard = seen["heard"]
     assert heard["text"] == heard["manual"] == HEARD and heard["words"] == HEARD.split()

@@ -84,9 +84,9 @@ async def test_a_clone_has_an_id_at_once_and_speaks_when_built(
 async def test_recordings_that_make_no_voice_are_refused_and_leave_nothing(
     client: httpx.AsyncClient, xi: Headers, books: Books, tmp_path: Path
 ) -> None:
-    short = [("short.wav", wav(recording(1, 30)))]
+    short = [("short.wav", wav(recording(1, 6)))]
     cases = [
-        (await clone(client, xi, short), 422, "30.0 seconds in all; at least 120"),
+        (await clone(client, xi, short), 422, "6.0 seconds in all; at least 10"),
         (await clone(client, xi, [("no.mp3", b"text")]), 400, "no.mp3"),
         (
             await clone(client, xi, [*good_files(), ("a.wav", wav(recording(2, 599)))]),

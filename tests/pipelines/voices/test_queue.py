@@ -61,7 +61,17 @@ class VoiceBackend:
         unused = cast(Any, None)  # engines that check samples
         own = ReadyCustomVoices(database, self.files)
         self.voices = CustomVoices(
-            database, self.files, self.billing, PLANS, CONFIG, unused, unused, unused, own, unused
+            database,
+            self.files,
+            self.billing,
+            PLANS,
+            CONFIG,
+            _checker=unused,
+            _clip_checker=unused,
+            _stt=unused,
+            directory=unused,
+            ready_voices=own,
+            consent=unused,
         )
         self.principal: Principal
 
