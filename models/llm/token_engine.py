@@ -177,6 +177,10 @@ class TokenEngine(ChatEngine):
         self._grammars = GrammarCompiler()
 
     @abstractmethod
+    def close(self) -> None:
+        """Frees the memory, the GPU's too; running requests raise EngineLost."""
+
+    @abstractmethod
     def _submit(self, request: TokenRequest) -> TokenStream:
         """Starts a generation; called in an event loop. Raises EngineLost."""
 

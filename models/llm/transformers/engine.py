@@ -25,7 +25,6 @@ class TransformersEngine(TokenEngine):
             self.close()
 
     def close(self) -> None:
-        """Frees the memory, the GPU's too; running requests raise EngineLost."""
         self._batch.close()
 
     def _submit(self, request: TokenRequest) -> TokenStream:

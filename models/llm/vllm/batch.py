@@ -58,12 +58,13 @@ class VllmStream:
         items = [await self._ready.get()]
         while not self._ready.empty():
             items.append(self._ready.get_nowait())
-        tokens: tuple[int, ...] = ()
+        steps: list[Step] = []
         for item in items:
             if isinstance(item, EngineError):
                 raise item
-            tokens += item.tokens
-        return Step(tokens, item.ended, item.cached_tokens)
+            steps.append(item)
+        tokens = tuple(token for step in steps for token in step.tokens)
+        return Step(tokens, steps[-1].ended, steps[-1].cached_tokens)
 
     def close(self) -> None:
         """Stops the generation, unless it has ended."""
@@ -97,11 +98,10 @@ class VllmBatch:
                 f"vLLM cannot load the model of {config.id!r}: {error}. If its process did not"
                 " start, the log above has the cause, such as too little memory of the GPU"
             ) from error
-        model = self._llm.model_config
-        self.size: int = model.get_vocab_size()  # number of logits
-        ends = (model.try_get_generation_config() or {}).get("eos_token_id")
-        named = {*(ends if isinstance(ends, list) else [ends])}
-        named.add(self._llm.get_tokenizer().eos_token_id)
+        llm = self.check()
+        self.size: int = llm.model_config.get_vocab_size()  # number of logits
+        ends = (llm.model_config.try_get_generation_config() or {}).get("eos_token_id")
+        named = {*(ends if isinstance(ends, list) else [ends]), llm.get_tokenizer().eos_token_id}
         self.ends = tuple(sorted(token for token in named if token is not None))
 
     def submit(self, request: TokenRequest) -> VllmStream:

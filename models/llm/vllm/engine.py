@@ -21,7 +21,6 @@ class VllmEngine(TokenEngine):
             self._batch.stop()  # without waiting, since this may be the event loop
 
     def close(self) -> None:
-        """Ends vLLM's processes, which frees the memory; running requests raise EngineLost."""
         self._batch.stop()
         self._batch.join()
 
