@@ -1,11 +1,12 @@
 # `make run` needs Python 3.11 or newer with venv; everything else is fetched.
 SHELL := /bin/bash
 
-# PROFILE=gpu installs, fetches and starts what a machine with a GPU runs, beside the rest.
+# PROFILE=gpu installs, fetches and starts what a machine with a GPU runs, beside the rest. With VLLM=1
+# too, the packages include vLLM.
 PROFILE ?= cpu
 ifeq ($(PROFILE),gpu)
-export VENV := .venv-gpu
-PACKAGES := server espeak gpu
+export VENV := .venv-gpu$(if $(VLLM),-vllm)
+PACKAGES := server espeak $(if $(VLLM),vllm,gpu)
 CONFIG := configs/serve_gpu.yaml
 else ifeq ($(PROFILE),cpu)
 export VENV := .venv
@@ -30,7 +31,7 @@ BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join ports guide pages install vllm weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu test-vllm check client compatibility access pictures wheels manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu test-vllm check client compatibility access pictures wheels manifests audit sbom auditors bench lock
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -52,9 +53,6 @@ ports: # in use ends `run` before anything is fetched; an older Python leaves it
 
 install: ## Install the pinned packages of the service into .venv
 	@tools/venv.sh $(PACKAGES)
-
-vllm: ## Add vLLM to .venv-gpu, for chat models with `engine: vllm`
-	@VENV=.venv-gpu tools/venv.sh server espeak gpu vllm
 
 weights: install ## Download and verify the model weights (about 450 MB, once)
 	@$(BIN)/python -m models.weights fetch --profile $(PROFILE)
@@ -153,7 +151,7 @@ auditors:
 
 # --strict: a package that the registry does not know fails, in place of passing unseen.
 audit: auditors ## Check pinned packages for known vulnerabilities at pypi.org, or at OSV with ARGS="-s osv"
-	@for groups in "server espeak gpu vllm dev" clients fuzz audit guide uv; do echo "$$groups:"; \
+	@for groups in "server espeak gpu dev" "server espeak vllm" clients fuzz audit guide uv; do echo "$$groups:"; \
 		.venv-audit/bin/$(EXPORT) $$(printf ' --only-group %s' $$groups) >.venv-audit/packages.txt || exit; \
 		.venv-audit/bin/pip-audit --strict --disable-pip --requirement .venv-audit/packages.txt $(ARGS) || exit; \
 	done

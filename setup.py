@@ -12,5 +12,5 @@ GROUPS = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["dependency-gr
 setup(
     version=VERSION,
     install_requires=[f"antiphon=={VERSION}", *GROUPS["server"]],
-    extras_require={name: GROUPS[name] for name in ("espeak", "gpu", "vllm")},
+    extras_require={name: GROUPS[name] for name in ("espeak", "gpu")},
 )

@@ -14,7 +14,7 @@ pinned=$venv/pinned.txt
 # Of the CUDA build the lock has the versions of the packages that both want. PyPI's torchvision,
 # torchaudio and torchcodec are built for CUDA; chat needs none of them.
 "$venv"/bin/uv export --quiet --frozen --no-header --no-annotate --no-hashes \
-  --only-group server --only-group gpu --only-group vllm >"$pinned"
+  --only-group server --only-group vllm >"$pinned"
 version=$(sed -n 's/^vllm==\([^ ;]*\).*/\1/p' "$pinned")
 torch=$(sed -n 's/^torch==\([^ ;]*\).*/\1/p' "$pinned")
 sed -i '/^\(vllm\|torch\|torchaudio\|torchvision\|torchcodec\|triton\|setuptools\)[ =]/d' "$pinned"

@@ -1,11 +1,12 @@
 """Chat on transformers and on vLLM at 1, 8 and 64 streams, with short and long prompts, in one run.
 
-    .venv-gpu/bin/python -m benchmarks.chat.gpu         # the shape of a model of 3 B, in 4 bits
-    .venv-gpu/bin/python -m benchmarks.chat.gpu --tiny  # a shape for a CPU: checks the program
-    .venv-gpu/bin/python -m benchmarks.chat.gpu --engine vllm --unquantised
+    .venv-gpu-vllm/bin/python -m benchmarks.chat.gpu         # the shape of a model of 3 B, 4 bits
+    .venv-gpu-vllm/bin/python -m benchmarks.chat.gpu --tiny  # a shape for a CPU: checks the program
+    .venv-gpu-vllm/bin/python -m benchmarks.chat.gpu --engine vllm --unquantised
 
-`make vllm` installs vLLM. The weights are random, so nothing is downloaded; the time does not
-depend on the generated text. Each prompt begins with its own number, so no cached prefix is used.
+`PROFILE=gpu VLLM=1 make install` has both engines. The weights are random, so nothing is
+downloaded; the time does not depend on the generated text. Each prompt begins with its own number,
+so no cached prefix is used.
 """
 
 import asyncio
