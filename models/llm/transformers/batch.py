@@ -23,6 +23,7 @@ from transformers.generation.continuous_batching.requests import RequestStatus
 from configs.schema.models.llm import TransformersChatConfig
 from models.device import is_out_of_memory
 from models.errors import EngineError, EngineLost
+from models.llm.token_engine import Step
 from models.llm.transformers.sampler import BatchSampler, TokenSampler, to_processor_list
 from models.memory import BatchLimit, give_back
 
@@ -33,16 +34,8 @@ SALTED = 3  # first tokens of a prompt that carry the cache salt, 31 bits each
 _SALT_MASK = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Tokens since the last step."""
-
-    tokens: tuple[int, ...]
-    ended: bool
-
-
 @dataclass(eq=False, repr=False)
-class TokenStream:
+class BatchStream:
     """Tokens of one answer, from the library's thread to the event loop of the request."""
 
     owner: str
@@ -110,13 +103,13 @@ class StreamBatch:
 
     def submit(
         self, prompt: Sequence[int], most_tokens: int, sampler: TokenSampler, owner: str
-    ) -> TokenStream:
+    ) -> BatchStream:
         """Starts the generation after `prompt`; called in an event loop. Raises EngineLost.
 
         Only cached prefixes of the same `owner` are used.
         """
         manager = self._running()
-        stream = TokenStream(owner, self, asyncio.get_running_loop(), sampler)
+        stream = BatchStream(owner, self, asyncio.get_running_loop(), sampler)
         self._router.streams[stream.id] = stream
         accepted = manager.add_request(
             list(prompt),
@@ -131,7 +124,7 @@ class StreamBatch:
             raise EngineLost("the model is stopping")
         return stream
 
-    def forget(self, stream: TokenStream, *, stop: bool) -> None:
+    def forget(self, stream: BatchStream, *, stop: bool) -> None:
         self._router.streams.pop(stream.id, None)
         if stop and self._model is not None:
             self._manager.cancel_request(stream.id)
@@ -221,7 +214,7 @@ class _Router(OutputRouter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.streams: dict[str, TokenStream] = {}
+        self.streams: dict[str, BatchStream] = {}
 
     def owner(self, request_id: str) -> str:
         """Returns the owner of a stream; a cancelled stream owns itself."""
