@@ -92,7 +92,7 @@ def pitches_hz(speech: Pcm) -> NDArray[np.float32]:
     windows = speech[: frames * PITCH_WINDOW].reshape(frames, PITCH_WINDOW)[chosen]
     windows = (windows - windows.mean(axis=1, keepdims=True)) * np.hanning(PITCH_WINDOW)
     taper = _autocorrelation(np.hanning(PITCH_WINDOW)[None])[0]
-    likeness = _autocorrelation(windows)
+    likeness = _autocorrelation(np.asarray(windows, np.float64))
     first, last = (round(VAD_SAMPLE_RATE / hz) for hz in reversed(PITCH_HZ))
     energy = likeness[:, :1]
     voiced = energy[:, 0] > 0
