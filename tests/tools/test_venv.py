@@ -50,7 +50,8 @@ def tree(tmp_path: Path) -> Path:
     locked = wheel(tmp_path / "locked", "1.0", "locked")
     index(locked)
     (tmp_path / "tools").mkdir()
-    shutil.copy(PROJECT_DIR / "tools" / "venv.sh", tmp_path / "tools")
+    for name in ("venv.sh", "registries.sh"):
+        shutil.copy(PROJECT_DIR / "tools" / name, tmp_path / "tools")
     (tmp_path / "tools" / "uv.txt").touch()
     (tmp_path / "uv.lock").touch()
     environment = [sys.executable, "-m", "venv", "--without-pip", "--system-site-packages"]
