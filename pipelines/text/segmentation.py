@@ -15,8 +15,8 @@ from html import unescape
 from sentencex import segment
 
 from configs.schema.languages import language_words
+from pipelines.text.normalisation.wrapping import LINE_BREAK, UNSPACED, unwrapped
 from pipelines.text.read_text import SIGNS, Phonemes, ReadText
-from pipelines.text.wrapping import LINE_BREAK, UNSPACED, unwrapped
 
 FIRST_BLOCK = 500  # characters cleaned and split before the first chunk
 BLOCK = 2000

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from pipelines.text.wrapping import LINE_BREAK, unwrapped
-from tests.pipelines.text.wrapped_texts import HELD_OUT, SEEN
+from pipelines.text.normalisation.wrapping import LINE_BREAK, unwrapped
+from tests.pipelines.text.normalisation.wrapped_texts import HELD_OUT, SEEN
 
 
 def breaks(marked: str) -> tuple[list[bool], list[bool]]:
