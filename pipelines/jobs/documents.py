@@ -44,7 +44,8 @@ _ALONE += "|einleitung|préface|avant-propos|épilogue|pr[óo]logo|ep[íi]logo|p
 _ALONE += "|voorwoord|nawoord|proloog|epiloog|przedmowa|wstęp|пролог|эпилог|предисловие"
 _HEADING_LINE = re.compile(
     rf"(?:\A|\n[ \t]*\n)[ \t]{{0,40}}((?:(?:{_CHAPTERS})[ \t]{{1,4}}\w{{1,20}}(?:-\w{{1,20}})?"
-    rf"|(?:{_PARTS})[ \t]{{1,4}}(?-i:[^\W_a-zà-öø-ÿа-я])\w{{0,19}}(?:-\w{{1,20}})?"
+    rf"|(?:{_PARTS})[ \t]{{1,4}}"
+    r"(?:(?-i:[^\W_a-zà-öø-ÿа-я])\w{0,19}(?:-\w{1,20})?|\w{3,20}(?=[ \t]*$))"
     rf"|(?-i:[^\W\d_a-zà-öø-ÿа-я])\w{{2,14}}[ \t](?:{_CHAPTERS}|{_PARTS})"
     rf"|(?:{_ALONE})"
     rf"|(?-i:(?P<number>[IVXLC]{{1,8}}|\d{{1,3}})(?=[.:]?[ \t]*$|[.:][ \t]{{1,4}}[^\n]{{1,80}}$))"
