@@ -37,7 +37,8 @@ _HEADING = re.compile(r"^ {0,3}#{1,2}[ \t]+(.+)$|^(.+)\n(?:=+|-+)[ \t]*$", re.MU
 # "Prologue", "III. The Letter" or "III", at the beginning or after a blank line.
 _TITLE = r"(?:[ \t]{1,4}(?P<title>(?-i:[^\sa-zà-öø-ÿа-я])[^\n]{0,80}))?"
 _CHAPTERS = "chapter|kapitel|chapitre|cap[ií]tulo|capitolo|hoofdstuk|rozdział|глава"
-_PARTS = "part|book|volume|act|teil|buch|band|akt|partie|livre|tome|acte|parte|libro|acto|atto"
+_PARTS = "adventure|canto|scene|stave|part|book|volume|act"
+_PARTS += "|teil|buch|band|akt|partie|livre|tome|acte|parte|libro|acto|atto"
 _PARTS += "|deel|boek|część|księga|tom|часть|книга|том"
 _ALONE = "prologue?|epilogue?|preface|foreword|introduction|afterword|interlude|vorwort|nachwort"
 _ALONE += "|einleitung|préface|avant-propos|épilogue|pr[óo]logo|ep[íi]logo|prefacio|prefazione"

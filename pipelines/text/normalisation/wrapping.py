@@ -10,7 +10,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise, starmap
+from statistics import median_high
 
 LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\u0085\u2028\u2029]")
 UNSPACED = re.compile(  # scripts that write no spaces between words
@@ -22,6 +23,7 @@ LEAST_UNSPACED = 30  # columns; 15 Chinese letters
 LONG_LINE = 55  # columns from which a line need not be full if its sentence goes on
 SURELY_LONG = 60  # columns from which two lines are prose without a small letter
 MOST_WIDTH = 120  # columns; longer lines are whole paragraphs
+MOST_FULL = 0.7  # least share of full lines in a wrapped paragraph
 _HYPHENATED = 15  # least columns of a line that ends within a word
 
 _EDGE = re.compile(r"[ \t\u3000]*(?:>[ \t]?)*[ \t\u3000]*")
@@ -106,46 +108,53 @@ def _columns(text: str) -> int:
 
 def _soft(lines: Sequence[_Line]) -> list[int]:
     """Return the numbers of the lines that continue in the next."""
-    widths = [0] * len(lines)  # of the paragraph of each line
-    begin = 0
-    for number in range(1, len(lines) + 1):
-        if number == len(lines) or not _may_join(lines[number - 1], lines[number]):
-            widths[begin:number] = [max(line.columns for line in lines[begin:number])] * (
-                number - begin
-            )
-            begin = number
-    pairs = list(enumerate(pairwise(lines)))
-    proven = {
-        widths[number]
-        for number, (before, after) in pairs
-        if widths[number] == widths[number + 1]
-        and _may_join(before, after)
-        and _goes_on(before, after)
-        and before.columns >= before.least
-        and _is_full(before, after, widths[number])
-    }
-    usual = max(proven, default=0)
+    paragraphs = _paragraphs(lines)
+    proven = [_is_proven(paragraph) for paragraph in paragraphs]
+    widths = [max(line.columns for line in paragraph) for paragraph in paragraphs]
+    usual = median_high([*compress(widths, proven)] or [0])
     soft = list[int]()
-    for number, (before, after) in pairs:
-        if not _may_join(before, after):
-            continue
-        width = widths[number] if widths[number] in proven else max(usual, widths[number])
-        is_full = _is_full(before, after, width) and before.columns >= before.least
-        if _is_hyphenated(before, after):
-            is_soft = True
-        elif is_full:
-            ends_open = before.text[-1].isalpha() and before.columns >= SURELY_LONG
-            is_soft = width in proven or _goes_on(before, after) or ends_open
-        else:
-            is_soft = before.columns >= LONG_LINE and after.first.islower()
-        if is_soft:
-            soft.append(number)
+    number = 0
+    for paragraph, width, is_proven in zip(paragraphs, widths, proven, strict=True):
+        limit = width if is_proven else max(usual, width)
+        for before, after in pairwise(paragraph):
+            if _is_hyphenated(before, after):
+                is_soft = True
+            elif _is_full(before, after, limit):
+                is_long = before.columns >= SURELY_LONG
+                ends_open = before.text[-1].isalpha() or usual >= SURELY_LONG
+                is_soft = is_proven or _goes_on(before, after) or (is_long and ends_open)
+            else:
+                is_soft = before.columns >= LONG_LINE and after.first.islower()
+            if is_soft:
+                soft.append(number)
+            number += 1
+        number += 1
     return soft
+
+
+def _paragraphs(lines: Sequence[_Line]) -> list[list[_Line]]:
+    paragraphs = [[lines[0]]]
+    for before, after in pairwise(lines):
+        if _may_join(before, after):
+            paragraphs[-1].append(after)
+        else:
+            paragraphs.append([after])
+    return paragraphs
+
+
+def _is_proven(paragraph: Sequence[_Line]) -> bool:
+    """Whether a paragraph is wrapped: most of its lines are full, and a sentence goes on."""
+    width = max(line.columns for line in paragraph)
+    pairs = list(pairwise(paragraph))
+    full = [(before, after) for before, after in pairs if _is_full(before, after, width)]
+    return len(full) >= MOST_FULL * len(pairs) and any(starmap(_goes_on, full))
 
 
 def _may_join(before: _Line, after: _Line) -> bool:
     """Whether no mark, indentation or blank line separates two lines."""
-    if not (before.text and after.text) or before.is_hard or before.columns > MOST_WIDTH:
+    if not (before.text and after.text) or before.is_hard:
+        return False
+    if before.columns > MOST_WIDTH and not after.first.islower():
         return False
     if before.edge.count(">") != after.edge.count(">") or before.text.startswith(("#", "|")):
         return False
@@ -177,11 +186,12 @@ def _goes_on(before: _Line, after: _Line) -> bool:
 
 
 def _is_full(before: _Line, after: _Line, width: int) -> bool:
-    """Whether the next word would not have fitted into the line, by a margin for lines that were
+    """Whether the next word would not have fitted into a long line, by a margin for lines that were
     wrapped by hand."""
     word = after.text.split(maxsplit=1)[0]
     size = 2 if UNSPACED.match(word) else 1 + _columns(word)
-    return before.columns + size > width - max(4, width // 10)
+    margin = max(4, width // 10)
+    return before.columns >= before.least and before.columns + size > width - margin
 
 
 def _is_hyphenated(before: _Line, after: _Line) -> bool:
