@@ -104,6 +104,12 @@ class Engine:
     config: ClassVar[type[StrictModel]]  # set by an engine that the registry does not list
     clears_memory = False  # its library clears memory that it may never use
 
+    def close(self) -> None:
+        """Frees the memory, the GPU's too, if this takes more than to forget the engine.
+
+        Blocking; running requests raise EngineLost.
+        """
+
     def release_memory(self) -> None:
         """Frees memory kept between requests; the next request allocates it again.
 

@@ -15,7 +15,15 @@ DEVICE_ERRORS = ("cuda error", "cuda driver error", "cuda failed with error", "c
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether memory ran out, of the device or of the machine."""
-    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in NO_MEMORY)
+    if isinstance(error, MemoryError | OutOfMemory):
+        return True
+    # ONNX Runtime has classes of its own. Texts of other errors may quote a user.
+    is_of_library = (
+        isinstance(error, RuntimeError)
+        or type(error) in (EngineError, EngineLost)  # of a process of Whisper, for example
+        or type(error).__module__.startswith("onnxruntime.")
+    )
+    return is_of_library and any(sign in str(error).lower() for sign in NO_MEMORY)
 
 
 def as_engine_error(error: Exception) -> Exception:
@@ -48,5 +56,6 @@ def check_gpus() -> None:
         return
     for number in range(torch.cuda.device_count()):
         if torch.cuda.memory_allocated(number):
-            # Other streams have the default priority, and come from another pool.
+            # A stream of another priority is of another pool, so no request shares it: an event
+            # of a shared stream would wait for that request, and a captured one would break.
             torch.cuda.Stream(number, priority=-1).record_event().synchronize()

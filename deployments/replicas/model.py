@@ -26,7 +26,7 @@ from deployments.replicas.device_check import DeviceCheck
 from deployments.replicas.gpu import check_gpu
 from deployments.replicas.rehearsal import REHEARSAL_TIMEOUT_S
 from models.base import ModelInfo
-from models.device import as_engine_error
+from models.device import as_engine_error, is_out_of_memory
 from models.errors import (
     EngineError,
     EngineLost,
@@ -170,19 +170,21 @@ class ModelDeployment(ABC, Generic[ModelT]):
         """Load a model, and rehearse it if another model serves. Raises ModelNotLoaded, whose cause
         is set unless its message says everything."""
         loaded = await asyncio.to_thread(self.load_now, name)
-        if self._loaded is not None:
-            try:
+        try:
+            if self._loaded is not None:
                 async with asyncio.timeout(REHEARSAL_TIMEOUT_S):
                     await self._rehearse(loaded, self._loaded)
-            except TimeoutError:
-                text = f"{name} was not rehearsed within {REHEARSAL_TIMEOUT_S:.0f} s"
-                raise ModelNotLoaded(text) from None
-            except EngineError as error:
-                raise ModelNotLoaded(f"{name} failed its rehearsal: {error}") from None
-            except Exception as error:  # any library may raise
-                text = f"{name} failed its rehearsal: {explain(error)}"
-                raise ModelNotLoaded(text) from error
-        return loaded
+            return loaded
+        except TimeoutError:
+            text = f"{name} was not rehearsed within {REHEARSAL_TIMEOUT_S:.0f} s"
+            problem = ModelNotLoaded(text)
+        except EngineError as error:
+            problem = ModelNotLoaded(f"{name} failed its rehearsal: {error}")
+        except Exception as error:  # any library may raise
+            problem = ModelNotLoaded(f"{name} failed its rehearsal: {explain(error)}")
+            problem.__cause__ = error
+        await asyncio.to_thread(loaded[0].close)  # before its memory is given back
+        raise problem
 
     def load_now(self, name: str) -> Loaded[ModelT]:
         """Block until the model is loaded. Raises like `_load`."""
@@ -303,7 +305,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 outcome = "ok"
                 self._failure = None
             except Exception as error:  # any library may raise
-                failure = as_engine_error(error)
+                is_remote = isinstance(engine, UpstreamService)  # its texts are of another service
+                failure = error if is_remote else as_engine_error(error)
                 outcome = (failure if isinstance(failure, EngineError) else EngineError).code
                 is_full = isinstance(failure, OutOfMemory)
                 if isinstance(failure, PackMissing):  # no failure: the caller sends the pack
@@ -336,13 +339,14 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 await asyncio.wait_for(self.try_engine(loaded), REHEARSAL_TIMEOUT_S)
                 break
             except Exception as error:  # any library may raise
-                self._failure = error
+                if not is_out_of_memory(error):  # other requests, which take the memory, go on
+                    self._failure = error
             await asyncio.sleep(TRIALS_S)
         self._failure = None
 
     async def check_health(self) -> None:
         """Raise the error of the last trial of the engine, until a trial or a request succeeds, or
-        that of a device which has failed or hangs.
+        that of a device which has failed or hangs. A trial that lacks memory is no failure.
 
         Serve restarts the replica after three errors. It runs this check on the event loop: if the
         loop is blocked, the check times out, and the replica is restarted after 36 s. Without the

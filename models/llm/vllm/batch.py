@@ -5,14 +5,14 @@ import hashlib
 import os
 import threading
 from collections.abc import AsyncGenerator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from configs.schema.models.llm import VllmChatConfig
-from models.errors import EngineError, EngineLost
+from models.errors import DeviceFailed, EngineError, EngineLost
 from models.llm.token_engine import Step, TokenRequest
 from models.llm.vllm.tether import Tether
 from models.memory import give_back
@@ -34,6 +34,7 @@ from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 from vllm.v1.engine.exceptions import EngineDeadError  # noqa: E402
 
 STOP_S = 10.0  # timeout for the core's process to end, which is then killed
+ANSWER_S = 4.0  # timeout of the core's answer; a step of a GPU takes less than a second
 LATER = 1  # priority of speculative requests, which give way to those of 0
 
 
@@ -54,15 +55,17 @@ class VllmStream:
             pass  # the loop is closed: there is no consumer
 
     async def take(self) -> Step:
-        """Waits for tokens and takes all that are ready. Raises EngineError."""
-        items = [await self._ready.get()]
-        while not self._ready.empty():
-            items.append(self._ready.get_nowait())
+        """Waits for tokens and takes all that are ready. Raises EngineError after the last."""
         steps: list[Step] = []
-        for item in items:
-            if isinstance(item, EngineError):
+        while not steps or not self._ready.empty():
+            item = await self._ready.get()
+            if isinstance(item, Step):
+                steps.append(item)
+            elif steps:
+                self._ready.put_nowait(item)  # for the next call; nothing comes after an error
+                break
+            else:
                 raise item
-            steps.append(item)
         tokens = tuple(token for step in steps for token in step.tokens)
         return Step(tokens, steps[-1].ended, steps[-1].cached_tokens)
 
@@ -98,11 +101,12 @@ class VllmBatch:
                 f"vLLM cannot load the model of {config.id!r}: {error}. If its process did not"
                 " start, the log above has the cause, such as too little memory of the GPU"
             ) from error
-        llm = self.check()
-        self.size: int = llm.model_config.get_vocab_size()  # number of logits
-        ends = (llm.model_config.try_get_generation_config() or {}).get("eos_token_id")
-        named = {*(ends if isinstance(ends, list) else [ends]), llm.get_tokenizer().eos_token_id}
-        self.ends = tuple(sorted(token for token in named if token is not None))
+        try:
+            self.size, self.ends = self._vocabulary()
+        except BaseException:
+            self.stop()
+            self.join()
+            raise
 
     def submit(self, request: TokenRequest) -> VllmStream:
         """Starts the generation after a prompt; called in an event loop. Raises EngineLost."""
@@ -135,6 +139,24 @@ class VllmBatch:
             raise EngineLost("the model stopped: a process of vLLM died")
         return llm
 
+    def check_device(self) -> None:
+        """Wait for an answer of the core, which takes requests between two steps. Raises
+        EngineLost, or DeviceFailed if there is none."""
+        asked = self.check().is_paused()
+        try:
+            answer = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        except RuntimeError:
+            asked.close()
+            raise EngineLost("the model was unloaded") from None
+        try:
+            answer.result(ANSWER_S)
+        except TimeoutError:
+            answer.cancel()
+            self.check()
+            raise DeviceFailed(f"vLLM's core gave no answer for {ANSWER_S:.0f} s") from None
+        except CancelledError:
+            raise EngineLost("the model was unloaded") from None
+
     def stop(self) -> None:
         """Ends vLLM's processes soon, which frees the memory; running streams raise EngineLost."""
         with self._stopping:
@@ -159,6 +181,14 @@ class VllmBatch:
         started.set_result(None)
         await self._ending.wait()
         llm.shutdown(timeout=STOP_S)
+
+    def _vocabulary(self) -> tuple[int, tuple[int, ...]]:
+        """Return the number of logits, and the tokens that end an answer."""
+        llm = self.check()
+        ends = (llm.model_config.try_get_generation_config() or {}).get("eos_token_id")
+        named = {*(ends if isinstance(ends, list) else [ends]), llm.get_tokenizer().eos_token_id}
+        size: int = llm.model_config.get_vocab_size()
+        return size, tuple(sorted(token for token in named if token is not None))
 
     def _parameters(self, request: TokenRequest) -> SamplingParams:
         sampling = request.sampling

@@ -25,7 +25,7 @@ class VllmEngine(TokenEngine):
         self._batch.join()
 
     def check_device(self) -> None:
-        self._batch.check()
+        self._batch.check_device()
 
     def _submit(self, request: TokenRequest) -> TokenStream:
         return self._batch.submit(request)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
 
 from deployments.replicas import device_check
 from deployments.replicas import model as replica_module
@@ -39,7 +40,7 @@ from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest
 from telemetry import metrics
 from tests.engines import ECHO, SCRIPTED, TONE
-from tests.engines.broken import LONG, LOUD, TOO_LONG, Device, Network, cuda_error
+from tests.engines.broken import LONG, LOUD, TOO_LONG, Device, Network, Unrehearsed, cuda_error
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
 
@@ -128,6 +129,15 @@ async def test_a_replica_whose_device_failed_is_unhealthy_until_it_works(
     await replica.check_health()
 
 
+def away(folder: Path) -> str:
+    """The configuration of a model of another service, which does not answer."""
+    given = yaml.safe_load(Path(ECHO).read_text())
+    upstream = {"engine": "openai_upstream", "url": f"http://127.0.0.1:{free_port()}", "model": "a"}
+    file = folder / "away.yaml"
+    file.write_text(yaml.safe_dump(given | upstream | {"context_tokens": 2048}))
+    return str(file)
+
+
 async def until_healthy(replica: ModelDeployment[Any]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -147,6 +157,41 @@ async def test_one_request_that_fails_leaves_its_replica_healthy(
     await replica.check_health()
 
 
+async def test_trials_without_memory_leave_the_replica_healthy(
+    tmp_path: Path, device: type[Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_module, "TRIALS_S", 0.01)
+    replica = ChatDeployment()
+    await replica.reconfigure({"model": broken(tmp_path, "BrokenChat", ECHO)})
+    device.error = MemoryError("CUDA out of memory")
+    with pytest.raises(OutOfMemory):
+        await chat(replica)
+    for _ in range(10):
+        await asyncio.sleep(0.02)
+        await replica.check_health()
+    assert replica._trial is not None and not replica._trial.done()  # it goes on trying
+    device.error = ILLEGAL
+    with pytest.raises(type(ILLEGAL), match="illegal"):
+        await tried(replica)
+    device.error = None
+    await until_healthy(replica)
+
+
+async def test_an_upstream_service_without_memory_keeps_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = ChatDeployment()
+    await replica.reconfigure({"model": away(tmp_path)})
+
+    def refused(_engine: Any, _request: GenerationRequest) -> Any:
+        raise EngineError("its answer was 'out of memory'")
+
+    monkeypatch.setattr(type(replica.engine()), "generate", refused)
+    with pytest.raises(EngineError) as raised:
+        await chat(replica)
+    assert raised.type is EngineError
+
+
 @pytest.mark.parametrize("error", [EngineOverloaded("full"), UnsupportedLanguage("not this one")])
 async def test_a_refusal_does_not_have_the_engine_tried(
     tmp_path: Path, device: type[Device], error: Exception
@@ -161,12 +206,8 @@ async def test_a_refusal_does_not_have_the_engine_tried(
 
 
 async def test_a_failure_of_another_service_is_not_one_of_the_replica(tmp_path: Path) -> None:
-    given = yaml.safe_load(Path(ECHO).read_text())
-    away = {"engine": "openai_upstream", "url": f"http://127.0.0.1:{free_port()}", "model": "a"}
-    file = tmp_path / "away.yaml"
-    file.write_text(yaml.safe_dump(given | away | {"context_tokens": 2048}))
     replica = ChatDeployment()
-    await replica.reconfigure({"model": str(file)})
+    await replica.reconfigure({"model": away(tmp_path)})
     with pytest.raises(EngineLost):
         await chat(replica)
     await tried(replica)
@@ -240,6 +281,8 @@ async def test_a_chat_without_memory_fails_alone(tmp_path: Path, device: type[De
         (RuntimeError("CUDA failed with error unspecified launch failure"), DeviceFailed),
         (UnsupportedLanguage("no 'out of memory'"), UnsupportedLanguage),  # text of a user
         (ValueError("'CUDA error' is no word"), ValueError),
+        (ValueError("no 'out of memory', nor 'bad_alloc'"), ValueError),
+        (RuntimeException("Failed to allocate memory for buffer"), OutOfMemory),
     ],
 )
 def test_errors_of_libraries_are_told_apart(error: Exception, kind: type[Exception]) -> None:
@@ -285,6 +328,7 @@ async def test_a_swap_that_fails_frees_the_new_model(
         logged.append(extra["reason"])  # pytest would keep the error, with its frames
 
     monkeypatch.setattr(replica_module.logger, "error", log)
+    monkeypatch.setattr(Unrehearsed, "closed", 0)
     replica = TTSDeployment()
     await replica.reconfigure({"model": TONE})
     name = broken(tmp_path, engine, TONE)
@@ -293,6 +337,7 @@ async def test_a_swap_that_fails_frees_the_new_model(
     assert (await replica.describe()).id == "svc/tts-tone" and len(replica.engines()) == 1
     assert len(logged) == 1 and "out of memory" in logged[0]
     assert not Network.live, "the new model still takes memory"
+    assert Unrehearsed.closed == (engine == "Unrehearsed"), "closed after its rehearsal alone"
 
 
 class Torch:

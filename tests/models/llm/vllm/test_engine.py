@@ -17,9 +17,11 @@ from jsonschema import validate  # type: ignore[import-untyped]
 pytestmark = [pytest.mark.vllm, pytest.mark.weights, pytest.mark.timeout(1200)]
 pytest.importorskip("vllm", reason="vLLM is not installed; `make test-vllm` runs these tests")
 
-from models.errors import EngineError, EngineLost  # noqa: E402
+from models.errors import DeviceFailed, EngineError, EngineLost  # noqa: E402
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions  # noqa: E402
 from models.llm.structured_output.ast import SchemaError  # noqa: E402
+from models.llm.token_engine import Step  # noqa: E402
+from models.llm.vllm.batch import VllmBatch, VllmStream  # noqa: E402
 from models.llm.vllm.engine import VllmEngine  # noqa: E402
 from tests.models.llm.transformers.tiny_chat import (  # noqa: E402
     SCHEMA,
@@ -172,6 +174,46 @@ async def test_a_killed_core_raises_engine_lost_from_then_on(smollm: Path) -> No
         failing.check_device()
     await asyncio.to_thread(failing.close)
     await until_dead(own)
+
+
+async def test_a_core_that_hangs_fails_the_check_of_the_device(engine: VllmEngine) -> None:
+    engine.check_device()
+    running = engine.generate(ask("Tell a long story.", temperature=1.0))
+    await anext(running)
+    own = core_processes(os.getpid())
+    for pid in own:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(DeviceFailed, match="no answer"):
+            await asyncio.to_thread(engine.check_device)
+    finally:
+        for pid in own:
+            os.kill(pid, signal.SIGCONT)
+    await running.aclose()
+    await asyncio.to_thread(engine.check_device)
+
+
+async def test_tokens_before_an_error_are_taken_first() -> None:
+    stream = VllmStream()
+    for item in (Step((1,), False), Step((2,), False), EngineLost("the model stopped")):
+        stream.push(item)
+    await asyncio.sleep(0.01)
+    assert (await stream.take()).tokens == (1, 2)
+    with pytest.raises(EngineLost, match="stopped"):
+        await stream.take()
+
+
+def test_a_model_whose_vocabulary_cannot_be_read_leaves_no_process(
+    smollm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vocabulary(_batch: VllmBatch) -> None:
+        raise OSError("no generation_config.json")
+
+    before = core_processes(os.getpid())
+    monkeypatch.setattr(VllmBatch, "_vocabulary", vocabulary)
+    with pytest.raises(OSError, match="generation_config"):
+        VllmBatch(smollm, smollm_config())
+    assert not set(core_processes(os.getpid())) - set(before)
 
 
 OWNER = """
