@@ -35,8 +35,8 @@ from models.errors import EngineError
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.stt.options import RecognitionOptions
 from models.stt.whisper_cuda.engine import CudaWhisperEngine
-from models.stt.whisper_cuda.whole_window import WholeWindowEngine
 from models.stt.whisper_transformers.engine import TransformersWhisperEngine
+from models.stt.whole_window import WholeWindowEngine
 from tests.models.stt.whisper_transformers.tiny_whisper import MARKS, make_tiny_whisper
 from tests.models.weights.one_folder import OneFolder
 

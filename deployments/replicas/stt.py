@@ -14,8 +14,9 @@ from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.rehearsal import rehearse_recognition
 from deployments.replicas.scheduling import URGENCY_NAMES, PriorityBatcher, Results
+from models.batch_limit import BatchLimit
 from models.device import as_engine_error, is_out_of_memory
-from models.memory import BatchLimit, give_back
+from models.memory import give_back
 from models.registry import SPEAKER, STT, load_once
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest, add_voices

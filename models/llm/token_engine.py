@@ -101,7 +101,8 @@ class PromptWriter:
         return text
 
     def _to_message(self, message: ChatMessage) -> dict[str, Any]:
-        extra, content = dict(message.extra), message.content
+        extra = dict(message.extra)
+        content = message.content
         if calls := extra.pop("tool_calls", None):
             if self._takes_calls:
                 extra["tool_calls"] = [_with_parsed_arguments(call) for call in calls]

@@ -82,7 +82,7 @@ class LlamaCppConfig(LocalChatConfig, GgufConfig):
 
 
 class HubChatConfig(LocalChatConfig):
-    """The common fields of models with the files of the hub. GPU profile."""
+    """The fields that models with weights in files of the hub share. GPU profile."""
 
     weights: str  # artefact with the files of the hub's repository
     context_tokens: int = Field(ge=64)  # per stream

@@ -21,11 +21,12 @@ from transformers.generation.continuous_batching.continuous_api import OutputRou
 from transformers.generation.continuous_batching.requests import RequestStatus
 
 from configs.schema.models.llm import TransformersChatConfig
+from models.batch_limit import BatchLimit
 from models.device import is_out_of_memory
 from models.errors import EngineError, EngineLost
 from models.llm.token_engine import Step
 from models.llm.transformers.sampler import BatchSampler, TokenSampler, to_processor_list
-from models.memory import BatchLimit, give_back
+from models.memory import give_back
 
 POLL_S = 2.0  # how often a stream without output checks that the loop is alive
 STOP_S = 10.0  # timeout for the loop to end; a step takes less

@@ -20,7 +20,7 @@ from models.memory import give_back
 from models.runtimes.cublas import load_cublas
 from models.stt.whisper.calls import CallAbandoned
 from models.stt.whisper_cuda.log_mel import LogMel
-from models.stt.whisper_cuda.whole_window import WholeWindowEngine
+from models.stt.whole_window import WholeWindowEngine
 from models.weights.store import WeightStore
 
 Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library

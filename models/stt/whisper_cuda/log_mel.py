@@ -13,7 +13,8 @@ from models.stt.base import STT_SAMPLE_RATE
 Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
 
 WINDOW_S = 30
-WINDOW, HOP = 400, 160  # samples
+WINDOW = 400  # samples
+HOP = 160  # samples
 QUIETEST = 1e-10  # the floor of power before the logarithm
 RANGE = 8.0  # powers of ten below the maximum; lower values are clipped
 

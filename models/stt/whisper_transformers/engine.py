@@ -3,8 +3,8 @@
 from tokenizers import Tokenizer
 
 from configs.schema.models.stt import TransformersWhisperConfig
-from models.stt.whisper_cuda.whole_window import WholeWindowEngine
 from models.stt.whisper_transformers.network import TorchWhisper
+from models.stt.whole_window import WholeWindowEngine
 from models.weights.store import WeightStore
 
 

@@ -192,7 +192,9 @@ class _Speech:
     """Backbone state of sentences, one a row; steps modify it."""
 
     def __init__(self, backbone: Any, rows: int, context: int) -> None:
-        config, device, dtype = backbone.config, backbone.device, backbone.dtype
+        config = backbone.config
+        device = backbone.device
+        dtype = backbone.dtype
         self._layers: list[Any] = [_Rows(context) for _ in range(config.num_hidden_layers)]
         self._cache = Cache(layers=self._layers)
         self._cache.early_initialization(
@@ -207,7 +209,8 @@ class _Speech:
     def read(self, backbone: Any, **given: Tensor) -> None:
         """Read inputs, [rows, n, …]."""
         [inputs] = given.values()
-        count, device = inputs.shape[1], inputs.device
+        count = inputs.shape[1]
+        device = inputs.device
         positions = self.length[:, None] + torch.arange(count, device=device)
         for layer in self._layers:
             layer.positions = positions
@@ -246,7 +249,8 @@ class _FrameBatch:
     def __init__(
         self, step: Callable[[_Speech, Tensor], Tensor], speech: _Speech, noise: Tensor
     ) -> None:
-        self._speech, self._noise = speech, noise
+        self._speech = speech
+        self._noise = noise
         self._rows = [speech.row(number) for number in range(len(noise))]
         self._waiting: list[_Turn] = []
         self._changed = threading.Condition()

@@ -25,6 +25,7 @@ from deployments.replicas.tts import TTSDeployment
 from models import memory
 from models.audio import Pcm
 from models.base import Engine
+from models.batch_limit import GROW_S, BatchLimit
 from models.device import as_engine_error
 from models.errors import (
     DeviceFailed,
@@ -35,7 +36,6 @@ from models.errors import (
     UnsupportedLanguage,
 )
 from models.llm.base import ChatMessage, GenerationRequest
-from models.memory import GROW_S, BatchLimit
 from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest
 from telemetry import metrics

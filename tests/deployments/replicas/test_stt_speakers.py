@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from deployments.replicas.stt import decode
+from models.batch_limit import BatchLimit
 from models.errors import WeightsMissing
-from models.memory import BatchLimit
 from models.registry import STT, load_model
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest
