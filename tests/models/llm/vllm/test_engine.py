@@ -203,7 +203,7 @@ async def test_tokens_before_an_error_are_taken_first() -> None:
         await stream.take()
 
 
-def test_a_model_whose_vocabulary_cannot_be_read_leaves_no_process(
+async def test_a_model_whose_vocabulary_cannot_be_read_leaves_no_process(
     smollm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def vocabulary(_batch: VllmBatch) -> None:
@@ -213,7 +213,7 @@ def test_a_model_whose_vocabulary_cannot_be_read_leaves_no_process(
     monkeypatch.setattr(VllmBatch, "_vocabulary", vocabulary)
     with pytest.raises(OSError, match="generation_config"):
         VllmBatch(smollm, smollm_config())
-    assert not set(core_processes(os.getpid())) - set(before)
+    await until_dead([pid for pid in core_processes(os.getpid()) if pid not in before])
 
 
 OWNER = """
