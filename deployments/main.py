@@ -109,6 +109,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         raise click.UsageError(f"--config: {error}") from None
     started = time.monotonic()
     arrival: ModelArrival | None = None
+    os.umask(0o077)  # SQLite creates its file at the first look
     try:
         settings = load_settings()
         config = resolved(config)
@@ -256,6 +257,8 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     url = local_url(settings)
     say(f"{BRAND} {what} after {time.monotonic() - started:.1f} s")
     say(f"  Service    {url}")
+    if settings.public_url != url:
+        say(f"  Public     {settings.public_url}")
     show_console(settings)
     say(f"  Guide      {url}/guide")
     say(f"  Reference  {url}/docs")
