@@ -31,7 +31,7 @@ from configs.settings import Settings, load_settings, weights_dir
 from db import database
 from deployments.cluster.node import check_folder
 from deployments.cluster.readiness import local_url, readyz, report
-from deployments.default_chat.choice import chosen, is_here
+from deployments.replicas.choice import chosen, is_here
 from models.weights.fetch import missing
 from models.weights.store import WeightStore
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints

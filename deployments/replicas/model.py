@@ -21,6 +21,7 @@ from deployments.autoscaling import LEAST, load_report
 from deployments.cluster.compat import keep_replica_on_loopback
 from deployments.gateway.model_index import ClusterReports, cluster_reports
 from deployments.replicas.canary import CANARY_PREFIX, Canary, Loaded
+from deployments.replicas.choice import chosen_here
 from deployments.replicas.rehearsal import REHEARSAL_TIMEOUT_S
 from models.base import ModelInfo
 from models.errors import EngineError, EngineLost, EngineOverloaded, ModelNotLoaded, PackMissing
@@ -81,6 +82,10 @@ class ModelDeployment(ABC, Generic[ModelT]):
         if self._reporting is None and (reports := cluster_reports()) is not None:
             self._reports = reports
             self._reporting = asyncio.create_task(reports.run(), name="report metrics")
+        if user_config.get("model") == AUTO:
+            if self._loaded is not None:  # as `antiphon deploy`: its memory is no longer free
+                return
+            user_config = await asyncio.to_thread(chosen_here, self._kind, user_config)
         if self._loaded is None and self._reports is not None:
             with suppress(Exception):  # loading reports what is wrong with it
                 wanted = ModelUserConfig.model_validate(user_config)

@@ -15,6 +15,7 @@ from deployments.autoscaling import LEAST, LOAD
 from deployments.gateway import model_index as index_module
 from deployments.gateway.handles import Deployed
 from deployments.gateway.model_index import ClusterReports, ModelIndex
+from deployments.replicas import choice
 from deployments.replicas import model as replica_module
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.tts import TTSDeployment
@@ -69,6 +70,7 @@ async def test_a_chat_model_without_weights_waits_until_it_is_deployed_again(
     reports.send = send
     monkeypatch.setattr(replica_module, "cluster_reports", lambda: reports)
     replica = ChatDeployment()
+    monkeypatch.setattr(choice, "is_here", lambda model: False)
     await replica.reconfigure({"model": "auto", "wanted": ECHO})
     assert [(one.config, one.is_awaited, one.is_loaded) for one in sent if one] == [
         (ECHO, True, False)
