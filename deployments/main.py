@@ -54,7 +54,7 @@ GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    default=CONFIGS_DIR / "serve_config.yaml",
+    default=(CONFIGS_DIR / "serve_config.yaml").resolve(),
     help="Configuration of the service. Default: serve_config.yaml.",
 )
 @click.option("--num-cpus", type=int, help="CPU cores for Ray. Default: all.")
@@ -303,7 +303,8 @@ def _show_chat(entry: dict[str, Any]) -> None:
     chosen = ModelUserConfig.model_validate(entry.get("user_config") or {})
     for model in chosen.models:
         shape = CHAT.read(model)
-        say(f"  Chat       {shape.id}: {shape.description or shape.owned_by}")
+        notes = f": {shape.description}" if shape.description else f", by {shape.owned_by}"
+        say(f"  Chat       {shape.id}{notes}")
     if chosen.wanted is None:
         if chat_model() != AUTO:
             say(f"             CHAT_MODEL is not used: {entry['name']} names its model")

@@ -29,7 +29,7 @@ def resolved(config: Config, running: dict[str, Any] | None = None) -> Config:
             user_config: Any = entry.get("user_config")
             if not isinstance(user_config, dict) or user_config.get("model") != AUTO:
                 continue
-            options = [user_config.get("wanted")]
+            options: list[Any] = [user_config.get("wanted")]
             if entry["name"] in chats:
                 wanted = named if named != AUTO else before.get(entry["name"]) or by_memory()
                 options = candidates(wanted)

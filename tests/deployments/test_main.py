@@ -224,7 +224,7 @@ def test_notes_of_chat_models_are_printed_and_none_ends_the_start(
 ) -> None:
     config = read_config(PROJECT_DIR / "configs" / "serve_gpu.yaml")
     show_notes(config)
-    assert "  Chat       svc/slm-3b-int4: HuggingFaceTB" in capsys.readouterr().out
+    assert "  Chat       svc/slm-3b-int4, by HuggingFaceTB" in capsys.readouterr().out
     [chat] = [
         entry
         for application in config["applications"]

@@ -14,7 +14,7 @@ from deployments.rollout.serve_config import Config
 from tests.deployments.conftest import TestCluster, model
 from tests.engines import ECHO_SLOW
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 @pytest.fixture
