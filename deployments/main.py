@@ -37,6 +37,7 @@ from deployments.default_chat.arrival import ModelArrival
 from deployments.default_chat.choice import resolved
 from deployments.rollout import serve_config
 from deployments.rollout.check import application_problems, option_problems, resource_problems
+from deployments.rollout.gpus import gpu_problem
 from deployments.rollout.serve_config import first_stage, first_voice, model_names
 from models.errors import EngineError
 from models.memory import give_back
@@ -121,6 +122,9 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         if problems := option_problems(config):  # imports Ray, hence not earlier
             raise click.UsageError("--config: " + "\n".join(problems))
         check_ports(settings.host, settings.port)
+        may_grow = cluster_address() is not None
+        if (problem := gpu_problem(config)) and not may_grow:
+            raise ValueError(problem)
         first_key = asyncio.run(prepare_database(settings))
     except (ValueError, DatabaseError) as error:
         sys.exit(str(error))
@@ -128,9 +132,10 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         say(f"{BRAND} is starting ...")
         for warning in doubts(settings):
             say(warning)
+        if problem is not None:
+            say(f"A machine with a GPU must join, because here {problem}")
         dashboard = node.start(num_cpus)
         interrupt_on_signals()  # again, since Ray's library sets its own handler
-        may_grow = cluster_address() is not None
         if not may_grow and (problems := resource_problems(config, node.resources())):
             raise ValueError("\n".join(problems))
         voice, names = first_voice(config), model_names(config)

@@ -27,8 +27,10 @@ from configs.environment import (
     listen_problem,
     port,
 )
+from configs.schema.catalogue import Profile
 from configs.settings import Settings, load_settings, weights_dir
 from db import database
+from deployments.cluster.gpus import GpuProblem, has_gpu_profile, usable_gpus
 from deployments.cluster.node import check_folder
 from deployments.cluster.readiness import local_url, readyz, report
 from deployments.replicas.choice import chosen, is_here
@@ -108,6 +110,18 @@ def check_ports(settings: Settings) -> str:
     return ", ".join(free)
 
 
+def check_gpu() -> str:
+    if not has_gpu_profile():
+        return "none needed: the libraries of PROFILE=gpu are not installed here"
+    try:
+        gpus = usable_gpus()
+    except GpuProblem as problem:
+        raise Problem(str(problem)) from None
+    return ", ".join(
+        f"{gpu}, driver {gpu.driver}, {gpu.free_bytes / GB:.1f} GB free" for gpu in gpus
+    )
+
+
 def check_service(settings: Settings) -> str:
     if readyz(f"{local_url(settings)}/healthz") is None or (answer := report(settings)) is None:
         return "does not run"
@@ -128,15 +142,17 @@ def check_service(settings: Settings) -> str:
 
 def check_weights() -> str:
     store = WeightStore(weights_dir())
-    names = [
-        name for name, artefact in store.catalogue.artefacts.items() if artefact.needed_by("cpu")
-    ]
-    if absent := missing(store, names):
+    profile: Profile = "gpu" if has_gpu_profile() else "cpu"
+    artefacts = store.catalogue.artefacts
+    names = [name for name, artefact in artefacts.items() if artefact.needed_by(profile)]
+    absent = missing(store, names)
+    gated = [artefacts[name].gate(name) for name in absent if artefacts[name].gated is not None]
+    if absent := [name for name in absent if artefacts[name].gated is None]:
         raise Problem(
-            f"{', '.join(absent)} missing in {weights_dir()}: run `make weights`, or"
-            " `antiphon weights`"
+            f"{', '.join(absent)} missing in {weights_dir()}: run `antiphon weights fetch --profile"
+            f" {profile}`"
         )
-    return f"{len(names)} in {weights_dir()}"
+    return "; ".join([f"{len(names) - len(gated)} in {weights_dir()}", *gated])
 
 
 def check_ray() -> str:
@@ -218,8 +234,8 @@ def main() -> None:
 
     Exit status 1 if there is a problem. Uses the settings of the environment, like the service.
     """
-    of_machine = (check_processor, check_memory, check_kernel, check_weights, check_ray)
-    checks: dict[str, Check] = {check.__name__: check for check in of_machine}
+    of_machine = (check_processor, check_memory, check_kernel, check_gpu, check_weights)
+    checks: dict[str, Check] = {check.__name__: check for check in (*of_machine, check_ray)}
     try:
         settings = load_settings(new=False)  # a look changes nothing
     except SettingsError as error:

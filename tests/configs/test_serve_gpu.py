@@ -11,7 +11,7 @@ from configs.load import load_yaml
 from configs.schema.models.llm import ChatConfig, TransformersChatConfig
 from configs.schema.models.stt import STTConfig, TransformersWhisperConfig
 from configs.schema.models.tts import CsmConfig, TTSConfig
-from configs.schema.serve import ModelsArgs, ModelUserConfig
+from configs.schema.serve import AUTO, ModelsArgs, ModelUserConfig
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import PROJECT_DIR
 from deployments.replicas.chat import MAX_WAITING
@@ -93,11 +93,12 @@ def test_memory_for_a_second_model_is_left_while_one_is_swapped() -> None:
 )
 def test_every_gpu_model_has_a_configuration_and_weights(name: str, shape: Any, kind: Any) -> None:
     ModelsArgs.model_validate(models_of(read("configs/serve_gpu.yaml"))["args"])
-    model = ModelUserConfig.model_validate(on_gpu()[name]["user_config"]).model
-    config: Any = load_yaml(TypeAdapter(shape), model)
+    chosen = ModelUserConfig.model_validate(on_gpu()[name]["user_config"])
+    config: Any = load_yaml(TypeAdapter(shape), chosen.wanted or chosen.model)
     assert isinstance(config, kind), config
-    artefact = config.artefact if name == "STT" else config.weights
-    assert load_catalogue().artefacts[artefact].needed_by("gpu")
+    artefact = load_catalogue().artefacts[config.artefact if name == "STT" else config.weights]
+    assert artefact.needed_by("gpu")
+    assert (chosen.model == AUTO) == (artefact.gated is not None)  # waits for gated weights
 
 
 def test_a_chat_replica_accepts_more_requests_than_it_generates_for_fair_queuing() -> None:
