@@ -31,9 +31,10 @@ from pipelines.errors import InsufficientScope, InvalidRequest, NotFound, TooMan
 
 public = make_router("accounts", public=True)
 account = make_router("accounts", scope="keys")
+any_key = make_router("accounts", scope="any")
 keys = make_router("keys", scope="keys", shows_secret=True)
 tokens = make_router("keys", scope="any", shows_secret=True)
-routers = (public, account, keys, tokens)
+routers = (public, account, any_key, keys, tokens)
 
 
 def _normal_email(text: str) -> str:
@@ -274,7 +275,7 @@ class ShownEntry(Shown):
     created_at: datetime
 
 
-@account.get("/auth/workspace", summary="Get the workspace")
+@any_key.get("/auth/workspace", summary="Get the workspace")
 async def read_workspace(principal: PrincipalDep, platform: PlatformDep) -> ShownWorkspace:
     workspace = ShownWorkspace.model_validate(await platform.accounts.workspace(principal))
     return _with_plan(workspace, principal, platform)

@@ -93,8 +93,13 @@ async def list_workspaces(
     limit: Annotated[int, Query(ge=1, le=100)] = 50,
     q: Annotated[str, Query(max_length=254, description="Part of an email, name or id.")] = "",
 ) -> WorkspacePage:
-    read = infrastructure.database.read
-    customers = await read(administration.customers, after, limit + 1, q.strip())
+    customers = await infrastructure.database.read(
+        administration.customers,
+        after,
+        limit + 1,
+        q.strip(),
+        free_workspace_id=infrastructure.settings.free_workspace_id,
+    )
     page = customers[:limit]
     return WorkspacePage(workspaces=page, next=page[-1].id if len(customers) > limit else None)
 

@@ -18,7 +18,7 @@ import click
 from email_validator import validate_email
 from sqlalchemy.exc import SQLAlchemyError
 
-from configs.environment import database_url
+from configs.environment import database_url, serves_only_this_machine
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings, load_settings
@@ -218,8 +218,10 @@ def deploy(file: Path, check: bool, dashboard: str | None) -> str:
 
 @command("users")
 async def users() -> str:
-    async with _service() as (_, database):
-        rows = await database.read(customers)
+    async with _service() as (settings, database):
+        is_alone = serves_only_this_machine(settings.host)
+        owner = await _accounts(database, settings).owner_workspace() if is_alone else None
+        rows = await database.read(customers, free_workspace_id=owner)
     lines = [
         f"{row.id}  {row.email}  {row.name}  {row.plan}  {row.credit:.6f} USD  "
         f"{row.created_at:%Y-%m-%d}"

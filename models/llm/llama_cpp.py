@@ -404,6 +404,9 @@ def start_server(
     """
     import xllamacpp
 
+    devices = xllamacpp.get_device_info()
+    if config.gpu_layers and not any("GPU" in device["type"].name for device in devices):
+        raise EngineError("gpu_layers: the installed llama.cpp (xllamacpp) finds no GPU")
     params = xllamacpp.CommonParams()
     params.model.path = path
     params.n_gpu_layers = config.gpu_layers

@@ -44,6 +44,7 @@ class PromptedEngine(TTSEngine):
         pack: PackKind,
         voices: Iterable[VoiceConfig] = (),
         engine: str = "",
+        max_concurrency: int = 1,
     ) -> None:
         self._prompted = model
         self._voices = VoiceTable(voices, engine)
@@ -53,6 +54,7 @@ class PromptedEngine(TTSEngine):
             streaming=True,
             takes_voice_packs=True,
             pack=pack,
+            max_concurrency=max_concurrency,
             device=model.device,
         )
         self._prompts = _prompts(model, pack)

@@ -13,6 +13,7 @@ from pipelines.billing.billing import to_usd
 from pipelines.errors import InvalidRequest, NotFound
 
 ACTOR = "operator"
+OWNER_PLAN = "owner"  # id in configs/plans.yaml
 MAX_REFERENCE = 50  # characters; the ledger keeps it as the operation's id
 
 
@@ -29,15 +30,23 @@ class Customer:
 
 
 def customers(
-    session: Session, after: int = 0, limit: int | None = None, text: str = ""
+    session: Session,
+    after: int = 0,
+    limit: int | None = None,
+    text: str = "",
+    *,
+    free_workspace_id: int | None = None,
 ) -> list[Customer]:
-    """Lists workspaces with their owners, selected as by `list_users`."""
+    """Lists workspaces with their owners, selected as by `list_users`.
+
+    The plan of the owner of a service alone on its machine is `OWNER_PLAN`, whatever is stored.
+    """
     return [
         Customer(
             str(workspace.id),
             user.email,
             workspace.name,
-            workspace.plan,
+            OWNER_PLAN if workspace.id == free_workspace_id else workspace.plan,
             to_usd(credit),
             workspace.created_at,
         )

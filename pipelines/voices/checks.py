@@ -118,7 +118,8 @@ class SampleChecker:
             count = max(least, math.ceil((audio.duration_s - LENGTH_SLACK_S) / rules.max_seconds))
             if len(pieces) + count > rules.max_files:
                 raise InvalidRequest(too_much)
-            if count == 1 and await asyncio.to_thread(_media_type, file.path):
+            media_type = await asyncio.to_thread(_media_type, file.path)
+            if count == 1 and media_type is not None:
                 pieces.append(file)
             else:
                 pieces += await asyncio.to_thread(_cut, file, audio.pcm, count)

@@ -178,6 +178,42 @@ def errors_in_sight(browser: Browser, url: str, key: str, seen: dict[str, Any]) 
         context.close()
 
 
+def job_errors_in_sight(browser: Browser, url: str, key: str, seen: dict[str, Any]) -> None:
+    """Errors of a new job stand beside its button: no space, no network; and a session that has
+    ended leaves the upload for the next log-in."""
+    full = {"error": "storage_unavailable", "message": "the disk is full"}
+    ended = {"error": "unauthorized", "message": "the session has ended"}
+    recording: Any = {"name": "talk.wav", "mimeType": "audio/wav", "buffer": b"0" * 20_000_000}
+    for width, height in (PHONE, DESK):
+        context = browser.new_context(viewport={"width": width, "height": height})
+        page = context.new_page()
+        page.goto(f"{url}/console")
+        enter(page, key)
+        show(page, "jobs")
+        page.locator(".jobs input[type=file]").first.set_input_files(recording)
+        submit = page.get_by_role("button", name="Upload and transcribe")
+        failed = page.locator("form .failed:visible")
+        page.route("**/jobs/transcriptions", lambda route: route.fulfill(status=503, json=full))
+        submit.click()
+        failed.filter(has_text="The disk is full").wait_for()
+        hidden = page.evaluate(HIDDEN, "form .failed:not([hidden])")
+        page.unroute("**/jobs/transcriptions")
+        page.route("**/jobs/*/parts/2", lambda route: route.abort())
+        submit.click()
+        row = page.locator("#jobs-list .queue-row").first
+        row.filter(has_text="waiting for the network").wait_for()
+        page.unroute("**/jobs/*/parts/2")
+        page.route("**/jobs/*/parts/*", lambda route: route.fulfill(status=401, json=ended))
+        page.get_by_text("Your session has ended").wait_for()
+        page.unroute("**/jobs/*/parts/*")
+        enter(page, key)
+        page.get_by_role("button", name="Continue the upload of talk.wav").first.click()
+        row.filter(has_text="waiting for its turn").wait_for()
+        if hidden:
+            seen["below"].append(["jobs", width, *hidden])
+        context.close()
+
+
 def cut_and_slow(browser: Browser, url: str, key: str, seen: dict[str, Any]) -> None:
     """A request without a network keeps the work and goes through when it is back."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
@@ -231,6 +267,7 @@ def main(url: str, key: str, token: str, axe: str) -> None:
         seen["bytes"] = bytes_before_use(browser, url, key)
         look_at_all(browser, url, key, token, Path(axe).read_text(encoding="utf-8"), seen)
         errors_in_sight(browser, url, key, seen)
+        job_errors_in_sight(browser, url, key, seen)
         cut_and_slow(browser, url, key, seen)
         browser.close()
     sys.stdout.write(json.dumps(seen) + "\n")

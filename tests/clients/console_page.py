@@ -53,6 +53,14 @@ def press(page: Page, name: str) -> None:
     run(page, f"(button({quoted}).focus(), button({quoted}).click(), true)")
 
 
+def key(page: Page, name: str) -> None:
+    """Presses a key, such as Tab, Enter or Escape."""
+    codes = {"Tab": 9, "Enter": 13, "Escape": 27}
+    for kind in ("keyDown", "keyUp"):
+        fields = {"type": kind, "key": name, "code": name, "windowsVirtualKeyCode": codes[name]}
+        page.command("Input.dispatchKeyEvent", **fields)
+
+
 def fill(page: Page, **fields: str) -> None:
     """Fills controls by their labels, with `_` for a space; the first letter may be small."""
     for name, value in fields.items():

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,10 @@ PACKAGES = {
     "zod": "4.6.7",
     "ws": "8.23.0",
 }
+# LiveKit's agents take 290 MB, so that only their test installs them.
+LIVEKIT = {"@livekit/agents": "1.9.0", "@livekit/agents-plugin-openai": "1.9.0", "zod": "4.6.7"}
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "docs" / "examples"
 INSTALL_S, RUN_S = 240, 90
 
 
@@ -45,10 +49,11 @@ def require_node() -> Path:
 class NodeClients:
     """Runs scripts beside the packages. `close` deletes the copies of the scripts."""
 
-    def __init__(self) -> None:
+    def __init__(self, packages: Mapping[str, str] = PACKAGES) -> None:
         """Skips the test where Node is not there, or the registry cannot be reached."""
         self._node = require_node()
-        wanted = json.dumps({"private": True, "dependencies": PACKAGES})
+        self._packages = packages
+        wanted = json.dumps({"private": True, "dependencies": dict(packages)})
         cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
         version = hashlib.sha256(wanted.encode()).hexdigest()[:12]
         folder = cache / "antiphon" / f"node-clients-{version}"
@@ -58,7 +63,8 @@ class NodeClients:
             self._install(wanted, folder)
         self._folder = folder
         self._scripts = tempfile.TemporaryDirectory(dir=folder)  # other runs have their own
-        for copied in HERE.glob("*.mjs"):  # Node looks for packages in the folders above
+        # Node looks for packages in the folders above.
+        for copied in (*HERE.glob("*.mjs"), *EXAMPLES.glob("*.mjs")):
             shutil.copy(copied, self._scripts.name)
 
     @property
@@ -77,10 +83,13 @@ class NodeClients:
         """Its copy, beside those of the modules that it imports."""
         return Path(self._scripts.name) / Path(script).name
 
-    def run(self, script: Path | str, *arguments: str) -> Any:
+    def run(self, script: Path | str, *arguments: str, **variables: str) -> Any:
         """The JSON that the script prints; fails with its output when it fails."""
         command = [str(self.node), str(self.script(script)), *arguments]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S)
+        environment = os.environ | variables
+        ran = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=RUN_S
+        )
         assert ran.returncode == 0, f"{script} failed:\n{ran.stdout}\n{ran.stderr}"
         return json.loads(ran.stdout)
 
@@ -99,6 +108,6 @@ class NodeClients:
             timeout=INSTALL_S,
         )
         if ran.returncode:
-            tried = f"{', '.join(PACKAGES)} were NOT tried: npm could not install them"
+            tried = f"{', '.join(self._packages)} were NOT tried: npm could not install them"
             pytest.skip(f"{tried}\n{ran.stderr[:500]}")
         installed.touch()

@@ -49,6 +49,12 @@ def test_a_link_logs_all_tabs_in_and_the_owner_sees_no_prices(
             with browser.tab(url, "console", "", page.context) as third:
                 wait_until(third, "at('.frame')")
             sign_out(used)
+        body = {"name": "Speech", "scopes": ["tts"]}
+        headers = {"Authorization": f"Bearer {machine.key}"}
+        made = httpx.post(f"{url}/developer/api", json=body, headers=headers).json()
+        enter(page, made["key"])
+        assert run(page, MONEY) is None
+        sign_out(page)
         sign_up(page, "guest@example.com")
         wait_until(page, "at('.credit').innerText.includes('5.00 USD')")
         with browser.tab(url, "console", "", page.context) as fourth:

@@ -12,7 +12,8 @@ from tests.api.local_server import OPERATOR_TOKEN, Server
 from tests.clients.node_clients import NodeClients
 from tests.clients.registry_clients import PYTHON, RegistryClients
 
-SCRIPT = Path(__file__).with_name("console_appearance.py")
+APPEARANCE = Path(__file__).with_name("console_appearance.py")
+CONTENTS = Path(__file__).with_name("console_contents.py")
 RUN_S = 400.0
 FIRST_BYTES = 120_000
 
@@ -20,19 +21,34 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def seen(
-    tone_server: Server, registry_clients: RegistryClients, node_clients: NodeClients
-) -> dict[str, Any]:
-    """What the script saw. Skips without Chromium, Playwright or axe."""
+def playwright(registry_clients: RegistryClients) -> RegistryClients:
+    """Runs scripts with Playwright. Skips without it or Chromium."""
     if not (shutil.which("chromium") or shutil.which("google-chrome")):
         pytest.skip("Chromium is not installed, so the console was NOT looked at")
     if subprocess.run([PYTHON, "-c", "import playwright"], capture_output=True).returncode:
         pytest.skip("`make clients` has not installed playwright: the console was NOT looked at")
+    return registry_clients
+
+
+@pytest.fixture(scope="module")
+def seen(
+    tone_server: Server, playwright: RegistryClients, node_clients: NodeClients
+) -> dict[str, Any]:
+    """What the script saw. Skips without axe."""
     axe = str(node_clients.package("axe-core") / "axe.min.js")
-    found: dict[str, Any] = registry_clients.run(
-        SCRIPT, tone_server.url, tone_server.key, OPERATOR_TOKEN, axe, timeout_s=RUN_S
+    found: dict[str, Any] = playwright.run(
+        APPEARANCE, tone_server.url, tone_server.key, OPERATOR_TOKEN, axe, timeout_s=RUN_S
     )
     return found
+
+
+def test_long_content_is_reached_on_every_page(
+    tone_server: Server, playwright: RegistryClients
+) -> None:
+    lost = playwright.run(
+        CONTENTS, tone_server.url, tone_server.key, OPERATOR_TOKEN, timeout_s=RUN_S
+    )
+    assert lost == {}, json.dumps(lost, indent=1, ensure_ascii=False)
 
 
 def test_axe_finds_no_violation(seen: dict[str, Any]) -> None:

@@ -11,12 +11,35 @@ from tests.api.local_server import local_settings, serve_services
 from tests.api.local_services import local_services
 from tests.api.native.jobs.doing import do_next
 from tests.clients.browser import Browser, Page
-from tests.clients.console_page import enter, go, press, run, wait_until
+from tests.clients.console_page import (
+    enter,
+    go,
+    key,
+    press,
+    record_requests,
+    run,
+    wait_until,
+)
 from tests.clients.test_console_voices import ADD
 from tests.clients.test_console_work import KEEP_FILES
 
 ROW = "at('.queue-row')?.innerText"
 SLOW = {"latency": 5, "downloadThroughput": -1, "uploadThroughput": 4_000_000}
+# Chooses a file for the first input that fits: its name, its content or how long it is, its type.
+CHOOSE = """((selector, name, content, type) => {
+    const whole = typeof content === 'number' ? new Uint8Array(content) : content;
+    const files = new DataTransfer();
+    files.items.add(new File([whole], name, {type}));
+    const input = document.querySelector(selector);
+    input.files = files.files;
+    input.dispatchEvent(new Event('change'));
+})"""
+HAVE_SIZE = """((size) => {
+    Object.defineProperty(File.prototype, 'size', {get: () => size});
+})"""
+RECORDING = ".jobs input[type=file]"
+AGAIN = "#jobs-list input[type=file]"
+UPLOADS = "Object.keys(JSON.parse(localStorage.getItem('uploads') || '{}')).length"
 CHOOSE_BOOK = """(() => {
     const files = new DataTransfer();
     files.items.add(new File(['# One\\n\\nA sentence.\\n\\n# Two\\n\\nEnd.'], 'tale.md'));
@@ -73,6 +96,81 @@ def test_an_upload_survives_the_network_and_its_transcript_is_read(
     wait_until(page, "!at('.queue-row') && !at('.word')")
 
 
+def test_an_upload_continues_after_a_reload(page: Page) -> None:
+    page.call(ADD.replace(".voices", ".jobs"), 1120)  # 18 megabytes: three parts
+    page.command("Network.enable")
+    online(page, is_online=True, uploadThroughput=6_000_000)
+    press(page, "Upload and transcribe")
+    wait_until(page, f"/(4|5|6)\\d % uploaded/.test({ROW})")
+    page.command("Page.reload")
+    wait_until(page, f"{ROW}?.includes('33 % uploaded; choose 0.wav again to continue')")
+    assert run(page, UPLOADS) == 1
+    online(page, is_online=True, uploadThroughput=-1)
+    page.call(CHOOSE, AGAIN, "0.wav", 1120 * 16000 + 44, "audio/wav")  # the same size
+    wait_until(page, "failed().includes('Choose 0.wav, unchanged')")
+    sent = "performance.getEntriesByType('resource').filter((one) => /parts/.test(one.name))"
+    assert run(page, f"{sent}.length") == 0
+    page.call(ADD.replace(".voices", "#jobs-list"), 1120)
+    wait_until(page, f"{ROW}.includes('waiting for its turn')")
+    assert run(page, f"{sent}.map((one) => one.name.slice(-1)).join()") == "2,3"
+    assert run(page, UPLOADS) == 0 and not run(page, "failed()")
+
+
+def test_an_upload_that_the_service_no_longer_has_is_forgotten(page: Page) -> None:
+    page.call(ADD.replace(".voices", ".jobs"), 1120)
+    page.command("Network.enable")
+    online(page, is_online=True, uploadThroughput=1_000_000)
+    press(page, "Upload and transcribe")
+    press(page, "Pause the upload of 0.wav")
+    wait_until(page, f"{ROW}.includes('paused') && {UPLOADS} === 1")
+    for name in ("Cancel 0.wav", "Delete"):
+        press(page, name)
+    wait_until(page, f"!at('.queue-row') && {UPLOADS} === 0")
+
+
+def test_files_that_no_job_takes_are_refused_beside_the_button(page: Page) -> None:
+    record_requests(page)
+    for name, content, kind, said in (
+        ("notes.pdf", 9, "application/pdf", "notes.pdf is not a recording"),
+        ("long.wav", 2**32 + 1, "audio/wav", "a recording may have 4 GB"),
+    ):
+        if content > 2**20:  # a size without its bytes
+            page.call(HAVE_SIZE, content)
+        page.call(CHOOSE, RECORDING, name, 9, kind)
+        beside = "at('[type=submit]').parentElement.querySelector('.failed').innerText"
+        wait_until(page, f"{beside}.includes({said!r})")
+        press(page, "Upload and transcribe")
+        assert said in run(page, beside)
+    assert not [one for one in run(page, "requests") if one.startswith("POST")]
+
+
+def test_jobs_are_used_by_the_keyboard(page: Page) -> None:
+    page.call(ADD.replace(".voices", ".jobs"), 3)
+    press(page, "Upload and transcribe")
+    wait_until(page, f"{ROW}?.includes('waiting for its turn')")
+    run(page, "(at('.panel-head .button').focus(), true)")
+    order = []
+    for _ in range(7):
+        key(page, "Tab")
+        order.append(run(page, "named(document.activeElement) || document.activeElement.name"))
+    language = run(page, "named(labelled('Language'))")
+    assert order == [
+        *("Recording to text", "Choose files", language, "speaker_labels", "multichannel"),
+        *("Upload and transcribe", "Cancel 0.wav"),
+    ]
+    press(page, "Cancel 0.wav")
+    wait_until(page, "document.activeElement.innerText === 'Cancel'")
+    key(page, "Escape")
+    wait_until(page, "!at('dialog') && named(document.activeElement) === 'Cancel 0.wav'")
+    press(page, "Cancel 0.wav")
+    # The list is drawn again meanwhile: the button that opened the dialog is another.
+    page.call(
+        "(() => { const [row] = document.querySelectorAll('.queue-row'); row.outerHTML += ''; })"
+    )
+    key(page, "Escape")
+    wait_until(page, "!at('dialog') && named(document.activeElement) === 'Cancel 0.wav'")
+
+
 def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     press(page, "Book to audio")
     page.call(CHOOSE_BOOK.replace("tale.md", "tale.pdf"))
@@ -86,5 +184,8 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     press(page, "Show the result of tale.md")
     press(page, "Two · 0:01")
     wait_until(page, "document.querySelector('.player:not([hidden]) audio').currentTime > 0")
+    press(page, "Pause")
+    kind = "fetch(at('a[download]').href).then((answer) => answer.headers.get('Content-Type'))"
+    assert run(page, kind) == "audio/mp4"  # downloaded while its player is paused
     assert run(page, "at('a[download]').pathname").startswith("/files/")
     assert run(page, "at('a[download]').download") == "tale.m4b"

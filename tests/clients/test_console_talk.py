@@ -102,9 +102,9 @@ def test_what_is_wrong_is_shown(page: Page, tone_server: Server) -> None:
     assert wait_until(page, "failed()").startswith("The API key lacks the scope 'chat'.")
     wait_until(page, IDLE)
     unfold(page)
-    fill(page, Tools="[{")
+    fill(page, **{"Tools (JSON)": "[{"})
     press(page, "Start talking")
-    assert "not a JSON list" in wait_until(page, "failed()")
+    assert "this is not JSON" in wait_until(page, "failed()")
 
 
 def test_a_user_who_allows_no_microphone_reads_why(

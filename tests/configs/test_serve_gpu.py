@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from configs.load import load_yaml
 from configs.schema.models.llm import ChatConfig, TransformersChatConfig
 from configs.schema.models.stt import STTConfig, TransformersWhisperConfig
-from configs.schema.models.tts import CsmConfig, MmsConfig, TTSConfig
+from configs.schema.models.tts import CsmConfig, TTSConfig
 from configs.schema.serve import ModelsArgs, ModelUserConfig
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import PROJECT_DIR
@@ -91,15 +91,3 @@ def test_a_chat_replica_accepts_more_requests_than_it_generates_for_fair_queuing
     config: ChatConfig = load_yaml(TypeAdapter(ChatConfig), chat["user_config"]["model"])
     assert isinstance(config, TransformersChatConfig)
     assert chat["max_ongoing_requests"] >= config.parallel + MAX_WAITING
-
-
-def test_the_non_commercial_mms_voices_are_commented_out_in_the_gpu_profile() -> None:
-    written = (PROJECT_DIR / "configs/serve_gpu.yaml").read_text()
-    offered = written[written.index("# - name: TTSMms") :].split("\n\n")[0]
-    [deployment] = yaml.safe_load(
-        "\n".join(line.replace("# ", "", 1) for line in f"      {offered}".splitlines()).replace(
-            "{<<: *model_scaling, max_replicas: 1}", "{max_replicas: 1}"
-        )
-    )
-    model = ModelUserConfig.model_validate(deployment["user_config"]).model
-    assert isinstance(load_yaml(TypeAdapter(TTSConfig), model), MmsConfig)

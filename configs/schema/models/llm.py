@@ -71,6 +71,7 @@ class LlamaCppConfig(LocalChatConfig, GgufConfig):
     # and tools only if it writes their calls as Hermes models do.
     chat_template: str | None = None
     reviews_calls: bool = False  # drops tool calls with invented arguments, as small models write
+    # Layers on a GPU, with another build of xllamacpp: PyPI's for Linux computes on the CPU only.
     gpu_layers: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")

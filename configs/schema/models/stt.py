@@ -28,7 +28,7 @@ class WhisperConfig(WhisperGuards):
     """Whisper by CTranslate2, with an encoder window as long as the speech."""
 
     engine: Literal["whisper"]
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Literal["cpu"] = "cpu"  # on a GPU: the engine whisper_cuda
     compute_type: str = "int8"  # CTranslate2's name of a quantisation
     # On two cores one thread decodes a sentence as fast as two, so a second worker uses the other
     # core better.
@@ -40,15 +40,29 @@ class WhisperConfig(WhisperGuards):
     min_window_s: float = Field(default=6.0, ge=1.0, le=30.0)  # single words need more silence
 
 
-class TransformersWhisperConfig(WhisperGuards):
-    """Whisper by the transformers library, with its whole window. GPU profile."""
+class WholeWindowConfig(WhisperGuards):
+    """Whisper with its whole window of 30 s, on a GPU."""
 
-    engine: Literal["whisper_transformers"]
     batch_size: int = Field(default=16, ge=1, le=64)
-    device: str = "auto"  # in accelerate's notation; "auto" is the GPU if there is one
-    dtype: Literal["bfloat16", "float16", "float32"] = "float16"
     # The first decoding has the full window, so a repetition at temperature 0 changes nothing.
     retry_temperature: float = Field(default=0.4, ge=0)
+
+
+class TransformersWhisperConfig(WholeWindowConfig):
+    """Whisper by the transformers library. GPU profile."""
+
+    engine: Literal["whisper_transformers"]
+    device: str = "auto"  # in accelerate's notation; "auto" is the GPU if there is one
+    dtype: Literal["bfloat16", "float16", "float32"] = "float16"
+
+
+class CudaWhisperConfig(WholeWindowConfig):
+    """Whisper by CTranslate2 on a GPU. GPU profile, with cuBLAS 12."""
+
+    engine: Literal["whisper_cuda"]
+    device: Literal["cuda", "cpu"] = "cuda"  # a CPU only for tests
+    # CTranslate2's name of a quantisation. Its bfloat16 cannot be shared with torch.
+    compute_type: Literal["float16", "int8_float16", "float32"] = "float16"
 
 
 class OnnxAsrConfig(ModelConfig):
@@ -83,6 +97,10 @@ class UpstreamSTTConfig(UpstreamModelConfig):
 
 
 STTConfig = Annotated[
-    WhisperConfig | TransformersWhisperConfig | OnnxAsrConfig | UpstreamSTTConfig,
+    WhisperConfig
+    | TransformersWhisperConfig
+    | CudaWhisperConfig
+    | OnnxAsrConfig
+    | UpstreamSTTConfig,
     Field(discriminator="engine"),
 ]

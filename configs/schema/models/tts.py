@@ -80,7 +80,7 @@ class EspeakConfig(SpeechModelConfig):
 class WeightsVoiceConfig(VoiceConfig):
     """A voice with weights of its own."""
 
-    weights: str  # artefact: model.onnx and model.onnx.json, or the files of the hub's repository
+    weights: str  # artefact: model.onnx and model.onnx.json
 
 
 class VitsConfig(SpeechModelConfig):
@@ -101,6 +101,7 @@ class CsmConfig(SpeechModelConfig):
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     temperature: float = Field(default=0.9, gt=0.0)  # at a stability of 1
     top_k: int = Field(default=50, ge=1)
+    parallel: int = Field(default=4, ge=1, le=4)  # sentences in a step; more take turns
     voices: tuple[VoiceConfig, ...] = Field(default=(), max_length=0)
 
 
@@ -116,17 +117,6 @@ class PocketConfig(SpeechModelConfig):
     device: str = "auto"  # as torch names them; "auto" is the GPU where there is one
     threads: int = Field(default=2, ge=1)  # threads of the whole process, on a CPU
     temperature: float = Field(default=0.7, ge=0.0)  # at a stability of 1
-
-
-class MmsConfig(SpeechModelConfig):
-    """VITS voices of MMS, one per language, on the transformers library. GPU profile.
-
-    All have the same sample rate.
-    """
-
-    engine: Literal["mms"]
-    device: str = "auto"  # as accelerate names them; "auto" is the GPU where there is one
-    voices: tuple[WeightsVoiceConfig, ...] = Field(min_length=1)
 
 
 class UpstreamVoiceConfig(VoiceConfig):
@@ -156,7 +146,6 @@ TTSConfig = Annotated[
     | VitsConfig
     | CsmConfig
     | PocketConfig
-    | UpstreamTTSConfig
-    | MmsConfig,
+    | UpstreamTTSConfig,
     Field(discriminator="engine"),
 ]

@@ -1,7 +1,7 @@
 """Whisper of the transformers library, with the interface of CTranslate2's Whisper.
 
-So both share the engine, the guards and the implementation of word times. `LogMel` computes
-Whisper's input features; `CrossAttention` records the decoder's attention for word times.
+So both share the engine, the guards and the implementation of word times. `CrossAttention` records
+the decoder's attention for word times.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-import torchaudio
 from faster_whisper.tokenizer import _LANGUAGE_CODES
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
@@ -28,39 +27,10 @@ from transformers.models.whisper.generation_whisper import _median_filter
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
 from models.memory import give_back
-from models.stt.base import STT_SAMPLE_RATE
 from models.stt.whisper.calls import Aligned, CallAbandoned, Generated
+from models.stt.whisper_cuda.log_mel import LogMel
 
 Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
-
-WINDOW_S = 30
-WINDOW, HOP = 400, 160  # samples
-QUIETEST = 1e-10  # the floor of power before the logarithm
-RANGE = 8.0  # powers of ten below the maximum; lower values are clipped
-
-
-class LogMel:
-    """Converter of signals, float32 [n], to features, float32 [batch, mels, 3000], padded."""
-
-    def __init__(self, mels: int, device: Any) -> None:
-        self._device = device
-        self._mel = torchaudio.transforms.MelSpectrogram(
-            sample_rate=STT_SAMPLE_RATE,
-            n_fft=WINDOW,
-            hop_length=HOP,
-            n_mels=mels,
-            norm="slaney",
-            mel_scale="slaney",
-        ).to(device)
-
-    def __call__(self, sounds: Sequence[Pcm]) -> Tensor:
-        padded = np.zeros((len(sounds), WINDOW_S * STT_SAMPLE_RATE), np.float32)
-        for row, sound in zip(padded, sounds, strict=True):
-            row[: len(sound)] = sound
-        power = self._mel(torch.from_numpy(padded).to(self._device))[..., :-1]
-        loud = power.clamp(min=QUIETEST).log10()
-        loudest = loud.amax(dim=(1, 2), keepdim=True)
-        return (torch.maximum(loud, loudest - RANGE) + 4.0) / 4.0
 
 
 class CrossAttention:
@@ -207,6 +177,9 @@ class TorchWhisper:
         with torch.inference_mode():
             features = self._features(sounds).to(network.dtype)
             return list(network.model.encoder(features).last_hidden_state)
+
+    def stack(self, states: Sequence[Tensor]) -> Tensor:
+        return torch.stack(list(states))
 
     def detect_language(self, states: Tensor) -> list[list[tuple[str, float]]]:
         """Detects languages of [n, 1500, width]: tokens with probabilities, likeliest first."""

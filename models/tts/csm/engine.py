@@ -28,10 +28,16 @@ class CsmEngine(PromptedEngine):
     """CSM-1B, which has no voices of its own: each request brings a voice pack."""
 
     def __init__(self, config: CsmConfig, weights: WeightStore) -> None:
-        self._model = CsmModel(weights.folder(config.weights), config.device, config.dtype)
+        folder = weights.folder(config.weights)
+        self._model = CsmModel(folder, config.device, config.dtype, config.parallel)
         self._temperature = config.temperature
         self._top_k = config.top_k
-        super().__init__(self._model, config.languages, "transcribed recording")
+        super().__init__(
+            self._model,
+            config.languages,
+            "transcribed recording",
+            max_concurrency=config.parallel,
+        )
 
     def _pieces(self, voice: Tensor, request: SynthesisRequest, seed: int) -> Iterator[Pcm]:
         seconds = LONGEST_PAUSE_S + SLOWEST_S * len(request.text)

@@ -3,19 +3,23 @@
 A backbone generates the first of 32 codes of each 80 ms from all earlier frames, a small decoder
 generates the others from the backbone's state, and the codec Mimi decodes them to audio. `generate`
 of the library does the same in one blocking call, takes no stopping criteria for this model and
-samples with the generator of the process. Here each request has its own generator, so that its
-result does not depend on other requests, and can stop after any frame. On a GPU a frame is one CUDA
+samples with the generator of the process. Here each request has its own generator and can stop
+after any frame. The next frames of several requests are one step, always with the same number of
+rows, so that the result of a request does not depend on the others. On a GPU a step is one CUDA
 graph.
 """
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
-from transformers import AutoTokenizer, CsmForConditionalGeneration, DynamicCache, StaticCache
+from transformers import AutoTokenizer, CsmForConditionalGeneration, DynamicCache
+from transformers.cache_utils import Cache, StaticLayer
 
 from models.audio import Pcm, resample
 from models.errors import ContextLengthExceeded, EngineLost
@@ -27,14 +31,16 @@ Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the li
 SPEAKER = "[0]"  # the model's tag of a speaker; always the same here
 CONVOLUTION_FRAMES = 8  # more than the receptive field of the codec's convolutions
 TRANSFORMER_STEPS = 2  # steps of the codec's transformer per frame
+# A step waits at most this long for the sentences of the last one, whose threads still decode.
+GATHER_S = 0.005
 
 
 class CsmModel:
     """Weights on one device. Calls block; thread-safe."""
 
-    def __init__(self, folder: Path, device: str, dtype: str) -> None:
+    def __init__(self, folder: Path, device: str, dtype: str, parallel: int = 4) -> None:
         """Load the networks. `device` is in accelerate's notation; "auto" is the GPU if there is
-        one."""
+        one. `parallel` is the number of sentences in a step."""
         self._model: Any = CsmForConditionalGeneration.from_pretrained(
             folder, dtype=getattr(torch, dtype), device_map=device, local_files_only=True
         ).eval()
@@ -50,16 +56,11 @@ class CsmModel:
         self._looks_back = CONVOLUTION_FRAMES + math.ceil(
             config.codec_config.sliding_window / TRANSFORMER_STEPS
         )
-        self._graph: _CapturedStep | None = None
-        if self.device == "cuda":
-            with torch.inference_mode():
-                speech = _Speech(self._model.backbone_model, self._text(""), self.context)
-                noise = torch.zeros(self._noise_shape(), device=self._model.device)
-                self._graph = _CapturedStep(self._step, speech, noise)
+        self._batch: _FrameBatch | None = self._new_batch(parallel)
 
     def close(self) -> None:
         """Frees the memory, the GPU's too; later calls raise EngineLost."""
-        self._model = self._graph = None
+        self._model = self._batch = None
         give_back()  # the library's modules refer to each other
 
     def prepare(self, prompt: VoicePrompt) -> Tensor:
@@ -94,7 +95,8 @@ class CsmModel:
         if read.shape[1] + most_frames > self.context:
             raise ContextLengthExceeded("the sentence is too long for the model")
         with torch.inference_mode():
-            speech = _Speech(model.backbone_model, read, self.context)
+            speech = _Speech(model.backbone_model, 1, self.context)
+            speech.read(model.backbone_model, inputs_embeds=read)
         random = torch.Generator(model.device).manual_seed(seed)
         for _ in range(most_frames):
             frame = self._frame(speech, gumbel(self._noise_shape(), temperature, top_k, random))
@@ -136,12 +138,21 @@ class CsmModel:
         larger."""
         return self._codebooks, self._loaded().config.codec_config.codebook_size
 
-    def _frame(self, speech: "_Speech", noise: Tensor) -> Tensor:
+    def _new_batch(self, rows: int) -> "_FrameBatch":
+        model = self._loaded()
         with torch.inference_mode():
-            return (self._graph or self._step)(speech, noise)
+            speech = _Speech(model.backbone_model, rows, self.context)
+            noise = torch.zeros((rows, *self._noise_shape()), device=model.device)
+            return _FrameBatch(self._step, speech, noise)
+
+    def _frame(self, speech: "_Speech", noise: Tensor) -> Tensor:
+        self._loaded()
+        assert self._batch is not None
+        return self._batch.frame(speech, noise)
 
     def _step(self, speech: "_Speech", noise: Tensor) -> Tensor:
-        """Generates the next frame, which the backbone then reads; `noise` comes from `gumbel`.
+        """Generates the next frame of each row, int64 [rows, 1, codebooks], which the backbone then
+        reads; `noise`, [rows, codebooks, codes], comes from `gumbel`.
 
         Fit for a CUDA graph: no value of a tensor moves to the CPU, and all shapes are constant.
         """
@@ -150,63 +161,164 @@ class CsmModel:
         depth = model.depth_decoder.model
         heads = model.depth_decoder.codebooks_head.weight
         cache = DynamicCache(config=depth.config)
-        codes = [_chosen(model.lm_head(speech.state), noise[0])]
+        codes = [_chosen(model.lm_head(speech.state), noise[:, 0])]
         # The backbone's state stands in place of a code before the first.
         given = torch.cat([speech.state.unsqueeze(1), depth.embed_tokens(codes[0])], dim=1)
-        for number, (head, row) in enumerate(zip(heads, noise[1:], strict=True), 1):
+        for number, head in enumerate(heads, 1):
             read = depth(inputs_embeds=given, past_key_values=cache, use_cache=True)
-            codes.append(_chosen(read.last_hidden_state[:, -1] @ head, row))
+            codes.append(_chosen(read.last_hidden_state[:, -1] @ head, noise[:, number]))
             given = depth.embed_tokens(codes[-1] + number * depth.vocab_size)
         frame = torch.cat(codes, dim=1).unsqueeze(1)
         speech.read(model.backbone_model, input_ids=frame)
         return frame
 
 
-class _Speech:
-    """Backbone state of one request, with the same shapes for all requests; steps modify it."""
+class _Rows(StaticLayer):  # type: ignore[misc]  # the package has no types
+    """Keys and values of one layer, for sentences of which each is at its own position."""
 
-    def __init__(self, backbone: Any, given: Tensor, context: int) -> None:
-        """Create the state. `given` is the prompt and the text, [1, n, hidden]."""
-        self._cache = StaticCache(config=backbone.config, max_cache_len=context)
-        self.state = torch.zeros_like(given[:, -1])  # state after the last input, [1, hidden]
-        self.read(backbone, inputs_embeds=given)
-        self.tensors = [self.state]
-        for layer in self._cache.layers:
-            self.tensors += [layer.keys, layer.values, layer.cumulative_length]
+    positions: Tensor  # of the inputs that are being read, int64 [rows, n]
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
+        rows = torch.arange(len(self.positions), device=self.positions.device)[:, None]
+        self.keys[rows, :, self.positions] = key_states.transpose(1, 2)
+        self.values[rows, :, self.positions] = value_states.transpose(1, 2)
+        return self.keys, self.values
+
+
+class _Speech:
+    """Backbone state of sentences, one a row; steps modify it."""
+
+    def __init__(self, backbone: Any, rows: int, context: int) -> None:
+        config, device, dtype = backbone.config, backbone.device, backbone.dtype
+        self._layers = [_Rows(context) for _ in range(config.num_hidden_layers)]
+        self._cache = Cache(layers=self._layers)
+        self._cache.early_initialization(
+            rows, config.num_key_value_heads, config.head_dim, dtype, device
+        )
+        # State after the last input, and number of inputs.
+        self.state = torch.zeros((rows, config.hidden_size), dtype=dtype, device=device)
+        self.length = torch.zeros(rows, dtype=torch.long, device=device)
+        keys_and_values = [part for layer in self._layers for part in (layer.keys, layer.values)]
+        self._tensors = [self.state, self.length, *keys_and_values]
 
     def read(self, backbone: Any, **given: Tensor) -> None:
-        read = backbone(past_key_values=self._cache, use_cache=True, **given)
+        """Read inputs, [rows, n, …]."""
+        [inputs] = given.values()
+        count, device = inputs.shape[1], inputs.device
+        positions = self.length[:, None] + torch.arange(count, device=device)
+        for layer in self._layers:
+            layer.positions = positions
+        places = torch.arange(self._layers[0].max_cache_len, device=device)
+        read = backbone(
+            past_key_values=self._cache,
+            use_cache=True,
+            position_ids=positions,
+            attention_mask=(places <= positions[..., None])[:, None],
+            **given,
+        )
         self.state.copy_(read.last_hidden_state[:, -1])
+        self.length.add_(count)
+
+    def row(self, number: int) -> list[Tensor]:
+        return [part[number : number + 1] for part in self._tensors]
 
 
-class _CapturedStep:
-    """A step as a CUDA graph: launching its thousands of kernels takes longer than running them.
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """The next frame of one sentence."""
 
-    The graph has tensors of its own; each call copies those of its request into and out of them
-    (67 MB for CSM-1B, a tenth of a millisecond on a GPU of 3 TB/s).
+    speech: _Speech  # with one row
+    noise: Tensor  # [codebooks, codes]
+    frame: "Future[Tensor]" = field(default_factory=Future)
+
+
+class _FrameBatch:
+    """Steps of several sentences at once, in tensors of their own; thread-safe.
+
+    Each step copies the states of its sentences into and out of these tensors (67 MB for one of
+    CSM-1B, a tenth of a millisecond on a GPU of 3 TB/s). On a GPU a step is a CUDA graph: launching
+    its thousands of kernels takes longer than running them.
     """
 
     def __init__(
         self, step: Callable[[_Speech, Tensor], Tensor], speech: _Speech, noise: Tensor
     ) -> None:
-        self._lock = threading.Lock()
-        self._tensors = [*speech.tensors, noise]
-        self._graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream(noise.device)
-        stream.wait_stream(torch.cuda.current_stream(noise.device))
-        with torch.cuda.stream(stream):
-            step(speech, noise)  # loads the kernels, which is impossible in a capture
-        # "thread_local": other threads may be using another engine.
-        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
-            self._frame = step(speech, noise)
+        self._speech, self._noise = speech, noise
+        self._rows = [speech.row(number) for number in range(len(noise))]
+        self._waiting: list[_Turn] = []
+        self._changed = threading.Condition()
+        self._is_led = False  # whether a thread computes a step
+        self._last = 0  # sentences of the last step
+        self._run: Callable[[], Tensor] = lambda: step(speech, noise)
+        if noise.is_cuda:
+            self._run = _captured(self._run, noise.device)
 
-    def __call__(self, speech: _Speech, noise: Tensor) -> Tensor:
-        given = [*speech.tensors, noise]
-        with self._lock:
-            torch._foreach_copy_(self._tensors, given)
-            self._graph.replay()
-            torch._foreach_copy_(given, self._tensors)
-            return self._frame.clone()
+    def frame(self, speech: _Speech, noise: Tensor) -> Tensor:
+        """Returns the next frame of a sentence, int64 [1, 1, codebooks]. A thread that waits for
+        it computes a step for all that wait."""
+        turn = _Turn(speech, noise)
+        with self._changed:
+            self._waiting.append(turn)
+            self._changed.notify_all()
+        while self._leads(turn):
+            turns = self._next_turns()
+            try:
+                for waiting, frame in zip(turns, self._step(turns), strict=True):
+                    waiting.frame.set_result(frame)
+            except BaseException as error:  # raised in each thread, which waits for its frame
+                for waiting in turns:
+                    waiting.frame.set_exception(error)
+            with self._changed:
+                self._is_led = False
+                self._changed.notify_all()
+        return turn.frame.result()
+
+    def _leads(self, turn: _Turn) -> bool:
+        """Waits until the frame is there, or until this thread has to compute the next step."""
+        with self._changed:
+            self._changed.wait_for(lambda: turn.frame.done() or not self._is_led)
+            if turn.frame.done():
+                return False
+            self._is_led = True
+            return True
+
+    def _next_turns(self) -> list[_Turn]:
+        """Takes the turns of the next step, the oldest first."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._waiting) >= self._last, GATHER_S)
+            turns = self._waiting[: len(self._rows)]
+            del self._waiting[: len(turns)]
+            self._last = len(turns)
+        return turns
+
+    def _step(self, turns: list[_Turn]) -> Sequence[Tensor]:
+        with torch.inference_mode():
+            self._speech.length.zero_()  # rows without a sentence must not reach the end
+            rows = self._rows[: len(turns)]
+            for row, noise, turn in zip(rows, self._noise, turns, strict=False):
+                torch._foreach_copy_([*row, noise], [*turn.speech.row(0), turn.noise])
+            frames = self._run()
+            for row, turn in zip(rows, turns, strict=True):
+                torch._foreach_copy_(turn.speech.row(0), row)
+            return list(frames[: len(turns)].clone().split(1))
+
+
+def _captured(step: Callable[[], Tensor], device: Any) -> Callable[[], Tensor]:
+    """Returns the step as a CUDA graph, with the same tensors for each call."""
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        step()  # loads the kernels, which is impossible in a capture
+    # "thread_local": other threads may be using another engine.
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        frames = step()
+
+    def replay() -> Tensor:
+        graph.replay()
+        return frames
+
+    return replay
 
 
 def gumbel(shape: tuple[int, int], temperature: float, top_k: int, random: Any) -> Tensor:
@@ -223,6 +335,6 @@ def gumbel(shape: tuple[int, int], temperature: float, top_k: int, random: Any) 
 
 
 def _chosen(logits: Tensor, noise: Tensor) -> Tensor:
-    """Samples a code from logits [1, n]; returns int64 [1, 1]."""
-    likely, codes = logits[:, : len(noise)].float().sort(descending=True)
+    """Samples a code from each row of logits [rows, n]; returns int64 [rows, 1]."""
+    likely, codes = logits[:, : noise.shape[-1]].float().sort(descending=True)
     return codes.gather(1, (likely + noise).argmax(1, keepdim=True))

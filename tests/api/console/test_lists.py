@@ -94,5 +94,7 @@ def test_the_limits_that_pages_state_are_those_of_the_service() -> None:
         "DICTIONARY_VERSIONS": VERSIONS,
         "JOB_HOURS": CONFIG.most_hours,
         "PART_MB": CONFIG.part_mb,
+        "MOST_PARTS": CONFIG.most_parts,
+        "DOCUMENT_MB": CONFIG.document_mb,
         "JOB_CHARACTERS": CONFIG.most_characters,
     }

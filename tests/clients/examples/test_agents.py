@@ -1,19 +1,31 @@
 """The agents of docs/examples in spoken dialogues, with a tool."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.api.local_server import Server
 from tests.clients.dialogue import FAREWELL, GREETING
+from tests.clients.node_clients import LIVEKIT, NodeClients
 from tests.clients.registry_clients import RegistryClients
 
 HERE = Path(__file__).parent
 KINDS = pytest.mark.parametrize("kind", ["of_one_socket", "of_parts"])
 
-pytestmark = [pytest.mark.weights, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
+def test_the_agent_of_livekit_in_javascript_answers(tone_server: Server) -> None:
+    with closing(NodeClients(LIVEKIT)) as node:
+        service = {"SERVICE": tone_server.url, "ANTIPHON_KEY": tone_server.key}
+        seen = node.run("livekit_talk.mjs", **service)
+    assert seen["texts"] == [["user", "The heron waits."], ["assistant", "The heron waits."]]
+    assert seen["seconds"] > 0.3
+    assert seen["errors"] == []
+
+
+@pytest.mark.weights
 @KINDS
 def test_the_agent_of_livekit_answers_with_its_tool(
     registry_clients: RegistryClients, agent_server: Server, sentences: Path, kind: str
@@ -27,6 +39,7 @@ def test_the_agent_of_livekit_answers_with_its_tool(
     assert seen["errors"] == []
 
 
+@pytest.mark.weights
 @KINDS
 def test_the_agent_of_pipecat_answers_with_its_tool(
     registry_clients: RegistryClients, agent_server: Server, sentences: Path, kind: str

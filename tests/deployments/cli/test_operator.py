@@ -114,7 +114,7 @@ def test_the_first_key_is_also_made_before_the_service_was_ever_up(
 
 def test_users_are_listed_with_their_credit(capsys: pytest.CaptureFixture[str]) -> None:
     first, second = output_of(capsys, "users").splitlines()
-    assert "owner@localhost" in first and "5.000000 USD" in first
+    assert "owner@localhost" in first and "  owner  5.000000 USD" in first
     assert "ann@example.com" in second and "free" in second
 
 

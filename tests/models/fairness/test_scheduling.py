@@ -63,6 +63,12 @@ def test_the_earliest_deadline_is_served_first_and_equal_ones_as_they_came(
     assert served == ["first", "second", "third", "last"]
 
 
+def test_streams_of_one_tenant_begin_at_once_in_an_engine_for_four() -> None:
+    turns = make_scheduler(4)
+    begun = threading.Barrier(4)
+    finish([turns.executor(2.0, "a").submit(begun.wait, PATIENCE_S) for _ in range(4)])
+
+
 def test_a_backlog_of_one_tenant_delays_another_by_one_step() -> None:
     clock = Clock()
     turns = DeadlineScheduler(1, "test", clock=clock)

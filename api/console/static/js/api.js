@@ -64,6 +64,14 @@ async function failure(status, headers, text, isOwn) {
   return new ApiError(message, { status, wait, isEnd, code: said?.code || body.error || "" });
 }
 
+// A form of fields, a list being repeated, and of files as [field, file].
+export function formOf(fields, ...files) {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) for (const one of [value].flat()) form.append(name, one);
+  for (const [name, file] of files) form.append(name, file, file.name);
+  return form;
+}
+
 // A form with its progress, 0 to 1, which fetch does not report. Without a network it waits, says so by
 // `onWait`, and is sent again: with the same Idempotency-Key, so that nothing is done or charged twice.
 export async function upload(path, form, { method = "POST", onProgress = () => {}, onWait = () => {}, signal } = {}) {

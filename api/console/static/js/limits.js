@@ -11,4 +11,6 @@ export const DICTIONARIES = 5; // of pronunciations, that a request names
 export const DICTIONARY_VERSIONS = 10; // that are kept
 export const JOB_HOURS = 12; // of a recording
 export const PART_MB = 64; // MiB of a part of a recording
+export const MOST_PARTS = 64;
+export const DOCUMENT_MB = 50; // MiB of a text for a job
 export const JOB_CHARACTERS = 2_000_000; // of a text

@@ -102,7 +102,7 @@ async function showPanel({ name, rest }) {
 
 // Shows the panels to a credential, or throws what the service says about it.
 async function enter(secret, user) {
-  const identity = await identify(secret);
+  const identity = await ask("/auth/workspace", { credentialToUse: secret });
   const before = session.workspace || kept;
   if (frame && before?.id !== identity.id) forgetWork();
   keep(secret, user);
@@ -129,16 +129,6 @@ async function enterAsOperator(token) {
 }
 
 let kept = null; // the workspace whose work is kept while its session has ended
-
-// The workspace, or for a key without the scope `keys` only what tells it from others.
-async function identify(secret) {
-  try {
-    return await ask("/auth/workspace", { credentialToUse: secret });
-  } catch (error) {
-    if (error.status !== 403) throw error;
-    return { id: isKey(secret) ? secret.slice(0, 11) : "", name: "", plan: "", retention: "" };
-  }
-}
 
 // Ends all that works for the workspace, and takes its data out of the page.
 function forgetWork() {

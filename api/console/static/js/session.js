@@ -12,7 +12,7 @@ export const credential = () => sessionStorage.getItem(CREDENTIAL) || (about.alo
 export const operatorToken = () => sessionStorage.getItem(OPERATOR);
 export const keepOperator = (token) => (token ? sessionStorage.setItem(OPERATOR, token) : sessionStorage.removeItem(OPERATOR));
 
-// `workspace` has id, name, plan and retention; a key without the scope `keys` knows only an id.
+// `workspace` has id, name, plan and retention.
 export const session = { workspace: null, user: null, credit: null, held: 0, limits: null };
 export const isOwner = () => session.workspace?.plan === "owner"; // without prices, credit and plans
 

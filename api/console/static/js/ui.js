@@ -76,6 +76,11 @@ export function check(label, properties = {}) {
   return made;
 }
 
+// What is chosen in controls, by their names: texts that are not empty, and boxes that are checked.
+export const chosenIn = (...controls) => Object.fromEntries(controls
+  .map((one) => [one.name, one.type === "checkbox" ? one.checked : one.value.trim()])
+  .filter(([, value]) => value));
+
 // `choices` are [value, text].
 export const select = (choices, properties = {}) =>
   h("select", properties, choices.map(([value, text]) => new Option(text, value, false, value === properties.value)));
@@ -214,12 +219,23 @@ export const submitButton = (text, more = {}) => button(text, null, { kind: "mai
 export const act = (place, work) => (event, made) =>
   busy(made, () => Promise.resolve().then(() => work(event)).catch((error) => place.fail(error)));
 
+// The focus goes back to what opened a dialog, or to what has its name in a list that was drawn again.
+function againIn(opener) {
+  const nameOf = (one) => one.getAttribute("aria-label") || one.textContent;
+  const same = [...document.querySelectorAll("main button")].find((one) => one.checkVisibility() && nameOf(one) === nameOf(opener));
+  (same || document.querySelector("main h1"))?.focus();
+}
+
 export function dialog(title, content, { kind = "" } = {}) {
   const heading = h("h2", { id: newId("dialog") }, title);
   const made = h("dialog", { class: kind, "aria-labelledby": heading.id });
   const shut = iconButton("close", t("action.close"), () => made.close());
+  const opener = document.activeElement;
   made.append(h("header.dialog-head", heading, shut), h("div.dialog-body", content));
-  made.addEventListener("close", () => made.remove());
+  made.addEventListener("close", () => {
+    made.remove();
+    if (document.activeElement === document.body) againIn(opener);
+  });
   made.addEventListener("click", (event) => event.target === made && made.close());
   document.body.append(made);
   made.showModal();
@@ -245,9 +261,40 @@ export const jsonField = (label, box, hint, sample) =>
   h("details", h("summary", label), h("div.stack", field(label, box, { hint }),
     h("div.actions", button(t("action.sample"), () => { box.value = JSON.stringify(sample, null, 2); box.focus(); }, { kind: "small" }))));
 
+// The JSON of a box, or null where it is empty. Throws what is wrong with it, and shows the box.
+export function readJson(box, label) {
+  if (!box.value.trim()) return null;
+  try {
+    return JSON.parse(box.value);
+  } catch (error) {
+    for (let up = box; (up = up.parentElement?.closest("details")); ) up.open = true;
+    box.focus();
+    throw explained(t("tool.not_json", { field: label, reason: error.message }));
+  }
+}
+
+// The functions that a box lists as JSON: {name, description, parameters}.
+export function readTools(box) {
+  const list = readJson(box, t("tool.list")) ?? [];
+  if (!Array.isArray(list) || !list.every((one) => one?.name || one?.function?.name)) throw explained(t("tool.not_list", { field: t("tool.list") }));
+  return list.map((one) => one.function || one);
+}
+
 // A call of a tool, as a language model asks for it.
 export const toolCall = (name, given) => h("p", icon("tool"), " ", h("strong", t("tool.call", { name })), " ", h("code", given));
 export const toolResult = (properties = {}) => h("input", { value: '"ok"', autocomplete: "off", spellcheck: false, ...properties });
+
+// A button that lets choose files, and its input; `onfiles` gets them and the button.
+export function filePicker(text, accept, onfiles, { multiple = false, ...more } = {}) {
+  const input = h("input.offscreen", { type: "file", accept, multiple, tabIndex: -1, "aria-label": more.label || text });
+  const made = button(text, () => input.click(), more);
+  input.addEventListener("change", () => {
+    const files = [...input.files];
+    input.value = ""; // the same file may be chosen again
+    if (files.length) onfiles(files, made);
+  });
+  return [made, input];
+}
 
 // A button that records and stops.
 export function setRecording(made, isOn, name, text) {
@@ -322,7 +369,7 @@ export function download(blob, name) {
 
 // A name for a file, from a text.
 export const fileName = (text, end) =>
-  `${text.normalize("NFKD").replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 48).toLowerCase() || "audio"}.${end}`;
+  `${text.normalize("NFC").replace(/[^\p{L}\p{M}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 48).toLowerCase() || "audio"}.${end}`;
 
 // On narrow screens each row is a block with the heads beside its cells; the roles keep it a table.
 // Without rows it is the text `empty`.

@@ -1,7 +1,7 @@
 // What panels ask for more than once: voices, models, languages, credit.
 import { ask, list } from "./api.js";
 import { t } from "./i18n.js";
-import { emit, isOwner, noteCredit, session } from "./session.js";
+import { emit, isOwner, noteCredit, on, session } from "./session.js";
 
 const kept = new Map();
 
@@ -80,6 +80,47 @@ export async function dictionariesChanged() {
   forget("dictionaries");
   emit("dictionaries", await dictionaries());
 }
+
+// The list of a panel, read again and again: `draw` shows it, and returns after how many milliseconds it is
+// read again, or 0. Failures are shown in `place`.
+export function watch(panel, place, path, draw) {
+  let next = 0;
+  let hasFailed = false;
+  let isGone = false;
+  const made = { isShown: false };
+  const stop = on("route", ({ name }) => { made.isShown = name === panel; });
+  made.look = async () => {
+    clearTimeout(next);
+    try {
+      const { data } = await ask(path);
+      if (isGone) return;
+      if (hasFailed) place.recover(); // not the failure of a button
+      hasFailed = false;
+      const pause = draw(data);
+      if (pause) next = setTimeout(made.look, pause);
+    } catch (error) {
+      if (isGone) return;
+      hasFailed = true;
+      place.fail(error, made.look);
+    }
+  };
+  made.show = () => {
+    made.isShown = true;
+    made.look();
+  };
+  made.leave = () => {
+    isGone = true;
+    clearTimeout(next);
+    stop();
+  };
+  return made;
+}
+
+// Tells how far an upload is in `place`, and at its end `then`.
+export const told = (place, then) => ({
+  onProgress: (share) => place.say(share === 1 && then ? then : t("upload.sent", { percent: Math.floor(share * 100) })),
+  onWait: () => place.say(t("error.resend")),
+});
 
 let timer = 0;
 

@@ -100,6 +100,12 @@ def test_a_file_whose_tensors_are_missing_is_refused(tmp_path: Path) -> None:
         load(write_gguf(tmp_path / "a.gguf"), tmp_path)
 
 
+def test_layers_on_a_gpu_are_refused_where_the_library_finds_none(tmp_path: Path) -> None:
+    options = {"gpu_layers": 9, "context_tokens": 256, "parallel": 1}
+    with pytest.raises(EngineError, match=r"gpu_layers: the installed llama.cpp .* finds no GPU"):
+        load(write_gguf(tmp_path / "a.gguf"), tmp_path, **options)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

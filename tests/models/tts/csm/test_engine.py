@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,7 @@ def test_greedy_codes_match_the_transformers_library(
         )
     # The library also samples codes outside the codebook.
     monkeypatch.setattr(network.config.codec_config, "codebook_size", CODES + 3)
+    monkeypatch.setattr(model, "_batch", model._new_batch(4))
     ours = list(model.speak(model.prepare(said), TEXT, most_frames=12, **GREEDY))
     assert torch.equal(torch.cat(ours, dim=1), expected)
 
@@ -175,7 +177,8 @@ def test_the_graph_of_a_gpu_gives_the_codes_of_direct_steps(
 
     with ThreadPoolExecutor(2) as threads:  # they share the graph
         captured = list(threads.map(codes, voices))
-    monkeypatch.setattr(made, "_graph", None)
+    monkeypatch.setattr(csm_network, "_captured", lambda step, _: step)
+    monkeypatch.setattr(made, "_batch", made._new_batch(4))
     assert all(map(torch.equal, captured, map(codes, voices)))
     made.close()
 
@@ -219,12 +222,67 @@ def test_equal_requests_give_equal_audio_and_another_voice_or_text_does_not(
         assert not np.array_equal(first, speech(engine, other))
 
 
-def test_concurrent_requests_do_not_mix(engine: csm_engine.CsmEngine) -> None:
-    requests = [asked(), asked("Something else.", seed=1)]
+def test_sentences_in_one_step_have_the_frames_of_each_alone(
+    model: csm_network.CsmModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five sentences of different lengths and ends in steps of four rows."""
+    steps: list[int] = []
+    step = csm_network._FrameBatch._step
+
+    def counted(batch: Any, turns: list[Any]) -> Any:
+        steps.append(len(turns))
+        return step(batch, turns)
+
+    monkeypatch.setattr(csm_network._FrameBatch, "_step", counted)
+    monkeypatch.setattr(csm_network, "GATHER_S", 1.0)  # for a machine with other work
+    texts = ["a", "Some words more than that.", "One, two.", TEXT, "And this is the last one."]
+
+    def codes(number: int) -> Any:
+        voice = model.prepare(prompt(number, 1.0 + number / 4))
+        drawn: dict[str, Any] = {"temperature": 0.9, "top_k": 50, "seed": number}
+        frames = model.speak(voice, texts[number], most_frames=8 + number, **drawn)
+        return torch.cat(list(frames), dim=1)
+
+    alone = [codes(number) for number in range(5)]
+    assert set(steps) == {1}
+    steps.clear()
+    with ThreadPoolExecutor(5) as threads:
+        together = list(threads.map(codes, range(5)))
+    assert all(map(torch.equal, together, alone))
+    assert max(steps) == 4 and 2 * len(steps) < sum(steps)
+
+
+def test_concurrent_requests_do_not_mix_and_all_begin_at_once(engine: csm_engine.CsmEngine) -> None:
+    requests = [asked(), *(asked(f"Something else {number}.", seed=1) for number in range(3))]
     alone = [speech(engine, request) for request in requests]
+    assert engine.capabilities.max_concurrency == len(requests)
+    begun = Barrier(len(requests), timeout=60)
+
+    def together(request: SynthesisRequest) -> Any:
+        chunks = engine.synthesize(request)
+        first = next(chunks)
+        begun.wait()  # broken if a sentence begins after the end of another
+        return np.concatenate([first.pcm, *(chunk.pcm for chunk in chunks)])
+
+    with ThreadPoolExecutor(len(requests)) as threads:
+        assert all(map(np.array_equal, threads.map(together, requests), alone))
+
+
+def test_an_error_in_a_step_reaches_each_of_its_sentences(
+    engine: csm_engine.CsmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = [engine.synthesize(asked(seed=seed)) for seed in range(2)]
+    for chunks in running:
+        next(chunks)
+    monkeypatch.setattr(csm_network, "GATHER_S", 5.0)
+    batch = engine._model._batch
+    monkeypatch.setattr(batch, "_last", 2)
+    monkeypatch.setattr(batch, "_run", lambda: torch.zeros(1) @ torch.zeros(2))
     with ThreadPoolExecutor(2) as threads:
-        together = list(threads.map(lambda request: speech(engine, request), requests))
-    assert all(map(np.array_equal, together, alone))
+        failed = [threads.submit(list, chunks) for chunks in running]
+        assert all(isinstance(future.exception(), RuntimeError) for future in failed)
+    monkeypatch.undo()
+    assert len(speech(engine, asked()))
 
 
 def test_the_shipped_configuration_loads_speaks_and_declares_its_capabilities(folder: Path) -> None:

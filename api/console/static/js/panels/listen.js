@@ -4,7 +4,7 @@ import { t, usd } from "../i18n.js";
 import { RECORDING_MB, RECORDING_MINUTES } from "../limits.js";
 import { price } from "../session.js";
 import { setting } from "../store.js";
-import { check, field, folded, h, panelHead, select, tabs } from "../ui.js";
+import { check, chosenIn, field, folded, h, panelHead, select, tabs } from "../ui.js";
 import { fillLanguages } from "../work.js";
 import { liveListening, startMessage } from "./listen/live.js";
 import { dropZone, fileQueue } from "./listen/queue.js";
@@ -29,20 +29,12 @@ export default function makeListen() {
 
   // How a transcript is written; what is as usual is left out.
   const style = () => {
-    const chosen = {};
     const keyterms = terms.value.split(/[,\n]/).map((one) => one.trim()).filter(Boolean);
-    if (keyterms.length) chosen.keyterms = keyterms;
-    if (numerals.box.checked) chosen.numerals = true;
-    if (masked.box.checked) chosen.profanity_filter = true;
-    if (!punctuate.box.checked) chosen.punctuate = false;
-    return chosen;
+    return { ...(keyterms.length && { keyterms }), ...chosenIn(numerals.box, masked.box), ...(!punctuate.box.checked && { punctuate: false }) };
   };
   const options = () => {
     if (translate.box.checked) return { response_format: "verbose_json" };
-    const chosen = { model: profile.value, timestamps: true, speaker_labels: speakers.box.checked, ...style() };
-    if (channels.box.checked) chosen.multichannel = true;
-    if (language.value) chosen.language = language.value;
-    return chosen;
+    return { timestamps: true, ...chosenIn(profile, language, speakers.box, channels.box), ...style() };
   };
   const path = () => (translate.box.checked ? "/openai/v1/audio/translations" : "/stt");
   const queue = fileQueue({
@@ -57,7 +49,7 @@ export default function makeListen() {
   });
   const about = t("listen.drop_about", { mb: RECORDING_MB, minutes: RECORDING_MINUTES, price: usd(price("stt_second", 60)) });
   const drop = dropZone(t("listen.drop"), about, (files) => {
-    if (files.length) lastFile = files.at(-1).name;
+    lastFile = files.at(-1).name;
     queue.add(files);
   });
   const live = liveListening({ language: () => language.value, style });

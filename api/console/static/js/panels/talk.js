@@ -6,7 +6,7 @@ import { codeButton } from "../code.js";
 import { t, usd } from "../i18n.js";
 import { voiceSelect } from "../previews.js";
 import { on, price } from "../session.js";
-import { aside, button, explained, field, form, h, jsonField, panelHead, select, setRecording, status, toolCall, toolResult } from "../ui.js";
+import { aside, button, field, form, h, jsonField, panelHead, readTools, select, setRecording, status, toolCall, toolResult } from "../ui.js";
 import { fillLanguages, fillModels, refreshCredit } from "../work.js";
 import { sessionOf, talk } from "./talk/agent.js";
 
@@ -46,19 +46,7 @@ export default function makeTalk() {
   let lines = new Map(); // by item
   let call = null;
 
-  const toolsOf = () => {
-    if (!tools.value.trim()) return [];
-    let list;
-    try {
-      list = JSON.parse(tools.value);
-    } catch (error) {
-      throw explained(t("talk.tools_wrong", { reason: error.message }));
-    }
-    if (!Array.isArray(list) || !list.every((one) => one?.name || one?.function?.name)) {
-      throw explained(t("talk.tools_wrong", { reason: tools.value.trim().slice(0, 40) }));
-    }
-    return list.map((one) => ({ type: "function", ...(one.function || one) }));
-  };
+  const toolsOf = () => readTools(tools).map((one) => ({ type: "function", ...one }));
   const wish = () => ({ model: model.value, instructions: instructions.value, voice: voice.value, turns: turns.value, language: language.value, tools: toolsOf() });
   const end = () => { log.scrollTop = log.scrollHeight; };
   const lineOf = (item, who) => {
@@ -157,7 +145,7 @@ export default function makeTalk() {
         field(t("talk.instructions"), instructions), h("div.with-preview", field(t("voices.title"), voice), voice.preview),
         h("details", h("summary", t("word.options")), h("div.stack",
           field(t("word.model"), model), field(t("talk.turns"), turns), field(t("talk.language"), language), device)),
-        jsonField(t("talk.tools"), tools, t("talk.tools_hint"), SAMPLE),
+        jsonField(t("tool.list"), tools, t("talk.tools_hint"), SAMPLE),
         h("p.hint", t("talk.price", { stt: usd(price("stt_second", 60)), tts: usd(price("tts_character", 1)), chat: usd(price("chat_token", 1)) })),
         h("p.hint", t("talk.headphones")))));
   return {

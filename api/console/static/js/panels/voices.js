@@ -1,13 +1,13 @@
 // Voices: the workspace's own, and how one is made.
-import { ask, call, upload } from "../api.js";
+import { ask, call, formOf, upload } from "../api.js";
 import { player } from "../audio/player.js";
 import { codeButton } from "../code.js";
 import { number, t, usd } from "../i18n.js";
 import { previewButton } from "../previews.js";
 import { go } from "../router.js";
-import { about, on, price } from "../session.js";
-import { act, button, card, confirmed, explained, field, form, formDialog, h, panelHead, select, status, statusBadge, submitButton } from "../ui.js";
-import { fillVoiceLanguages, refreshCredit, voicesChanged } from "../work.js";
+import { about, price } from "../session.js";
+import { act, button, card, chosenIn, confirmed, explained, field, form, formDialog, h, panelHead, select, status, statusBadge, submitButton } from "../ui.js";
+import { fillVoiceLanguages, refreshCredit, told, voicesChanged, watch } from "../work.js";
 import { voicePicker } from "./speak/voices.js";
 import { recordings } from "./voices/recordings.js";
 import { showReport } from "./voices/report.js";
@@ -29,17 +29,8 @@ export default function makeVoices() {
   const known = new Map(); // status by id
   const isSpoken = about.consent === "spoken";
   let sentence = null;
-  let next = 0;
-  let isShown = false;
-  let isGone = false;
 
-  const fields = () => {
-    const all = { name: name.value.trim() || "Ann" };
-    for (const [key, value] of [["description", description.value.trim()], ["language", language.value], ["gender", gender.value], ["consent", consent.value.trim()], ["consent_token", sentence?.consent_token || ""]]) {
-      if (value) all[key] = value;
-    }
-    return all;
-  };
+  const fields = () => ({ name: "Ann", ...chosenIn(name, description, language, gender, consent), ...(sentence && { consent_token: sentence.consent_token }) });
 
   const read = h("div.stack", { hidden: true });
   const withoutSentence = button(t("own.sentence_none"), () => {
@@ -59,20 +50,14 @@ export default function makeVoices() {
   const make = form(making, async () => {
     const files = takes.files();
     if (isSpoken && !sentence) throw explained(t("own.sentence_needed"));
-    const body = new FormData();
-    for (const [key, value] of Object.entries(fields())) body.append(key, value);
-    for (const file of files) body.append("files", file, file.name);
     making.say(t("own.checking"));
-    const voice = await upload("/voices", body, {
-      onProgress: (share) => making.say(share < 1 ? t("upload.sent", { percent: Math.floor(share * 100) }) : t("own.checking")),
-      onWait: () => making.say(t("error.resend")),
-    });
+    const voice = await upload("/voices", formOf(fields(), ...files.map((file) => ["files", file])), told(making, t("own.checking")));
     making.say(t("own.begun", { name: voice.name }));
     make.reset();
     takes.clear();
     dropSentence();
     refreshCredit();
-    await look();
+    await watched.look();
     list.querySelector(`[data-id="${voice.id}"]`)?.scrollIntoView({ block: "center" });
   },
   h("div.fields", field(t("word.name"), name), field(t("own.about"), description), field(t("word.language"), language), field(t("word.gender"), gender)),
@@ -125,8 +110,8 @@ export default function makeVoices() {
     const input = h("input", { value: voice.name, maxLength: 200, required: true, autocomplete: "off" });
     formDialog(t("own.rename_of", { name: voice.name }), async (close) => {
       await ask(`/voices/${voice.id}`, { method: "PATCH", json: { name: input.value.trim() } });
+      await watched.look();
       close();
-      await look();
       await voicesChanged();
     }, [field(t("word.name"), input)], t("own.rename"), { kind: "narrow" });
     input.focus();
@@ -135,7 +120,7 @@ export default function makeVoices() {
     const key = voice.status === "processing" ? "own.delete_ask_unfinished" : "own.delete_ask";
     if (!(await confirmed(t("action.delete_of", { name: voice.name }), t(key, { name: voice.name }), t("action.delete")))) return;
     await ask(`/voices/${voice.id}`, { method: "DELETE" });
-    await look();
+    await watched.look();
     list.querySelector("button")?.focus();
     if (voice.status === "ready") await voicesChanged();
     refreshCredit();
@@ -150,17 +135,7 @@ export default function makeVoices() {
     } else voices.forEach((one, at) => list.children[at].update?.(one));
     none.hidden = voices.length > 0;
   };
-  const look = async () => {
-    clearTimeout(next);
-    let voices;
-    try {
-      voices = (await ask("/voices?limit=100")).data;
-    } catch (error) {
-      if (isGone) return;
-      place.fail(error, look);
-      return;
-    }
-    if (isGone) return;
+  const watched = watch("voices", place, "/voices?limit=100", (voices) => {
     draw(voices);
     for (const voice of voices) {
       if (known.get(voice.id) === "processing" && voice.status === "ready") {
@@ -171,10 +146,10 @@ export default function makeVoices() {
       known.set(voice.id, voice.status);
     }
     // Goes on while another panel is open, so that a voice is in Speak as soon as it is ready.
-    if (voices.some((one) => one.status === "processing")) next = setTimeout(look, isShown ? LOOK_MS : 3 * LOOK_MS);
-  };
+    if (voices.every((one) => one.status !== "processing")) return 0;
+    return watched.isShown ? LOOK_MS : 3 * LOOK_MS;
+  });
   fillVoiceLanguages(language, { code: "en-GB", name: t("own.british") });
-  const stopListening = on("route", ({ name: panel }) => { isShown = panel === "voices"; });
 
   const hearing = status();
   const choose = button(t("own.try"), () => go(`speak/${library.voice.voice_id}`), { icon: "speak", hidden: true });
@@ -188,14 +163,9 @@ export default function makeVoices() {
     card(t("own.all"), library, hearing, choose));
   return {
     element,
-    show: () => {
-      isShown = true;
-      look();
-    },
+    show: watched.show,
     leave: () => {
-      isGone = true;
-      stopListening();
-      clearTimeout(next);
+      watched.leave();
       takes.leave();
       library.leave();
     },

@@ -45,7 +45,7 @@ export function audit() {
     const all = new Map([...names.values()].flat());
     const actorOf = ({ actor }) => (actor.includes(":") ? nameOf(actor.split(":")[1], actor.split(":")[0], all) : actor);
     rows.replaceChildren(table(t("account.audit"), [t("audit.action"), t("audit.time"), t("audit.actor"), t("audit.target"), t("audit.details")],
-      entries.map((one) => [one.action, h("span.time", moment(one.created_at)), shortened(actorOf(one), one.actor), shortened(nameOf(one.target, kindOf(one), all), one.target), h("span", { title: one.digest }, Object.entries(one.details).map(detail).join("; "))])));
+      entries.map((one) => [one.action, h("span.time", moment(one.created_at)), shortened(actorOf(one), one.actor), shortened(nameOf(one.target, kindOf(one), all), one.target), h("span.breaks", { title: one.digest }, Object.entries(one.details).map(detail).join("; "))])));
     more.hidden = page >= found.pagination.pages;
   };
   const made = card(t("account.audit"), h("p.hint", t("audit.about")), place, rows, more);

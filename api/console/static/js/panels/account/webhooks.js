@@ -6,24 +6,6 @@ import { about } from "../../session.js";
 import { act, button, card, check, confirmed, copyButton, dialog, explained, field, folded, formDialog, h, iconButton, status, statusBadge, table } from "../../ui.js";
 
 const DELIVERIES = 20; // the last ones are shown
-const VERIFY = `import base64, hashlib, hmac, time
-
-
-def verify(headers, body: bytes, secret: str) -> None:
-    """Raises ValueError unless \`body\` is a message of the service."""
-    sent_at = int(headers["webhook-timestamp"])
-    if abs(time.time() - sent_at) > 300:
-        raise ValueError("too old, or from the future")
-    if secret.startswith("whsec_"):
-        key = base64.b64decode(secret.removeprefix("whsec_"))
-    else:
-        key = secret.encode()
-    signed = f"{headers['webhook-id']}.{sent_at}.".encode() + body
-    right = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
-    given = [one.removeprefix("v1,") for one in headers["webhook-signature"].split()]
-    if not any(hmac.compare_digest(right, one) for one in given):
-        raise ValueError("the signature is wrong")`;
-
 const newSecret = () => `whsec_${toBase64(crypto.getRandomValues(new Uint8Array(24)))}`;
 
 // The fields of a webhook, empty or of one that is there.
@@ -73,8 +55,8 @@ export function webhooks() {
     const fields = hookFields(hook);
     formDialog(hook ? t("hooks.edit", { url: hook.url }) : t("hooks.new"), async (close) => {
       await ask(hook ? `/webhooks/${hook.id}` : "/webhooks", { method: hook ? "PATCH" : "POST", json: fields.read() });
-      close();
       await load();
+      close();
       place.say(t(hook ? "hooks.saved" : "hooks.added"));
     }, [fields], t(hook ? "action.save" : "hooks.add"));
   };
@@ -124,7 +106,7 @@ export function webhooks() {
   const add = button(t("hooks.new"), () => change(null), { icon: "plus", id: "add-hook" });
   const made = h("div.stack",
     card(t("account.webhooks"), h("p.hint", t("hooks.about")), h("div.actions", add), place, list),
-    folded(t("hooks.verify"), h("p.hint", t("hooks.verify_about")), h("div.snippet", copyButton(VERIFY), h("pre", { tabIndex: 0 }, h("code", VERIFY)))));
+    folded(t("hooks.verify"), h("p.hint", t("hooks.verify_about"), " ", h("a", { href: "/guide/tasks/webhooks.html", target: "_blank", rel: "noopener" }, t("hooks.verify_guide")))));
   made.show = () => load().catch((error) => place.fail(error, made.show));
   return made;
 }

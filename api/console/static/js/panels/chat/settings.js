@@ -1,6 +1,6 @@
 // What a chat sends besides its messages.
 import { t, number } from "../../i18n.js";
-import { check, explained, field, folded, h, jsonField, range, select } from "../../ui.js";
+import { check, field, folded, h, jsonField, range, readJson, readTools, select } from "../../ui.js";
 import { fillModels, tellModel } from "../../work.js";
 
 const TOOLS = [{ name: "weather", description: "The weather of a city", parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } }];
@@ -20,21 +20,11 @@ export function chatSettings({ saves }) {
   model.addEventListener("change", tell);
   fillModels(model).then(() => { chooser.hidden = model.options.length < 3; }, () => {}).then(tell); // the default and others
 
-  const read = (box, label) => {
-    if (!box.value.trim()) return null;
-    try {
-      return JSON.parse(box.value);
-    } catch (error) {
-      for (let up = box; (up = up.parentElement?.closest("details")); ) up.open = true;
-      box.focus();
-      throw explained(t("chat.not_json", { field: label, reason: error.message }));
-    }
-  };
   const made = folded(t("word.options"),
     field(t("chat.system"), system, { hint: t("chat.system_hint") }),
     temperature,
     field(t("chat.most"), most),
-    jsonField(t("chat.tools"), tools, t("chat.tools_hint"), TOOLS),
+    jsonField(t("tool.list"), tools, t("chat.tools_hint"), TOOLS),
     jsonField(t("chat.schema"), schema, t("chat.schema_hint"), SCHEMA),
     save, saves ? null : h("p.hint", t("chat.saved_zero")));
   made.answers = h("div.answers", chooser, h("p.hint", about, " ", h("a", { href: "/guide/tasks/chat-model.html", target: "_blank", rel: "noopener" }, t("model.change"))));
@@ -45,12 +35,9 @@ export function chatSettings({ saves }) {
     const chosen = Number(temperature.input.value);
     if (chosen >= 0) fields.temperature = Number(chosen.toFixed(2));
     if (Number(most.value) > 0) fields.max_tokens = Number(most.value);
-    const functions = read(tools, t("chat.tools"));
-    if (functions) {
-      if (!Array.isArray(functions) || !functions.every((one) => one?.name || one?.function?.name)) throw explained(t("chat.not_list", { field: t("chat.tools") }));
-      fields.tools = functions.map((one) => (one.function ? one : { type: "function", function: one }));
-    }
-    const shape = read(schema, t("chat.schema"));
+    const functions = readTools(tools);
+    if (functions.length) fields.tools = functions.map((one) => ({ type: "function", function: one }));
+    const shape = readJson(schema, t("chat.schema"));
     if (shape) fields.response_format = { type: "json_schema", json_schema: { name: "answer", schema: shape } };
     return fields;
   };

@@ -2,7 +2,8 @@
 import { ask } from "../../api.js";
 import { player } from "../../audio/player.js";
 import { clock, t } from "../../i18n.js";
-import { button, card, fileName, h } from "../../ui.js";
+import { button, card, fileName, filePicker, h } from "../../ui.js";
+import { RECORDINGS } from "../listen/queue.js";
 import { transcriptCard } from "../listen/transcript.js";
 
 export function jobResult() {
@@ -12,17 +13,15 @@ export function jobResult() {
   const save = h("a.button.small", { download: "" }, t("action.download"));
   const title = h("h3");
   const speech = card(t("jobs.speech_result"), title, playing, h("div.actions", save), chapters);
-  const chosen = h("input.offscreen", { type: "file", accept: "audio/*,video/mp4", tabIndex: -1, "aria-label": t("jobs.play_with") });
-  const attach = button(t("jobs.play_with"), () => chosen.click(), { icon: "play", kind: "small" });
+  const attach = filePicker(t("jobs.play_with"), RECORDINGS, ([file]) => draw(file), { icon: "play", kind: "small" });
   let shown = null;
   const made = h("div.column", { hidden: true, tabIndex: -1 }, transcript, speech);
-  transcript.lastElementChild.append(attach, chosen);
+  transcript.actions.append(...attach);
 
   const draw = (blob) => {
     transcript.show({ ...shown, blob });
-    attach.hidden = Boolean(blob);
+    attach[0].hidden = Boolean(blob);
   };
-  chosen.addEventListener("change", () => chosen.files[0] && draw(chosen.files[0]));
 
   // `blob` is the recording, where this page has it.
   made.show = async (id, blob) => {

@@ -1,18 +1,41 @@
 // A recording that is uploaded in parts, and continues where it stopped.
-import { aborted, ask, upload } from "../../api.js";
-import { PART_MB } from "../../limits.js";
+import { aborted, ask, formOf, upload } from "../../api.js";
+import { t } from "../../i18n.js";
+import { MOST_PARTS, PART_MB } from "../../limits.js";
+import { setting } from "../../store.js";
+import { explained } from "../../ui.js";
 
 const MB = 2 ** 20;
 const LEAST_MB = 8; // of a part, which a lost connection sends again
 const USUAL_PARTS = 16; // each is a request, of which a plan allows so many a minute
+const KEPT = "uploads"; // in the browser, by job: what tells their files from others
 
-const bytesOfPart = (file) => Math.min(PART_MB * MB, Math.max(LEAST_MB * MB, Math.ceil(file.size / USUAL_PARTS)));
-export const partsOf = (file) => Math.max(1, Math.ceil(file.size / bytesOfPart(file)));
+// FNV-1a of the first part. Pages without https have no crypto.subtle, and a mistake is to be found, no attack.
+async function hashOf(file, bytes) {
+  const first = new Uint8Array(await file.slice(0, bytes).arrayBuffer());
+  return first.reduce((hash, byte) => Math.imul(hash ^ byte, 0x01000193), 0x811c9dc5);
+}
 
-// Its `state` is sending, waiting (for the network or the service), paused or sent, and `share` what is uploaded. `run` sends
-// the parts that the service lacks, and throws its failure.
-export function partialUpload(id, file, onchange) {
-  const made = { file, state: "paused", share: 0 };
+// What is kept of a file while it is uploaded: {name, size, bytes of a part, hash}.
+export async function factsOf(file) {
+  const { name, size } = file;
+  const bytes = Math.min(PART_MB * MB, Math.max(LEAST_MB * MB, Math.ceil(size / USUAL_PARTS)));
+  if (size > MOST_PARTS * bytes) throw explained(t("jobs.too_large", { name, gb: (MOST_PARTS * PART_MB) / 1024 }));
+  return { name, size, bytes, hash: await hashOf(file, bytes) };
+}
+export const partsOf = ({ size, bytes }) => Math.max(1, Math.ceil(size / bytes));
+
+export const keptUploads = () => setting(KEPT) || {};
+export function keepUpload(id, facts) {
+  const { [id]: _, ...others } = keptUploads();
+  setting(KEPT, facts ? { ...others, [id]: facts } : others);
+}
+
+// Its `state` is kept (without its file, after a reload), sending, waiting (for the network or the service), paused or
+// sent, and `share` what is uploaded. `run` sends the parts that the service lacks, and throws its failure.
+export function partialUpload(id, facts, file, onchange) {
+  const made = { file, name: facts.name, state: file ? "paused" : "kept", share: 0 };
+  const parts = partsOf(facts);
   let control = null;
   const tell = (state, share = made.share) => {
     Object.assign(made, { state, share });
@@ -21,13 +44,11 @@ export function partialUpload(id, file, onchange) {
   const send = async (signal) => {
     const { received, status } = await ask(`/jobs/${id}`, { signal });
     if (status !== "uploading") return; // the answer to the last part was lost
-    const missing = Array.from({ length: partsOf(file) }, (_, at) => at + 1).filter((number) => !received.includes(number));
-    const bytes = bytesOfPart(file);
+    const missing = Array.from({ length: parts }, (_, at) => at + 1).filter((number) => !received.includes(number));
     for (const [at, number] of missing.entries()) {
-      const form = new FormData();
-      form.append("audio", file.slice((number - 1) * bytes, number * bytes), file.name);
-      const onProgress = (share) => tell("sending", (partsOf(file) - missing.length + at + share) / partsOf(file));
-      const put = () => upload(`/jobs/${id}/parts/${number}`, form, { method: "PUT", signal, onProgress, onWait: () => tell("waiting") });
+      const piece = new File([made.file.slice((number - 1) * facts.bytes, number * facts.bytes)], facts.name);
+      const onProgress = (share) => tell("sending", (parts - missing.length + at + share) / parts);
+      const put = () => upload(`/jobs/${id}/parts/${number}`, formOf({}, ["audio", piece]), { method: "PUT", signal, onProgress, onWait: () => tell("waiting") });
       await put().catch(async (error) => {
         if (!error.wait) throw error;
         tell("waiting"); // too many requests a minute
@@ -43,11 +64,20 @@ export function partialUpload(id, file, onchange) {
     tell("sending");
     try {
       await send(control.signal);
+      keepUpload(id, null);
       tell("sent", 1);
     } catch (error) {
       tell("paused");
       if (!aborted(error)) throw error;
     }
+  };
+  // Finds out how much the service has, after a reload.
+  made.measure = async () => tell(made.state, (await ask(`/jobs/${id}`)).received.length / parts);
+  // Takes the file that is chosen again.
+  made.take = async (again) => {
+    const isSame = again.name === facts.name && again.size === facts.size && (await hashOf(again, facts.bytes)) === facts.hash;
+    if (!isSame) throw explained(t("jobs.other_file", { name: again.name, wanted: facts.name }));
+    made.file = again;
   };
   return made;
 }

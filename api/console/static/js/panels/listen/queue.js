@@ -1,10 +1,10 @@
 // Files that wait, are sent, or are transcribed, one after another.
-import { upload, aborted } from "../../api.js";
+import { aborted, formOf, upload } from "../../api.js";
 import { clock, number, t, usd } from "../../i18n.js";
 import { icon } from "../../icons.js";
 import { RECORDING_MB, RECORDING_MINUTES } from "../../limits.js";
 import { price } from "../../session.js";
-import { button, explained, h, iconButton, status } from "../../ui.js";
+import { button, explained, filePicker, h, iconButton, status } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 
 // The length of a file, or null where the browser does not know.
@@ -21,6 +21,13 @@ export function lengthOf(file) {
     audio.onerror = () => end(null);
     audio.src = address;
   });
+}
+
+export const RECORDINGS = "audio/*,video/mp4,.m4a,.flac,.ogg,.opus";
+
+// Refuses a file that is certainly no recording, before it is sent.
+export function checkKind({ name, type }) {
+  if (type && !/^(audio|video)\/|\/(ogg|mp4|octet-stream)$/.test(type)) throw explained(t("listen.no_recording", { name }));
 }
 
 const forJobs = (key, values) => Object.assign(explained(t(key, values)), { isForJobs: true });
@@ -79,6 +86,7 @@ export function fileQueue({ options, path, onshow, onremove }) {
   };
 
   const checked = async (file) => {
+    checkKind(file);
     const mb = file.size / 1e6;
     if (file.size > RECORDING_MB * 1024 * 1024) throw forJobs("listen.too_large", { name: file.name, mb: number(mb, 1), most: RECORDING_MB });
     const seconds = await lengthOf(file);
@@ -89,10 +97,8 @@ export function fileQueue({ options, path, onshow, onremove }) {
     item.clear();
     try {
       await checked(item.file);
-      const form = new FormData();
       const [asked, where] = [options(), path()];
-      form.append(where === "/stt" ? "audio" : "file", item.file, item.file.name);
-      for (const [name, value] of Object.entries(asked)) for (const one of [value].flat()) form.append(name, one);
+      const form = formOf(asked, [where === "/stt" ? "audio" : "file", item.file]);
       item.progress(0);
       item.result = await upload(where, form, {
         onProgress: item.progress,
@@ -135,13 +141,8 @@ export function fileQueue({ options, path, onshow, onremove }) {
 }
 
 // A place to drop files on, with a button for those who cannot.
-export function dropZone(title, about, onfiles, { multiple = true, accept = "audio/*,video/mp4,.m4a,.flac,.ogg,.opus" } = {}) {
-  const input = h("input.offscreen", { type: "file", accept, multiple, tabIndex: -1, "aria-label": title });
-  const made = h("div.drop", icon("upload"), h("p", h("strong", title)), h("p.hint", about), button(t("listen.choose"), () => input.click(), { icon: "plus" }), input);
-  input.addEventListener("change", () => {
-    onfiles([...input.files]);
-    input.value = "";
-  });
+export function dropZone(title, about, onfiles, { multiple = true, accept = RECORDINGS } = {}) {
+  const made = h("div.drop", icon("upload"), h("p", h("strong", title)), h("p.hint", about), filePicker(t("listen.choose"), accept, onfiles, { multiple, icon: "plus" }));
   for (const event of ["dragenter", "dragover"]) {
     made.addEventListener(event, (moved) => {
       moved.preventDefault();
@@ -151,7 +152,7 @@ export function dropZone(title, about, onfiles, { multiple = true, accept = "aud
   for (const event of ["dragleave", "drop"]) made.addEventListener(event, () => made.classList.remove("over-it"));
   made.addEventListener("drop", (event) => {
     event.preventDefault();
-    onfiles([...event.dataTransfer.files]);
+    if (event.dataTransfer.files.length) onfiles([...event.dataTransfer.files]);
   });
   return made;
 }

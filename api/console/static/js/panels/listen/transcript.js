@@ -83,7 +83,8 @@ export function transcriptCard() {
   const hues = new Map(); // of the speakers, in the order in which they speak
   let shown = null;
   const exports = exportButtons(() => ({ ...shown, nameOf }));
-  const made = aside(t("listen.transcript"), none, facts, playing, speakers, words, exports);
+  const made = aside(t("listen.transcript"), none, facts, playing, exports, speakers, words);
+  made.actions = exports;
   exports.hidden = true;
 
   const drawWords = () => {

@@ -26,12 +26,11 @@ export function workspaces() {
       button(t("operator.plan"), () => plan(one), { kind: "small", label: t("operator.change_plan_of", one) })),
   ]), t("operator.no_workspace")));
 
-  // A dialog whose `send` says what came of it; then the focus is where it was before, in new rows.
+  // A dialog whose `send` says what came of it.
   const change = (title, send, ...fields) => formDialog(title, async (close) => {
     place.say(await send());
-    close();
     draw();
-    [...rows.querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === title)?.focus();
+    close();
   }, fields, t("action.save"), { kind: "narrow" });
   const post = (one, part, json) => askAsOperator(`workspaces/${one.id}/${part}`, { method: "POST", json });
   const credit = (one) => {

@@ -5,7 +5,7 @@ import { fromBase64 } from "../../audio/pcm.js";
 import { day, t } from "../../i18n.js";
 import { DICTIONARY_VERSIONS } from "../../limits.js";
 import { setting } from "../../store.js";
-import { act, button, card, check, confirmed, download, explained, field, fileName, form, h, iconButton, select, status, submitButton, table } from "../../ui.js";
+import { act, button, card, check, confirmed, download, explained, field, fileName, filePicker, form, h, iconButton, select, status, submitButton, table } from "../../ui.js";
 import { dictionaries, dictionariesChanged, refreshCredit, voiceLanguages, voices } from "../../work.js";
 import { escaped } from "./markup.js";
 
@@ -16,8 +16,7 @@ export function pronunciations() {
   const place = status();
   const list = h("ul.dictionaries-list");
   const none = h("p.empty", t("pronunciations.none"));
-  const input = h("input.offscreen", { type: "file", accept: ".pls,.xml,application/pls+xml", tabIndex: -1, "aria-label": t("pronunciations.import") });
-  const bring = button(t("pronunciations.import"), () => input.click(), { icon: "upload", kind: "small" });
+  const bring = filePicker(t("pronunciations.import"), ".pls,.xml,application/pls+xml", act(listed, ([file]) => take(file)), { icon: "upload", kind: "small" });
   const fresh = button(t("pronunciations.new"), () => open(null, { name: "", entries: [], version: 0 }), { icon: "plus", kind: "small main", id: "new-dictionary" });
 
   const name = h("input", { name: "name", maxLength: 100, autocomplete: "off" });
@@ -60,11 +59,8 @@ export function pronunciations() {
     listed.say(t("pronunciations.deleted", { name: one.name }));
     fresh.focus();
   };
-  input.addEventListener("change", act(listed, async () => {
-    const [file] = input.files;
-    if (!file) return;
+  const take = async (file) => {
     const [named, pls] = [file.name.replace(/\.\w+$/, ""), await file.text()];
-    input.value = "";
     const same = (await dictionaries()).find((one) => one.name === named);
     if (same && !(await confirmed(t("pronunciations.import"), t("pronunciations.replace_ask", { name: named }), t("pronunciations.replace")))) return;
     const made = await ask(same ? `/pronunciations/${same.id}` : "/pronunciations", { method: same ? "PUT" : "POST", json: { name: named, pls } });
@@ -72,7 +68,7 @@ export function pronunciations() {
     await load();
     await openById(made.id);
     listed.say(t("pronunciations.imported", { n: made.size, name: named }));
-  }));
+  };
 
   const openById = async (id) => open(id, await ask(`/pronunciations/${id}`));
   const leaving = async () => !isChanged || confirmed(t("pronunciations.leave"), t("pronunciations.leave_ask", { name: name.value || t("pronunciations.new") }), t("pronunciations.leave_go"));
@@ -216,7 +212,7 @@ export function pronunciations() {
   voices().then((all) => language.append(...voiceLanguages(all).map(([code, text]) => new Option(text, code))), () => {});
 
   const made = h("div.columns.wide-right",
-    card(t("pronunciations.title"), h("p.hint", t("pronunciations.about")), h("div.actions", fresh, bring, input), listed, none, list,
+    card(t("pronunciations.title"), h("p.hint", t("pronunciations.about")), h("div.actions", fresh, bring), listed, none, list,
       h("p.hint", h("a", { href: "/guide/ssml.html#pronunciation-dictionaries", target: "_blank", rel: "noopener" }, t("pronunciations.guide")))),
     editor);
   made.requests = () => {

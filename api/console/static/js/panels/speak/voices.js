@@ -20,7 +20,6 @@ function portrait(voice) {
 export function voicePicker({ place, onchange = () => {}, isLibrary = false }) {
   const name = newId("voice");
   const favourites = new Set(setting(FAVOURITES) || []);
-  const filters = { text: "", language: "", gender: "", model: "", favourite: false, own: false };
   const search = h("input", { type: "search", placeholder: t("voices.search_hint"), autocomplete: "off" });
   const language = select([["", t("word.all")]]);
   const gender = select([["", t("word.all")], ["female", t("voices.female")], ["male", t("voices.male")]]);
@@ -45,25 +44,18 @@ export function voicePicker({ place, onchange = () => {}, isLibrary = false }) {
   const reset = () => {
     search.value = language.value = gender.value = model.value = "";
     favourite.box.checked = own.box.checked = false;
-    apply();
-    search.focus();
-  };
-  const apply = () => {
-    Object.assign(filters, {
-      text: search.value.trim().toLowerCase(), language: language.value, gender: gender.value,
-      model: model.value, favourite: favourite.box.checked, own: own.box.checked,
-    });
     draw();
+    search.focus();
   };
   const fits = (voice) => {
     const { labels } = voice;
     const words = [voice.name, voice.description, labels.language_name, labels.accent, labels.gender, voice.model, ...voice.categories].join(" ").toLowerCase();
-    return (!filters.language || labels.language === filters.language)
-      && (!filters.gender || labels.gender === filters.gender)
-      && (!filters.model || voice.model === filters.model)
-      && (!filters.favourite || favourites.has(voice.voice_id))
-      && (!filters.own || isOwn(voice))
-      && filters.text.split(/\s+/).every((word) => words.includes(word));
+    return (!language.value || labels.language === language.value)
+      && (!gender.value || labels.gender === gender.value)
+      && (!model.value || voice.model === model.value)
+      && (!favourite.box.checked || favourites.has(voice.voice_id))
+      && (!own.box.checked || isOwn(voice))
+      && search.value.trim().toLowerCase().split(/\s+/).every((word) => words.includes(word));
   };
   const choose = (id) => {
     chosen = id;
@@ -116,12 +108,12 @@ export function voicePicker({ place, onchange = () => {}, isLibrary = false }) {
     refill(model, [...new Set(all.map((voice) => voice.model))].map((one) => [one, one]));
     own.hidden = !all.some(isOwn);
     if (chosen && !all.some((voice) => voice.voice_id === chosen)) chosen = "";
-    apply();
+    draw();
     onchange(made.voice);
   };
 
-  search.addEventListener("input", apply);
-  for (const box of [language, gender, model, favourite.box, own.box]) box.addEventListener("change", apply);
+  search.addEventListener("input", draw);
+  for (const box of [language, gender, model, favourite.box, own.box]) box.addEventListener("change", draw);
   Object.defineProperty(made, "voice", { get: () => all.find((voice) => voice.voice_id === chosen) || null });
   // Takes a voice chosen elsewhere, such as under Voices.
   made.take = (id) => {

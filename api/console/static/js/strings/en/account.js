@@ -125,7 +125,8 @@ export default {
   "hooks.again_of": "Send {event} of {time} again",
   "hooks.resent": "{event} will be sent again.",
   "hooks.verify": "Verify messages",
-  "hooks.verify_about": "Messages follow the Standard Webhooks specification, so the libraries standardwebhooks and svix can verify them. Without a library, in Python:",
+  "hooks.verify_about": "Messages follow the Standard Webhooks specification, so the libraries standardwebhooks and svix can verify them.",
+  "hooks.verify_guide": "A complete receiver, also without a library",
 
   "settings.profile": "Profile",
   "settings.company": "Company",

@@ -36,6 +36,7 @@ export default {
   "listen.show": "Show",
   "listen.transcript": "Transcript",
   "listen.words": "The transcript; choose a word to hear it",
+  "listen.no_recording": "The file {name} is not a recording. MP3, WAV, FLAC, OGG, M4A and WebM can be read.",
   "listen.none": "The transcript appears here, with the time of each word.",
   "listen.silent": "No speech was found.",
   "listen.facts": "{language} · {length} · confidence {confidence} %",
