@@ -43,7 +43,7 @@ def inworld(text: str) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("language", TEXTS)
-async def test_the_language_of_the_text_is_spoken_by_a_voice_of_the_same_gender(
+async def test_the_language_of_the_text_is_spoken_in_the_same_gender(
     services: Services, auth: dict[str, str], language: str
 ) -> None:
     fast = described(load_yaml(HibariConfig, "tts/hibari"))
