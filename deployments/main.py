@@ -38,6 +38,7 @@ from deployments.default_chat.arrival import ModelArrival
 from deployments.default_chat.choice import resolved
 from deployments.rollout import serve_config
 from deployments.rollout.check import application_problems, option_problems, resource_problems
+from deployments.rollout.gpus import gpu_problem
 from deployments.rollout.serve_config import first_stage, first_voice, model_names
 from models.errors import EngineError
 from models.memory import give_back
@@ -110,6 +111,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         raise click.UsageError(f"--config: {error}") from None
     started = time.monotonic()
     arrival: ModelArrival | None = None
+    os.umask(0o077)  # SQLite creates its file at the first look
     try:
         settings = load_settings()
         config = resolved(config)
@@ -121,6 +123,9 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         if problems := option_problems(config):  # imports Ray, hence not earlier
             raise click.UsageError("--config: " + "\n".join(problems))
         check_ports(settings.host, settings.port)
+        may_grow = cluster_address() is not None
+        if (problem := gpu_problem(config)) and not may_grow:
+            raise ValueError(problem)
         first_key = asyncio.run(prepare_database(settings))
     except (ValueError, DatabaseError) as error:
         sys.exit(str(error))
@@ -128,9 +133,10 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         say(f"{BRAND} is starting ...")
         for warning in doubts(settings):
             say(warning)
+        if problem is not None:
+            say(f"A machine with a GPU must join, because here {problem}")
         dashboard = node.start(num_cpus)
         interrupt_on_signals()  # again, since Ray's library sets its own handler
-        may_grow = cluster_address() is not None
         if not may_grow and (problems := resource_problems(config, node.resources())):
             raise ValueError("\n".join(problems))
         voice, names = first_voice(config), model_names(config)
@@ -257,6 +263,8 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     url = local_url(settings)
     say(f"{BRAND} {what} after {time.monotonic() - started:.1f} s")
     say(f"  Service    {url}")
+    if settings.public_url != url:
+        say(f"  Public     {settings.public_url}")
     show_console(settings)
     say(f"  Guide      {url}/guide")
     say(f"  Reference  {url}/docs")

@@ -50,6 +50,8 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         await super().reconfigure(user_config)
         await self.stop_warm_up()
+        if self._loaded is None:  # it waits for its weights
+            return
         self._warm_up = asyncio.create_task(self._run_warm_up(self.engine()), name="warm up")
 
     async def synthesize(
@@ -93,9 +95,6 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
 
     async def try_engine(self, loaded: Loaded[TTSEngine]) -> None:
         engine, info = loaded
-        await asyncio.to_thread(
-            engine.check_device
-        )  # an engine without voices of its own has nothing more
         if (request := sentence_of(info)) is not None:
             await asyncio.to_thread(list, engine.synthesize(request))
 

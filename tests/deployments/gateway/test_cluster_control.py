@@ -56,6 +56,7 @@ async def test_a_deployment_that_fails_is_no_wrong_configuration(
     control: ServeControl, cluster: Cluster
 ) -> None:
     cluster.status = "DEPLOY_FAILED"
+    assert "no reason is given" in (await control.failures()).values()
     ok, said = await control.deploy(await control.running(), only_check=False)
     assert not ok and said.startswith("nothing changes\n") and "no reason is given" in said
 

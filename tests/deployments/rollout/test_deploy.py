@@ -190,6 +190,10 @@ def misspell(config: dict[str, Any], case: str) -> None:
             chat["request_router_config"] = {"request_router_class": "nosuch:Router"}
         case "cores":
             chat["ray_actor_options"] = {"num_cpus": 500}
+        case "gpus":
+            chat["ray_actor_options"] = {"num_gpus": 1.5}
+        case "several gpus":
+            chat["ray_actor_options"] = {"num_gpus": 2}
         case "application option":
             models["routeprefix"] = "/"
         case "args key":
@@ -252,6 +256,8 @@ def misspell(config: dict[str, Any], case: str) -> None:
             f"{CHAT}.ray_actor_options: a replica needs 500 CPU, and no machine has that; at most"
             " 2 CPU",
         ),
+        ("gpus", f"{CHAT}.ray_actor_options.num_gpus: a whole number above 1, not 1.5"),
+        ("several gpus", f"{CHAT}.ray_actor_options: a replica needs 2 GPU, and no machine has"),
         ("application option", "unknown option: applications.models.routeprefix"),
         ("args key", "application 'models': args: ttts: Extra inputs are not permitted"),
         (
