@@ -89,9 +89,10 @@ class DefaultVoices(BaseModel):
 
 @for_visitors.get("/default-voices", summary="List the available voices")
 async def list_default_voices(principal: PrincipalDep, voices: VoicesDep) -> DefaultVoices:
-    """Returns the voices of the deployed models and of the workspace, by language and name. A
-    browser token gets only those of the models."""
-    mine = None if principal.is_visitor else principal.workspace_id
+    """Returns the voices of the deployed models, by language and name, and those of the workspace
+    to keys with the scope `voices`."""
+    is_mine = "voices" in principal.scopes and not principal.is_visitor
+    mine = principal.workspace_id if is_mine else None
     listed = [*map(_item, await voices.custom.directory.voices(mine))]
     listed.sort(key=lambda voice: (voice.labels.language_name, voice.name, voice.voice_id))
     return DefaultVoices(message=f"{len(listed)} voices", data=listed)
