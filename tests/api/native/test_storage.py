@@ -31,7 +31,7 @@ from tests.plans import raise_plans
 
 Headers = dict[str, str]
 MB = 1_000_000
-PART = b"p" * 400_000
+PART = bytes(400_000)
 
 
 @pytest.fixture(autouse=True)
