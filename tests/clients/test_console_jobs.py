@@ -83,9 +83,7 @@ def test_an_upload_survives_the_network_and_its_transcript_is_read(
     press(page, "Upload and transcribe")
     press(page, "Pause the upload of 0.wav")
     wait_until(page, f"{ROW}.includes('% uploaded; paused')")
-    assert (
-        run(page, "document.querySelector('.chosen-file').textContent") == ""
-    )  # the next one is chosen anew
+    assert run(page, "document.querySelector('.chosen-file').textContent") == ""
     press(page, "Continue the upload of 0.wav")
     wait_until(page, "button('Pause the upload of 0.wav')")
     online(page, is_online=False)
