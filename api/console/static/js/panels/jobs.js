@@ -85,8 +85,8 @@ export default function makeJobs() {
     recording.clear();
     await list.upload(job.id, kept, file, transcribing);
     transcribing.say(t("jobs.begun", { name: file.name }));
-  }, recording, field(t("word.language"), written.language), h("div.checks", written.speakers, channels),
-  h("details", h("summary", t("word.options")), h("div.stack", h("div.fields", written.fields), written.checks)), cost, submitButton(t("jobs.go.transcription")), transcribing);
+  }, recording, field(t("word.language"), written.language),
+  h("details", h("summary", t("word.options")), h("div.stack", h("div.fields", written.fields), written.checks, h("div.checks", written.speakers, channels))), cost, submitButton(t("jobs.go.transcription")), transcribing);
 
   const speaking = status();
   const voice = voiceSelect(["", t("voices.auto")], speaking, { name: "voice_id" });
