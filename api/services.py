@@ -128,12 +128,15 @@ class PlatformServices:
 
 
 class ClusterControl(Protocol):
-    """Operator's control of the cluster. Both methods may raise ApiError(unavailable)."""
+    """Operator's control of the cluster. Its methods may raise ApiError(unavailable)."""
 
     links: dict[str, str]  # URLs of other programs' pages, by name
 
     async def running(self) -> str:
         """Returns the running configuration as YAML."""
+
+    async def failures(self) -> dict[str, str]:
+        """Returns why deployments do not start, by name, as far as it is known."""
 
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
         """Deploys a configuration (YAML); returns success and a report of the changes.

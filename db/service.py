@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import LargeBinary, inspect
 from sqlmodel import Field, Session, SQLModel, select
 
+DIGEST_BYTES = 32
+
 
 class Service(SQLModel, table=True):
     """Identity of the service among others that use the same cluster; a single row."""
@@ -13,7 +15,8 @@ class Service(SQLModel, table=True):
 
 
 class SecretFingerprint(SQLModel, table=True):
-    """A one-way digest of a secret that the service was started with."""
+    """One-way digest of a secret that the service was started with. Of data keys, the digests of
+    all under which data may be encrypted, one after another."""
 
     __tablename__ = "secret_mark"
 
@@ -33,17 +36,36 @@ def stored_fingerprints(session: Session) -> dict[str, bytes]:
     return {row.name: row.digest for row in session.exec(select(SecretFingerprint))}
 
 
-def unknown_secrets(
-    session: Session, marks: Mapping[str, Sequence[bytes]], *, accept: bool = False
-) -> list[str]:
-    """Lists secrets whose stored digest is not among `marks`; none with `accept`.
+def split_digests(stored: bytes) -> list[bytes]:
+    """Splits the digests of data keys; any other secret has one, and a store a shorter mark."""
+    return [stored[at : at + DIGEST_BYTES] for at in range(0, len(stored), DIGEST_BYTES)]
 
-    If there are none, stores the first mark of each name.
+
+def unknown_secrets(
+    session: Session, marks: Mapping[str, Sequence[bytes]], *, lasting: str | None, accept: bool
+) -> list[str]:
+    """Lists secrets with a stored digest that is not among `marks`; none with `accept`.
+
+    If there are none, stores the first mark of each name: of `lasting` beside the stored digests,
+    and with `accept` beside its other marks.
     """
     rows = {name: session.get(SecretFingerprint, name, with_for_update=True) for name in marks}
-    strange = [name for name, row in rows.items() if row and row.digest not in marks[name]]
-    if strange and not accept:
+    stored = {name: row.digest for name, row in rows.items() if row}
+    if not accept and (strange := differing(marks, stored)):
         return strange
-    for name in marks:
-        session.merge(SecretFingerprint(name=name, digest=marks[name][0]))
+    for name, digests in marks.items():
+        digest = digests[0]
+        if name == lasting:
+            before = b"".join(digests) if accept else stored.get(name, b"")
+            digest = before if digest in split_digests(before) else before + digest
+        session.merge(SecretFingerprint(name=name, digest=digest))
     return []
+
+
+def differing(marks: Mapping[str, Sequence[bytes]], stored: Mapping[str, bytes]) -> list[str]:
+    """Lists names with a stored digest that is not among `marks`."""
+    return [
+        name
+        for name, digests in marks.items()
+        if not set(split_digests(stored.get(name, b""))) <= set(digests)
+    ]

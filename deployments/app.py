@@ -1,15 +1,20 @@
-"""The builders of the Serve applications.
+"""The builders of the Serve applications, which Serve also calls for `serve deploy`.
 
-Serve reads the types of the builders' arguments, so annotations here must be real objects. Scaling
-is configured in `serve_config.yaml`.
+Scaling is configured in `serve_config.yaml`. If a builder refuses a configuration, `serve status`
+shows the reason, and the replicas that run stay.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import ValidationError
 from ray import serve
 from ray.serve import Application
+from ray.serve.exceptions import RayServeException
 
+from configs.load import explain
+from configs.schema.base import StrictModel
 from configs.schema.serve import GatewayArgs, ModelsArgs, WorkerArgs
+from deployments.cluster.compat import declared_applications
 from deployments.gateway.model_index import ModelIndex
 from deployments.gateway.replica import Gateway
 from deployments.gateway.wyoming import Wyoming
@@ -18,6 +23,7 @@ from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.embedding import EmbeddingDeployment
 from deployments.replicas.stt import STTDeployment
 from deployments.replicas.tts import TTSDeployment
+from deployments.rollout.check import build_problems
 
 KINDS = {
     "tts": TTSDeployment,
@@ -26,10 +32,19 @@ KINDS = {
     "embedding": EmbeddingDeployment,
 }
 
+ArgsT = TypeVar("ArgsT", bound=StrictModel)
 
-def build_models(args: ModelsArgs) -> Application:
+
+def build_models(args: dict[str, Any]) -> Application:
     """Build the application `models`: one deployment per model, none with a route."""
-    models = [_bind(name, KINDS[kind]) for kind, names in args.by_kind.items() for name in names]
+    checked = _checked(ModelsArgs, args)
+    models = [
+        # For a model whose entry was removed: its new replica cannot load `{}`, and the old one
+        # stays. Without a user_config, Serve would replace it by a replica without a model.
+        _bind(name, KINDS[kind], user_config={}, max_surge_percent=100)
+        for kind, names in checked.by_kind.items()
+        for name in names
+    ]
     index = serve.deployment(
         name="ModelIndex",
         num_replicas=1,  # with several, each would count only a part of the requests
@@ -38,26 +53,40 @@ def build_models(args: ModelsArgs) -> Application:
         health_check_period_s=2,
         health_check_timeout_s=10,
     )(ModelIndex)
-    application: Application = index.bind(args, *models)
+    application: Application = index.bind(checked, *models)
     return application
 
 
-def build_gateway(args: GatewayArgs) -> Application:
+def build_gateway(args: dict[str, Any]) -> Application:
     """Build the application `gateway`: HTTP and WebSockets."""
-    gateway = serve.ingress()(Gateway) if args.server == "serve" else Gateway
-    return _bind("Gateway", gateway, args)
+    checked = _checked(GatewayArgs, args)
+    gateway = serve.ingress()(Gateway) if checked.server == "serve" else Gateway
+    return _bind("Gateway", gateway, checked)
 
 
-def build_wyoming(args: WorkerArgs) -> Application:
+def build_wyoming(args: dict[str, Any]) -> Application:
     """Build the application `wyoming`: Home Assistant's protocol on a port of its own."""
-    return _bind("Wyoming", Wyoming, GatewayArgs.model_validate(args.model_dump()))
+    checked = _checked(WorkerArgs, args)
+    return _bind("Wyoming", Wyoming, GatewayArgs.model_validate(checked.model_dump()))
 
 
-def build_worker(args: WorkerArgs) -> Application:
+def build_worker(args: dict[str, Any]) -> Application:
     """Build the application `worker`: webhooks, jobs that build custom voices, and housekeeping."""
-    return _bind("Worker", Worker, args)
+    return _bind("Worker", Worker, _checked(WorkerArgs, args))
 
 
-def _bind(name: str, kind: Any, *arguments: object) -> Application:
-    application: Application = serve.deployment(name=name)(kind).bind(*arguments)
+def _checked(shape: type[ArgsT], args: dict[str, Any]) -> ArgsT:
+    """Return the validated arguments. Raises RayServeException if they are wrong, or something else
+    in what was deployed with them; Serve builds again after other exceptions."""
+    try:
+        checked = shape.model_validate(args)
+    except ValidationError as error:
+        raise RayServeException(f"args: {explain(error)}") from None
+    if problems := build_problems(declared_applications()):
+        raise RayServeException("; ".join(problems))
+    return checked
+
+
+def _bind(name: str, kind: Any, *arguments: object, **options: Any) -> Application:
+    application: Application = serve.deployment(name=name, **options)(kind).bind(*arguments)
     return application

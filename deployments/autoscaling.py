@@ -8,16 +8,11 @@ requests, in which a minute of audio counts as much as a word.
 """
 
 import math
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from deployments.cluster.compat import route_to_replicas_that_swap
 from telemetry import metrics
-
-if "ray.serve._private.deployment_state" in sys.modules:  # in Serve's controller
-    route_to_replicas_that_swap()
 
 LOAD = "load"
 SLACK = 0.5  # tolerated load above the number of replicas: one that is just busy gets no second

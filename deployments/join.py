@@ -14,7 +14,7 @@ from deployments.cluster import node
 from deployments.cluster.compat import published_release
 from deployments.cluster.release import release
 from deployments.cluster.shared_stores import open_database, own_stores
-from deployments.default_chat.choice import chosen
+from deployments.replicas.choice import chosen
 from models.registry import CHAT, artefacts_of
 from models.weights.__main__ import fetch_weights
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 import time
@@ -37,6 +38,7 @@ from deployments.default_chat.arrival import ModelArrival
 from deployments.default_chat.choice import resolved
 from deployments.rollout import serve_config
 from deployments.rollout.check import application_problems, option_problems, resource_problems
+from deployments.rollout.gpus import gpu_problem
 from deployments.rollout.serve_config import first_stage, first_voice, model_names
 from models.errors import EngineError
 from models.memory import give_back
@@ -54,7 +56,7 @@ GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    default=CONFIGS_DIR / "serve_config.yaml",
+    default=(CONFIGS_DIR / "serve_config.yaml").resolve(),
     help="Configuration of the service. Default: serve_config.yaml.",
 )
 @click.option("--num-cpus", type=int, help="CPU cores for Ray. Default: all.")
@@ -109,6 +111,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         raise click.UsageError(f"--config: {error}") from None
     started = time.monotonic()
     arrival: ModelArrival | None = None
+    os.umask(0o077)  # SQLite creates its file at the first look
     try:
         settings = load_settings()
         config = resolved(config)
@@ -120,6 +123,9 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         if problems := option_problems(config):  # imports Ray, hence not earlier
             raise click.UsageError("--config: " + "\n".join(problems))
         check_ports(settings.host, settings.port)
+        may_grow = cluster_address() is not None
+        if (problem := gpu_problem(config)) and not may_grow:
+            raise ValueError(problem)
         first_key = asyncio.run(prepare_database(settings))
     except (ValueError, DatabaseError) as error:
         sys.exit(str(error))
@@ -127,9 +133,10 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         say(f"{BRAND} is starting ...")
         for warning in doubts(settings):
             say(warning)
+        if problem is not None:
+            say(f"A machine with a GPU must join, because here {problem}")
         dashboard = node.start(num_cpus)
         interrupt_on_signals()  # again, since Ray's library sets its own handler
-        may_grow = cluster_address() is not None
         if not may_grow and (problems := resource_problems(config, node.resources())):
             raise ValueError("\n".join(problems))
         voice, names = first_voice(config), model_names(config)
@@ -256,6 +263,8 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     url = local_url(settings)
     say(f"{BRAND} {what} after {time.monotonic() - started:.1f} s")
     say(f"  Service    {url}")
+    if settings.public_url != url:
+        say(f"  Public     {settings.public_url}")
     show_console(settings)
     say(f"  Guide      {url}/guide")
     say(f"  Reference  {url}/docs")
@@ -282,7 +291,17 @@ def show_console(settings: Settings) -> None:
         minutes = LINK_LIFETIME.total_seconds() / 60
         say(f"             Logs in without a password, once, within {minutes:.0f} minutes")
     elif os.environ.get(OWNER):
-        say("             To log in without a password: antiphon login-link")
+        say(f"             To log in without a password: {login_command(settings)}")
+
+
+def login_command(settings: Settings) -> str:
+    """Return the shell command that prints a login link of this service: with the variables on
+    which its data and its address depend, except those that may contain passwords."""
+    values = {"ANTIPHON_DATA": settings.data_dir, "HOST": settings.host, "PORT": settings.port}
+    variables = [f"{name}={value}" for name, value in values.items() if os.environ.get(name)]
+    script = Path(sys.executable).with_name("antiphon")
+    program = str(script) if script.exists() else "antiphon"
+    return shlex.join([*(["env", *variables] if variables else ()), program, "login-link"])
 
 
 def show_notes(config: serve_config.Config) -> None:
@@ -300,7 +319,8 @@ def _show_chat(entry: dict[str, Any]) -> None:
     chosen = ModelUserConfig.model_validate(entry.get("user_config") or {})
     for model in chosen.models:
         shape = CHAT.read(model)
-        say(f"  Chat       {shape.id}: {shape.description or shape.owned_by}")
+        notes = f": {shape.description}" if shape.description else f", by {shape.owned_by}"
+        say(f"  Chat       {shape.id}{notes}")
     if chosen.wanted is None:
         if chat_model() != AUTO:
             say(f"             CHAT_MODEL is not used: {entry['name']} names its model")

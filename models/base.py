@@ -1,13 +1,13 @@
 """The base class of engines, and the descriptions of loaded models and their voices: the source
 of `GET /models` and of the voice list."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 from configs.schema.base import StrictModel
+from models.device import check_gpus
 
 ModelKind = Literal["tts", "stt", "chat", "embedding"]
 Tier = Literal["fast", "quality"]
@@ -91,6 +91,7 @@ class ModelInfo:
     fallback: str | None = None  # chat only: the model that answers while this one cannot
     is_loaded: bool = True  # False until its first load: only its names are known
     is_awaited: bool = False  # weights are being fetched, and no fallback answers
+    problem: str | None = None  # why its first load failed
 
 
 class Engine:
@@ -111,9 +112,8 @@ class Engine:
         """
 
     def check_device(self) -> None:
-        """Raises the error of a GPU that has failed, after which no request can succeed.
+        """Raises the error of a device that has failed, after which no request can succeed.
 
-        Blocking; called after a request has failed.
+        Blocking, without end if the device hangs; called every few seconds beside the requests.
         """
-        if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
-            torch.cuda.synchronize()
+        check_gpus()

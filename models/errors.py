@@ -24,8 +24,16 @@ class EngineOverloaded(EngineError, code="overloaded", retryable=True):
     """Every replica is busy and the queue is full."""
 
 
+class OutOfMemory(EngineOverloaded):
+    """The device has too little memory for the request beside those in progress."""
+
+
 class EngineLost(EngineError, code="unavailable", retryable=True):
     """The replica died, or is not running, during the request."""
+
+
+class DeviceFailed(EngineLost):
+    """The device failed, and with it all requests of its process; Serve replaces the replica."""
 
 
 class EngineStopped(EngineLost):

@@ -1,4 +1,5 @@
-"""Returns freed memory, and cleared memory that is not used, to the system, and to the GPU."""
+"""Returns freed memory, and cleared memory that is not used, to the system, and to the GPU; limits
+batches after memory ran out."""
 
 import ctypes
 import gc
@@ -6,15 +7,60 @@ import logging
 import mmap
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import groupby
+
+from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
 BLOCK = 2**21
 ZEROS = bytes(BLOCK)
 LEAST_CLEARED = 2**26  # shortest run, in bytes; heaps of other threads have none so long
+GROW_S = 10.0  # time without lack of memory after which the limit of a batch doubles
+
+
+class BatchLimit:
+    """Limit of the size of a batch, which halves when memory runs out and grows again later."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._size = 0  # the limit; 0 for none
+        self._changed_at = 0.0
+
+    def of(self, most: int) -> int:
+        """Return the limit of the next batch, at most `most`."""
+        if self._size and self._clock() - self._changed_at >= GROW_S:
+            self._set(2 * self._size if 2 * self._size < most else 0)
+        return min(self._size or most, most)
+
+    def shrink(self, size: int) -> None:
+        """Halve the limit: a batch of `size` found too little memory."""
+        self._set(max(1, size // 2))
+
+    def lift(self) -> None:
+        """Remove the limit: the request that found too little memory alone has ended."""
+        if self._size:
+            self._set(0)
+
+    def _set(self, size: int) -> None:
+        self._size = size
+        self._changed_at = self._clock()
+        metrics.batch_limit.set(size)
+        logger.warning("batch_limit_set", extra={"limit": size or None})
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Drops the tracebacks of an error and of its causes: their frames hold models and tensors.
+
+    A thread may hold the error a moment longer than its caller, for example that of an executor.
+    """
+    if error is not None:
+        error.__traceback__ = None
+        forget_frames(error.__cause__)
+        forget_frames(error.__context__)
 
 
 def give_back() -> None:

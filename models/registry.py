@@ -80,6 +80,7 @@ class EngineKind(Generic[EngineT]):
             if (getattr(error, "name", None) or module).partition(".")[0] == "models":
                 raise  # a missing module of this project is a bug
             profile = "; PROFILE=gpu has its libraries" if name in modules else ""
+            profile = "; PROFILE=gpu VLLM=1 has its libraries" if name == "vllm" else profile
             raise UnsupportedFeature(
                 f"the engine {name!r} cannot be imported: {explain(error)}{profile}"
             ) from error

@@ -203,7 +203,7 @@ def dependencies() -> Iterator[str]:
     """Each imported package is declared: by the client, or in a group of those who run the file."""
     project = tomllib.loads(text("pyproject.toml"))
     groups = project["dependency-groups"]
-    lists = [groups.get(name, []) for name in ("server", "espeak", "gpu", "dev")]
+    lists = [groups.get(name, []) for name in ("server", "espeak", "gpu", "vllm", "dev")]
     lists.append(project.get("build-system", {}).get("requires", []))
     declared = {_normalised(requirement) for listed in lists for requirement in listed}
     tools = declared | {_normalised(requirement) for requirement in groups.get("clients", [])}

@@ -15,8 +15,10 @@ OVERLAYS = {"cpu": "serve_config.yaml", "gpu": "configs/serve_gpu.yaml", "ha": "
 CHAT_MODEL = "llm/qwen2_5_coder_0_5b"
 """In place of `auto`, which `make run` resolves: the image `cpu-weights` has its weights, and it is
 the choice for the 8 GiB of a worker. Other models that a deployment wants are in the image, too."""
-GATEWAYS = {"cpu": 2, "gpu": 3, "ha": 3}
+GATEWAYS = {"cpu": 2, "gpu": 4, "ha": 3}
 """One in each worker pod: KubeRay calls a pod ready when its gateway answers."""
+GPUS = 2
+"""One in each of the two GPU nodes of the overlay `gpu`."""
 
 
 class Dumper(yaml.SafeDumper):
@@ -50,6 +52,8 @@ def serve_config(overlay: str) -> dict[str, Any]:
             if deployment["name"] == "Gateway":
                 deployment |= {"num_replicas": GATEWAYS[overlay], "max_replicas_per_node": 1}
                 del deployment["max_surge_percent"]
+            if deployment.get("ray_actor_options", {}).get("num_gpus"):
+                deployment["autoscaling_config"]["max_replicas"] = GPUS
             if deployment.get("user_config", {}).get("model") == "auto":
                 wanted = deployment["user_config"].pop("wanted", CHAT_MODEL)
                 deployment["user_config"]["model"] = wanted

@@ -36,25 +36,7 @@ if ! is_new_enough "$venv"/bin/python || ! has_pip "$venv"/bin/python; then
   fi
 fi
 
-# uv installs in parallel but does not read pip's configuration, so its registries are passed on.
-# Every file is checked against its hash, so it does not matter which registry it comes from.
-pip_setting() { # `head` would end the pipe early, which `pipefail` takes for a failure
-  "$venv"/bin/python -m pip config list 2>/dev/null | sed -n "s/^[^=]*\.$1='\(.*\)'\$/\1/p" | sed -n 1p
-}
-pass_on() { # pass_on VARIABLE pip-setting separator
-  local value
-  value=$(pip_setting "$2")
-  value=${value//\\n/ }
-  if [[ -n $value && -z ${!1:-} ]]; then
-    read -ra parts <<<"$value"
-    export "$1=$(IFS=$3; echo "${parts[*]}")"
-  fi
-}
-pass_on UV_DEFAULT_INDEX index-url ' '
-pass_on UV_INDEX extra-index-url ' '
-pass_on UV_FIND_LINKS find-links ,
-pass_on SSL_CERT_FILE cert ' '
-export UV_INDEX_STRATEGY=${UV_INDEX_STRATEGY:-unsafe-best-match} # as pip chooses
+source tools/registries.sh
 
 echo "installing the packages of $* ..." >&2
 rm -f "$venv"/.installed-requirements* # of versions before uv.lock, which would install nothing now
@@ -63,9 +45,20 @@ rm -f "$venv"/.installed-requirements* # of versions before uv.lock, which would
 # Not `uv sync`, which fetches files from their addresses in uv.lock even where there is a mirror.
 # Bytecode now, not at the first start: a dozen processes import these packages at once then, and some
 # environments forbid writing it later.
+# `===`, as `==2.13.0` also matches 2.13.0+cpu of another source, which then outranks the locked file.
 "$venv"/bin/uv export --quiet --frozen --no-header --no-annotate "${@/#/--only-group=}" \
-  | "$venv"/bin/uv pip install --quiet --python "$venv"/bin/python --compile-bytecode \
-    --require-hashes --requirement -
+  | sed -E 's/^([A-Za-z0-9][^=; ]*)==/\1===/' >"$venv"/.requirements
+install() {
+  "$venv"/bin/uv pip install --quiet --python "$venv"/bin/python --compile-bytecode \
+    --require-hashes --requirement "$venv"/.requirements
+}
+if ! install; then # a further index may have other files of the same version, and is asked first
+  if [[ -z ${UV_INDEX:-}${UV_FIND_LINKS:-} ]]; then exit 1; fi
+  echo "trying again with the default index alone ..." >&2
+  unset UV_INDEX UV_FIND_LINKS
+  install
+fi
+rm "$venv"/.requirements
 # A path file instead of an editable install: no build, and nothing to repeat when a file is added.
 pwd >"$("$venv"/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/antiphon.pth"
 bin=$(cd "$venv" && pwd)/bin

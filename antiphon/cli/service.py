@@ -155,6 +155,8 @@ class CommandGroup(click.Group):
         sections: dict[str, list[tuple[str, str]]] = {"Commands": [], "Commands of operators": []}
         limit = formatter.width - 6 - max(map(len, self.commands))
         for name, command in self.commands.items():
+            if command.hidden:
+                continue
             about = command.get_short_help_str(limit + len(OPERATORS))
             is_operators = about.startswith(OPERATORS)
             about = about.removeprefix(OPERATORS)

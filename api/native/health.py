@@ -44,13 +44,13 @@ class Readiness(BaseModel):
     models: dict[str, str] | None = Field(
         default=None,
         description="Reason why a model was not replaced, by deployment. Only returned to callers "
-        "on the service's machine.",
+        "on the service's machine, or with the token of the operator or of the metrics.",
     )
     chat: ChatReadiness | None = Field(default=None, description="Default chat model.")
     cluster: dict[str, str] | None = Field(
         default=None,
         description="How a process differs from the majority, by process. Only returned to "
-        "callers on the service's machine.",
+        "callers on the service's machine, or with the token of the operator or of the metrics.",
     )
 
 
@@ -82,12 +82,13 @@ async def readyz(
         raise ApiError("unavailable", f"not ready: {', '.join(missing)}")
     problems = infrastructure.models.problems
     differences = infrastructure.differences
-    is_local = _is_local(request, infrastructure.settings)
+    settings = infrastructure.settings
+    gets_reasons = _is_local(request, settings) or _has_token(request, settings)
     chat = None
     if (model := await infrastructure.models.first_chat()) is not None:
         chat = ChatReadiness(model=None if model.info.is_awaited else model.info.id)
         if model.coming is not None:
-            problem = model.coming.problem if is_local else None
+            problem = model.coming.problem if gets_reasons else None
             chat.coming = model.coming.model_copy(update={"problem": problem})
     parts: dict[Part, bool] = {
         "limits": infrastructure.limits.degraded,
@@ -99,9 +100,9 @@ async def readyz(
     return Readiness(
         status="degraded" if degraded else "ok",
         degraded=degraded,
-        models=dict(problems) if problems and is_local else None,
+        models=dict(problems) if problems and gets_reasons else None,
         chat=chat,
-        cluster=dict(differences) if differences and is_local else None,
+        cluster=dict(differences) if differences and gets_reasons else None,
     )
 
 
@@ -119,14 +120,19 @@ def _check_access(request: Request, settings: Settings) -> None:
 
     Without a metrics token, programs on this machine are admitted, but not through a proxy.
     """
-    sent = credential_of(request).encode()
-    if (token := settings.operator_token) and hmac.compare_digest(sent, token.encode()):
+    if _has_token(request, settings):
         return
-    if (token := settings.metrics_token) is not None:
-        if not hmac.compare_digest(sent, token.encode()):
-            raise ApiError("unauthorized", "the metrics token is missing or wrong")
-    elif not _is_local(request, settings):
+    if settings.metrics_token is not None:
+        raise ApiError("unauthorized", "the metrics token is missing or wrong")
+    if not _is_local(request, settings):
         raise ApiError("not_found", "this path does not exist")
+
+
+def _has_token(request: Request, settings: Settings) -> bool:
+    """Whether the request has the operator's or the metrics token."""
+    sent = credential_of(request).encode()
+    tokens = filter(None, (settings.operator_token, settings.metrics_token))
+    return any([hmac.compare_digest(sent, token.encode()) for token in tokens])
 
 
 def _is_local(request: Request, settings: Settings) -> bool:

@@ -27,6 +27,7 @@ from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs import transcription as transcription_jobs
 from pipelines.jobs.documents import SpokenChapter, read_document
 from pipelines.jobs.docx import MEDIA_TYPE, to_docx
+from pipelines.jobs.file_kinds import check_recording
 from pipelines.text.segmentation import is_speakable
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
@@ -43,7 +44,7 @@ PART = UploadLimits(max_file_bytes=CONFIG.part_mb << 20)
 DOCUMENT = UploadLimits(max_file_bytes=CONFIG.document_mb << 20)
 RECORDING = f"MP3, WAV, FLAC, OGG, M4A, AAC or WebM; at most {CONFIG.upload_mb} MB and "
 RECORDING += f"{CONFIG.most_hours:g} hours."
-TEXT = "UTF-8 text or SSML, Markdown (by file name) or EPUB; at most "
+TEXT = "UTF-8, UTF-16 or Windows-1252 text or SSML, Markdown (by file name) or EPUB; at most "
 TEXT += f"{CONFIG.document_mb} MB and {CONFIG.most_characters:,} characters."
 
 
@@ -76,6 +77,9 @@ class ShownJob(Shown):
     received: list[int] = Field(default=[], description="Parts received, while `uploading`.")
     audio_url: str | None = Field(default=None, description="URL of the speech, valid for a day.")
     chapters: list[SpokenChapter] = Field(default=[], description="Chapters, in seconds.")
+    titles: list[str] = Field(
+        default=[], description="Titles of the chapters, in the answer to a new job."
+    )
 
 
 class TranscriptionJobFields(RecordingFields):
@@ -134,6 +138,8 @@ async def transcribe_long(
             raise InvalidField("audio", reason)
         if fields.url:
             speech.check_url(fields.url)
+        if upload is not None:
+            await to_thread.run_sync(check_recording, upload.path)
         recognition = await speech.transcription.pipeline.resolve(fields.recognition())
         await speech.speakers.named(principal, recognition.known_speakers)  # all must exist
         task = transcription_jobs.TranscriptionTask(
@@ -174,6 +180,8 @@ async def send_part(
     await speech.jobs.check_part(principal, job_id, number)
     async with receive_form(request, PART) as form:
         path = form.file("audio").path
+        if number == 1:
+            await to_thread.run_sync(check_recording, path)
         await speech.jobs.keep_part(principal, job_id, number, path)
     return await read_job(job_id, principal, speech)
 
@@ -209,8 +217,9 @@ async def read_transcript(
 async def speak_long(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> ShownJob:
-    """Level 1 and 2 headings in Markdown and EPUB, and in plain text lines such as "Chapter 1"
-    after a blank line, start chapters.
+    """Level 1 and 2 headings in Markdown and EPUB, and in plain text lines such as "Chapter 1",
+    "Prologue" or "III. The Letter" after a blank line, start chapters, whose `titles` the answer
+    lists.
 
     The job runs while the machine is otherwise idle. Its price is held when the job starts.
     """
@@ -244,7 +253,8 @@ async def speak_long(
     # Files that differ only in their endings have names of their own.
     shown_name = name if name.startswith(f"{book.title}.") else book.title[:200]
     job = await speech.jobs.create(principal, operation, "speech", shown_name, options)
-    return _shown(job, speech.jobs.costs(job))
+    titles = [chapter.title for chapter in book.chapters]
+    return _shown(job, speech.jobs.costs(job), titles=titles)
 
 
 async def _first_plan(

@@ -40,6 +40,7 @@ class Overview(BaseModel):
         description="Models by deployment; null if a model was never up."
     )
     problems: dict[str, str] = Field(description="Why models were not replaced, by deployment.")
+    failures: dict[str, str] = Field(description="Why deployments do not start, by name.")
     differences: dict[str, str] = Field(
         description="How a process differs from the majority, by process."
     )
@@ -76,12 +77,14 @@ class DeployOutcome(BaseModel):
 @router.get("/operator/overview", summary="Get an overview of models and problems")
 async def overview(request: Request, infrastructure: InfrastructureDep) -> Overview:
     listed = await infrastructure.models.by_port()
+    cluster = infrastructure.cluster
     return Overview(
         brand=BRAND,
         version=request.app.version,
-        links=infrastructure.cluster.links if infrastructure.cluster else {},
+        links=cluster.links if cluster else {},
         models={name: model and shown_model(model) for name, model in listed.items()},
         problems=dict(infrastructure.models.problems),
+        failures=await cluster.failures() if cluster else {},
         differences=dict(infrastructure.differences),
     )
 

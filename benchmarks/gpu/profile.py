@@ -38,7 +38,7 @@ def write_weights(root: Path, tiny: bool) -> None:
     folders = {name: root / "own" / name for name in ("chat", "stt", "csm", "heard")}
     for folder in folders.values():
         folder.mkdir(parents=True)
-    chat.write_model(folders["chat"], chat.TINY if tiny else chat.LARGE, device)
+    chat.write_model(folders["chat"], chat.TINY if tiny else chat.LARGE)
     stt.write_model(folders["stt"], device, TINY_STT if tiny else stt.TURBO)
     make_tiny_csm(folders["csm"]) if tiny else tts.write_model(folders["csm"], device)
     convert(WeightStore(weights_dir()).folder("whisper-base"), folders["heard"])
@@ -75,7 +75,14 @@ def write_configs(root: Path, tiny: bool) -> tuple[Path, Path]:
     for file in ("pyproject.toml", "LICENSE", "CHANGELOG.md"):
         shutil.copy(PROJECT_DIR / file, tree / file)
     small = {"device": "cpu", "dtype": "float32"} if tiny else {}
-    tiny_chat = {**chat.TINY.config, "dtype": "float32", "quantization": "none", "device": "cpu"}
+    tiny_chat = {
+        "context_tokens": chat.TINY.context_tokens,
+        "cache_tokens": 32 * chat.TINY.context_tokens,
+        "batch_tokens": 1024,
+        "dtype": "float32",
+        "quantization": "none",
+        "device": "cpu",
+    }
     shapes: dict[str, tuple[str, dict[str, Any]]] = {
         "chat": ("llm/smollm3", {"weights": "own-chat", **(tiny_chat if tiny else {})}),
         "stt": ("stt/whisper_turbo", {"artefact": "own-stt", **small}),

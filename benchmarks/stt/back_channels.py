@@ -102,7 +102,7 @@ def cough(seed: int) -> Pcm:
         rng.normal(0, 0.2, len(time_s)) * np.exp(-time_s / rng.uniform(0.06, 0.12))
         for _ in range(2)
     ]
-    return np.concatenate(bursts).astype(np.float32)
+    return np.asarray(np.concatenate(bursts), np.float32)
 
 
 def sounds(half: str, language: str, words: dict[str, Any]) -> Iterator[tuple[str, str, str, Pcm]]:

@@ -167,7 +167,7 @@ def _decoded(source: io.BytesIO, container: str, options: dict[str, str]) -> Pcm
     to_float = av.AudioResampler("flt", "mono", STT_SAMPLE_RATE)
     with av.open(source, "r", format=container, options=options) as opened:
         frames = [part for frame in opened.decode(audio=0) for part in to_float.resample(frame)]
-    return np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.float32)
+    return np.asarray(np.concatenate([frame.to_ndarray()[0] for frame in frames]), np.float32)
 
 
 def _noisy(pcm: Pcm) -> Pcm:

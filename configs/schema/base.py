@@ -1,6 +1,6 @@
 """Base classes of configuration models."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class StrictModel(BaseModel):
@@ -17,3 +17,6 @@ class ModelConfig(StrictModel):
     owned_by: str  # the publisher of the weights
     created: int  # when the weights were published, Unix seconds
     description: str | None = None  # notes for its users, shown in lists
+    # What it takes of a GPU, measured or computed, which must be free before it is loaded there.
+    # Without a value, the size of its weights must be.
+    gpu_memory_gb: float | None = Field(default=None, gt=0)

@@ -111,6 +111,9 @@ class Artefact(StrictModel):
     homepage: str
     required: bool  # the CPU profile needs it; other artefacts are fetched by name
     required_on_gpu: bool = False  # the GPU profile needs it, too
+    # What these files add, if the hub gives them only to accounts that accepted their terms. The
+    # service starts without them.
+    gated: str | None = None
     conversion: Conversion | None = None  # applied to the files after the download
     # Empty if the catalogue does not list them: then the hub lists the files of the only source's
     # commit.
@@ -151,6 +154,13 @@ class Artefact(StrictModel):
 
     def needed_by(self, profile: Profile) -> bool:
         return self.required or (profile == "gpu" and self.required_on_gpu)
+
+    def gate(self, name: str) -> str:
+        """Say what the service lacks without these gated files, and how to get them."""
+        return (
+            f"{name} is not here, which would add {self.gated}: accept its terms at"
+            f" {self.homepage}, and set HF_TOKEN to a token of that account"
+        )
 
     @property
     def fingerprint(self) -> str:

@@ -40,7 +40,7 @@ from pipelines.accounts.service import Accounts
 from pipelines.billing.administration import ACTOR, MAX_REFERENCE, change_credit, customers
 from pipelines.billing.billing import MICRO_USD
 from pipelines.billing.subscriptions import MONTHS, BillingCycle, Subscriptions
-from pipelines.errors import PipelineError
+from pipelines.errors import PipelineError, PlanNotFound
 from pipelines.maintenance.database_move import move_database as move_all_tables
 from pipelines.maintenance.key_rotation import Rotation
 from pipelines.storage.encryption import DecryptionError, Encryption
@@ -180,7 +180,10 @@ async def plan(plan: str, email: str | None, workspace: int | None, cycle: Billi
         row = await _chosen(database, email, workspace)
         authenticator = Authenticator(database, settings.secrets)
         subscriptions = Subscriptions(database, load_yaml(PlansConfig, "plans"), authenticator)
-        current = await subscriptions.subscribe(row.id, ACTOR, plan, cycle)
+        try:
+            current = await subscriptions.subscribe(row.id, ACTOR, plan, cycle)
+        except PlanNotFound:
+            raise ValueError(f"{plan!r} is no plan; `antiphon plans` lists them") from None
     return (
         f"{row.name} ({row.id}) is on {current.plan.name}, paid {current.billing_cycle}, "
         f"billed next at {current.next_billing_date:%Y-%m-%d %H:%M} UTC"
@@ -271,7 +274,9 @@ async def first_key() -> str:
 @command("login-link")
 async def login_link() -> str:
     async with _service() as (settings, database):
-        link = await console_link(settings, _accounts(database, settings))
+        url = click.get_current_context().find_root().params.get("url")
+        accounts = _accounts(database, settings)
+        link = await console_link(settings, accounts, url or os.environ.get("ANTIPHON_URL"))
     if link is None:
         raise ValueError("no link: the service serves other machines, too, or has no owner")
     return link
@@ -321,9 +326,12 @@ async def check_storage() -> str:
     async with _service() as (settings, database):
         files = Files(settings, database, Encryption(settings.secrets.data_keys))
         problem = await storage_problem(files)
+        low = await files.space.low()
     where = redact(settings.storage_url)
     if problem:
         raise ValueError(f"STORAGE_URL: {where} cannot be used: {redact(problem)}")
+    if low:
+        raise ValueError("; ".join(low))
     return f"files can be written to, read from and deleted in {where}"
 
 
@@ -364,7 +372,7 @@ async def rotate_keys() -> str:
         except DecryptionError as error:
             raise ValueError(f"stopped: {error}") from None
         # From now on, a start with only the first key is accepted.
-        await check_secret_fingerprints(database, settings.secrets)
+        await check_secret_fingerprints(database, settings.secrets, rotated=True)
     return (
         "{chats} chat(s), {webhooks} webhook(s), {dictionaries} dictionar(ies), {speakers} "
         "speaker(s), {events} event(s) and {files} file(s) are now encrypted under the first key; "

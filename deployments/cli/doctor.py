@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,11 +27,13 @@ from configs.environment import (
     listen_problem,
     port,
 )
+from configs.schema.catalogue import Profile
 from configs.settings import Settings, load_settings, weights_dir
 from db import database
+from deployments.cluster.gpus import GpuProblem, has_gpu_profile, usable_gpus
 from deployments.cluster.node import check_folder
-from deployments.cluster.readiness import local_url, readyz
-from deployments.default_chat.choice import chosen, is_here
+from deployments.cluster.readiness import local_url, readyz, report
+from deployments.replicas.choice import chosen, is_here
 from models.weights.fetch import missing
 from models.weights.store import WeightStore
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
@@ -43,6 +46,15 @@ CORES, MEMORY_GB, DISK_GB, OPEN_FILES = 2, 4.0, 2.0, 4096
 CLOCK_S = 2.0
 LANDLOCK = (5, 13)  # first version of Linux with Landlock, which confines the decoder
 FAST = ("avx2", "fp16", "asimd")  # processor flags; without any of them, speech is slow
+
+
+# Event of the log that has the reason of a degraded part, if `/readyz` gives any; the remedy.
+REMEDIES = {
+    "limits": ("", "the store of limits does not answer: see `redis`, or wait for the cluster"),
+    "files": ("", "files are not stored: see `storage`"),
+    "models": ("model_swap_failed", "remove the cause, and deploy serve_config.yaml again"),
+    "cluster": ("cluster_differs", "update the process that differs, or restart the service"),
+}
 
 
 Check = Callable[[], str | Awaitable[str]]
@@ -92,39 +104,70 @@ def check_ports(settings: Settings) -> str:
         if problem := listen_problem(host, number):
             url = f"{address_on_this_machine(host, number)}/healthz"
             if name == "PORT" and (readyz(url) or {}).get("status") == "ok":
-                report = readyz(f"{local_url(settings)}/readyz") or {}
-                if parts := report.get("degraded"):
-                    reasons = [report[part] for part in parts if part in report] or ""
-                    raise Problem(f"/readyz is degraded: {', '.join(parts)} {reasons}".rstrip())
                 return f"the service answers on {number}"
             raise Problem(f"{host}:{number}: {problem}; set HOST or {name}")
         free.append(f"{number} free")
     return ", ".join(free)
 
 
+def check_gpu() -> str:
+    if not has_gpu_profile():
+        return "none needed: the libraries of PROFILE=gpu are not installed here"
+    try:
+        gpus = usable_gpus()
+    except GpuProblem as problem:
+        raise Problem(str(problem)) from None
+    return ", ".join(
+        f"{gpu}, driver {gpu.driver}, {gpu.free_bytes / GB:.1f} GB free" for gpu in gpus
+    )
+
+
+def check_service(settings: Settings) -> str:
+    if readyz(f"{local_url(settings)}/healthz") is None or (answer := report(settings)) is None:
+        return "does not run"
+    status, body = answer
+    if status != HTTPStatus.OK:
+        raise Problem(f"/readyz is {status}: {body.get('message')}; the log has the cause")
+    problems = []
+    for part in body.get("degraded", ()):
+        event, remedy = REMEDIES[part]
+        reasons = [f"{name}: {why}" for name, why in (body.get(part) or {}).items()]
+        if event and not reasons:
+            reasons = [f"OPERATOR_TOKEN or METRICS_TOKEN gets the reason, and {event} logs it"]
+        problems.append("; ".join([*reasons, remedy]))
+    if problems:
+        raise Problem(f"degraded: {'. '.join(problems)}")
+    return "is ready"
+
+
 def check_weights() -> str:
     store = WeightStore(weights_dir())
-    names = [
-        name for name, artefact in store.catalogue.artefacts.items() if artefact.needed_by("cpu")
-    ]
-    if absent := missing(store, names):
+    profile: Profile = "gpu" if has_gpu_profile() else "cpu"
+    artefacts = store.catalogue.artefacts
+    names = [name for name, artefact in artefacts.items() if artefact.needed_by(profile)]
+    absent = missing(store, names)
+    gated = [artefacts[name].gate(name) for name in absent if artefacts[name].gated is not None]
+    if absent := [name for name in absent if artefacts[name].gated is None]:
         raise Problem(
-            f"{', '.join(absent)} missing in {weights_dir()}: run `make weights`, or"
-            " `antiphon weights`"
+            f"{', '.join(absent)} missing in {weights_dir()}: run `antiphon weights fetch --profile"
+            f" {profile}`"
         )
-    return f"{len(names)} in {weights_dir()}"
+    return "; ".join([f"{len(names) - len(gated)} in {weights_dir()}", *gated])
 
 
 def check_ray() -> str:
     cluster_address()  # or reports what is wrong with it
     if not (folder := os.environ.get("RAY_TMPDIR")):
         return "uses a temporary folder"
-    check_folder(Path(folder).expanduser().resolve())
+    path = Path(folder).expanduser().resolve()
+    if not path.exists():
+        return f"in {folder}, which the start makes"
+    check_folder(path)
     return f"in {folder}"
 
 
 def check_chat(settings: Settings) -> str:
-    if (chat := (readyz(f"{local_url(settings)}/readyz") or {}).get("chat")) is None:
+    if (chat := (report(settings) or (0, {}))[1].get("chat")) is None:
         wanted = chosen()
         return f"{wanted} {'is present' if is_here(wanted) else 'comes while the service runs'}"
     answers = f"{chat.get('model') or 'no model'} answers"
@@ -169,6 +212,8 @@ async def check_storage(settings: Settings) -> str:
         files = Files(settings, opened, Encryption(settings.secrets.data_keys))
         if problem := await storage_problem(files):
             raise Problem(f"STORAGE_URL cannot be used: {problem}")
+        if low := await files.space.low():
+            raise Problem("; ".join(low))
     return redact(settings.storage_url)
 
 
@@ -189,8 +234,8 @@ def main() -> None:
 
     Exit status 1 if there is a problem. Uses the settings of the environment, like the service.
     """
-    of_machine = (check_processor, check_memory, check_kernel, check_weights, check_ray)
-    checks: dict[str, Check] = {check.__name__: check for check in of_machine}
+    of_machine = (check_processor, check_memory, check_kernel, check_gpu, check_weights)
+    checks: dict[str, Check] = {check.__name__: check for check in (*of_machine, check_ray)}
     try:
         settings = load_settings(new=False)  # a look changes nothing
     except SettingsError as error:
@@ -198,6 +243,7 @@ def main() -> None:
     else:
         of_settings: list[Callable[[Settings], str | Awaitable[str]]] = [
             check_ports,
+            check_service,
             check_chat,
             check_disk,
             check_database,

@@ -20,8 +20,10 @@ OPERATORS, COMMANDS = load_yaml(
 class ImportedCommand(click.Command):
     """A command whose module is imported when it is called, because some imports take seconds."""
 
-    def __init__(self, name: str, source: str, purpose: str, example: str) -> None:
-        super().__init__(name, short_help=f"{FOR_OPERATORS}{purpose}.")
+    def __init__(
+        self, name: str, source: str, purpose: str, example: str, *, hidden: bool = False
+    ) -> None:
+        super().__init__(name, short_help=f"{FOR_OPERATORS}{purpose}.", hidden=hidden)
         self._source = source
         self._example = example
 
@@ -51,9 +53,9 @@ def add_commands(program: click.Group) -> None:
         group = {"keys": keys, "models": models}.get(where, program)
         group.add_command(ImportedCommand(name, source, purpose, example))
     for name, (purpose, example) in COMMANDS.items():
-        if name != "new-key":  # `keys recover`
-            source = f"deployments.cli.administration:{name.replace('-', '_')}"
-            program.add_command(ImportedCommand(name, source, purpose, example))
+        source = f"deployments.cli.administration:{name.replace('-', '_')}"
+        is_alias = name == "new-key"  # of `keys recover`
+        program.add_command(ImportedCommand(name, source, purpose, example, hidden=is_alias))
 
 
 if __name__ == "__main__":  # in a checkout, which has no entry points

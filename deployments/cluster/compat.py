@@ -129,12 +129,15 @@ def availability(handle: "DeploymentHandle[Any]") -> Availability:
 
 
 def route_to_replicas_that_swap() -> None:
-    """Let Serve's controller, in whose process this is called, route to a replica during its
-    `reconfigure`.
+    """Let Serve's controller route to a replica during its `reconfigure`. Serve calls this when the
+    controller starts, by RAY_SERVE_CONTROLLER_CALLBACK_IMPORT_PATH.
 
     The replica serves with its old model meanwhile, but Ray removes it from the routers. Chats with
     the only replica of a model were therefore 503 for the 17 s in which the next model was loaded
-    on an H100. Raises Incompatible.
+    on an H100. Ray 2.60 has no option for this (https://github.com/ray-project/ray/issues/54509),
+    and a request router of ours would see the same empty list for a replica that is stopped. If
+    `reconfigure` returned before the model is loaded, Serve would report a swap as done that has
+    only begun, and load on all replicas at once. Raises Incompatible.
     """
     from ray.serve._private import deployment_state
 
@@ -191,6 +194,20 @@ def driver_handle(deployment: str, application: str) -> Any:
     if _required(handle, "init_options") is None:  # Serve returns the same one each time
         _required(handle, "_init")(_run_router_in_separate_loop=True)
     return handle
+
+
+def declared_applications() -> list[dict[str, Any]]:
+    """Return the configurations of all applications that were deployed last, also of those whose
+    builders still run; none outside of a cluster. Raises Incompatible."""
+    import ray
+    from ray.serve import context
+
+    if not ray.is_initialized():
+        return []
+    client = _required(context, "_get_global_client")(raise_if_no_controller_running=False)
+    details = {} if client is None else _required(client, "get_serve_details")()
+    listed = [app["deployed_app_config"] for app in details.get("applications", {}).values()]
+    return [config for config in listed if config is not None]
 
 
 def dashboard_url() -> str:

@@ -65,12 +65,15 @@ def keep_private(data_dir: Path) -> None:
     """Keep other users of this machine out of everything that this process and its children create.
 
     Ray makes its folders writable for all users (mode 777), and jobs run their code from one of
-    them. They are therefore inside a folder of mode 700: RAY_TMPDIR, or a folder in the system's
-    temporary folder, to which `ray` in the data folder leads. Raises SettingsError.
+    them. They are therefore inside a folder of mode 700: RAY_TMPDIR, which is created, or a folder
+    in the system's temporary folder, to which `ray` in the data folder leads. Raises SettingsError.
     """
     os.umask(0o077)
     link = data_dir / "ray"
     folder = Path(os.environ.get("RAY_TMPDIR") or link).expanduser().resolve()
+    if os.environ.get("RAY_TMPDIR") and RAY_PATH.fullmatch(str(folder)):
+        with suppress(OSError):  # `check_folder` says what is wrong
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         check_folder(folder)
     except SettingsError:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from configs.settings import Settings, weights_dir
 from deployments.cluster import serve_api
 from deployments.cluster.compat import driver_handle
-from deployments.default_chat.choice import is_here
+from deployments.replicas.choice import is_here
 from deployments.rollout import serve_config
 from deployments.rollout.deploy import deploy_config
 from models.errors import EngineError

@@ -34,6 +34,15 @@ class ServeControl:
             raise ApiError("unavailable", str(error)) from None
         return str(yaml.safe_dump(serve_api.running(state), sort_keys=False))
 
+    async def failures(self) -> dict[str, str]:
+        """Implements `ClusterControl.failures`."""
+        try:
+            state = await asyncio.to_thread(serve_api.applications, self.links["ray"])
+        except ValueError:  # models may answer while the dashboard does not
+            return {}
+        failures = serve_api.failures(state)
+        return {place.rpartition("/")[2]: reason for place, reason in failures.items()}
+
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
         """Implements `ClusterControl.deploy`."""
         async with self._deploying:
@@ -55,5 +64,5 @@ class ServeControl:
         texts = (ended.stdout, ended.stderr)
         changes, errors = (text.replace(file.name, "the configuration").strip() for text in texts)
         if ended.returncode and not changes:  # the command prints changes before it deploys
-            raise InvalidRequest(errors.rpartition("\n")[2])
+            raise InvalidRequest(errors)
         return ended.returncode == 0, f"{changes}\n{errors}".strip()

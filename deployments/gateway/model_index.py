@@ -17,6 +17,7 @@ from ray.serve.handle import DeploymentHandle
 from configs.schema.serve import ModelsArgs
 from deployments.cluster.compat import keep_replica_on_loopback
 from deployments.cluster.release import differences, missing_switches, release
+from deployments.cluster.user_config import NoUserConfig
 from deployments.gateway.handles import Deployed, ModelIndexHandle
 from models.base import ModelInfo
 from models.errors import EngineError
@@ -35,7 +36,7 @@ LAG_PROBE_S = 0.5
 UNKNOWN_S = 60.0  # after this time, the models of `make run` are loaded and have reported
 
 
-class ModelIndex(RequestCounter):
+class ModelIndex(NoUserConfig, RequestCounter):
     """A deployment with one replica, which lists models and counts for all gateways. Gateways poll
     it every few seconds, so that a model added to the YAML needs no restart. Its counts are lost
     with it: windows begin again, and leases are renewed."""
@@ -87,7 +88,8 @@ class ModelIndex(RequestCounter):
         last = self._reports.get(name)
         if last is None or last[1].sequence < report.sequence:
             self._reports[name] = (time.monotonic(), report)
-            if model is not None and (model.is_loaded or report.deployment not in self._models):
+            stored = self._models.get(report.deployment)
+            if model is not None and (model.is_loaded or stored is None or not stored.is_loaded):
                 self._models[report.deployment] = model
 
     async def exchange(self, report: Report) -> list[Report]:

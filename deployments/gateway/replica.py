@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from configs.schema.serve import GatewayArgs
 from deployments.autoscaling import GATEWAY_FULL, load_report
 from deployments.cluster.compat import keep_replica_on_loopback
+from deployments.cluster.user_config import NoUserConfig
 from deployments.gateway.handles import ModelDirectory
 from deployments.gateway.model_index import cluster_reports
 from models.memory import give_back
@@ -32,7 +33,7 @@ MOVE_ON_S = 1.0  # time in which keep-alive clients get a response that closes t
 # would spend seconds on the web framework, for which the replica's start would wait.
 
 
-class Gateway:
+class Gateway(NoUserConfig):
     """Stateless except for open connections; the replicas of a host share a port."""
 
     corrects = True  # loads what corrections need

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from configs.schema.serve import WorkerArgs
 from deployments.cluster.compat import keep_replica_on_loopback
+from deployments.cluster.user_config import NoUserConfig
 from deployments.gateway.model_index import cluster_reports
 from telemetry import metrics
 
@@ -16,7 +17,7 @@ CLEAN_EVERY_S = 30.0
 # Imports inside functions: the process that builds the application imports this module too.
 
 
-class Worker:
+class Worker(NoUserConfig):
     """A deployment that serves no requests: it delivers, starts jobs, and cleans up.
 
     Any number may run: deliveries and voices are leased, and housekeeping is idempotent. A single

@@ -21,10 +21,21 @@ from deployments.autoscaling import LEAST, load_report
 from deployments.cluster.compat import keep_replica_on_loopback
 from deployments.gateway.model_index import ClusterReports, cluster_reports
 from deployments.replicas.canary import CANARY_PREFIX, Canary, Loaded
+from deployments.replicas.choice import chosen_here
+from deployments.replicas.device_check import DeviceCheck
+from deployments.replicas.gpu import check_gpu
 from deployments.replicas.rehearsal import REHEARSAL_TIMEOUT_S
 from models.base import ModelInfo
-from models.errors import EngineError, EngineLost, EngineOverloaded, ModelNotLoaded, PackMissing
-from models.memory import give_back, give_back_cleared
+from models.device import as_engine_error
+from models.errors import (
+    EngineError,
+    EngineLost,
+    EngineOverloaded,
+    ModelNotLoaded,
+    OutOfMemory,
+    PackMissing,
+)
+from models.memory import forget_frames, give_back, give_back_cleared
 from models.registry import EngineKind, ModelT, load_model, names_of
 from models.runtimes.upstream import UpstreamService
 from models.weights.store import WeightStore
@@ -37,6 +48,7 @@ logger = logging.getLogger(__name__)
 ItemT = TypeVar("ItemT")
 Rehearsal = Callable[[Loaded[ModelT], Loaded[ModelT]], Awaitable[None]]
 
+FAILURES = (EngineError.code, EngineLost.code)  # outcomes after which an engine is tried
 TRIALS_S = 2.0  # interval of trials of an engine that failed
 
 
@@ -66,6 +78,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         self._keeps_freed_memory = False  # whether freed memory may still be kept
         self._trial: asyncio.Task[None] | None = None  # trial of the engine, after a request failed
         self._failure: Exception | None = None  # error of the last trial
+        self._device_check = DeviceCheck()
         self._swap = asyncio.Lock()  # serialises the loads of two quick edits
         self._reports: ClusterReports | None = None
         self._reporting: asyncio.Task[None] | None = None
@@ -81,6 +94,10 @@ class ModelDeployment(ABC, Generic[ModelT]):
         if self._reporting is None and (reports := cluster_reports()) is not None:
             self._reports = reports
             self._reporting = asyncio.create_task(reports.run(), name="report metrics")
+        if user_config.get("model") == AUTO:
+            if self._loaded is not None:  # as `antiphon deploy`: its memory is no longer free
+                return
+            user_config = await asyncio.to_thread(chosen_here, self._kind, user_config)
         if self._loaded is None and self._reports is not None:
             with suppress(Exception):  # loading reports what is wrong with it
                 wanted = ModelUserConfig.model_validate(user_config)
@@ -103,12 +120,15 @@ class ModelDeployment(ABC, Generic[ModelT]):
             except ModelNotLoaded as error:
                 if self._loaded is None:
                     if self._reports is not None:  # so that its names and fallback are known
+                        if self._reports.model is not None:
+                            self._reports.model = replace(self._reports.model, problem=str(error))
                         await self._reports.send()
                     raise
                 problem = str(error)
                 # The traceback of a library's error or a bug says more.
                 reason = {"reason": problem}
                 logger.error("model_swap_failed", extra=reason, exc_info=error.__cause__)
+                forget_frames(error)
             if problem:
                 await asyncio.to_thread(give_back)  # memory of the model that failed to load
             metrics.model_swap_failed.clear()
@@ -169,8 +189,10 @@ class ModelDeployment(ABC, Generic[ModelT]):
     def load_now(self, name: str) -> Loaded[ModelT]:
         """Block until the model is loaded. Raises like `_load`."""
         try:
+            store = WeightStore(weights_dir())
+            check_gpu(self._kind, name, store)
             with metrics.model_load_seconds.time():
-                loaded = load_model(self._kind, name, WeightStore(weights_dir()))
+                loaded = load_model(self._kind, name, store)
         except (ValidationError, FileNotFoundError, YAMLError, EngineError) as error:
             raise ModelNotLoaded(f"{name} cannot be loaded: {explain(error)}") from None
         except Exception as error:  # any library may raise
@@ -237,7 +259,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 raise
             except Exception as error:  # any library may raise
                 # Its capacity is its own, and speculative requests give way by design.
-                failure = None if isinstance(error, EngineOverloaded) else error
+                is_full = isinstance(error, EngineOverloaded) and not isinstance(error, OutOfMemory)
+                failure = None if is_full else error
                 if began:
                     self._note_failure(canary, error)
                     raise
@@ -281,16 +304,18 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 yield engine
                 outcome = "ok"
                 self._failure = None
-            except EngineError as error:
-                # A missing pack is no failure: the caller retries with the pack.
-                outcome = "ok" if isinstance(error, PackMissing) else error.code
-                if error.code in (EngineError.code, EngineLost.code) and outcome != "ok":
-                    self._doubt(loaded)
-                raise
-            except Exception:  # counted and raised again
-                outcome = "internal_error"
-                self._doubt(loaded)
-                raise
+            except Exception as error:  # any library may raise
+                failure = as_engine_error(error)
+                outcome = (failure if isinstance(failure, EngineError) else EngineError).code
+                is_full = isinstance(failure, OutOfMemory)
+                if isinstance(failure, PackMissing):  # no failure: the caller sends the pack
+                    outcome = "ok"
+                elif is_full or outcome in FAILURES:
+                    self._doubt(loaded, is_full=is_full)
+                if failure is error:
+                    raise
+                forget_frames(error)
+                raise failure from None
             finally:
                 metrics.engine_requests_live.dec()
                 metrics.engine_requests.labels(info.id, outcome).inc()
@@ -298,14 +323,16 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 logger.info("served", extra={"model": info.id, "outcome": outcome, "ms": ms})
                 tracing.end(span, "" if outcome in ("ok", "left") else outcome)
 
-    def _doubt(self, loaded: Loaded[ModelT]) -> None:
+    def _doubt(self, loaded: Loaded[ModelT], *, is_full: bool) -> None:
         """Try the engine beside its requests, unless it is another service's. After an error of a
         GPU, such as an illegal access, all requests of the process fail."""
         is_trying = self._trial is not None and not self._trial.done()
         if not is_trying and not isinstance(loaded[0], UpstreamService):
-            self._trial = asyncio.create_task(self._try_until_it_works(loaded))
+            self._trial = asyncio.create_task(self._try_until_it_works(loaded, is_full=is_full))
 
-    async def _try_until_it_works(self, loaded: Loaded[ModelT]) -> None:
+    async def _try_until_it_works(self, loaded: Loaded[ModelT], *, is_full: bool) -> None:
+        if is_full:
+            await asyncio.to_thread(give_back)  # memory of the request that failed
         while loaded is self._loaded:
             try:
                 await asyncio.wait_for(self.try_engine(loaded), REHEARSAL_TIMEOUT_S)
@@ -316,7 +343,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
         self._failure = None
 
     async def check_health(self) -> None:
-        """Raise the error of the last trial of the engine, until a trial or a request succeeds.
+        """Raise the error of the last trial of the engine, until a trial or a request succeeds, or
+        that of a device which has failed or hangs.
 
         Serve restarts the replica after three errors. It runs this check on the event loop: if the
         loop is blocked, the check times out, and the replica is restarted after 36 s. Without the
@@ -324,6 +352,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
         """
         if self._failure is not None:
             raise self._failure
+        if self._loaded is not None:
+            await self._device_check.run(self.engines())
 
     def _current(self) -> Loaded[ModelT]:
         if self._loaded is None:

@@ -14,6 +14,8 @@ from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.rehearsal import rehearse_recognition
 from deployments.replicas.scheduling import URGENCY_NAMES, PriorityBatcher, Results
+from models.device import as_engine_error, is_out_of_memory
+from models.memory import BatchLimit, give_back
 from models.registry import SPEAKER, STT, load_once
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest, add_voices
@@ -31,6 +33,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
     def __init__(self) -> None:
         super().__init__(STT, rehearse_recognition)
         self._threads = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix="stt")
+        self._limit = BatchLimit()
         self._queue = self._new_queue(self.engine)
         self._canary_queue = self._new_queue(lambda: self.engines()[-1])
         self._speaker_encoder = load_once(SPEAKER, SPEAKER_CONFIG, WeightStore(weights_dir()))
@@ -63,7 +66,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
         return PriorityBatcher(
             partial(self._decode, engine),
             lambda: min(engine().capabilities.max_concurrency, MAX_CONCURRENCY),
-            lambda: engine().capabilities.max_batch_size,
+            lambda: self._limit.of(engine().capabilities.max_batch_size),
         )
 
     async def _decode(
@@ -72,7 +75,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
         """Decode a batch of requests of the same urgency."""
         loop, began = asyncio.get_running_loop(), time.perf_counter()
         results = await loop.run_in_executor(
-            self._threads, decode, engine(), requests, self._speaker_encoder
+            self._threads, decode, engine(), requests, self._speaker_encoder, self._limit
         )
         elapsed_s = time.perf_counter() - began
         audio_s = sum(len(request.pcm) for request in requests) / STT_SAMPLE_RATE
@@ -85,17 +88,28 @@ class STTDeployment(ModelDeployment[STTEngine]):
 
 
 def decode(
-    engine: STTEngine, requests: list[TranscriptionRequest], encoder: Callable[[], SpeakerEncoder]
+    engine: STTEngine,
+    requests: list[TranscriptionRequest],
+    encoder: Callable[[], SpeakerEncoder],
+    limit: BatchLimit,
 ) -> Results:
-    """Decode a batch; after an error, decode the requests one by one. Only the request that causes
-    the error then gets it."""
+    """Decode a batch; after an error, decode each half of it. Only the request that causes the
+    error then gets it."""
     try:
         transcripts = engine.transcribe(requests)
         return [
             add_voices(request, transcript, encoder()) if request.voice_windows else transcript
             for request, transcript in zip(requests, transcripts, strict=True)
         ]
-    except Exception as error:  # any library may raise, for example for lack of memory
+    except Exception as error:  # any library may raise
+        is_full = is_out_of_memory(error)
         if len(requests) == 1:
-            return [error]
-    return [decode(engine, [request], encoder)[0] for request in requests]
+            if is_full:
+                limit.lift()
+            return [as_engine_error(error)]
+    if is_full:
+        limit.shrink(len(requests))
+        give_back()
+    half = len(requests) // 2
+    parts = requests[:half], requests[half:]
+    return [result for part in parts for result in decode(engine, part, encoder, limit)]

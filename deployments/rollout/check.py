@@ -40,14 +40,26 @@ def application_problems(config: Config) -> list[str]:
     problems = []
     if GATEWAY_BUILDER not in builders.values():
         problems.append("no application has the gateway, without which the service does not answer")
-    for application in applications:
-        name, path = application["name"], builders[application["name"]]
-        if path in BUILDERS:
-            wrong = _problems(application, *BUILDERS[path], builders)
-        else:
-            wrong = [] if _exists(path) else [f"import_path {path!r} names no module"]
-        problems += [f"application {name!r}: {problem}" for problem in wrong]
-    return problems
+    problems += [
+        f"application {name!r}: import_path {path!r} names no module"
+        for name, path in builders.items()
+        if path not in BUILDERS and not _exists(path)
+    ]
+    return problems + build_problems(applications)
+
+
+def build_problems(applications: list[Config]) -> list[str]:
+    """Find wrong arguments and names of deployments in the applications that this project builds.
+
+    The builders check this, too, so that Ray's own commands can be used.
+    """
+    builders = {app["name"]: str(app.get("import_path")) for app in applications}
+    return [
+        f"application {application['name']!r}: {problem}"
+        for application in applications
+        if (path := builders[application["name"]]) in BUILDERS
+        for problem in _problems(application, *BUILDERS[path], builders)
+    ]
 
 
 def _problems(
@@ -105,6 +117,12 @@ def option_problems(config: Config) -> list[str]:
             problems += _problems_of(_read_scaling, {**most, **scaling}, where)
             entry = {**entry, "autoscaling_config": {}}
         problems += _problems_of(_reader(DeploymentSchema), entry, path)
+        options = entry.get("ray_actor_options")
+        gpus = options.get("num_gpus") if isinstance(options, dict) else None
+        if isinstance(gpus, float) and gpus > 1 and not gpus.is_integer():
+            problems.append(
+                f"{path}.ray_actor_options.num_gpus: a whole number above 1, not {gpus}"
+            )
     return problems or _problems_of(_reader(ServeDeploySchema), config)
 
 

@@ -179,7 +179,7 @@ class _SpectrumFrame:
         """Scales magnitudes for the networks, to about 0 to 1."""
         levels = np.abs(spectra) * np.float32(PUBLISHED_SAMPLES / self.samples)
         db = 20 * np.log10(np.maximum(levels, 10 ** (QUIETEST_DB / 20)))
-        return ((db - QUIETEST_DB) / RANGE_DB).astype(np.float32)
+        return np.asarray((db - QUIETEST_DB) / RANGE_DB, np.float32)
 
     def waves(self, spectra: Spectra) -> NDArray[np.float64]:
         """Transforms spectra back to windowed frames, [frames, samples]."""

@@ -44,19 +44,26 @@ def fetch_weights(
     with_optional: bool = False,
     repair: bool = False,
 ) -> int:
-    """Fetch artefacts, by default those of the profile, and print what fails.
+    """Fetch artefacts, by default those of the profile, and print what fails. Gated artefacts are
+    optional unless `names` has them.
 
     Returns an exit status: 0, 1 after a failure, or 130 after an interrupt.
     """
     try:
         store = WeightStore(weights_dir())
         asked_for = () if watermark_of() == "off" else (WATERMARK,)
-        names = names or [
+        wanted = names or [
             name
             for name, artefact in store.catalogue.artefacts.items()
             if artefact.needed_by(profile) or with_optional or name in asked_for
         ]
-        _fetch(store, names, repair=repair)
+        gated = [] if names else [name for name in wanted if store.artefact(name).gated is not None]
+        _fetch(store, [name for name in wanted if name not in gated], repair=repair)
+        for name in gated:
+            try:
+                _fetch(store, [name], repair=repair)
+            except WeightsUnavailable as error:
+                print(f"NOTE: {redact(' '.join(str(error).split()))}", file=sys.stderr)
     except (EngineError, OSError, SettingsError) as error:
         print(f"error: {redact(str(error))}", file=sys.stderr)
         if isinstance(error, WeightsUnavailable):

@@ -119,6 +119,9 @@ def complete(
             _convert(store, name)
             progress.completed(name)
         except (WeightsMissing, WeightsCorrupt) as error:
+            artefact = store.artefact(name)
+            if artefact.gated is not None and isinstance(error, WeightsUnavailable):
+                error = WeightsUnavailable(f"{artefact.gate(name)} ({error})")
             failures.append(error)
         except OSError as error:
             if error.errno != errno.ENOSPC:

@@ -2,9 +2,10 @@
 
 import asyncio
 import os
+import re
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import TypeVar
@@ -22,6 +23,7 @@ T = TypeVar("T")
 # combination of signs that stand for letters, as "$" for "s": 16 take at most 50 ms, 72 took 3 s.
 GUESSED_LENGTH = 16
 MIN_GUESSES = 10_000
+DATE_DIGITS = 8
 QUEUE_LENGTH = 16  # about 1.3 s of waiting at 40 ms a hash
 # Lower priority than model replicas: with two threads of the gateway's own priority, wrong
 # passwords from 50 addresses left the models a tenth of two cores, and all speech took 8 times as
@@ -57,8 +59,8 @@ class Passwords:
     ) -> str:
         """Hashes a new password. Raises as `hash`, and InvalidRequest for one easy to guess.
 
-        That is one of the MIN_GUESSES passwords guessed first, including those made of `known`
-        words about the user (NIST SP 800-63B, 3.1.1.2).
+        That is one of the MIN_GUESSES passwords guessed first, including those made of words about
+        the user in the `known` texts (NIST SP 800-63B, 3.1.1.2).
         """
 
         def checked() -> str:
@@ -67,7 +69,7 @@ class Passwords:
 
             words = [word[:GUESSED_LENGTH] for word in (BRAND, *known)]
             guess = zxcvbn(password[:GUESSED_LENGTH], user_inputs=words)
-            if guess["guesses"] < MIN_GUESSES:
+            if guess["guesses"] < MIN_GUESSES or _is_of_words(password, [BRAND, *known]):
                 why = guess["feedback"]["warning"] or "It is made of words about this account."
                 raise InvalidRequest(f"{field}: is too easy to guess. {why}")
             return self._hasher.hash(_normal(password))
@@ -108,6 +110,16 @@ class Passwords:
             return work()
         finally:
             self._rested_at = time.monotonic() + time.thread_time() - began
+
+
+def _is_of_words(password: str, texts: Sequence[str]) -> bool:
+    """Whether the password is words of the texts with signs and at most a date or two letters."""
+    text = " ".join(texts).casefold()
+    words = {*re.findall(r"[^\W_]{3,}", text), *re.findall(r"[^\W\d_]{3,}", text)}
+    pattern = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    rest, count = re.subn(pattern, "", password.casefold())
+    rest = re.sub(r"[\W_]+", "", rest)
+    return count > 0 and len(rest) <= (DATE_DIGITS if rest.isdecimal() else 2)
 
 
 def _normal(password: str) -> str:

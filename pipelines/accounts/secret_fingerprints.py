@@ -5,15 +5,17 @@ It could verify no API key or token of the other processes, and read none of the
 
 import hmac
 from collections.abc import Mapping
+from functools import partial
 
 from sqlalchemy.exc import IntegrityError
 
 from configs.environment import SettingsError
 from configs.settings import VARIABLES_OF_SECRETS, Secrets
 from db.database import Database
-from db.service import stored_fingerprints, unknown_secrets
+from db.service import differing, split_digests, stored_fingerprints, unknown_secrets
 
 STORE = "STORAGE_URL"  # name of the store among the fingerprints
+DATA_KEYS = VARIABLES_OF_SECRETS["data_keys"]
 
 
 async def check_secret_fingerprints(
@@ -23,11 +25,13 @@ async def check_secret_fingerprints(
     *,
     accept: bool = False,
     record: bool = True,
+    rotated: bool = False,
 ) -> None:
     """Checks the secrets against the fingerprints that the first process stored.
 
     `accept` replaces them. Later processes store those of the first keys of their lists, unless
-    `record` is false. `store` is the mark of the store of files, None when it does not answer.
+    `record` is false; older data keys remain, and have to be present, until all data is `rotated`
+    to the first. `store` is the mark of the store of files, None when it does not answer.
 
     Raises SettingsError, which names the variables, or DatabaseUnavailable.
     """
@@ -38,23 +42,27 @@ async def check_secret_fingerprints(
         # Only reads where there is nothing to store: as with migrations, a job's process may get no
         # core while it keeps the database's lock.
         stored = await database.read(stored_fingerprints)
-        _refuse(_strange(marks, stored))
-        if not record or all(stored.get(name) == digests[0] for name, digests in marks.items()):
+        _refuse(differing(marks, stored))
+        if (
+            not record
+            or not rotated
+            and all(
+                digests[0] in split_digests(stored.get(name, b""))
+                for name, digests in marks.items()
+            )
+        ):
             return
+    write = partial(unknown_secrets, lasting=None if rotated else DATA_KEYS, accept=accept)
     try:
-        strange = await database.run(unknown_secrets, marks, accept=accept)
+        strange = await database.run(write, marks)
     except IntegrityError:  # another process stored its fingerprints first
-        strange = await database.run(unknown_secrets, marks, accept=accept)
+        strange = await database.run(write, marks)
     _refuse(strange)
 
 
 def check_stored_fingerprints(secrets: Secrets, stored: Mapping[str, bytes]) -> None:
     """Compares the secrets with the fingerprints of a backup. Raises SettingsError."""
-    _refuse(_strange(_marks(secrets), stored))
-
-
-def _strange(marks: Mapping[str, list[bytes]], stored: Mapping[str, bytes]) -> list[str]:
-    return [name for name, digests in marks.items() if stored.get(name, digests[0]) not in digests]
+    _refuse(differing(_marks(secrets), stored))
 
 
 def _refuse(strange: list[str]) -> None:

@@ -90,8 +90,9 @@ def pitches_hz(speech: Pcm) -> NDArray[np.float32]:
         return np.zeros(0, np.float32)
     chosen = np.linspace(0, frames - 1, min(frames, MOST_PITCH_FRAMES)).astype(int)
     windows = speech[: frames * PITCH_WINDOW].reshape(frames, PITCH_WINDOW)[chosen]
-    windows = (windows - windows.mean(axis=1, keepdims=True)) * np.hanning(PITCH_WINDOW)
-    taper = _autocorrelation(np.hanning(PITCH_WINDOW)[None])[0]
+    hann = np.asarray(np.hanning(PITCH_WINDOW), np.float64)
+    windows = (windows - windows.mean(axis=1, keepdims=True)) * hann
+    taper = _autocorrelation(hann[None])[0]
     likeness = _autocorrelation(windows)
     first, last = (round(VAD_SAMPLE_RATE / hz) for hz in reversed(PITCH_HZ))
     energy = likeness[:, :1]

@@ -7,6 +7,7 @@ import re
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from html import unescape
 from itertools import chain
@@ -17,6 +18,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 from pydantic import TypeAdapter
 
 from pipelines.errors import FileTooLarge, InvalidRequest
+from pipelines.jobs.file_kinds import TEXTUAL, UTF_16_MARKS, file_kind, is_text
 from pipelines.text.markup import Token, tokens_of
 from pipelines.tts.reading import is_ssml
 
@@ -31,13 +33,44 @@ UNTITLED = "Untitled"
 
 # Repetitions are bounded and exclude their own marks, so that no text takes long to match.
 _HEADING = re.compile(r"^ {0,3}#{1,2}[ \t]+(.+)$|^(.+)\n(?:=+|-+)[ \t]*$", re.MULTILINE)
-# A line such as "Chapter 1" or "CAPÍTULO IV. The title" at the beginning or after a blank line.
-_CHAPTER_LINE = re.compile(
-    r"(?:\A|\n[ \t]*\n)[ \t]{0,40}((?:chapter|kapitel|chapitre|cap[ií]tulo|capitolo|hoofdstuk"
-    r"|rozdział|глава)[ \t]{1,4}\w{1,20}(?:-\w{1,20})?[.:]?"
-    r"(?:[ \t]{1,4}(?-i:[^\sa-zà-öø-ÿа-я])[^\n]{0,80})?)[ \t]*$",
+# A line by itself such as "Chapter 1", "CAPÍTULO IV. The title", "Part Two", "Erster Teil",
+# "Prologue", "III. The Letter" or "III", at the beginning or after a blank line.
+_TITLE = r"(?:[ \t]{1,4}(?P<title>(?-i:[^\sa-zà-öø-ÿа-я])[^\n]{0,80}))?"
+_CHAPTERS = "chapter|kapitel|chapitre|cap[ií]tulo|capitolo|hoofdstuk|rozdział|глава"
+_PARTS = "adventure|canto|scene|stave|part|book|volume|act"
+_PARTS += "|teil|buch|band|akt|partie|livre|tome|acte|parte|libro|acto|atto"
+_PARTS += "|deel|boek|część|księga|tom|часть|книга|том"
+_ALONE = "prologue?|epilogue?|preface|foreword|introduction|afterword|interlude|vorwort|nachwort"
+_ALONE += "|einleitung|préface|avant-propos|épilogue|pr[óo]logo|ep[íi]logo|prefacio|prefazione"
+_ALONE += "|voorwoord|nawoord|proloog|epiloog|przedmowa|wstęp|пролог|эпилог|предисловие"
+_HEADING_LINE = re.compile(
+    rf"(?:\A|\n[ \t]*\n)[ \t]{{0,40}}((?:(?:{_CHAPTERS})[ \t]{{1,4}}\w{{1,20}}(?:-\w{{1,20}})?"
+    rf"|(?:{_PARTS})[ \t]{{1,4}}"
+    r"(?:(?-i:[^\W_a-zà-öø-ÿа-я])\w{0,19}(?:-\w{1,20})?|\w{3,20}(?=[ \t]*$))"
+    rf"|(?-i:[^\W\d_a-zà-öø-ÿа-я])\w{{2,14}}[ \t](?:{_CHAPTERS}|{_PARTS})"
+    rf"|(?:{_ALONE})"
+    rf"|(?-i:(?P<number>[IVXLC]{{1,8}}|\d{{1,3}})(?=[.:]?[ \t]*$|[.:][ \t]{{1,4}}[^\n]{{1,80}}$))"
+    rf")[.:]?{_TITLE})[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
+_ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+# The title of a chapter under its number: a line by itself that ends no sentence.
+_SUBTITLE = re.compile(
+    r"\s*\n[ \t]*((?!\d)[^\W_a-zà-öø-ÿа-я][^\n]{0,60})(?<![.!?…:,;”\"])[ \t]*\n[ \t]*\n"
+)
+_FIRST_LINE = re.compile(r"\s*([^\n]{1,80})(?<![.!?…:,;])[ \t]*\n[ \t]*\n")
+_FRONT_MATTER = re.compile(
+    r"\A---[ \t]*\n((?:[ \t#\-][^\n]*\n|[\w-]{1,60}:[^\n]*\n){1,200})(?:---|\.\.\.)[ \t]*(?:\n|\Z)"
+)
+_FIELD = re.compile(r"^(title|author):[ \t]*[\"']?([^\n]*?)[\"']?[ \t]*$", re.MULTILINE)
+# Marks of notes, and notes of several lines, up to a blank line or the next note.
+_NOTE = re.compile(
+    r"^[ \t]{0,3}\[(\^[^\]\s]{1,40}|\d{1,3})\](?::|(?=[ \t]))[^\n]*(?:\n(?!\[)[ \t]*\S[^\n]*)*"
+    r"|^\[Footnote\b[^\]]{0,2000}\]",
+    re.MULTILINE,
+)
+_NOTE_MARK = re.compile(r"\[(\^[^\]\s]{1,40})\]|(?<=[^\s\[(])\[(\d{1,3})\](?!\()")
+_WINDOWS_LETTERS = frozenset("“”‘’‚„«»‹›–—…•°§£€©®·ªº¡¿\xa0\xad")
 _MARKS = re.compile(
     r"^[ \t]*(?:#{3,6}[ \t]+|>[ \t]?|(?:[-*_][ \t]*+){3,}+$|```.*$)"
     r"|!\[[^\[\]\n]{0,500}]\([^()\n]{0,2000}\)",
@@ -45,6 +78,8 @@ _MARKS = re.compile(
 )
 _LINK = re.compile(r"\[([^\[\]\n]{1,500})]\([^()\n]{0,2000}\)")
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`{1,3})([^\n*_`]{1,500})\1(?!\w)")
+# Lines of any length that go on within a sentence; two spaces would be a hard break.
+_SOFT_BREAK = re.compile(r"(?<=\S)\n(?=[a-zß-öø-ÿа-я]{2})")
 # Without internal declarations; excludes `<`, so that many unclosed ones do not take longer.
 _DOCTYPE = re.compile(r"<!DOCTYPE[^\[<>]*>", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,32};")
@@ -96,22 +131,27 @@ class Book:
 def read_document(data: bytes, name: str, most_characters: int) -> Book:
     """Reads a document; EPUB is recognised by its bytes, Markdown by the suffix of `name`.
 
-    Blocking. Raises InvalidRequest or FileTooLarge.
+    Notes are left out. Blocking. Raises InvalidRequest or FileTooLarge.
     """
     if data.startswith(b"PK"):
         book = _Epub(data, most_characters).book()
     else:
-        try:
-            text = data.decode("utf-8-sig").replace("\r\n", "\n")
-        except UnicodeDecodeError:
-            raise InvalidRequest("document: must be text in UTF-8, Markdown or EPUB") from None
+        text = _decoded(data)
         title = name.rpartition("/")[2].rpartition(".")[0] or name or UNTITLED
+        author = ""
         chapters: Iterable[Chapter] = [Chapter(title, text)]
         if len(text) <= most_characters and not is_ssml(text):
-            is_markdown = name.lower().endswith((".md", ".markdown"))
-            split = _markdown_chapters if is_markdown else _plain_chapters
+            text = _without_notes(text)
+            split = _plain_chapters
+            if name.lower().endswith((".md", ".markdown")):
+                split = _markdown_chapters
+                if front := _FRONT_MATTER.match(text):
+                    fields = dict(_FIELD.findall(front[1]))
+                    title = fields.get("title") or title
+                    author = fields.get("author", "")[:MAX_TITLE]
+                    text = text[front.end() :]
             chapters = split(text, title)
-        book = Book(title, tuple(chapters))
+        book = Book(title, tuple(chapters), author)
     if sum(len(chapter.text) for chapter in book.chapters) > most_characters:
         raise FileTooLarge(f"document: a text has at most {most_characters} characters")
     chapters = tuple(
@@ -126,13 +166,91 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
     return replace(book, chapters=chapters)
 
 
+def _decoded(data: bytes) -> str:
+    """Decode text in UTF-8 or, with a byte order mark, UTF-16; else in Windows-1252 if it looks
+    like that. Raises InvalidRequest."""
+    kind = file_kind(data)
+    if kind in TEXTUAL or (kind and not is_text(data)):
+        raise InvalidRequest(
+            f"document: is {kind}, not text in UTF-8, Markdown or EPUB: convert it, for example "
+            "with Calibre"
+        )
+    for encoding in ("utf-8-sig", "utf-16" if data.startswith(UTF_16_MARKS) else "cp1252"):
+        with suppress(UnicodeDecodeError):
+            text = data.decode(encoding)
+            if encoding != "cp1252" or _is_plausible(text):
+                return text.replace("\r\n", "\n")
+    raise InvalidRequest(
+        "document: this text is not in UTF-8: in the editor, choose Save as, Encoding UTF-8"
+    )
+
+
+def _is_plausible(text: str) -> bool:
+    """Whether a text in Windows-1252 has few other letters than those of English, as in Western
+    languages, and no other signs than are usual."""
+    others = [character for character in text if not character.isascii()]
+    letters = sum(map(str.isalpha, others))
+    usual = all(letter.isalpha() or letter in _WINDOWS_LETTERS for letter in others)
+    controls = any(character < " " and character not in "\t\n\r\f" for character in text)
+    return usual and not controls and letters * 4 <= sum(map(str.isalpha, text))
+
+
+def _without_notes(text: str) -> str:
+    """Leave out footnotes, and the marks that refer to them."""
+    marks = {match[1] or match[2] for match in _NOTE_MARK.finditer(text)}
+    text = _NOTE.sub(lambda note: "" if note[1] is None or note[1] in marks else note[0], text)
+    return _NOTE_MARK.sub("", text)
+
+
 def _plain_chapters(text: str, title: str) -> Iterator[Chapter]:
-    at = 0
-    for match in (*_CHAPTER_LINE.finditer(text), None):
+    first = _FIRST_LINE.match(text)
+    title, at = first[1].strip() if first else title, 0
+    spoken = ""  # the number of a chapter as digits, which are read in every language
+    headings = _headings(text)
+    starts = {match.start(1) for match, _ in headings}
+    for match, number in (*headings, (None, 0)):
         end = match.start(1) if match else len(text)
-        yield Chapter(title, text[at:end])
+        yield Chapter(title, spoken + text[at:end])
         if match:
             title, at = match[1].rstrip(), end
+            below = None if match["title"] else _SUBTITLE.match(text, match.end())
+            if below and below.start(1) not in starts:
+                title = f"{title} {below[1]}"
+            spoken = f"{number}\n\n" if number else ""
+            if number:
+                at = match.end("number")
+                at += text[at : at + 1] in (".", ":")
+
+
+def _headings(text: str) -> list[tuple[re.Match[str], int]]:
+    """Return the lines that begin chapters, with the number of those that have no other word.
+
+    Such numbers count only if each follows the one before, and there are two.
+    """
+    headings = list[tuple[re.Match[str], int]]()
+    last = 0
+    for match in _HEADING_LINE.finditer(text):
+        number = _number(match["number"])
+        title = match["title"] or ""
+        if not number:
+            headings.append((match, 0))
+        elif number in (1, last + 1) and _is_title(title, is_digit=match["number"].isdecimal()):
+            headings.append((match, number))
+            last = number
+    has_two = any(number == 2 for _, number in headings)
+    return [(match, number) for match, number in headings if not number or has_two]
+
+
+def _is_title(text: str, *, is_digit: bool) -> bool:
+    """Whether a text after a number is a title, and no item of a list or sentence."""
+    return not text or text.isupper() or not (is_digit or text.rstrip().endswith((".", "!", "?")))
+
+
+def _number(written: str | None) -> int:
+    if not written or written.isdecimal():
+        return int(written or 0)
+    values = [_ROMAN[letter] for letter in written]
+    return sum(-value if value < max(values[at:]) else value for at, value in enumerate(values))
 
 
 def _markdown_chapters(text: str, title: str) -> Iterator[Chapter]:
@@ -145,7 +263,8 @@ def _markdown_chapters(text: str, title: str) -> Iterator[Chapter]:
 
 
 def _plain(markdown: str) -> str:
-    return _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", _MARKS.sub("", markdown)))
+    text = _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", _MARKS.sub("", markdown)))
+    return _SOFT_BREAK.sub(" ", text)
 
 
 class _Epub:

@@ -77,7 +77,8 @@ class FreeSpace:
             raise StorageUnavailable("the disk of the service is nearly full; try again later")
 
     async def low(self) -> list[str]:
-        """Lists volumes with less free space than the floor, measured within the last second."""
+        """Describes volumes with less free space than the floor, for the operator, as measured
+        within the last second."""
         return await self._measured.get(None, lambda: asyncio.to_thread(self._measure))
 
     def _measure(self) -> list[str]:
@@ -90,6 +91,11 @@ class FreeSpace:
             metrics.volume_free_bytes.labels(name).set(free)
             metrics.volume_floor_bytes.labels(name).set(floor)
             few_files = volume.f_favail < volume.f_files * LEAST_FREE_SHARE
-            if free < floor or few_files and self._floor_mb is None:
-                low.append(name)
+            if free < floor:
+                low.append(
+                    f"{free / GB:.1f} GB are free on the volume of {name} ({folder}), and nothing"
+                    f" is stored below {floor / GB:.1f} GB: free some space, or set FREE_SPACE_MB"
+                )
+            elif few_files and self._floor_mb is None:
+                low.append(f"the volume of {name} ({folder}) has hardly any inodes left")
         return low

@@ -342,7 +342,8 @@ class FrameBuffer:
         first, last = start // self.size, -(-end // self.size)
         parts = [self._kept[number - self._first] for number in range(first, last)]
         offset = first * self.size
-        return np.concatenate([np.zeros(0, np.float32), *parts])[start - offset : end - offset]
+        kept: Pcm = np.concatenate([np.zeros(0, np.float32), *parts])
+        return kept[start - offset : end - offset]
 
     def forget_before(self, position: int) -> None:
         """Drops frames that end at or before `position`."""

@@ -15,19 +15,15 @@ from html import unescape
 from sentencex import segment
 
 from configs.schema.languages import language_words
+from pipelines.text.normalisation.wrapping import LINE_BREAK, UNSPACED, unwrapped
 from pipelines.text.read_text import SIGNS, Phonemes, ReadText
 
 FIRST_BLOCK = 500  # characters cleaned and split before the first chunk
 BLOCK = 2000
 
-LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\u0085\u2028\u2029]")
 # Matches entities that were escaped more than once.
 _ENTITY = re.compile(r"&(?:amp;|#38;)*(#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-zA-Z][a-zA-Z\d]{1,30});")
 _TOKEN = re.compile(r"\S+")
-_UNSPACED = re.compile(  # scripts that write no spaces between words
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003ffff]"
-)
 _LEADING_VOWELS = frozenset("เแโใไເແໂໃໄ")  # Thai and Lao vowels written before their consonant
 _FOLLOWING = frozenset("ะาำๅຳະາーっッゝゞ々")  # letters that belong to the one before
 _JOINERS = frozenset("\u200c\u200d")  # they join or separate letters of Indic scripts and Persian
@@ -135,7 +131,7 @@ def spans(text: str) -> list[tuple[int, int]]:
     parts: list[tuple[int, int]] = []
     for match in _TOKEN.finditer(text):
         start, end = match.span()
-        if _UNSPACED.search(text, start, min(end, start + LONGEST_RUN)) is None:
+        if UNSPACED.search(text, start, min(end, start + LONGEST_RUN)) is None:
             parts.append((start, end))
             continue
         while start < end:
@@ -153,11 +149,11 @@ def _unit_end(text: str, start: int, end: int) -> int:
         unicodedata.category(text[position]) in _OPENING or text[position] in _LEADING_VOWELS
     ):
         position += 1
-    run = _UNSPACED.match(text, position) is None and text[position].isalnum()
+    run = UNSPACED.match(text, position) is None and text[position].isalnum()
     position += 1
     while position < end:
         character = text[position]
-        if run and character.isalnum() and _UNSPACED.match(character) is None:
+        if run and character.isalnum() and UNSPACED.match(character) is None:
             position += 1
             continue
         joined = text[position - 1] in _JOINERS or character in _JOINERS
@@ -170,13 +166,20 @@ def _unit_end(text: str, start: int, end: int) -> int:
 
 
 class Paragraph:
-    """A line of a text, cleaned block by block, with the caller's units of text in step."""
+    """A paragraph of a text, cleaned block by block, with the caller's units of text in step."""
 
     def __init__(
-        self, source: str, start: int, block: int, *, words: bool, read: ReadText | None = None
+        self,
+        source: str,
+        written: str,
+        start: int,
+        block: int,
+        *,
+        words: bool,
+        read: ReadText | None = None,
     ) -> None:
-        """Create a paragraph; `read` is given if the source is not the caller's text, but text that
-        is read in its place."""
+        """Create a paragraph of `source`, which is the text `written` with its lines unwrapped;
+        `read` is given if that is not the caller's text, but text that is read in its place."""
         self.text = ""  # cleaned and not yet taken
         self.taken = 0  # cleaned characters taken before `text`
         self._start = start
@@ -184,6 +187,7 @@ class Paragraph:
         self.end = start  # end of the part of the source that was read; at last past the line break
         self.units: deque[Unit] = deque()
         self._source = source
+        self._written = written
         self._words = words
         self._read = read
         self._clean = clean if read is None else _clean_between_signs
@@ -232,9 +236,11 @@ class Paragraph:
         for first, last in words if read is None else read.joined(words, start):
             clean_start += len(self._clean(block[position:first]))
             cleaned = self._clean(block[first:last])
-            unit = Unit(block[first:last], start + first, start + last, cleaned, clean_start)
+            word = self._written[start + first : start + last].rstrip()
+            begins = start + first
+            unit = Unit(word, begins, begins + len(word), cleaned, clean_start)
             if read is not None:
-                self._add_marks(read, start + first, clean_start)
+                self._add_marks(read, begins, clean_start)
                 bare, _ = read.take_phonemes(cleaned)
                 unit = Unit(*read.place(unit.start, unit.end), bare, clean_start)
             self.units.append(unit)
@@ -256,10 +262,12 @@ def _clean_between_signs(text: str) -> str:
 
 
 def paragraphs(text: str, *, words: bool, read: ReadText | None = None) -> Iterator[Paragraph]:
-    """Yield the lines of `text`; `words` keeps the caller's units of text, by `read` if given."""
+    """Yield the paragraphs of `text`, which end at line breaks that do not only wrap them; `words`
+    keeps the caller's units of text, by `read` if given."""
+    source = unwrapped(text)
     position, block = 0, FIRST_BLOCK
-    while position < len(text):
-        paragraph = Paragraph(text, position, block, words=words, read=read)
+    while position < len(source):
+        paragraph = Paragraph(source, text, position, block, words=words, read=read)
         yield paragraph
         while not paragraph.is_whole:  # the rest has nothing to speak
             paragraph.take(len(paragraph.text))
@@ -307,6 +315,7 @@ def finished(text: str, language: str, *, sure: bool = True) -> int:
     A sentence at the end counts when no following text could continue it; when not `sure`, also
     without the space or full-width stop that shows that its last mark is its last.
     """
+    text = unwrapped(text)
     line = text.rfind("\n") + 1
     rest = text[line:]
     if not _MARK.search(rest):

@@ -1,5 +1,6 @@
 """The GPU profile: the CPU profile with larger models, and with those that need a GPU."""
 
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from configs.load import load_yaml
 from configs.schema.models.llm import ChatConfig, TransformersChatConfig
 from configs.schema.models.stt import STTConfig, TransformersWhisperConfig
 from configs.schema.models.tts import CsmConfig, TTSConfig
-from configs.schema.serve import ModelsArgs, ModelUserConfig
+from configs.schema.serve import AUTO, ModelsArgs, ModelUserConfig
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import PROJECT_DIR
 from deployments.replicas.chat import MAX_WAITING
@@ -18,11 +19,11 @@ from models.weights.store import load_catalogue
 
 ADDED = "TTSClone"
 REPLACED = ("STT", "Chat")
+GPUS_OF_A_NODE = 8
 ALWAYS_LOADED = "Embedding"  # the CPU profile loads it once its weights are there
 SHARED = (
     "name",
     "max_queued_requests",
-    "max_surge_percent",
     "health_check_period_s",
     "graceful_shutdown_wait_loop_s",
     "graceful_shutdown_timeout_s",
@@ -58,15 +59,28 @@ def test_the_profiles_differ_only_in_models_that_need_a_gpu() -> None:
     assert whole == plain
 
 
-def test_gpu_shares_of_all_replicas_fit_one_gpu_while_models_are_swapped() -> None:
-    surge = 2  # a new replica runs before the old one stops
-    shares = [
-        surge * one["ray_actor_options"]["num_gpus"] * one["autoscaling_config"]["max_replicas"]
-        for one in on_gpu().values()
-    ]
+def test_one_gpu_has_a_replica_of_each_model_and_a_worker() -> None:
+    replicas = on_gpu()
+    shares = {name: one["ray_actor_options"]["num_gpus"] for name, one in replicas.items()}
     worker = load_yaml(CustomVoicesConfig, "custom_voices").prompt.gpus
-    assert len(shares) == 3 and min(shares) > 0
-    assert sum(shares) + worker <= 1 + 1e-9
+    assert len(shares) == 3 and min(shares.values()) > 0
+    assert sum(shares.values()) + worker <= 1 + 1e-9
+    assert shares["Chat"] > 0.5
+    for one in replicas.values():
+        # A replica that starts before the old one stops would wait for its share for ever. A swap
+        # needs no second replica: the old one loads the model, in memory that its share includes.
+        assert one["max_surge_percent"] == 0
+        assert one["autoscaling_config"]["max_replicas"] == GPUS_OF_A_NODE
+
+
+def test_memory_for_a_second_model_is_left_while_one_is_swapped() -> None:
+    written = (PROJECT_DIR / "configs/serve_gpu.yaml").read_text()
+    needs = {name: float(gb) for name, gb in re.findall(r"- name: (\w+) #.*?([\d.]+) GB", written)}
+    replicas = on_gpu()
+    assert needs.keys() == replicas.keys()
+    room = {name: 24 * one["ray_actor_options"]["num_gpus"] for name, one in replicas.items()}
+    assert all(needs[name] <= room[name] for name in needs)
+    assert room["Chat"] >= needs["Chat"] + max(needs.values())
 
 
 @pytest.mark.parametrize(
@@ -79,11 +93,12 @@ def test_gpu_shares_of_all_replicas_fit_one_gpu_while_models_are_swapped() -> No
 )
 def test_every_gpu_model_has_a_configuration_and_weights(name: str, shape: Any, kind: Any) -> None:
     ModelsArgs.model_validate(models_of(read("configs/serve_gpu.yaml"))["args"])
-    model = ModelUserConfig.model_validate(on_gpu()[name]["user_config"]).model
-    config: Any = load_yaml(TypeAdapter(shape), model)
+    chosen = ModelUserConfig.model_validate(on_gpu()[name]["user_config"])
+    config: Any = load_yaml(TypeAdapter(shape), chosen.wanted or chosen.model)
     assert isinstance(config, kind), config
-    artefact = config.artefact if name == "STT" else config.weights
-    assert load_catalogue().artefacts[artefact].needed_by("gpu")
+    artefact = load_catalogue().artefacts[config.artefact if name == "STT" else config.weights]
+    assert artefact.needed_by("gpu")
+    assert (chosen.model == AUTO) == (artefact.gated is not None)  # waits for gated weights
 
 
 def test_a_chat_replica_accepts_more_requests_than_it_generates_for_fair_queuing() -> None:

@@ -102,7 +102,7 @@ def test_compose_accepts_the_file() -> None:
     assert "is missing a value" in refused.stderr
 
 
-@pytest.mark.parametrize("unit", ["antiphon", "antiphon-join"])
+@pytest.mark.parametrize("unit", ["antiphon", "antiphon-join", "antiphon-backup"])
 def test_systemd_understands_the_units(unit: str) -> None:
     if not (program := shutil.which("systemd-analyze")):
         pytest.skip("no systemd-analyze on this machine")

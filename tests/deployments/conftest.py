@@ -23,6 +23,7 @@ from tests.patience import PATIENCE_S
 node.prepare_environment()  # before anything here imports ray
 
 DEPLOY_TIMEOUT_S = 3 * PATIENCE_S
+PRETENDED_GPUS = 4
 
 
 def model(name: str, config: str, **options: Any) -> dict[str, Any]:
@@ -220,7 +221,9 @@ def ray_cluster() -> Iterator[TestCluster]:
         with suppress(OSError):  # the port is in use
             agent.bind(("", 52365))  # as another cluster of this machine would
             agent.listen()
-        dashboard_url = node.start(num_cpus=2)
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("RAY_OVERRIDE_RESOURCES", f'{{"GPU": {PRETENDED_GPUS}}}')
+            dashboard_url = node.start(num_cpus=2)
         test_cluster = TestCluster(dashboard_url)
         test_cluster.deploy()
         yield test_cluster

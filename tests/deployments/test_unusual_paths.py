@@ -119,7 +119,8 @@ def test_the_program_antiphon_starts_in_a_folder_with_an_unusual_name(tmp_path: 
     programs = tmp_path / UNUSUAL / ".venv" / "bin"
     for made in (tools, programs):
         made.mkdir(parents=True)
-    shutil.copy(PROJECT_DIR / "tools" / "venv.sh", tools)
+    for name in ("venv.sh", "registries.sh"):
+        shutil.copy(PROJECT_DIR / "tools" / name, tools)
     (tmp_path / UNUSUAL / "uv.lock").touch()
     # In place of Python and uv, which would fetch packages: prints its arguments, or a folder.
     stub = '#!/bin/sh\ncase "$2" in *purelib*) pwd;; *) echo "$0" "$@";; esac\n'

@@ -13,6 +13,7 @@ import yaml
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
+from api.http.middleware import QUIET_PATHS
 from configs.settings import PROJECT_DIR
 from telemetry import metrics
 from telemetry.reports import REPORT_AGE
@@ -20,6 +21,7 @@ from telemetry.reports import REPORT_AGE
 FOLDER = Path(metrics.__file__).parent
 PANELS: list[dict[str, Any]] = json.loads((FOLDER / "dashboard.json").read_text())["panels"]
 ADDED = {"deployment", "replica"}
+RESTART_S = 180
 _SERIES = re.compile(r"\b(antiphon_\w+)(?:\{([^}]*)\})?")
 _GROUPED = re.compile(r"\bby \(([^)]*)\)")
 _LEGEND = re.compile(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}")
@@ -76,11 +78,32 @@ def rules() -> list[dict[str, object]]:
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
 def test_every_alert_uses_existing_metrics_and_has_a_summary(rule: dict[str, object]) -> None:
     query = str(rule["expr"])
-    grouped = set() if query.startswith("up{") else check(query)
+    grouped = check(query) if "antiphon_" in query else set()
     annotations = rule["annotations"]
     assert isinstance(annotations, dict) and annotations["summary"]
     assert set(re.findall(r"\$labels\.(\w+)", annotations["summary"])) <= grouped
     assert rule["labels"] in ({"severity": "page"}, {"severity": "ticket"})
+
+
+def seconds(duration: str) -> int:
+    return int(duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[duration[-1]]
+
+
+def test_no_page_at_a_restart() -> None:
+    """Probes are 503 during a start; sessions are drained, and models load, for minutes."""
+    pages = {rule["alert"]: rule for rule in rules() if rule["labels"] == {"severity": "page"}}
+    fails = pages["RequestsFail"]
+    query = str(fails["expr"])
+    routes = re.findall(r'route!~"([^"]*)"', query)
+    assert len(routes) == len(_SERIES.findall(query)) == 2
+    for pattern in routes:
+        assert all(re.fullmatch(pattern, path) for path in QUIET_PATHS)
+        assert not re.fullmatch(pattern, "/v1/chat/completions")
+    # Failures of a restart remain in the window of the rate after they have ended.
+    (window,) = {seconds(window) for window in re.findall(r"\[(\w+)\]", query)}
+    assert seconds(str(fails["for"])) - window >= RESTART_S
+    for name in ("NothingToScrape", "ModelDown"):
+        assert seconds(str(pages[name]["for"])) >= RESTART_S
 
 
 def test_the_alerts_are_those_that_the_documentation_names() -> None:

@@ -81,31 +81,49 @@ class LlamaCppConfig(LocalChatConfig, GgufConfig):
         return self
 
 
-class TransformersChatConfig(LocalChatConfig):
-    """A model on the transformers library, with its continuous batching. GPU profile."""
+class HubChatConfig(LocalChatConfig):
+    """The common fields of models with the files of the hub. GPU profile."""
+
+    weights: str  # artefact with the files of the hub's repository
+    context_tokens: int = Field(ge=64)  # per stream
+    parallel: int = Field(default=64, ge=1)  # streams generated together; more streams wait
+    tools: Literal["hermes", "none"] = "none"  # notation of tool calls; hermes: JSON between tags
+    tools_argument: str = "tools"  # name of the tools in the chat template
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # unquantised parts and the cache
+
+
+class TransformersChatConfig(HubChatConfig):
+    """A model on the transformers library, with its continuous batching."""
 
     engine: Literal["transformers"]
-    weights: str  # artefact with the files of the hub's repository
     gguf_file: str | None = None  # the file of the weights, if they are a GGUF
-    context_tokens: int = Field(ge=64)  # per stream
     cache_tokens: int = Field(ge=128)  # KV cache of all streams together, allocated at the start
     page_tokens: int = Field(default=256, ge=4)  # allocation unit of the cache
-    parallel: int = Field(default=64, ge=1)  # streams generated together; more streams wait
     batch_tokens: int = Field(default=1024, ge=16)  # tokens of prompts and streams per step
     share_prefixes: bool = True  # prefix caching: pages of an earlier prompt are reused
     quantization: Literal["nf4", "none"] = "nf4"  # by bitsandbytes
-    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # unquantised parts and the cache
     device: str = "auto"  # in accelerate's notation; "auto" is the GPU if there is one
     # Flash attention needs packages that are not in the lock file.
     attention: Literal["sdpa", "flash_attention_2", "flash_attention_3"] = "sdpa"
-    tools: Literal["hermes", "none"] = "none"  # notation of tool calls; hermes: JSON between tags
-    tools_argument: str = "tools"  # name of the tools in the chat template
 
     @model_validator(mode="after")
     def _a_whole_context_fits_the_cache(self) -> Self:
         if self.cache_tokens < self.context_tokens + self.page_tokens:
             raise ValueError("cache_tokens must hold context_tokens and a page")
         return self
+
+
+class VllmChatConfig(HubChatConfig):
+    """A model on vLLM, in a process of its own beside the replica's."""
+
+    engine: Literal["vllm"]
+    # Loads unquantised weights in 4 bits (bitsandbytes), or in 8 on GPUs with FP8. Weights that are
+    # quantised already, such as by AWQ, GPTQ or FP8, say so themselves.
+    quantization: Literal["bitsandbytes", "fp8"] | None = None
+    # Share of each GPU's memory for weights and cache. A swap loads the new model beside the old.
+    gpu_memory_utilization: float = Field(default=0.9, gt=0, lt=1)
+    tensor_parallel_size: int = Field(default=1, ge=1)  # GPUs that share the model, as `num_gpus`
+    enforce_eager: bool = False  # without CUDA graphs: slower, with a quicker start
 
 
 # Fields of a request that a service may read beside the messages: OpenAI's, and others.
@@ -137,5 +155,6 @@ class UpstreamConfig(LanguageModelConfig, UpstreamModelConfig):
 
 
 ChatConfig = Annotated[
-    LlamaCppConfig | TransformersChatConfig | UpstreamConfig, Field(discriminator="engine")
+    LlamaCppConfig | TransformersChatConfig | VllmChatConfig | UpstreamConfig,
+    Field(discriminator="engine"),
 ]

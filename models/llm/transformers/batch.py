@@ -18,11 +18,14 @@ from transformers import (
     GenerationConfig,
 )
 from transformers.generation.continuous_batching.continuous_api import OutputRouter
+from transformers.generation.continuous_batching.requests import RequestStatus
 
 from configs.schema.models.llm import TransformersChatConfig
+from models.device import is_out_of_memory
 from models.errors import EngineError, EngineLost
+from models.llm.token_engine import Step
 from models.llm.transformers.sampler import BatchSampler, TokenSampler, to_processor_list
-from models.memory import give_back
+from models.memory import BatchLimit, give_back
 
 POLL_S = 2.0  # how often a stream without output checks that the loop is alive
 STOP_S = 10.0  # timeout for the loop to end; a step takes less
@@ -31,16 +34,8 @@ SALTED = 3  # first tokens of a prompt that carry the cache salt, 31 bits each
 _SALT_MASK = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Tokens since the last step."""
-
-    tokens: tuple[int, ...]
-    ended: bool
-
-
 @dataclass(eq=False, repr=False)
-class TokenStream:
+class BatchStream:
     """Tokens of one answer, from the library's thread to the event loop of the request."""
 
     owner: str
@@ -108,13 +103,13 @@ class StreamBatch:
 
     def submit(
         self, prompt: Sequence[int], most_tokens: int, sampler: TokenSampler, owner: str
-    ) -> TokenStream:
+    ) -> BatchStream:
         """Starts the generation after `prompt`; called in an event loop. Raises EngineLost.
 
         Only cached prefixes of the same `owner` are used.
         """
         manager = self._running()
-        stream = TokenStream(owner, self, asyncio.get_running_loop(), sampler)
+        stream = BatchStream(owner, self, asyncio.get_running_loop(), sampler)
         self._router.streams[stream.id] = stream
         accepted = manager.add_request(
             list(prompt),
@@ -129,7 +124,7 @@ class StreamBatch:
             raise EngineLost("the model is stopping")
         return stream
 
-    def forget(self, stream: TokenStream, *, stop: bool) -> None:
+    def forget(self, stream: BatchStream, *, stop: bool) -> None:
         self._router.streams.pop(stream.id, None)
         if stop and self._model is not None:
             self._manager.cancel_request(stream.id)
@@ -171,6 +166,7 @@ class StreamBatch:
         manager.output_router = self._router
         manager.warmup()  # allocates, so that a lack of memory is an error at start
         salt_cache_keys(manager.batch_processor.cache, self._router.owner)
+        repeat_without_memory(manager.batch_processor, BatchLimit())
         _start(manager)
         return manager
 
@@ -213,12 +209,12 @@ def load_model(folder: Path, config: TransformersChatConfig) -> Any:
         raise EngineError(f"the model of {config.id!r} cannot be loaded: {error}") from error
 
 
-class _Router(OutputRouter):  # type: ignore[misc]  # it has no types
+class _Router(OutputRouter):
     """Router of outputs to streams; the library's own keeps outputs without a consumer."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.streams: dict[str, TokenStream] = {}
+        self.streams: dict[str, BatchStream] = {}
 
     def owner(self, request_id: str) -> str:
         """Returns the owner of a stream; a cancelled stream owns itself."""
@@ -246,6 +242,49 @@ def _start(manager: Any) -> None:
     starter = threading.Thread(target=manager.start, name="generate", daemon=True)
     starter.start()
     starter.join()
+
+
+def repeat_without_memory(processor: Any, limit: BatchLimit) -> None:
+    """Repeats a step that finds too little memory with half of its tokens.
+
+    The library would fail all requests. Here only a request fails whose single token finds too
+    little memory. `limit` is that of the tokens in a step.
+    """
+    step = processor._generation_step
+    most = processor.max_batch_tokens
+
+    def step_within_memory(model: Any) -> None:
+        processor.max_batch_tokens = limit.of(most)
+        try:
+            step(model)
+            return
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            failure = RuntimeError(str(error))  # without the frames, which hold tensors
+        give_back()
+        batch = processor.inputs_and_outputs
+        tokens = sum(request.query_length for request in batch.requests_in_batch)
+        if tokens == 1:
+            processor.handle_batch_error(failure)
+            limit.lift()
+        else:
+            limit.shrink(tokens)
+            for request in batch.requests_in_batch:
+                _undo_step(request)
+        processor.max_batch_tokens = limit.of(most)
+        batch.requests_in_batch = []  # the library updates none of them
+
+    processor._generation_step = step_within_memory
+
+
+def _undo_step(request: Any) -> None:
+    """Makes a request of a failed step read the tokens of that step again."""
+    state = request.state
+    state.position_offset -= request.query_length
+    tokens = [*state.initial_tokens, *state.generated_tokens]
+    state.remaining_prefill_tokens = tokens[state.position_offset :]
+    state.status = RequestStatus.PREFILLING  # of one token, if it generates
 
 
 def salt_cache_keys(cache: Any, owner_of: Callable[[str], str]) -> None:

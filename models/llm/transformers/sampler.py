@@ -22,7 +22,7 @@ from models.llm.base import SamplingOptions
 
 logger = logging.getLogger(__name__)
 
-Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
+Tensor: TypeAlias = torch.Tensor
 Matcher: TypeAlias = Any  # llguidance.LLMatcher
 
 SMALLEST_NOISE = 1e-20  # a noise of 0 would select the unlikeliest token
@@ -37,6 +37,7 @@ class TokenSampler:
         self._seed = seed
         self._matcher = matcher
         self._random: Any = None
+        self._drawn: tuple[int, Any] = -1, None  # the last token with a draw, and the state before
         self._seen = 0  # tokens that `_counts` and `_matcher` have consumed
         self._counts: Counter[int] = Counter()
 
@@ -44,10 +45,16 @@ class TokenSampler:
         """Returns itself: the library copies its arguments when it restarts a stream."""
         return self
 
-    def random(self, device: Any) -> Any:
-        """Returns the random number generator of the stream."""
+    def random(self, device: Any, token: int) -> Any:
+        """Returns the random number generator of the stream, to draw its token of that number.
+
+        A step that is repeated draws the same numbers again.
+        """
         if self._random is None:
             self._random = torch.Generator(device).manual_seed(self._seed)
+        if self._drawn[0] == token:
+            self._random.set_state(self._drawn[1])
+        self._drawn = token, self._random.get_state()
         return self._random
 
     def follow(self, generated: list[int]) -> None:
@@ -79,7 +86,7 @@ class TokenSampler:
         return allowed
 
 
-class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # it has no types
+class BatchSampler(ContinuousBatchingLogitsProcessor):
     """Logits processor that chooses the next token of each stream by its own TokenSampler."""
 
     supported_kwargs = {"sampler": TokenSampler}
@@ -135,7 +142,8 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             self._set(row, sampler.sampling)
             self._samplers[row] = sampler
         if sampler.sampling.temperature:
-            noise = self._noise[row].exponential_(generator=sampler.random(self._noise.device))
+            random = sampler.random(self._noise.device, len(tokens))
+            noise = self._noise[row].exponential_(generator=random)
             noise.clamp_(min=SMALLEST_NOISE)
 
     def _set(self, row: int, sampling: SamplingOptions) -> None:

@@ -30,7 +30,7 @@ from models.memory import give_back
 from models.stt.whisper.calls import Aligned, CallAbandoned, Generated
 from models.stt.whisper_cuda.log_mel import LogMel
 
-Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
+Tensor: TypeAlias = torch.Tensor
 
 
 class CrossAttention:

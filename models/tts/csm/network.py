@@ -26,7 +26,7 @@ from models.errors import ContextLengthExceeded, EngineLost
 from models.memory import give_back
 from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt
 
-Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
+Tensor: TypeAlias = torch.Tensor
 
 SPEAKER = "[0]"  # the model's tag of a speaker; always the same here
 CONVOLUTION_FRAMES = 8  # more than the receptive field of the codec's convolutions
@@ -131,7 +131,8 @@ class CsmModel:
             f"{SPEAKER}{text}", add_special_tokens=False, split_special_tokens=True
         )
         ids = [tokenizer.bos_token_id, *text_ids, tokenizer.eos_token_id]
-        return model.embed_text_tokens(torch.tensor([ids], device=model.device))
+        embedded: Tensor = model.embed_text_tokens(torch.tensor([ids], device=model.device))
+        return embedded
 
     def _noise_shape(self) -> tuple[int, int]:
         """Return the numbers of the codec's codebooks and of codes in each; the model's own are
@@ -173,9 +174,11 @@ class CsmModel:
         return frame
 
 
-class _Rows(StaticLayer):  # type: ignore[misc]  # the package has no types
+class _Rows(StaticLayer):
     """Keys and values of one layer, for sentences of which each is at its own position."""
 
+    keys: Any  # a tensor once the layer is initialised, and `values`
+    values: Any
     positions: Tensor  # of the inputs that are being read, int64 [rows, n]
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
@@ -190,7 +193,7 @@ class _Speech:
 
     def __init__(self, backbone: Any, rows: int, context: int) -> None:
         config, device, dtype = backbone.config, backbone.device, backbone.dtype
-        self._layers = [_Rows(context) for _ in range(config.num_hidden_layers)]
+        self._layers: list[Any] = [_Rows(context) for _ in range(config.num_hidden_layers)]
         self._cache = Cache(layers=self._layers)
         self._cache.early_initialization(
             rows, config.num_key_value_heads, config.head_dim, dtype, device

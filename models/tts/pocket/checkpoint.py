@@ -26,7 +26,7 @@ from transformers.convert_slow_tokenizer import SpmConverter, import_protobuf
 from configs.load import load_yaml
 from models.errors import WeightsCorrupt
 
-Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
+Tensor: TypeAlias = torch.Tensor
 Voice: TypeAlias = tuple[tuple[Tensor, Tensor], ...]
 """Keys and values of a voice in each layer, [1, heads, frames, HEAD]."""
 

@@ -68,11 +68,13 @@ class PocketModel:
             ids = self._ids([config.audio_prompt_bos_token_id, *frames])
             cache = DynamicCache()
             speech.model(ids, audio_prompt_latents=latents, past_key_values=cache, use_cache=True)
-        return tuple((layer.keys, layer.values) for layer in cache.layers)
+        layers: list[Any] = cache.layers
+        return tuple((layer.keys, layer.values) for layer in layers)
 
     def prepared(self, file: Path) -> Voice:
         """Reads one of Kyutai's voices. Raises WeightsCorrupt."""
-        return tuple(tuple(part.to(self.device) for part in layer) for layer in read_voice(file))
+        layers = read_voice(file)
+        return tuple((keys.to(self.device), values.to(self.device)) for keys, values in layers)
 
     def speak(self, voice: Voice, text: str, *, temperature: float, seed: int) -> Iterator[Tensor]:
         """Yields the latent of each frame, [1, 1, latents], until the model ends.

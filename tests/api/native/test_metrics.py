@@ -154,17 +154,22 @@ async def test_a_failed_swap_degrades_readiness_and_is_listed_with_its_reason(
     problems: dict[str, str] = {}
     ports = services.infrastructure.models._ports
     models = ModelList(*ports, problems=problems)
-    app = create_app(with_infrastructure(services, models=models))
+    settings = replace(services.infrastructure.settings, metrics_token="t" * 32)
+    app = create_app(with_infrastructure(services, models=models, settings=settings))
     name = next(iter(ports[0]))  # of a deployment
     async with scraper(app) as client:
         whole = (await client.get("/models", headers=auth)).json()["data"]
         problems[name] = "tts/none cannot be loaded: why"
         ready = await client.get("/readyz")
         listed = (await client.get("/models", headers=auth)).json()["data"]
-        proxied = await client.get("/readyz", headers={"X-Forwarded-For": "192.0.2.1"})
+        proxy = {"X-Forwarded-For": "192.0.2.1"}
+        proxied = await client.get("/readyz", headers=proxy | {"Authorization": "Bearer wrong"})
+        token = {"Authorization": f"Bearer {'t' * 32}"}
+        operated = await client.get("/readyz", headers=proxy | token)
     assert ready.status_code == 200  # the previous model serves
     expected = {"status": "degraded", "degraded": ["models"]}
     assert ready.json() == expected | {"models": problems}
+    assert operated.json() == ready.json()
     assert proxied.json() == expected
     assert {model["problem"] for model in whole} == {None}
     assert [model["problem"] for model in listed if model["problem"]] == [problems[name]]

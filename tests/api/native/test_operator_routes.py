@@ -40,6 +40,9 @@ class Control:
     async def running(self) -> str:
         return "applications: []\n"
 
+    async def failures(self) -> dict[str, str]:
+        return {"Chat": "no GPU"}
+
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
         if "applications" not in config:
             raise InvalidRequest("the configuration holds no configuration of Ray Serve")
@@ -120,6 +123,7 @@ async def test_the_overview_has_models_links_and_what_is_wrong(
     assert {one["kind"] for one in found["models"].values()} == {"tts", "stt", "chat", "embedding"}
     assert {one["status"] for one in found["models"].values()} == {"ready"}
     assert found["problems"] == {"speaker": "no memory"}
+    assert found["failures"] == {"Chat": "no GPU"}
     assert found["differences"] == {}
 
 

@@ -196,7 +196,7 @@ def test_the_plan_command_sets_the_plan_of_a_workspace(capsys: pytest.CaptureFix
     assert "is on Enterprise, paid annual" in output_of(
         capsys, "plan", "enterprise", "--cycle", "annual"
     )
-    with pytest.raises(SystemExit, match="no such plan"):
+    with pytest.raises(SystemExit, match="is no plan; `antiphon plans` lists them"):
         main(["plan", "gold"])
     with pytest.raises(SystemExit, match="no such workspace"):
         main(["plan", "pro", "--workspace", "1"])
@@ -232,6 +232,9 @@ def test_the_login_link_command_needs_a_service_alone_on_its_machine(
     link = output_of(capsys, "login-link")
     assert link.startswith("http://127.0.0.1:8000/console#login=login_")
     assert output_of(capsys, "login-link") != link
+    monkeypatch.setenv("ANTIPHON_URL", "http://127.0.0.1:8123/")
+    link = output_of(capsys, "login-link")
+    assert link.startswith("http://127.0.0.1:8123/console#login=login_")
     monkeypatch.setenv("PUBLIC_URL", "https://speech.example")
     with pytest.raises(SystemExit, match="serves other machines"):
         main(["login-link"])

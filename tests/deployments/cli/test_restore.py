@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from db.accounts import find_workspace
 from db.billing.ledger import discrepancies
 from db.database import make_engine
 from db.errors import DatabaseError
+from deployments.cli import administration
 from deployments.cli.backup import FILES, back_up, restore
 from deployments.cluster.shared_stores import open_database
 from tests.api.local_server import local_settings, serve_app, serve_services
@@ -174,6 +176,24 @@ def test_a_restored_service_knows_keys_chats_files_and_credit(
     finally:
         services.infrastructure.database.close()
     answer = ask(after, f"/chats/{kept.chat}", kept.key)
+    assert answer.status_code == 200 and SAID in answer.text
+
+
+def test_a_backup_needs_its_key_until_it_is_rotated(
+    kept: Kept, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after = kept.beside(tmp_path)
+    new = b64encode(b"n" * 32).decode()
+    both = replace(after, secrets=replace(after.secrets, data_keys=(new, *after.secrets.data_keys)))
+    alone = replace(after, secrets=replace(after.secrets, data_keys=(new,)))
+    restore(both, kept.folder)
+    asyncio.run(open_database(both)).close()
+    with pytest.raises(SettingsError, match="^ANTIPHON_DATA_KEYS: not what this database"):
+        asyncio.run(open_database(alone))
+    monkeypatch.setattr(administration, "load_settings", lambda new: both)
+    main(["rotate-keys"])
+    asyncio.run(open_database(alone)).close()
+    answer = ask(alone, f"/chats/{kept.chat}", kept.key)
     assert answer.status_code == 200 and SAID in answer.text
 
 

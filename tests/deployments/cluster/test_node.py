@@ -198,9 +198,20 @@ def test_ray_gets_another_folder_than_a_temporary_one_that_it_cannot_use(
     shutil.rmtree(folder)
 
 
+def test_a_missing_ray_folder_is_made_for_its_user_alone(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(tempfile.gettempdir(), "new", "ray")
+    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    assert asyncio.run(outcome(check_ray)) == (True, f"in {folder}, which the start makes")
+    keep_private(data)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert asyncio.run(outcome(check_ray)) == (True, f"in {folder}")
+
+
 @pytest.mark.parametrize(
     "given",
-    ["open", "long", "spaced", "missing", "file", "replaceable", "another's", "in another's"],
+    ["open", "long", "spaced", "file", "replaceable", "another's", "in another's"],
 )
 def test_an_unsuitable_ray_folder_is_refused_in_one_sentence(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
@@ -220,7 +231,7 @@ def test_an_unsuitable_ray_folder_is_refused_in_one_sentence(
         os.chown(folder.parent, 65534, 65534)
     if given == "file":
         folder.touch(mode=0o700)
-    elif given != "missing":
+    else:
         folder.mkdir(mode=0o755 if given == "open" else 0o700)
     monkeypatch.setenv("RAY_TMPDIR", str(folder))
     if given == "another's":

@@ -12,7 +12,7 @@ import yaml
 from configs.settings import Settings, load_settings
 from deployments.default_chat import arrival
 from deployments.default_chat.arrival import ModelArrival
-from deployments.default_chat.choice import is_here
+from deployments.replicas.choice import is_here
 from deployments.rollout import deploy
 from models.weights.store import WeightStore
 from pipelines.ports import Arrival

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from configs.settings import PROJECT_DIR
-from deployments.default_chat import choice
 from deployments.default_chat.choice import resolved
 from deployments.main import show_notes
+from deployments.replicas import choice
 from deployments.rollout.serve_config import read_config
 from tests.deployments.rollout.test_deploy import entry
 from tests.deployments.test_main import run_program

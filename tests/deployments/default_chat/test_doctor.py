@@ -7,7 +7,7 @@ import pytest
 
 from configs.settings import load_settings
 from deployments.cli import doctor
-from deployments.cli.doctor import Problem, check_chat, check_ports
+from deployments.cli.doctor import Problem, check_chat, check_service, check_storage
 
 COMING = {"model": "svc/large", "got_bytes": 420, "size_bytes": 1000}
 
@@ -30,22 +30,49 @@ def test_the_doctor_says_which_chat_model_answers_and_which_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chat: dict[str, Any], line: str
 ) -> None:
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
-    monkeypatch.setattr(doctor, "readyz", lambda url: {"status": "ok", "chat": chat})
+    monkeypatch.setattr(doctor, "report", lambda settings: (200, {"status": "ok", "chat": chat}))
     assert check_chat(load_settings()) == line
     chat["coming"] = {**COMING, "problem": "no network"}
     with pytest.raises(Problem, match="42% of svc/large are present: no network$"):
         check_chat(load_settings())
 
 
-def test_the_doctor_says_why_the_service_is_degraded(
+@pytest.mark.parametrize(
+    ("status", "report", "line"),
+    [
+        (200, {"cluster": {"Chat": "release 2"}}, "degraded: Chat: release 2; update the process"),
+        (
+            200,
+            {"degraded": ["models"]},
+            "degraded: .*METRICS_TOKEN gets the reason, and model_swap",
+        ),
+        (200, {"degraded": ["limits", "files"]}, r"degraded: .*`redis`.*\. .*see `storage`$"),
+        (503, {"message": "not ready: STT"}, "/readyz is 503: not ready: STT; the log"),
+    ],
+)
+def test_the_doctor_says_why_the_service_is_degraded_and_what_to_do(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    report: dict[str, Any],
+    line: str,
+) -> None:
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    monkeypatch.setattr(doctor, "readyz", lambda url: {"status": "ok"})
+    monkeypatch.setattr(
+        doctor, "report", lambda settings: (status, {"degraded": [*report]} | report)
+    )
+    with pytest.raises(Problem, match=f"^{line}"):
+        check_service(load_settings())
+
+
+async def test_the_doctor_tells_a_full_volume_of_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
-    report = {"status": "degraded", "degraded": ["cluster"], "cluster": {"Chat": "release 2"}}
-    ok = {"status": "ok"}
-    monkeypatch.setattr(doctor, "listen_problem", lambda host, port: "already in use")
-    monkeypatch.setattr(doctor, "readyz", lambda url: report if url.endswith("/readyz") else ok)
+    monkeypatch.setenv("FREE_SPACE_MB", "1000000000")
+    settings = load_settings()
     with pytest.raises(
-        Problem, match=r"^/readyz is degraded: cluster \[\{'Chat': 'release 2'\}\]$"
+        Problem, match=r"free on the volume of files .*, and nothing is stored below"
     ):
-        check_ports(load_settings())
+        await check_storage(settings)

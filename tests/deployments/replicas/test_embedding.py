@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
+from deployments.replicas import choice
 from deployments.replicas.embedding import EmbeddingDeployment
 from models.embedding.base import EmbeddingRequest, Embeddings
 from models.errors import InvalidEngineRequest
@@ -36,7 +37,10 @@ async def test_a_short_request_is_embedded_before_the_rest_of_a_long_one() -> No
     assert len(await long) == 21
 
 
-async def test_a_replica_without_weights_waits_for_what_it_wants() -> None:
+async def test_a_replica_without_weights_waits_for_what_it_wants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choice, "is_here", lambda model: False)
     replica = EmbeddingDeployment()
     await replica.reconfigure({"model": "auto", "wanted": "embedding/all_minilm_l6_v2"})
     assert await replica.record_autoscaling_stats() == {"load": 0.0}

@@ -4,6 +4,7 @@ is needed."""
 import asyncio
 import inspect
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,23 +15,35 @@ import numpy as np
 import pytest
 import yaml
 
+from deployments.replicas import device_check
 from deployments.replicas import model as replica_module
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.stt import STTDeployment
 from deployments.replicas.tts import TTSDeployment
 from models import memory
+from models.audio import Pcm
 from models.base import Engine
-from models.errors import EngineError, EngineLost, EngineOverloaded, UnsupportedLanguage
+from models.device import as_engine_error
+from models.errors import (
+    DeviceFailed,
+    EngineError,
+    EngineLost,
+    EngineOverloaded,
+    OutOfMemory,
+    UnsupportedLanguage,
+)
 from models.llm.base import ChatMessage, GenerationRequest
+from models.memory import GROW_S, BatchLimit
 from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest
+from telemetry import metrics
 from tests.engines import ECHO, SCRIPTED, TONE
-from tests.engines.broken import LOUD, Device
+from tests.engines.broken import LONG, LOUD, TOO_LONG, Device, Network, cuda_error
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
 
-ILLEGAL = RuntimeError("CUDA error: an illegal memory access was encountered")
+ILLEGAL = cuda_error()
 QUIET = np.sin(np.arange(STT_SAMPLE_RATE) / 5).astype(np.float32) * LOUD
 
 
@@ -49,7 +62,6 @@ async def chat(replica: ChatDeployment) -> None:
 Work = Callable[[Any], Awaitable[None]]
 KINDS: dict[str, tuple[type[ModelDeployment[Any]], str, Work]] = {
     "BrokenVoice": (TTSDeployment, TONE, speak),
-    "VoiceOfPacks": (TTSDeployment, TONE, speak),
     "BrokenRecogniser": (STTDeployment, SCRIPTED, hear),
     "BrokenChat": (ChatDeployment, ECHO, chat),
 }
@@ -58,8 +70,6 @@ KINDS: dict[str, tuple[type[ModelDeployment[Any]], str, Work]] = {
 def broken(folder: Path, engine: str, configuration: str) -> str:
     """The configuration with an engine of `tests.engines.broken` in its place."""
     given = yaml.safe_load(Path(configuration).read_text())
-    if engine == "VoiceOfPacks":  # no sentence is known for its language
-        given["voices"] = [{**given["voices"][0], "language": "eu"}]
     file = folder / f"{engine}.yaml"
     file.write_text(yaml.safe_dump(given | {"engine": f"tests.engines.broken:{engine}"}))
     return str(file)
@@ -100,12 +110,10 @@ async def test_a_replica_whose_device_failed_is_unhealthy_until_it_works(
     kind, configuration, work = KINDS[engine]
     replica = kind()  # type: ignore[call-arg]  # each kind has no arguments
     await replica.reconfigure({"model": broken(tmp_path, engine, configuration)})
-    if engine == "VoiceOfPacks":
-        work = speak_basque
     await work(replica)
     device.error = error
     await replica.check_health()  # it is not known yet
-    with pytest.raises(type(error)):
+    with pytest.raises(DeviceFailed if error is ILLEGAL else type(error)):
         await work(replica)
     with pytest.raises(type(error), match=str(error)):
         await tried(replica)
@@ -128,16 +136,12 @@ async def until_healthy(replica: ModelDeployment[Any]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def speak_basque(replica: TTSDeployment) -> None:
-    [_ async for _ in replica.synthesize(SynthesisRequest("kaixo", "alto", "eu"))]
-
-
 async def test_one_request_that_fails_leaves_its_replica_healthy(
     tmp_path: Path, device: type[Device]
 ) -> None:
     replica = STTDeployment()
     await replica.reconfigure({"model": broken(tmp_path, "BrokenRecogniser", SCRIPTED)})
-    with pytest.raises(MemoryError):
+    with pytest.raises(OutOfMemory):
         await replica.transcribe(TranscriptionRequest(np.ones_like(QUIET), "en"))
     await tried(replica)
     await replica.check_health()
@@ -169,16 +173,126 @@ async def test_a_failure_of_another_service_is_not_one_of_the_replica(tmp_path: 
     await replica.check_health()
 
 
-async def test_a_batch_without_memory_is_decoded_one_by_one(
+async def test_a_batch_without_memory_is_decoded_in_parts_and_limits_later_ones(
     tmp_path: Path, device: type[Device]
 ) -> None:
     """Only the request that needs too much alone gets the error."""
     replica = STTDeployment()
+    replica._limit = BatchLimit(lambda: clock)
+    clock = 0.0
     await replica.reconfigure({"model": broken(tmp_path, "BrokenRecogniser", SCRIPTED)})
     sounds = [QUIET] * 9 + [np.ones_like(QUIET)]
-    waiting = [replica.transcribe(TranscriptionRequest(pcm, "en")) for pcm in sounds]
+    waiting = [replica.transcribe(wanted(pcm)) for pcm in sounds]
     heard = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(one) for one in heard] == [Transcript] * 9 + [MemoryError]
+    assert [type(one) for one in heard] == [Transcript] * 9 + [OutOfMemory]
+    assert replica._limit.of(16) == 16  # the request that was too large has ended
+    assert all(await asyncio.gather(*[replica.transcribe(wanted(QUIET)) for _ in range(9)]))
+    limit = replica._limit.of(16)
+    assert 0 < limit < TOO_LONG and metrics.batch_limit._value.get() == limit
+    while limit < 16:
+        clock += GROW_S
+        limit *= 2
+        assert replica._limit.of(16) == limit
+    assert metrics.batch_limit._value.get() == 0
+
+
+def wanted(pcm: Pcm) -> TranscriptionRequest:
+    return TranscriptionRequest(pcm, "en")
+
+
+async def test_a_sentence_without_memory_fails_alone(tmp_path: Path, device: type[Device]) -> None:
+    replica = TTSDeployment()
+    await replica.reconfigure({"model": broken(tmp_path, "BrokenVoice", TONE)})
+    begun = replica.synthesize(SynthesisRequest("some words to say", "alto", "en"))
+    await anext(begun)
+    with pytest.raises(OutOfMemory):
+        [_ async for _ in replica.synthesize(SynthesisRequest(LONG, "alto", "en"))]
+    assert len([chunk async for chunk in begun]) > 1
+    await tried(replica)
+    await replica.check_health()
+
+
+async def test_a_chat_without_memory_fails_alone(tmp_path: Path, device: type[Device]) -> None:
+    replica = ChatDeployment()
+    await replica.reconfigure({"model": broken(tmp_path, "BrokenChat", ECHO)})
+    failed = metrics.out_of_memory._value.get()
+    begun = replica.generate(GenerationRequest((ChatMessage("user", "some words"),)))
+    text = (await anext(begun)).text
+    with pytest.raises(OutOfMemory):
+        [_ async for _ in replica.generate(GenerationRequest((ChatMessage("user", LONG),)))]
+    assert text + "".join([delta.text async for delta in begun]) == "some words"
+    assert metrics.out_of_memory._value.get() == failed + 1
+    await tried(replica)
+    await replica.check_health()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (MemoryError(), OutOfMemory),
+        (EngineError("MemoryError"), OutOfMemory),  # of a process of Whisper
+        (EngineError("std::bad_alloc: cudaErrorMemoryAllocation"), OutOfMemory),
+        (RuntimeError("CUDA failed with error out of memory"), OutOfMemory),
+        (RuntimeError("cuda error: CUBLAS_STATUS_ALLOC_FAILED"), OutOfMemory),
+        (EngineLost("the model stopped: CUDA out of memory. Tried to allocate"), OutOfMemory),
+        (cuda_error("CUDA error: device-side assert triggered"), DeviceFailed),
+        (cuda_error("Error in execution: CUDA error: uncorrectable ECC error"), DeviceFailed),
+        (RuntimeError("CUDA failed with error unspecified launch failure"), DeviceFailed),
+        (UnsupportedLanguage("no 'out of memory'"), UnsupportedLanguage),  # text of a user
+        (ValueError("'CUDA error' is no word"), ValueError),
+    ],
+)
+def test_errors_of_libraries_are_told_apart(error: Exception, kind: type[Exception]) -> None:
+    failure = as_engine_error(error)
+    assert type(failure) is kind
+    if failure is not error:
+        assert isinstance(failure, EngineError) and failure.retryable
+        assert failure.__traceback__ is None and failure.__context__ is None
+
+
+async def test_the_health_check_asks_the_device_before_any_request_fails(
+    tmp_path: Path, device: type[Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = TTSDeployment()
+    await replica.check_health()  # nothing is loaded yet
+    await replica.reconfigure({"model": broken(tmp_path, "IdleVoice", TONE)})
+    await replica.check_health()
+    device.error = ILLEGAL
+    with pytest.raises(type(ILLEGAL), match="illegal"):
+        await replica.check_health()
+    device.error = None
+    await replica.check_health()
+    monkeypatch.setattr(device_check, "ANSWER_S", 0.05)
+    device.answers.clear()
+    try:
+        for _ in range(3):
+            with pytest.raises(DeviceFailed, match="no answer"):
+                await replica.check_health()
+        assert [thread.name for thread in threading.enumerate()].count("device") == 1
+    finally:
+        device.answers.set()
+    await until_healthy(replica)
+
+
+@pytest.mark.parametrize("engine", ["Unloadable", "Unrehearsed"])
+@pytest.mark.parametrize("is_canary", [False, True])
+async def test_a_swap_that_fails_frees_the_new_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, is_canary: bool
+) -> None:
+    logged: list[str] = []
+
+    def log(_event: str, *, extra: dict[str, str], exc_info: BaseException | None) -> None:
+        logged.append(extra["reason"])  # pytest would keep the error, with its frames
+
+    monkeypatch.setattr(replica_module.logger, "error", log)
+    replica = TTSDeployment()
+    await replica.reconfigure({"model": TONE})
+    name = broken(tmp_path, engine, TONE)
+    canary = {"model": TONE, "canary": {"model": name, "share": 0.5}}
+    await replica.reconfigure(canary if is_canary else {"model": name})
+    assert (await replica.describe()).id == "svc/tts-tone" and len(replica.engines()) == 1
+    assert len(logged) == 1 and "out of memory" in logged[0]
+    assert not Network.live, "the new model still takes memory"
 
 
 class Torch:
@@ -187,10 +301,15 @@ class Torch:
     def __init__(self, error: Exception | None = None) -> None:
         self.calls: list[str] = []
         self.error = error
+        event = SimpleNamespace(synchronize=lambda: self.note("synchronize"))
+        stream = SimpleNamespace(record_event=lambda: event)
         self.cuda = SimpleNamespace(
             is_available=lambda: True,
+            is_initialized=lambda: True,
+            device_count=lambda: 2,
+            memory_allocated=lambda number: number,  # of the second GPU alone
+            Stream=lambda number, priority: stream,
             empty_cache=lambda: self.note("empty_cache"),
-            synchronize=lambda: self.note("synchronize"),
         )
 
     def note(self, call: str) -> None:

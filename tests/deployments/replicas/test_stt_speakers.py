@@ -5,6 +5,7 @@ import pytest
 
 from deployments.replicas.stt import decode
 from models.errors import WeightsMissing
+from models.memory import BatchLimit
 from models.registry import STT, load_model
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest
@@ -24,7 +25,7 @@ def engine(weights: WeightStore) -> STTEngine:
 
 def test_only_voice_windows_get_speaker_embeddings(engine: STTEngine, weights: WeightStore) -> None:
     encoder = BandsEngine()
-    plain, labelled = decode(engine, [PLAIN, LABELLED], lambda: encoder)
+    plain, labelled = decode(engine, [PLAIN, LABELLED], lambda: encoder, BatchLimit())
     assert isinstance(plain, Transcript) and isinstance(labelled, Transcript)
     assert plain.voices is None
     assert labelled.voices is not None and labelled.voices.shape == (2, 256)
@@ -34,6 +35,6 @@ def test_a_missing_encoder_fails_only_requests_with_voice_windows(engine: STTEng
     def missing() -> SpeakerEncoder:
         raise WeightsMissing("no weights")
 
-    plain, labelled = decode(engine, [PLAIN, LABELLED], missing)
+    plain, labelled = decode(engine, [PLAIN, LABELLED], missing, BatchLimit())
     assert isinstance(plain, Transcript)
     assert isinstance(labelled, WeightsMissing)

@@ -15,6 +15,7 @@ from deployments.autoscaling import LEAST, LOAD
 from deployments.gateway import model_index as index_module
 from deployments.gateway.handles import Deployed
 from deployments.gateway.model_index import ClusterReports, ModelIndex
+from deployments.replicas import choice
 from deployments.replicas import model as replica_module
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.tts import TTSDeployment
@@ -57,6 +58,17 @@ async def test_speech_in_progress_completes_on_the_old_model() -> None:
     assert sum(chunk.duration_s for chunk in chunks) == pytest.approx(17 * 0.06, abs=0.1)
 
 
+async def test_a_voice_model_without_weights_waits_for_them() -> None:
+    replica = TTSDeployment()
+    await replica.reconfigure({"model": "auto", "wanted": "tts/csm"})
+    await replica.check_health()
+    with pytest.raises(EngineLost, match="still loading"):
+        await replica.describe()
+    await replica.reconfigure({"model": TONE, "wanted": "tts/csm"})
+    assert (await replica.describe()).id == "svc/tts-tone"
+    await replica.stop_warm_up()
+
+
 async def test_a_chat_model_without_weights_waits_until_it_is_deployed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -69,6 +81,7 @@ async def test_a_chat_model_without_weights_waits_until_it_is_deployed_again(
     reports.send = send
     monkeypatch.setattr(replica_module, "cluster_reports", lambda: reports)
     replica = ChatDeployment()
+    monkeypatch.setattr(choice, "is_here", lambda model: False)
     await replica.reconfigure({"model": "auto", "wanted": ECHO})
     assert [(one.config, one.is_awaited, one.is_loaded) for one in sent if one] == [
         (ECHO, True, False)
@@ -173,9 +186,13 @@ async def test_a_first_model_that_cannot_load_is_reported_by_its_names(
 
     monkeypatch.setattr(replica_module, "cluster_reports", Reports)
     monkeypatch.setattr(replica_module, "load_model", fail)
+    loading = ModelInfo("svc/echo", "chat", "echo", "x", 0, is_loaded=False)
+    await index.report(Report("Chat", "before", 1, {}), loading)
     with pytest.raises(ModelNotLoaded):
         await ChatDeployment().reconfigure({"model": ECHO})
-    assert [(one.id, one.is_loaded) for one in sent] == [("svc/echo", False)]
+    [info] = sent
+    reason = f"{ECHO} cannot be loaded: no memory"
+    assert (info.id, info.is_loaded, info.problem) == ("svc/echo", False, reason)
     assert (await index.deployed()).infos == {"Chat": sent[0]}
     loaded = replace(sent[0], context_tokens=9, is_loaded=True)
     await index.report(Report("Chat", "b", 1, {}), loaded)

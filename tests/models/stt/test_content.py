@@ -62,7 +62,7 @@ def _dialled(seconds: float) -> Pcm:
         pair = rng.choice([697, 770, 852, 941]), rng.choice([1209, 1336, 1477])
         tone = sum(np.sin(2 * np.pi * hz * time_s / STT_SAMPLE_RATE) for hz in pair)
         keys += [0.3 * tone, np.zeros(round(0.08 * STT_SAMPLE_RATE))]
-    return np.concatenate(keys).astype(np.float32)
+    return np.asarray(np.concatenate(keys), np.float32)
 
 
 # Made of ordinary speech, or of nothing.

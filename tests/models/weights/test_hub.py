@@ -8,6 +8,7 @@ import pytest
 
 from configs.schema.catalogue import Catalogue
 from models.errors import WeightsCorrupt, WeightsMissing
+from models.weights import __main__ as program
 from models.weights.fetch import discard_corrupt, fetch
 from models.weights.store import WeightStore
 from tests.models.weights.local_hub import COMMIT, LocalHub, git_object, serving, use_hub
@@ -68,6 +69,33 @@ def test_an_unauthorised_download_fails_with_a_hint_at_hf_token(root: Path, hub:
     hub.status = 401
     with pytest.raises(WeightsMissing, match="HTTP 401; HF_TOKEN must be"):
         fetch(WeightStore(root, catalogue([HUB_SOURCE], model=MODEL)), ["tiny"], Recorder())
+
+
+@pytest.mark.parametrize("status", [401, 403], ids=["no token", "token without access"])
+def test_gated_weights_are_left_out_with_a_sentence_and_come_later(
+    root: Path,
+    hub: LocalHub,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tiny = catalogue([HUB_SOURCE], model=MODEL).artefacts["tiny"]
+    gated = tiny.model_copy(update={"gated": "voices", "homepage": "https://hub.example/tiny"})
+    store = WeightStore(root, Catalogue(artefacts={"tiny": gated}))
+    monkeypatch.setattr(program, "WeightStore", lambda _root: store)
+    hub.status = status
+    assert program.fetch_weights() == 0
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1 and line.startswith(
+        "NOTE: tiny is not here, which would add voices: accept its terms at"
+        " https://hub.example/tiny, and set HF_TOKEN to a token of that account (no source gave"
+    )
+    assert f"HTTP {status}" in line
+    assert program.fetch_weights(["tiny"]) == 1  # asked for by name
+    assert "error: tiny is not here, which would add voices" in capsys.readouterr().err
+    hub.status = 200
+    assert program.fetch_weights() == 0 and capsys.readouterr().err.count("NOTE") == 0
+    assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
 
 
 def test_a_download_larger_than_its_declared_size_is_aborted(root: Path, hub: LocalHub) -> None:

@@ -66,6 +66,15 @@ async def test_a_password_that_is_the_users_own_address_is_refused() -> None:
         await Passwords().hash_new(address, address)
 
 
+@pytest.mark.parametrize(
+    "password", ["bob-firm-2026", "Firm.Bob!", "Antiphon_01.02.2026", "FirmXBob"]
+)
+async def test_a_password_of_words_about_the_account_is_refused(password: str) -> None:
+    with pytest.raises(InvalidRequest, match="too easy to guess"):
+        await Passwords().hash_new(password, "bob@firm.example", "Bob", "")
+    assert await Passwords().hash_new(f"{password} by 7 herons", "bob@firm.example", "Bob", "")
+
+
 async def test_hashing_beyond_the_queue_length_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "QUEUE_LENGTH", 1)
     hasher = Passwords()

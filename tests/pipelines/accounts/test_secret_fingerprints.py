@@ -59,7 +59,17 @@ async def test_data_keys_can_be_rotated_as_the_manual_describes(database: Databa
         stranger = replace(SECRETS, api_key_pepper="x" * 32, data_keys=(NEW, OLD))
         await check_secret_fingerprints(database, stranger)
     await check_secret_fingerprints(database, SECRETS)
-    await check_secret_fingerprints(database, replace(SECRETS, data_keys=(NEW, OLD)))
+    both = replace(SECRETS, data_keys=(NEW, OLD))
+    await check_secret_fingerprints(database, both)
+    for alone in (SECRETS, replace(SECRETS, data_keys=(NEW,))):
+        with pytest.raises(SettingsError, match="DATA_KEYS"):  # data may be encrypted under both
+            await check_secret_fingerprints(database, alone)
+    await check_secret_fingerprints(database, both, rotated=True)
     await check_secret_fingerprints(database, replace(SECRETS, data_keys=(NEW,)))
     with pytest.raises(SettingsError):  # it could not decrypt what others encrypt now
         await check_secret_fingerprints(database, SECRETS)
+    back = replace(SECRETS, data_keys=(OLD, NEW))
+    await check_secret_fingerprints(database, back, accept=True)
+    with pytest.raises(SettingsError):
+        await check_secret_fingerprints(database, SECRETS)
+    await check_secret_fingerprints(database, back)

@@ -45,6 +45,76 @@ def test_a_line_that_numbers_a_chapter_begins_one_in_plain_text(heading: str) ->
 
 
 @pytest.mark.parametrize(
+    ("text", "titles"),
+    [
+        (
+            "The Old Harbour\n\nPROLOGUE\n\nA.\n\nPART TWO\n\nI.\n\nTHE SEA\n\nB.\n\n"
+            "II. The Letter\n\nC.\n\nEPILOGUE\n\nD.",
+            "The Old Harbour|PROLOGUE|PART TWO|I. THE SEA|II. The Letter|EPILOGUE",
+        ),
+        ("Vorwort\n\nA.\n\nErster Teil\n\nB.\n\nIII\n\nC.", "Vorwort|Erster Teil"),
+        (
+            "Prologue\n\nA.\n\nPremière partie\n\nB.\n\nÉpilogue\n\nC.",
+            "Prologue|Première partie|Épilogue",
+        ),
+        (
+            "Часть первая\n\nА.\n\nЧасть Вторая\n\nБ.\n\nЭпилог\n\nВ.",
+            "Часть первая|Часть Вторая|Эпилог",
+        ),
+        ("1\n\nA.\n\n2\n\nB.\n\n1984\n\nC.", "1|2"),
+        ("I. M. Pei built it.\n\nII. It stands.\n\n1. Milk\n\n2. Bread", "b"),
+        ("Part of it was lost.\n\nIntroduction of it.\n\nI\n\nam here.", "b"),
+    ],
+)
+def test_chapters_of_common_books_are_found(text: str, titles: str) -> None:
+    book = read(text, "b.txt")
+    assert [chapter.title for chapter in book.chapters] == titles.split("|")
+
+
+def test_a_number_alone_is_read_as_a_number() -> None:
+    book = read("I.\n\nA.\n\nII. The Letter\n\nB.")
+    assert [chapter.text.split() for chapter in book.chapters] == [
+        ["1", "A."],
+        ["2", "The", "Letter", "B."],
+    ]
+
+
+def test_front_matter_is_metadata_and_notes_are_left_out() -> None:
+    book = read(
+        '---\ntitle: "My Book"\nauthor: Ann Author\ntags:\n  - a\n---\n\nA fact[^1] that\nis '
+        "here.[2]\n\n[^1]: The evidence\n    for it.\n[2] See p. 12, ff.\n\n[3] is kept.\n",
+        "a.md",
+    )
+    assert (book.title, book.author) == ("My Book", "Ann Author")
+    (chapter,) = book.chapters
+    assert chapter.text.split() == "A fact that is here. [3] is kept.".split()
+    rule = "---\n\nA: b.\n\n---\n"
+    assert "A: b." in read(rule, "a.md").chapters[0].text
+
+
+def test_texts_of_other_encodings_are_read() -> None:
+    text = "“Café”, naïve – it’s 5 €.\nGroße Straße."
+    for encoding in ("cp1252", "utf-16", "utf-8-sig"):
+        assert read(text.encode(encoding)).chapters[0].text == text
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"%PDF-1.4\n1 0 obj", "is a PDF, not text"),
+        (b"{\\rtf1 Text}", "is an RTF file"),
+        (b"ID3\x04\x00\x00", "is audio"),
+        (b"\x89PNG\r\n\x1a\n", "is an image"),
+        ("Старик шёл.".encode("cp1251"), "Save as, Encoding UTF-8"),
+        ("Zażółć gęślą jaźń.".encode("cp1250"), "Save as, Encoding UTF-8"),
+    ],
+)
+def test_other_files_are_refused_by_what_they_are(data: bytes, what: str) -> None:
+    with pytest.raises(InvalidRequest, match=what):
+        read(data)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "He read\nChapter 1\nof it.",
@@ -237,12 +307,19 @@ def test_a_text_of_too_many_characters_is_refused() -> None:
         "# " + "#" * 20,
         "\n \n",
         "\n\nChapter 1",
+        "\n\nI",
+        "\n\nI.\n\nA",
+        "a[1]",
+        "\n[1] a",
+        "[^1]: a\n",
+        "[Footnote ",
+        "---\na: b\n",
     ],
 )
 def test_no_text_takes_long(text: str) -> None:
     def read_both() -> None:
         for start, name in (("", "a.md"), ("# ", "a.md"), ("", "a.txt")):
-            with suppress(FileTooLarge):
+            with suppress(FileTooLarge, InvalidRequest):
                 read((start + text * MOST)[:MOST] + "x", name, 2 * MOST)
 
     # About 30 are measured for the slowest; a rule that backtracks takes thousands.

@@ -66,10 +66,10 @@ def conversation(
     windows: list[tuple[float, float]] = []
     embeddings = []
     for speaker, start, end in turns:
-        times = np.arange(start, end - WORD_S / 2, WORD_S)
+        times = np.arange(start, end - WORD_S / 2, WORD_S).tolist()
         words += [Word(f"{speaker}", t, min(t + WORD_S, end), 0.9) for t in times]
         size = min(WINDOW_S, end - start)
-        for at in np.arange(start, end - size + 0.01, HOP_S):
+        for at in np.arange(start, end - size + 0.01, HOP_S).tolist():
             windows.append((at, at + size))
             embeddings.append(centres[speaker] + noise * draw.standard_normal(EMBEDDING_SIZE))
     points = np.array(embeddings)
@@ -131,7 +131,7 @@ def test_a_short_turn_in_small_groups_of_windows_is_a_speaker() -> None:
     windows, embeddings = [], []
     for centre, start, end in turns:
         size = min(WINDOW_S, end - start)
-        for at in np.arange(start, end - size + 0.01, HOP_S):
+        for at in np.arange(start, end - size + 0.01, HOP_S).tolist():
             windows.append((at, at + size))
             point = centre + 0.02 * draw.standard_normal(EMBEDDING_SIZE)
             embeddings.append(point / np.linalg.norm(point))

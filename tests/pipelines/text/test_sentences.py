@@ -74,3 +74,10 @@ def test_a_growing_text_is_finished_up_to_its_last_complete_sentence(
 )
 def test_the_finished_length_is_within_the_text(text: str, language: str, sure: bool) -> None:
     assert 0 <= finished(text, language, sure=sure) <= len(text)
+
+
+def test_a_wrapped_line_is_finished_only_until_its_sentence_goes_on() -> None:
+    line = "He walked each morning down the narrow street behind the\n"
+    assert finished(line, "en") == len(line)  # speech does not wait for the next line
+    assert finished(f"{line}church, as", "en") == 0
+    assert finished("Milk\nbread", "en") == len("Milk\n")

@@ -54,6 +54,7 @@ async def test_a_book_becomes_one_file_with_chapters_and_a_cover(
     await books.add_webhook("job.completed")
     made = (await speak(client, auth, epub(), "a.epub", output_format=form)).json()
     assert (made["type"], made["name"]) == ("speech", "A Book & its Title")
+    assert made["titles"] == ["Chapter One", "Chapter Two"]
     assert (await job(client, auth, made["id"]))["audio_url"] is None
     await do_next(services)
     done = await job(client, auth, made["id"])

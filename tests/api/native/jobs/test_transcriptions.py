@@ -288,6 +288,23 @@ async def test_a_job_has_one_source_of_its_recording(
     assert (await client.get("/jobs", headers=auth)).json()["data"] == []
 
 
+async def test_a_file_that_is_no_recording_is_refused_at_once(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    made = (
+        await client.post("/jobs/transcriptions", headers=auth, files={"parts": (None, "1")})
+    ).json()
+    for data, kind in ((b"%PDF-1.4\n1 0 obj", "a PDF"), ("Ein Text. Größe. " * 90, "text")):
+        files = {"audio": ("a.mp3", data)}
+        for answer in (
+            await client.post("/jobs/transcriptions", headers=auth, files=files),
+            await client.put(f"/jobs/{made['id']}/parts/1", headers=auth, files=files),
+        ):
+            assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
+            assert f"is {kind}, not a recording" in answer.json()["message"]
+    assert len((await client.get("/jobs", headers=auth)).json()["data"]) == 1
+
+
 async def test_channels_are_speakers_and_both_are_charged(
     client: httpx.AsyncClient, auth: Headers, services: Services, books: Books
 ) -> None:
@@ -363,7 +380,7 @@ async def test_a_job_that_its_owner_lets_fail_costs_what_can_be_read(
     ("audio", "error"),
     [
         (b"", "invalid_audio"),
-        (b"ID3 is not audio" * 100, "invalid_audio"),
+        (b"ID3\x04 is not audio" * 100, "invalid_audio"),
         (recording(3)[:44], "invalid_audio"),
     ],
 )

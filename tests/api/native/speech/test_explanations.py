@@ -115,3 +115,31 @@ async def test_names_and_loan_words_do_not_choose_the_language(
 ) -> None:
     shown = await explain(client, auth, text=text)
     assert {sentence["language"] for sentence in shown["sentences"]} == {language}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        (
+            "He walked each morning down the narrow street behind the\r\nchurch, as if in a dream.",
+            1,
+        ),
+        (
+            "Er ging jeden Morgen durch die schmale Straße hinter der alten\nKirche, wie im Traum.",
+            1,
+        ),
+        ("Il longeait chaque matin la rue étroite derrière la vieille\néglise, comme en rêve.", 1),
+        ("> I think that the meeting of the committee should be moved\n> to Monday.", 1),
+        ("The children thought that it was a won-\nderful evening.", 1),
+        ("Twelve eggs\nA pound of butter\nOlive oil", 3),
+        ("Shall I compare thee to a summer’s day?\nThou art more lovely and more temperate:", 2),
+        ("The Harbour\nHe walked each morning.", 2),
+    ],
+)
+async def test_a_line_that_is_only_wrapped_goes_on(
+    client: httpx.AsyncClient, auth: Headers, text: str, sentences: int
+) -> None:
+    shown = await explain(client, auth, text=text)
+    spoken = [sentence["text"] for sentence in shown["sentences"]]
+    assert len(spoken) == sentences
+    assert "won-" not in spoken[0] and ">" not in spoken[0]

@@ -204,7 +204,7 @@ def test_llguidance_gets_unsupported_schemas_unless_they_are_too_large(
     library = MagicMock()
     monkeypatch.setitem(sys.modules, "llguidance", library)
     monkeypatch.setitem(sys.modules, "llguidance.hf", library.hf)
-    name = "models.llm.transformers.constrained"
+    name = "models.llm.structured_output.constrained"
     monkeypatch.delitem(sys.modules, name, raising=False)
     library.LLMatcher.return_value.is_error.return_value = False
     answers = importlib.import_module(name).ConstrainedAnswers(MagicMock(), 1, [0])

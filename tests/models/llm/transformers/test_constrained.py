@@ -19,7 +19,7 @@ pytest.importorskip("transformers", reason=LIBRARIES)
 pytest.importorskip("accelerate", reason=LIBRARIES)
 pytest.importorskip("llguidance", reason=LIBRARIES)
 
-from models.llm.transformers.batch import Step  # noqa: E402 it imports the libraries
+from models.llm.token_engine import Step  # noqa: E402 it imports the libraries
 from models.llm.transformers.engine import TransformersEngine  # noqa: E402
 from tests.models.llm.transformers.tiny_chat import (  # noqa: E402 it imports the libraries
     CONTEXT,

@@ -57,7 +57,10 @@ export function overview() {
       byLabel(of("sockets_live", (one) => one.replica === replica), (one) => one.protocol),
       byLabel(samples.filter((one) => one.replica === replica && isRefusal(one)), (one) => one.kind || "rate"),
     ])));
+    const delayed = Object.entries(about.models).filter(([, model]) => model?.coming?.problem);
     const told = [
+      ...Object.entries(about.failures).map(([name, reason]) => t("operator.failure", { name, reason })),
+      ...delayed.map(([name, { coming }]) => t("operator.delayed", { name, reason: coming.problem })),
       ...Object.entries(about.problems).map(([name, reason]) => t("operator.problem", { name, reason })),
       ...Object.entries(about.differences).map(([name, reason]) => t("operator.differs", { name, reason })),
     ];

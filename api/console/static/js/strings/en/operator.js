@@ -24,6 +24,8 @@ export default {
   "operator.refusals": "Refused since start",
   "operator.none": "none",
   "operator.problem": "{name} keeps its previous model: {reason}",
+  "operator.failure": "{name} does not start: {reason}",
+  "operator.delayed": "{name} waits for its weights: {reason}",
   "operator.differs": "{name} differs from most others: {reason}",
   "operator.requests_rate": "Requests a second: {n}",
   "operator.failures_rate": "Failures a minute: {n}",

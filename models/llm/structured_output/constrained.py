@@ -15,11 +15,12 @@ from models.llm.structured_output.llguidance import to_llguidance
 from models.llm.structured_output.notations import to_lark
 from models.llm.tool_calls import MARK
 
-Matcher: TypeAlias = Any  # llguidance.LLMatcher; the CPU profile does not install the library
+Matcher: TypeAlias = llguidance.LLMatcher
 
 
 @dataclass(frozen=True, slots=True)
 class ConstrainedAnswer:
+    lark: str  # as llguidance reads it
     matcher: Matcher  # computes the token mask
     grammar: Grammar | None  # for budgeted completion; None if only llguidance has the schema
 
@@ -50,18 +51,20 @@ class ConstrainedAnswers:
             grammar = answer_grammar(request, WIDE, budget)
             if grammar is None:
                 return None
-            matcher = self._matcher(to_lark(grammar, mark_is_token=mark_is_token))
+            lark = to_lark(grammar, mark_is_token=mark_is_token)
+            matcher = self._matcher(lark)
             if not matcher.is_error():
-                return ConstrainedAnswer(matcher, grammar)
+                return ConstrainedAnswer(lark, matcher, grammar)
             refusal = SchemaError("the schema is too large")
         except SchemaTooLarge:
             raise
         except SchemaError as error:
             refusal = error
-        matcher = self._matcher(to_llguidance(request, mark_is_token=mark_is_token))
+        lark = to_llguidance(request, mark_is_token=mark_is_token)
+        matcher = self._matcher(lark)
         if matcher.is_error():
             raise refusal
-        return ConstrainedAnswer(matcher, None)
+        return ConstrainedAnswer(lark, matcher, None)
 
     def _matcher(self, grammar: str) -> Matcher:
         return llguidance.LLMatcher(

@@ -1,0 +1,242 @@
+"""The NVIDIA GPUs of this machine by `nvidia-smi`, whether CUDA works on them, and what fits them.
+
+Without PyTorch: its import takes seconds, and CUDA that began in a process does not survive a fork.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from runpy import run_path
+from tempfile import TemporaryFile
+from typing import Any, Literal
+
+from models.registry import artefacts_of, files_of
+from models.weights.store import WeightStore
+
+GB = 10**9
+MIB = 2**20
+ANSWER_S = 20.0  # a GPU without persistence mode takes seconds to wake
+DRIVER, CUDA = 580, 13
+"""The CUDA of the GPU profile's libraries, and the first driver that has it."""
+CAPABILITY = (7, 5)  # Turing; CUDA 13 has no kernels for older ones
+NEW_DRIVER = f"install NVIDIA's driver {DRIVER} or newer"
+NEEDS_DRIVER = f"{NEW_DRIVER}; a container needs `--gpus all`"
+WSL = "/usr/lib/wsl/lib"  # where Windows' subsystem for Linux has nvidia-smi
+NF4_SHARE = 0.28  # of weights in 16 bits: 4 bits, and a scale of 8 bits for each 64 weights
+PROBE = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+error, count = cuda.cuInit(0), ctypes.c_int()
+print(error or cuda.cuDeviceGetCount(ctypes.byref(count)), count.value)
+"""
+
+
+class GpuProblem(Exception):
+    """Why no GPU can be used, with the remedy, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU. Its sizes are 0 where nvidia-smi does not have them, as where it has no own memory."""
+
+    index: str
+    uuid: str
+    name: str
+    driver: str
+    total_bytes: int
+    free_bytes: int
+    capability: tuple[int, int]
+
+    def __str__(self) -> str:
+        return f"GPU {self.index} ({self.name})"
+
+
+def has_gpu_profile() -> bool:
+    """Whether the libraries of the GPU profile are installed."""
+    return find_spec("torch") is not None
+
+
+def usable_gpus() -> list[Gpu]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves to this process. Raises GpuProblem if there
+    is none, if the driver or a GPU is too old, or if CUDA does not start."""
+    gpus = _visible(find_gpus())
+    _check_torch()
+    _check_capability(gpus)  # first, since no driver helps an old GPU
+    _check_driver(gpus[0].driver)
+    _check_start()
+    return gpus
+
+
+def find_gpus() -> list[Gpu]:
+    """Return all GPUs of this machine. Raises GpuProblem if there is none."""
+    fields = "index,uuid,name,driver_version,memory.total,memory.free,compute_cap"
+    answer = _ask(f"--query-gpu={fields}", "--format=csv,noheader,nounits")
+    gpus = []
+    for line in answer.splitlines():
+        with suppress(ValueError):  # another line
+            index, uuid, name, driver, total, free, capability = line.split(", ")
+            major, minor = map(int, capability.split("."))
+            gpu = Gpu(index, uuid, name, driver, _bytes(total), _bytes(free), (major, minor))
+            gpus.append(gpu)
+    if not gpus:
+        start = answer.strip().partition("\n")[0][:100] or "nothing"
+        raise GpuProblem(f"nvidia-smi lists no GPU but says {start!r}: {NEEDS_DRIVER}")
+    return gpus
+
+
+def _bytes(mib: str) -> int:
+    return int(mib) * MIB if mib.isdecimal() else 0
+
+
+def _ask(*arguments: str) -> str:
+    """Return what nvidia-smi prints. Raises GpuProblem."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), WSL])
+    if (program := shutil.which("nvidia-smi", path=path)) is None:
+        raise GpuProblem(f"there is no nvidia-smi, so no driver of an NVIDIA GPU: {NEEDS_DRIVER}")
+    try:
+        status, output = _run(program, *arguments)
+    except TimeoutError as error:
+        raise GpuProblem(f"nvidia-smi {error}: restart the machine, as its driver hangs") from None
+    except OSError as error:
+        raise GpuProblem(f"{program} cannot be run ({error.strerror}): {NEEDS_DRIVER}") from None
+    if status:
+        reason = output.strip().partition("\n")[0][:200] or f"status {status}"
+        raise GpuProblem(
+            f"nvidia-smi fails ({reason.rstrip('.')}): restart the machine if its driver was"
+            f" changed, or {NEEDS_DRIVER}"
+        )
+    return output
+
+
+def _run(*command: str) -> tuple[int, str]:
+    """Run a program; return its status and what it prints. Raises TimeoutError or OSError.
+
+    A program that waits for a driver cannot be killed, so its end is not awaited.
+    """
+    with TemporaryFile("w+", errors="replace") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            status = process.wait(ANSWER_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
+            raise TimeoutError(f"does not answer within {ANSWER_S:.0f} s") from None
+        output.seek(0)
+        return status, output.read()
+
+
+def _visible(gpus: list[Gpu]) -> list[Gpu]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names; all if it names a part of one. Raises
+    GpuProblem for none."""
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if setting is None or "MIG-" in setting:
+        return gpus
+    names = tuple(name.strip() for name in setting.split(",") if name.strip())
+    visible = [gpu for gpu in gpus if gpu.index in names or gpu.uuid.startswith(names)]
+    if not visible:
+        raise GpuProblem(f"CUDA_VISIBLE_DEVICES={setting!r} hides all {len(gpus)} GPUs: unset it")
+    return visible
+
+
+def _check_torch() -> None:
+    """Raise GpuProblem if PyTorch was built without CUDA."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return
+    about: dict[str, Any] = run_path(str(Path(spec.origin).with_name("version.py")))
+    if about["cuda"] is None:
+        raise GpuProblem(
+            f"torch {about['__version__']} is built without CUDA: delete {sys.prefix}, and run"
+            " `PROFILE=gpu make install`"
+        )
+
+
+def _check_driver(driver: str) -> None:
+    """Raise GpuProblem if the driver is too old. With NVIDIA's compatibility package an older one
+    is enough; nvidia-smi then tells a newer CUDA."""
+    if int(driver.partition(".")[0]) >= DRIVER:
+        return
+    version = re.search(r"CUDA (?:UMD )?Version\s*:\s*(\d+)(\.\d+)?", _ask())
+    if version is None or int(version[1]) < CUDA:
+        raise GpuProblem(
+            f"driver {driver} is too old for CUDA {CUDA}, which the libraries of the GPU profile"
+            f" need: {NEW_DRIVER}"
+        )
+
+
+def _check_capability(gpus: list[Gpu]) -> None:
+    """Raise GpuProblem for a GPU without kernels, also beside newer ones: Ray would use it."""
+    new = [gpu.index for gpu in gpus if gpu.capability >= CAPABILITY]
+    for gpu in gpus:
+        if gpu.capability < CAPABILITY:
+            remedy = "use a newer GPU, or the CPU profile"
+            if new:
+                order = "CUDA_DEVICE_ORDER=PCI_BUS_ID"
+                remedy = f"leave it out by {order} CUDA_VISIBLE_DEVICES={','.join(new)}"
+            raise GpuProblem(
+                "{} has compute capability {}.{}, and the libraries of the GPU profile need {}.{}"
+                " (Turing) or more: {}".format(gpu, *gpu.capability, *CAPABILITY, remedy)
+            )
+
+
+def _check_start() -> None:
+    """Raise GpuProblem if CUDA does not start in a new process, as in a container that got
+    nvidia-smi but not the driver's libraries."""
+    try:
+        status, output = _run(sys.executable, "-I", "-S", "-c", PROBE)
+    except TimeoutError as error:
+        reason = str(error)
+    else:
+        error_number, _, count = output.strip().partition(" ")
+        if not status and error_number == "0" and count != "0":
+            return
+        reason = f"error {error_number}"
+        if "libcuda" in output:
+            reason = "libcuda.so.1 is missing"
+    raise GpuProblem(
+        f"nvidia-smi lists a GPU, but CUDA does not start ({reason}): restart the machine; a"
+        " container needs `--gpus all` and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+    )
+
+
+def needed_bytes(config: Any, store: WeightStore) -> int:
+    """Return the memory that a model takes of a GPU: `gpu_memory_gb` of its configuration, or the
+    size of its weights, which is the least."""
+    if (memory_gb := getattr(config, "gpu_memory_gb", None)) is not None:
+        return int(memory_gb * GB)
+    size = sum(store.artefact(name).size_bytes for name in artefacts_of(config))
+    size += sum(file.stat().st_size for file in files_of(config))
+    return int(size * (NF4_SHARE if getattr(config, "quantization", "") == "nf4" else 1))
+
+
+def room(needs_gb: Sequence[float], card_gb: float) -> Literal["no", "fits", "swaps"]:
+    """Return whether models fit a GPU together, and also while one of them is swapped, when the new
+    one is loaded beside the old one.
+
+    A GPU of `card_gb` gigabytes has at least as many times 10^9 bytes for programs: it is named in
+    units of 2^30, and error correction takes up to a sixteenth.
+    """
+    if sum(needs_gb) > card_gb:
+        return "no"
+    return "swaps" if sum(needs_gb) + max(needs_gb, default=0) <= card_gb else "fits"
+
+
+def memory_problem(need_bytes: int, gpus: Sequence[Gpu]) -> str | None:
+    """Describe the problem if a model does not fit in the free memory of the `gpus`, over which it
+    is divided."""
+    share = need_bytes / len(gpus)
+    for gpu in gpus:
+        if gpu.total_bytes and gpu.free_bytes < share:
+            return (
+                f"needs {share / GB:.1f} GB, and {gpu.free_bytes / GB:.1f} GB are free on {gpu};"
+                " use a smaller model, or end what else uses that GPU (docs/gpu.md)"
+            )
+    return None

@@ -1,0 +1,38 @@
+"""Asks for a GPU, and for room in its memory, before a replica loads a model there."""
+
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.exceptions import RayServeException
+
+from deployments.cluster.gpus import GpuProblem, memory_problem, needed_bytes, usable_gpus
+from models.errors import ModelNotLoaded
+from models.registry import EngineKind
+from models.weights.store import WeightStore
+
+
+def check_gpu(kind: EngineKind[Any], name: str, store: WeightStore) -> None:
+    """Check that a model can be loaded on the GPU that its deployment asks for, because
+    `device: auto` would be the CPU without a word. Raises ModelNotLoaded, or as `EngineKind.read`.
+    """
+    if not _has_share():
+        return
+    config = kind.read(name)
+    if getattr(config, "device", "cpu") == "cpu" and not getattr(config, "gpu_memory_gb", None):
+        return
+    try:
+        problem = memory_problem(needed_bytes(config, store), usable_gpus())
+    except GpuProblem as error:
+        problem = f"the deployment has num_gpus, but {error}"
+    if problem is not None:
+        raise ModelNotLoaded(problem)
+
+
+def _has_share() -> bool:
+    """Whether this process is a replica with `num_gpus`."""
+    try:
+        serve.get_replica_context()
+    except RayServeException:
+        return False
+    return bool(ray.get_runtime_context().get_assigned_resources().get("GPU"))

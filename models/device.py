@@ -1,0 +1,52 @@
+"""Failures of the device of an engine: how libraries report them, and how to ask the device."""
+
+import logging
+import sys
+
+from models.errors import DeviceFailed, EngineError, EngineLost, OutOfMemory
+from telemetry import metrics
+
+logger = logging.getLogger(__name__)
+
+# Of PyTorch, C++, ONNX Runtime, llama.cpp, cuBLAS, and processes of Whisper, in lower case.
+NO_MEMORY = ("out of memory", "bad_alloc", "failed to allocate", "alloc_failed", "memoryerror")
+DEVICE_ERRORS = ("cuda error", "cuda driver error", "cuda failed with error", "cudnn error")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, of the device or of the machine."""
+    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in NO_MEMORY)
+
+
+def as_engine_error(error: Exception) -> Exception:
+    """Return OutOfMemory or DeviceFailed for an error that means this; any other error unchanged.
+
+    The new error refers neither to the old error nor to its frames, which hold tensors.
+    """
+    if isinstance(error, EngineError) and type(error) not in (EngineError, EngineLost):
+        return error  # of a class that an engine chose; its text may be that of a user
+    if is_out_of_memory(error):
+        logger.error("out_of_memory", exc_info=error)
+        metrics.out_of_memory.inc()
+        return OutOfMemory("the model has too little memory for this request")
+    text = str(error).lower()
+    if isinstance(error, RuntimeError) and any(sign in text for sign in DEVICE_ERRORS):
+        logger.error("device_failed", exc_info=error)
+        return DeviceFailed("the device of the model has failed")
+    return error
+
+
+def check_gpus() -> None:
+    """Raise the error of a GPU on which PyTorch has memory in this process and which has failed.
+
+    Blocking; a GPU that hangs never returns. An event on a stream of its own is all it takes: to
+    synchronise the device would wait for the running requests, and break a CUDA graph that
+    another thread captures. After a failure such as an illegal access, every call raises it.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return
+    for number in range(torch.cuda.device_count()):
+        if torch.cuda.memory_allocated(number):
+            # Other streams have the default priority, and come from another pool.
+            torch.cuda.Stream(number, priority=-1).record_event().synchronize()

@@ -1,0 +1,221 @@
+"""vLLM's engine with its streams. Its core computes in a process of its own."""
+
+import asyncio
+import hashlib
+import os
+import threading
+from collections.abc import AsyncGenerator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from configs.schema.models.llm import VllmChatConfig
+from models.errors import EngineError, EngineLost
+from models.llm.token_engine import Step, TokenRequest
+from models.llm.vllm.tether import Tether
+from models.memory import give_back
+
+# Read by vLLM when it is imported, and by its processes.
+for _name, _value in {
+    "VLLM_NO_USAGE_STATS": "1",  # it would send the model's name and the hardware to its makers
+    "VLLM_CONFIGURE_LOGGING": "0",  # the replica's logs are configured already
+    "VLLM_HOST_IP": "127.0.0.1",  # its processes trust their peers
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+}.items():
+    os.environ.setdefault(_name, _value)
+
+from vllm import SamplingParams, TokensPrompt  # noqa: E402 it reads the variables above
+from vllm.config import StructuredOutputsConfig  # noqa: E402
+from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams  # noqa: E402
+from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
+from vllm.v1.engine.exceptions import EngineDeadError  # noqa: E402
+
+STOP_S = 10.0  # timeout for the core's process to end, which is then killed
+LATER = 1  # priority of speculative requests, which give way to those of 0
+
+
+@dataclass(eq=False, repr=False)
+class VllmStream:
+    """Tokens of one answer, from vLLM's thread to the event loop of the request."""
+
+    id: str = field(default_factory=lambda: uuid4().hex)
+    work: Future[None] | None = None
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _ready: asyncio.Queue[Step | EngineError] = field(default_factory=asyncio.Queue)
+
+    def push(self, item: Step | EngineError) -> None:
+        """Passes an item to the event loop; called in vLLM's thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._ready.put_nowait, item)
+        except RuntimeError:
+            pass  # the loop is closed: there is no consumer
+
+    async def take(self) -> Step:
+        """Waits for tokens and takes all that are ready. Raises EngineError."""
+        items = [await self._ready.get()]
+        while not self._ready.empty():
+            items.append(self._ready.get_nowait())
+        steps: list[Step] = []
+        for item in items:
+            if isinstance(item, EngineError):
+                raise item
+            steps.append(item)
+        tokens = tuple(token for step in steps for token in step.tokens)
+        return Step(tokens, steps[-1].ended, steps[-1].cached_tokens)
+
+    def close(self) -> None:
+        """Stops the generation, unless it has ended."""
+        if self.work is not None:
+            self.work.cancel()
+
+
+class VllmBatch:
+    """Model in vLLM's processes with its streams. Calls after `stop` raise EngineLost.
+
+    vLLM's client runs on an event loop of its own, in a thread, because it belongs to one loop, and
+    checks grammars and converts outputs there.
+    """
+
+    def __init__(self, folder: Path, config: VllmChatConfig) -> None:
+        """Raises EngineError."""
+        self._stopping = threading.Lock()
+        self._llm: Any = None
+        started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=asyncio.run,
+            args=(self._serve(to_arguments(folder, config), started),),
+            name="vllm",
+            daemon=True,
+        )
+        self._thread.start()
+        try:
+            started.result()
+        except Exception as error:  # any library may raise
+            raise EngineError(
+                f"vLLM cannot load the model of {config.id!r}: {error}. If its process did not"
+                " start, the log above has the cause, such as too little memory of the GPU"
+            ) from error
+        llm = self.check()
+        self.size: int = llm.model_config.get_vocab_size()  # number of logits
+        ends = (llm.model_config.try_get_generation_config() or {}).get("eos_token_id")
+        named = {*(ends if isinstance(ends, list) else [ends]), llm.get_tokenizer().eos_token_id}
+        self.ends = tuple(sorted(token for token in named if token is not None))
+
+    def submit(self, request: TokenRequest) -> VllmStream:
+        """Starts the generation after a prompt; called in an event loop. Raises EngineLost."""
+        llm = self.check()
+        stream = VllmStream()
+        prompt = TokensPrompt(
+            prompt_token_ids=list(request.prompt),
+            cache_salt=hashlib.sha256(request.owner.encode()).hexdigest(),
+        )
+        outputs = llm.generate(
+            prompt,
+            self._parameters(request),
+            stream.id,
+            priority=LATER if request.is_speculative else 0,
+        )
+        work = _pass_on(outputs, stream)
+        try:
+            stream.work = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()
+            raise EngineLost("the model was unloaded") from None
+        return stream
+
+    def check(self) -> Any:
+        """Returns vLLM's client. Raises EngineLost after `stop`, or if a process of vLLM died."""
+        llm = self._llm
+        if llm is None:
+            raise EngineLost("the model was unloaded")
+        if llm.errored:
+            raise EngineLost("the model stopped: a process of vLLM died")
+        return llm
+
+    def stop(self) -> None:
+        """Ends vLLM's processes soon, which frees the memory; running streams raise EngineLost."""
+        with self._stopping:
+            if self._llm is None:
+                return
+            self._llm = None
+        self._loop.call_soon_threadsafe(self._ending.set)
+
+    def join(self) -> None:
+        """Waits for vLLM's processes to end, after `stop`."""
+        self._thread.join(2 * STOP_S)
+        give_back()
+
+    async def _serve(self, arguments: AsyncEngineArgs, started: Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ending = asyncio.Event()
+        try:
+            llm = self._llm = AsyncLLM.from_engine_args(arguments)
+        except BaseException as error:  # for `__init__`
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        await self._ending.wait()
+        llm.shutdown(timeout=STOP_S)
+
+    def _parameters(self, request: TokenRequest) -> SamplingParams:
+        sampling = request.sampling
+        grammar = request.constraint and StructuredOutputsParams(grammar=request.constraint.lark)
+        return SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            seed=sampling.seed,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            max_tokens=request.most_tokens,
+            stop_token_ids=list(self.ends),
+            structured_outputs=grammar,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+        )
+
+
+def to_arguments(folder: Path, config: VllmChatConfig) -> AsyncEngineArgs:
+    is_alone = config.tensor_parallel_size == 1
+    return AsyncEngineArgs(
+        model=str(folder),
+        served_model_name=config.id,
+        dtype=config.dtype,
+        quantization=config.quantization,
+        max_model_len=config.context_tokens,
+        max_num_seqs=config.parallel,
+        gpu_memory_utilization=config.gpu_memory_utilization,
+        tensor_parallel_size=config.tensor_parallel_size,
+        distributed_executor_backend="uni" if is_alone else "mp",  # not Ray, whose GPUs these are
+        enforce_eager=config.enforce_eager,
+        enable_prefix_caching=True,
+        scheduling_policy="priority",
+        structured_outputs_config=StructuredOutputsConfig(backend="guidance"),
+        additional_config=Tether(),
+        disable_log_stats=True,  # its metrics would be registered twice during a swap
+    )
+
+
+async def _pass_on(outputs: AsyncGenerator[Any, None], stream: VllmStream) -> None:
+    """Passes vLLM's outputs on to a stream, in vLLM's thread."""
+    try:
+        async for output in outputs:
+            answer = output.outputs[0]
+            if answer.finish_reason in ("abort", "error"):
+                raise EngineError(f"vLLM ended the answer: {answer.finish_reason}")
+            cached = output.num_cached_tokens or 0
+            stream.push(Step(tuple(answer.token_ids), output.finished, cached))
+    except EngineDeadError:
+        stream.push(EngineLost("the model stopped: a process of vLLM died"))
+    except asyncio.CancelledError:
+        stream.push(EngineLost("the model was unloaded"))
+        raise
+    except EngineError as error:
+        stream.push(error)
+    except Exception as error:  # any library may raise
+        cause = error.__cause__ or error
+        stream.push(EngineError(f"vLLM failed: {type(cause).__name__}: {cause}"))
