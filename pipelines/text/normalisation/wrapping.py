@@ -3,7 +3,8 @@
 An editor breaks a line where the next word no longer fits. So a break wraps if the line and the
 next word exceed the width of the paragraph, and if the next line goes on within a sentence, there
 or elsewhere in the paragraph, or in the text if its width is the same. Verse, lists, addresses and
-dialogues have lines of many lengths that begin with a capital or a mark.
+dialogues have lines of many lengths that begin with a capital or a mark. Scripts without capitals
+lack that sign: verse in them is joined where its lines are long, alike and without a final mark.
 """
 
 import re
@@ -159,6 +160,8 @@ def _may_join(before: _Line, after: _Line) -> bool:
     if before.edge.count(">") != after.edge.count(">") or before.text.startswith(("#", "|")):
         return False
     if not (any(map(str.isalnum, before.text)) and any(map(str.isalnum, after.text))):
+        return False
+    if before.first.isdigit() and after.first.isdigit():  # a schedule or a list of ingredients
         return False
     is_indented = len(after.edge) > len(before.edge) + 1 or after.edge.endswith("\u3000")
     is_closing = after.columns < LEAST_WIDTH // 2 and not _ENDS.search(after.text)  # "Yours"
