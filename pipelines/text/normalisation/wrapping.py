@@ -37,6 +37,9 @@ _ENDS = re.compile(r"""[.!?…:。！？।؟۔]["'”’»」』)\]]*$""")
 _HARD_END = re.compile(r"\S(?:  |\\)$")  # line breaks of Markdown
 _HYPHEN = re.compile(r"[^\W\d_][-\u00ad\u2010]$")
 _CLOSE = re.compile(rf"{UNSPACED.pattern}|[\u3000-\u303f\uff01-\uff60]")
+_COMPOUND = re.compile(
+    r"\b(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|well|self|half).$", re.IGNORECASE
+)
 # "Vor- und Nachteile": the hyphen stands for a part of the word after the conjunction.
 _CONJUNCTION = re.compile(r"(?:und|oder|bzw|sowie|and|or|to|en|of|och|eller|og)\b")
 
@@ -85,7 +88,8 @@ def unwrapped(text: str) -> str:
         if _HYPHEN.search(before.text):
             if not _CONJUNCTION.match(after.text):
                 filler = "\u200b"
-                start -= after.first.islower()  # "Anglo-\nSaxon" keeps its hyphen
+                # "Anglo-\nSaxon" and "twenty-\none" keep their hyphens.
+                start -= after.first.islower() and not _COMPOUND.search(before.text)
         elif _CLOSE.match(before.text[-1]) or _CLOSE.match(after.text):
             filler = "\u200b"
         parts += [text[position:start], filler * (end - start)]
