@@ -15,15 +15,14 @@ import { RECORDINGS, checkKind, dropZone, lengthOf } from "./listen/queue.js";
 
 const TEXTS = ".txt,.md,.markdown,.epub,.ssml,.xml";
 
-// The text of a file, or an empty one of an EPUB. Throws an explained error where the service cannot read the file.
+// The text of a file, or an empty one where only the service reads it, as an EPUB or another encoding. Throws an explained error where the service cannot read the file.
 async function textOf(file) {
   const { name, size } = file;
   if (size > DOCUMENT_MB * 2 ** 20) throw explained(t("jobs.document_too_large", { name, mb: DOCUMENT_MB }));
   if (/\.epub$/i.test(name)) return "";
   const isText = TEXTS.split(",").some((end) => name.toLowerCase().endsWith(end));
-  const text = isText && await file.arrayBuffer().then((bytes) => new TextDecoder("utf-8", { fatal: true }).decode(bytes)).catch(() => false);
-  if (text === false) throw explained(t("jobs.kind_of_text", { name }));
-  return text;
+  if (!isText) throw explained(t("jobs.kind_of_text", { name }));
+  return file.arrayBuffer().then((bytes) => new TextDecoder("utf-8", { fatal: true }).decode(bytes)).catch(() => "");
 }
 
 // A place for one file. `look` gives its amount, or refuses it with an error; `tell` shows what the amount costs.
