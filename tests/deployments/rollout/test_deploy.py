@@ -514,7 +514,8 @@ def test_replicas_without_room_delay_only_a_restart(
         {"models": {"status": "DEPLOYING", "deployments": {"STT": waiting}}},
     ]
     monkeypatch.setattr(
-        command.serve_api, "applications", lambda _: states.pop(0) if states[1:] else states[0]
+        "deployments.cluster.serve_api.applications",
+        lambda _: states.pop(0) if states[1:] else states[0],
     )
     monkeypatch.setattr(command, "POLL_S", 0.0)
     if not restarts:
