@@ -28,14 +28,26 @@ def load_yaml(shape: type[T] | TypeAdapter[T], name: str) -> T:
     return adapter.validate_python(data)
 
 
+def changed_at(name: str) -> float:
+    """Return when the files that `load_yaml` reads for a name were last changed or replaced
+    (seconds since 1970). Raises FileNotFoundError."""
+    like = data.get("like") if isinstance(data := _read(name), dict) else None
+    paths = map(_path_of, (name, like) if isinstance(like, str) else (name,))
+    return max(path.stat().st_ctime for path in paths)
+
+
 @cache
 def adapter_of(shape: Any) -> TypeAdapter[Any]:
     """Builds the validator of a type once per process, which takes milliseconds for a union."""
     return TypeAdapter(shape)
 
 
+def _path_of(name: str) -> Path:
+    return Path(name) if name.endswith(".yaml") else CONFIGS_DIR / f"{name}.yaml"
+
+
 def _read(name: str) -> Any:
-    path = Path(name) if name.endswith(".yaml") else CONFIGS_DIR / f"{name}.yaml"
+    path = _path_of(name)
     if not path.is_file():
         folder = path.parent
         choices = sorted(p.stem for p in folder.glob("*.yaml")) if folder.is_dir() else []

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 import time
@@ -55,7 +56,7 @@ GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    default=CONFIGS_DIR / "serve_config.yaml",
+    default=(CONFIGS_DIR / "serve_config.yaml").resolve(),
     help="Configuration of the service. Default: serve_config.yaml.",
 )
 @click.option("--num-cpus", type=int, help="CPU cores for Ray. Default: all.")
@@ -290,7 +291,17 @@ def show_console(settings: Settings) -> None:
         minutes = LINK_LIFETIME.total_seconds() / 60
         say(f"             Logs in without a password, once, within {minutes:.0f} minutes")
     elif os.environ.get(OWNER):
-        say("             To log in without a password: antiphon login-link")
+        say(f"             To log in without a password: {login_command(settings)}")
+
+
+def login_command(settings: Settings) -> str:
+    """Return the shell command that prints a login link of this service: with the variables on
+    which its data and its address depend, except those that may contain passwords."""
+    values = {"ANTIPHON_DATA": settings.data_dir, "HOST": settings.host, "PORT": settings.port}
+    variables = [f"{name}={value}" for name, value in values.items() if os.environ.get(name)]
+    script = Path(sys.executable).with_name("antiphon")
+    program = str(script) if script.exists() else "antiphon"
+    return shlex.join([*(["env", *variables] if variables else ()), program, "login-link"])
 
 
 def show_notes(config: serve_config.Config) -> None:
@@ -308,7 +319,8 @@ def _show_chat(entry: dict[str, Any]) -> None:
     chosen = ModelUserConfig.model_validate(entry.get("user_config") or {})
     for model in chosen.models:
         shape = CHAT.read(model)
-        say(f"  Chat       {shape.id}: {shape.description or shape.owned_by}")
+        notes = f": {shape.description}" if shape.description else f", by {shape.owned_by}"
+        say(f"  Chat       {shape.id}{notes}")
     if chosen.wanted is None:
         if chat_model() != AUTO:
             say(f"             CHAT_MODEL is not used: {entry['name']} names its model")

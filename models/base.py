@@ -91,6 +91,7 @@ class ModelInfo:
     fallback: str | None = None  # chat only: the model that answers while this one cannot
     is_loaded: bool = True  # False until its first load: only its names are known
     is_awaited: bool = False  # weights are being fetched, and no fallback answers
+    problem: str | None = None  # why its first load failed
 
 
 class Engine:

@@ -107,7 +107,7 @@ class ListedModel:
 
     info: ModelInfo
     status: ModelStatus
-    problem: str | None = None  # why the model that should have replaced it could not be loaded
+    problem: str | None = None  # why it, or the model that should replace it, was not loaded
     coming: Arrival | None = None  # model that will replace it
 
 
@@ -161,7 +161,7 @@ class ModelList:
                     coming = None
                 listed[name] = ListedModel(answer, status, self.problems.get(name), coming)
             elif (last_seen := self._seen.get(name) or self._infos.get(name)) is not None:
-                listed[name] = ListedModel(last_seen, "unavailable", coming=coming)
+                listed[name] = ListedModel(last_seen, "unavailable", last_seen.problem, coming)
         taken = {name for model in listed.values() if model for name in _names(model.info)}
         first = next(iter(self._chats), "")  # while it is down it keeps them from the others
         if (chat := listed.get(first)) is not None:

@@ -127,3 +127,23 @@ def test_each_metric_that_a_page_names_exists() -> None:
     named = {name for text in TEXTS.values() for name in re.findall(r"`(antiphon_\w+)", text)}
     assert "antiphon_slow_clients_total" in named
     assert sorted(named - known) == []
+
+
+def test_each_sed_of_a_page_names_another_model_of_one_deployment(tmp_path: Path) -> None:
+    edits = [
+        (page.name, *edit)
+        for page in PAGES
+        for edit in re.findall(r"^ *(sed -i \S.*?) (\S*serve\w*\.yaml)$", page.read_text(), re.M)
+    ]
+    assert edits
+    for page, command, config in edits:
+        edited = tmp_path / Path(config).name
+        original = (PROJECT_DIR / config).read_text()
+        edited.write_text(original)
+        subprocess.run(["bash", "-c", f"{command} {edited}"], check=True)
+        before, after = (
+            [entry for app in yaml.safe_load(text)["applications"] for entry in app["deployments"]]
+            for text in (original, edited.read_text())
+        )
+        changed = [new for old, new in zip(before, after, strict=True) if old != new]
+        assert len(changed) == 1, (page, command, changed)

@@ -32,6 +32,7 @@ from configs.schema.base import StrictModel
 from models.base import VoiceGender
 from pipelines.accounts.authentication import Scope
 from pipelines.billing.operation import Operation
+from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
@@ -120,7 +121,7 @@ class CartesiaSpeech(LenientModel):
         async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=voice_id):
             voice = await voice_for(
                 voice_id,
-                foreign=foreign_voice(voice_id, self.language or self.locale or "en"),
+                foreign=foreign_voice(voice_id, self.language or self.locale),
                 directory=synthesis.pipeline.directory,
                 workspace_id=workspace_id,
                 field="voice.id",
@@ -143,10 +144,11 @@ class CartesiaSpeech(LenientModel):
         )
 
 
-def foreign_voice(voice_id: str, language: str) -> ForeignVoice | None:
+def foreign_voice(voice_id: str, language: str | None = None) -> ForeignVoice | None:
     """Returns what a default voice of Cartesia's clients means; None for any other id."""
     gender = NAMES.stock.get(voice_id)
-    return gender and ForeignVoice(voice_id, language.partition("-")[0].lower(), gender)
+    code = (language or FALLBACK_LANGUAGE).partition("-")[0].lower()
+    return gender and ForeignVoice(voice_id, code, gender, is_multilingual=not language)
 
 
 class CartesiaWire(ContextWire):

@@ -74,7 +74,7 @@ async def list_voices(
 async def get_voice(voice_id: str, principal: PrincipalDep, speech: SpeechDep) -> Json:
     workspace_id = principal.workspace_id
     directory = speech.synthesis.pipeline.directory
-    foreign = foreign_voice(voice_id, "en")
+    foreign = foreign_voice(voice_id)
     voice = await voice_for(voice_id, foreign, directory, workspace_id, field="id")
     return _available_voice(voice, workspace_id) | ({"id": voice_id} if foreign else {})
 

@@ -4,7 +4,7 @@ of letters."""
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ class ForeignVoice:
     name: str
     language: str  # ISO 639-1
     gender: VoiceGender
+    is_multilingual: bool = False  # whether it speaks the language of each text
 
 
 async def voice_for(
@@ -67,7 +68,8 @@ def stand_in(foreign: ForeignVoice, voices: Sequence[AvailableVoice]) -> Availab
         raise VoiceNotFound(f"no voice speaks {foreign.language}; GET /default-voices lists all")
     candidates = [voice for voice in candidates if PLAIN in voice.info.categories] or candidates
     candidates.sort(key=lambda voice: voice.id)
-    return candidates[zlib.crc32(foreign.name.encode()) % len(candidates)]
+    voice = candidates[zlib.crc32(foreign.name.encode()) % len(candidates)]
+    return replace(voice, is_stand_in=foreign.is_multilingual)
 
 
 Letter = tuple[str, float, float]

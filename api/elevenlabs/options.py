@@ -152,7 +152,7 @@ async def find_voice(
             code = await directory.language_of(text, workspace_id)
         else:
             code = FALLBACK_LANGUAGE
-        foreign = ForeignVoice(voice_id, code, gender)
+        foreign = ForeignVoice(voice_id, code, gender, is_multilingual=not language)
     return await voice_for(voice_id, foreign, directory, workspace_id, "voice_id")
 
 

@@ -66,11 +66,24 @@ def form_schema(
 ) -> dict[str, Any]:
     """Describes a form for OpenAPI, which FastAPI cannot, as routes read their forms themselves."""
     schema: dict[str, Any] = {"type": "object"} if fields is None else fields.model_json_schema()
+    schema = _inlined(schema, schema.pop("$defs", {}))
     schema["properties"] = {file_field: files, **schema.get("properties", {})}
     if is_required:
         schema["required"] = [*schema.get("required", ()), file_field]
     content = {"multipart/form-data": {"schema": schema}}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _inlined(part: Any, definitions: dict[str, Any]) -> Any:
+    """Copies a part of a schema with its definitions in place of references to them, which lead
+    nowhere within the document."""
+    if isinstance(part, list):
+        return [_inlined(item, definitions) for item in part]
+    if not isinstance(part, dict):
+        return part
+    if (reference := part.get("$ref")) is not None:
+        part = definitions[reference.removeprefix("#/$defs/")]
+    return {key: _inlined(value, definitions) for key, value in part.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class InworldNames(StrictModel):
 
 
 _FOREIGN_VOICES = {
-    name: ForeignVoice(name, language, gender)
+    name: ForeignVoice(name, language, gender, is_multilingual=True)
     for language, genders in load_yaml(
         InworldNames, str(Path(__file__).with_name("names.yaml"))
     ).voices.items()

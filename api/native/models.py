@@ -33,7 +33,7 @@ class Model(BaseModel):
     status: ModelStatus = Field(description="`asleep`: the next request waits until it is loaded.")
     problem: str | None = Field(
         default=None,
-        description="Why the intended replacement could not be loaded.",
+        description="Why the model or its intended replacement could not be loaded.",
     )
     coming: Arrival | None = Field(
         default=None, description="Model that takes over once its weights are downloaded."

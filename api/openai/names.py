@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from api.http.errors import ApiError
 from configs.schema.voices import OpenAIConfig, OpenAIVoice, Tier
@@ -58,8 +58,8 @@ class OpenAINames:
         *,
         language: str | None = None,
         field: str = "voice",
-    ) -> str | None:
-        """Returns the id of the voice with OpenAI's name, or the name or id of this service.
+    ) -> AvailableVoice | None:
+        """Returns the voice with OpenAI's name, or the name or id of this service.
 
         `language` (ISO 639-1) is the language of the text; None detects it. `field` names the
         field of the request in errors. Returns None where the language of the text shall decide.
@@ -69,16 +69,16 @@ class OpenAINames:
             return None
         openai_voice = self.config.voices.get(wanted.strip().lower())
         if openai_voice is None:
-            return (await self._find_voice(wanted, workspace_id, field)).id
+            return await self._find_voice(wanted, workspace_id, field)
         # Some clients accept only OpenAI's names, so a workspace may give a voice such a name.
         with suppress(VoiceNotReady):
             custom_voice = await self.voices.find_custom(workspace_id, wanted)
             if custom_voice is not None and custom_voice.is_of(workspace_id):
-                return custom_voice.id
+                return custom_voice
         available = await self.voices.voices()
         language = language or await self.voices.language_of(text, workspace_id)
         voice = _stand_in(openai_voice, tier, language, available)
-        return None if voice is None else voice.id
+        return voice and replace(voice.in_language(language), is_stand_in=True)
 
     async def find_voice(
         self,
@@ -94,12 +94,10 @@ class OpenAINames:
 
         Raises as `choose_voice`.
         """
-        voice_id = await self.choose_voice(
+        voice = await self.choose_voice(
             wanted, tier, text, workspace_id, language=language, field=field
         )
-        if voice_id is not None:
-            return await self.voices.find_named(voice_id, workspace_id)
-        return self.voices.default(language, await self.voices.voices())
+        return voice or self.voices.default(language, await self.voices.voices())
 
     async def _find_model(self, model: str, kind: ModelKind) -> ModelInfo:
         """Returns the model of a kind by its id or alias. Raises ApiError(model_not_found)."""

@@ -141,12 +141,13 @@ async def create_speech(
     async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=None):
         tier = await names.speech_tier(body.model)
         text = "".join(token.text for token in tokens)
-        voice_id = await names.choose_voice(
+        voice = await names.choose_voice(
             body.voice, tier, text, workspace_id, language=language or None
         )
     request = SpeechRequest(
         text=body.input,
-        voice_id=voice_id,
+        voice_id=voice.id if voice else None,
+        expected=voice.language if voice and voice.is_stand_in else None,
         speed=body.speed,
         workspace_id=workspace_id,
         pronunciations=body.pronunciations,

@@ -152,6 +152,7 @@ class ConsentConfig(StrictModel):
     likeness: float = Field(gt=0, le=100)  # minimum between the transcript and the sentence
     heard_seconds: float = Field(gt=0, le=30)  # transcribed from the beginning of each file
     min_similarity: float = Field(ge=-1, le=1)  # the sentence's speaker and the samples
+    min_part_similarity: float = Field(ge=-1, le=1)  # the phrase's speaker and each part of them
     sentences: dict[str, ConsentWords]  # sentences by ISO 639-1 code
 
     @model_validator(mode="after")

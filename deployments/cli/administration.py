@@ -274,7 +274,9 @@ async def first_key() -> str:
 @command("login-link")
 async def login_link() -> str:
     async with _service() as (settings, database):
-        link = await console_link(settings, _accounts(database, settings))
+        url = click.get_current_context().find_root().params.get("url")
+        accounts = _accounts(database, settings)
+        link = await console_link(settings, accounts, url or os.environ.get("ANTIPHON_URL"))
     if link is None:
         raise ValueError("no link: the service serves other machines, too, or has no owner")
     return link

@@ -28,7 +28,7 @@ from telemetry.logs import redact
 CONFIG = click.option(
     "--config",
     type=click.Path(path_type=Path),
-    default=CONFIGS_DIR / "serve_config.yaml",
+    default=(CONFIGS_DIR / "serve_config.yaml").resolve(),
     help="Configuration of the service. Default: serve_config.yaml.",
 )
 DASHBOARD = click.option("--dashboard", help="URL of Ray's dashboard. Default: from settings.")
@@ -266,7 +266,8 @@ def local_weights(config: Path, dashboard: str | None) -> list[dict[str, Any]]:
     for name, entry in store.catalogue.artefacts.items():
         files = {file.identity: file for file in store.artefact(name).files.values()}.values()
         disk = sum(file.size_bytes for file in files if store.has(file))
-        needs = {"required": entry.required, "gpu": entry.required_on_gpu, "own": name in own}
+        is_for_gpu = entry.required_on_gpu and name not in used
+        needs = {"required": entry.required, "gpu": is_for_gpu, "own": name in own}
         rows.append(
             {
                 "id": name,

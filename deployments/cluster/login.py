@@ -6,11 +6,15 @@ from deployments.cluster.readiness import local_url
 from pipelines.accounts.service import Accounts
 
 
-async def console_link(settings: Settings, accounts: Accounts) -> str | None:
+async def console_link(
+    settings: Settings, accounts: Accounts, url: str | None = None
+) -> str | None:
     """Create a login link of the console, which ends the previous one; None if the service serves
-    other machines, too, or its first workspace was erased. Raises DatabaseUnavailable."""
+    other machines, too, or its first workspace was erased. The link begins with `url`, or else
+    with the host and port of the settings. Raises DatabaseUnavailable."""
     if not serves_only_this_machine(settings.host):
         return None
     workspace_id = await accounts.owner_workspace()
     token = workspace_id and await accounts.login_link(workspace_id)
-    return f"{local_url(settings)}/console#login={token}" if token else None
+    base = url.rstrip("/") if url else local_url(settings)
+    return f"{base}/console#login={token}" if token else None

@@ -26,12 +26,13 @@ def resolved(config: Config, running: dict[str, Any] | None = None) -> Config:
     for application in config["applications"]:
         chats = (application.get("args") or {}).get("chat", ())
         for entry in entries(application):
-            if (entry.get("user_config") or {}).get("model") != AUTO:
+            user_config: Any = entry.get("user_config")
+            if not isinstance(user_config, dict) or user_config.get("model") != AUTO:
                 continue
-            options = [entry["user_config"].get("wanted")]
+            options: list[Any] = [user_config.get("wanted")]
             if entry["name"] in chats:
                 wanted = named if named != AUTO else before.get(entry["name"]) or by_memory()
                 options = candidates(wanted)
             if options[0] is not None:
-                entry["user_config"] |= best_here(options)
+                user_config |= best_here(options)
     return config

@@ -64,5 +64,5 @@ class ServeControl:
         texts = (ended.stdout, ended.stderr)
         changes, errors = (text.replace(file.name, "the configuration").strip() for text in texts)
         if ended.returncode and not changes:  # the command prints changes before it deploys
-            raise InvalidRequest(errors.rpartition("\n")[2])
+            raise InvalidRequest(errors)
         return ended.returncode == 0, f"{changes}\n{errors}".strip()

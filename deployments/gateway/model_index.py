@@ -88,7 +88,8 @@ class ModelIndex(NoUserConfig, RequestCounter):
         last = self._reports.get(name)
         if last is None or last[1].sequence < report.sequence:
             self._reports[name] = (time.monotonic(), report)
-            if model is not None and (model.is_loaded or report.deployment not in self._models):
+            stored = self._models.get(report.deployment)
+            if model is not None and (model.is_loaded or stored is None or not stored.is_loaded):
                 self._models[report.deployment] = model
 
     async def exchange(self, report: Report) -> list[Report]:

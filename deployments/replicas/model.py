@@ -120,6 +120,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
             except ModelNotLoaded as error:
                 if self._loaded is None:
                     if self._reports is not None:  # so that its names and fallback are known
+                        if self._reports.model is not None:
+                            self._reports.model = replace(self._reports.model, problem=str(error))
                         await self._reports.send()
                     raise
                 problem = str(error)

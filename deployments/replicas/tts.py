@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.rehearsal import rehearse_speech, sentence_of
 from models.audio import AudioChunk, cut
+from models.base import Interruption
 from models.errors import EngineError
 from models.fairness.scheduling import DeadlineScheduler
 from models.memory import give_back
@@ -68,6 +70,9 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         self, request: SynthesisRequest, engine: TTSEngine
     ) -> AsyncGenerator[AudioChunk, None]:
         executor = self._scheduler.executor(request.deadline_s, request.owner)
+        # Of this attempt: after a canary has failed, another engine speaks the same request.
+        interruption = Interruption()
+        request = replace(request, interruption=interruption)
         speech = speech_timed(engine, request, time.perf_counter())
         chunks = iterate_in_thread(speech, executor)
         self._running += 1
@@ -79,7 +84,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
                         yield part
         finally:
             self._running -= 1
-            request.interruption.set()
+            interruption.set()
             executor.leave()
             self._release_soon(engine)
 

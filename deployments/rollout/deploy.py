@@ -9,12 +9,13 @@ from typing import Any
 
 from yaml import YAMLError
 
-from configs.environment import free_bytes
-from configs.load import explain
+from configs.environment import free_bytes, token
+from configs.load import changed_at, explain
+from configs.schema.models.upstream import UpstreamModelConfig
 from configs.schema.serve import AUTO, ModelsArgs, ModelUserConfig
 from configs.settings import Settings, load_settings, weights_dir
 from deployments.cluster import node, serve_api
-from deployments.cluster.readiness import ask, local_url
+from deployments.cluster.readiness import local_url, report
 from deployments.default_chat.choice import resolved
 from deployments.replicas.canary import CANARY_PREFIX
 from deployments.rollout import serve_config
@@ -45,11 +46,12 @@ def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None
     settings = load_settings(new=False)
     node.prepare_environment(settings)
     config = serve_config.read_config(file)
-    if problems := application_problems(config) or option_problems(config):
+    if problems := application_problems(config):
         raise ValueError("\n".join(problems))
     dashboard = dashboard or serve_api.dashboard()
-    if problems := resource_problems(config, serve_api.nodes(dashboard)):
-        raise ValueError("\n".join(problems))
+    problems = option_problems(config) or resource_problems(config, serve_api.nodes(dashboard))
+    if problems:
+        raise ValueError("\n".join([*problems, *model_problems(resolved(config))]))
     deploy_config(config, settings, dashboard, only_check=only_check)
     return f"{file} {'can be' if only_check else 'is'} deployed"
 
@@ -62,12 +64,13 @@ def deploy_config(
     config = resolved(config, running)
     if problems := model_problems(config):
         raise ValueError("\n".join(problems))
-    try_again(running, config, (ask(f"{local_url(settings)}/readyz") or (0, {}))[1])
+    try_again(running, config, (report(settings) or (0, {}))[1])
     changes, swapped = differences(running, config)
     replaces = any(".user_config" not in path for path in changed_options(running, config))
     if problem := memory_problem(config, loads(running, config)):
         raise ValueError(problem)
-    sys.stdout.write("".join(f"{line}\n" for line in changes or ["nothing changes"]))
+    lines = [*(changes or ["nothing changes"]), *unset_keys(config)]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
     if only_check:
         return
@@ -83,19 +86,46 @@ def deploy_config(
 
 
 def try_again(running: dict[str, Any], config: Config, readiness: dict[str, Any]) -> None:
-    """Increment `attempt` for each model that was refused, by the gateway's `readiness`, and is
-    still wanted: Serve reconfigures a replica only after a change."""
+    """Increment `attempt` for each model that is still wanted, and was refused, by the gateway's
+    `readiness`, or could not start, or whose files were edited since it was deployed: Serve
+    reconfigures a replica only after a change."""
     before = {
-        entry["name"]: dict(entry.get("user_config") or {})
+        entry["name"]: (dict(entry.get("user_config") or {}), application["last_deployed_time_s"])
         for application in running.values()
         for entry in entries(application.get("deployed_app_config") or {})
     }
-    for name, (_, entry) in models_of(config).items():
-        deployed, wanted = before.get(name, {}), dict(entry.get("user_config") or {})
+    refused = {place.partition("/")[2] for place in serve_api.failures(running)}
+    refused |= (readiness.get("models") or {}).keys()
+    for name, (kind, entry) in models_of(config).items():
+        deployed, deployed_at = before.get(name, ({}, 0.0))
+        wanted = dict(entry.get("user_config") or {})
         attempt = deployed.pop("attempt", 0)
         wanted.pop("attempt", None)
-        attempt += wanted == deployed and name in (readiness.get("models") or ())
+        if wanted == deployed:
+            attempt += name in refused or _edited_at(kind, wanted) > deployed_at
         entry["user_config"] = {**wanted, "attempt": attempt} if attempt else wanted
+
+
+def _edited_at(kind: EngineKind[Any], user_config: Config) -> float:
+    """Return when the configurations of the models, or files that they read in place, were last
+    changed or replaced (seconds since 1970)."""
+    times = [0.0]
+    for model in ModelUserConfig.model_validate(user_config).models:
+        times.append(changed_at(model))
+        times += [file.stat().st_ctime for file in files_of(kind.read(model))]
+    return max(times)
+
+
+def unset_keys(config: Config) -> list[str]:
+    """Warn of models of other services whose key is not set in this environment."""
+    return [
+        f"{name}: {model} needs its key in the variable {shape.key_env}, which is not set here"
+        for name, (kind, entry) in models_of(config).items()
+        for model in ModelUserConfig.model_validate(entry["user_config"]).models
+        if isinstance(shape := kind.read(model), UpstreamModelConfig)
+        and shape.key_env
+        and token(shape.key_env) is None
+    ]
 
 
 def wait(dashboard: str, names: set[str], *, restarts: bool = True) -> None:
@@ -144,21 +174,21 @@ def check_swaps(settings: Settings, outlives_s: float) -> None:
     Reports of replaced replicas remain for up to `outlives_s`.
     """
     began = time.monotonic()
-    url, deadline = f"{local_url(settings)}/readyz", began + ANSWER_S
+    deadline = began + ANSWER_S
     while True:
-        answer, now = ask(url), time.monotonic()
+        answer, now = report(settings), time.monotonic()
         if answer is not None and answer[0] == 200:
-            report = answer[1]
-            if "models" not in report.get("degraded", ()):
+            if "models" not in answer[1].get("degraded", ()):
                 return
             if now >= began + outlives_s:
                 break
         elif now > deadline:
             if answer is None:
-                raise ValueError(f"the gateway does not answer at {url}")
+                raise ValueError(f"the gateway does not answer at {local_url(settings)}/readyz")
             raise ValueError(f"the gateway answers {answer[0]}: {answer[1].get('message')}")
         time.sleep(POLL_S)
-    reasons = report.get("models") or {"a deployment": "GET /models has the reason"}
+    hidden = "GET /models has the reason; OPERATOR_TOKEN or METRICS_TOKEN shows it here"
+    reasons = answer[1].get("models") or {"a deployment": hidden}
     lines = [
         f"{name}: {why}"
         if why.startswith(CANARY_PREFIX)

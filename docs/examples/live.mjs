@@ -1,6 +1,8 @@
 // Speaks over /ws/tts and transcribes over /ws/stt: ANTIPHON_KEY=sk_… node docs/examples/live.mjs
-// Needs Node 22 or newer.
-
+if (!globalThis.WebSocket) {
+  console.error(`live.mjs needs Node 22 or newer, which has WebSocket: this is ${process.version}`);
+  process.exit(1);
+}
 const service = (process.env.SERVICE ?? "http://127.0.0.1:8000").replace("http", "ws");
 const key = process.env.ANTIPHON_KEY;
 
@@ -10,7 +12,10 @@ function converse(path, receive) {
   const send = (message) => socket.send(JSON.stringify(message));
   return new Promise((resolve, reject) => {
     socket.onmessage = ({ data }) => receive(JSON.parse(data), send);
-    socket.onclose = ({ code, reason }) => (code === 1000 ? resolve() : reject(`${code} ${reason}`));
+    socket.onclose = ({ code, reason }) => {
+      if (code === 1000) resolve();
+      else reject(new Error(`closed: ${code} ${reason}`));
+    };
   });
 }
 

@@ -24,6 +24,13 @@ console.log((await (await request("/stt", form)).json()).text);
 
 const messages = [{ role: "user", content: "Write a haiku about the sea." }];
 const chat = await request("/v1/chat/completions", { messages });
+let rest = ""; // an event may arrive in parts
 for await (const piece of chat.body.pipeThrough(new TextDecoderStream())) {
-  process.stdout.write(piece); // Server-Sent Events
+  const lines = (rest + piece).split("\n");
+  rest = lines.pop();
+  for (const line of lines.filter((line) => line.startsWith("data: {"))) {
+    const { error, choices } = JSON.parse(line.slice("data: ".length));
+    if (error) throw new Error(error.message);
+    process.stdout.write(choices[0]?.delta.content ?? "");
+  }
 }

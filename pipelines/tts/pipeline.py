@@ -139,6 +139,12 @@ class SpeechPipeline:
                 text = own_text(tokens)
                 language = await directory.language_of(text, request.workspace_id)
             voice = directory.default(language, await directory.voices())
+        elif request.expected:
+            spoken = language or await directory.language_of(
+                own_text(tokens), request.workspace_id, request.expected
+            )
+            offered = await directory.voices()
+            voice = named = directory.nearest(voice, spoken, offered).in_language(spoken)
         passages: tuple[SpokenPassage, ...]
         unread: Sequence[str] = ()
         foreign = letters_outside(frozenset({voice.language}))

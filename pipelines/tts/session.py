@@ -81,6 +81,7 @@ class SpeechStream:
         self._request = replace(
             self.style,
             voice_id=self.voice.id,
+            expected=self.voice.language if self.voice.is_stand_in else None,
             # The engine's own level, unless boost_volume asks for another, or voices take turns.
             enhance=bool(self.style.script),
             workspace_id=self.workspace_id,
@@ -125,6 +126,8 @@ class SpeechStream:
         except NothingToSpeak:
             return  # a flush may fall between two words
         self.unread += plan.unread
+        if request.expected:
+            self._request = replace(self._request, expected=plan.voice.language)
         before_s = max(0.0, self._plays_until - asyncio.get_running_loop().time())
         plan = replace(plan, before_s=before_s)
         self.charged = self.synthesis.characters(plan)

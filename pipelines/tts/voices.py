@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, get_args
 from uuid import UUID
 
@@ -121,6 +121,7 @@ class AvailableVoice:
     model: ModelInfo
     model_name: str  # the key of the model's port
     custom: ReadyCustomVoice | None = None  # only of custom voices
+    is_stand_in: bool = False  # stands for a vendor's voice, which speaks the language of any text
 
     @property
     def id(self) -> str:
@@ -145,6 +146,12 @@ class AvailableVoice:
     def speaks(self, language: str) -> bool:
         """Whether the voice speaks the language of an ISO 639-1 code."""
         return language in self.languages
+
+    def in_language(self, language: str) -> "AvailableVoice":
+        """Return the voice with that as its own language, if it speaks it."""
+        if not self.speaks(language):
+            return self
+        return replace(self, info=replace(self.info, language=language))
 
 
 @dataclass(eq=False, repr=False)

@@ -61,7 +61,9 @@ class CheckedSamples:
     pitch_hz: float | None  # the speaker's
     excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
     openings: tuple[Pcm, ...]  # float32 [n] at 16 kHz: the beginning of each file
-    speakers: Embeddings  # float32 [files, 256], one embedding a file
+    # float32 [k, 256], one embedding a file, or of a single file one for each of its pieces. A mean
+    # would hide a second speaker.
+    speakers: Embeddings
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +120,7 @@ class SampleChecker:
             count = max(least, math.ceil((audio.duration_s - LENGTH_SLACK_S) / rules.max_seconds))
             if len(pieces) + count > rules.max_files:
                 raise InvalidRequest(too_much)
-            media_type = await asyncio.to_thread(_media_type, file.path)
-            if count == 1 and media_type is not None:
+            if count == 1 and (await asyncio.to_thread(_media_type, file.path)) is not None:
                 pieces.append(file)
             else:
                 pieces += await asyncio.to_thread(_cut, file, audio.pcm, count)
@@ -136,7 +137,8 @@ class SampleChecker:
     async def check_speaker(
         self, pcm: Pcm, checked: CheckedSamples, place: int, min_similarity: float
     ) -> None:
-        """Compares the speaker of `pcm`, from the file at `place`, with that of the other files.
+        """Compares the speaker of `pcm`, from the file at `place`, with that of the other files, or
+        of the rest of a single file.
 
         A file that only begins with another speaker may pass `check`. Raises InvalidRequest.
         """
@@ -220,7 +222,9 @@ class SampleChecker:
                 : int(EXCERPT_S * VAD_SAMPLE_RATE)
             ],
             openings=tuple(sample.opening for sample in checked),
-            speakers=np.stack([mean_embedding(of_file) for of_file in pieces]),
+            speakers=np.stack([mean_embedding(of_file) for of_file in pieces])
+            if len(pieces) > 1
+            else pieces[0],
         )
 
 

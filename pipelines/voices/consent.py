@@ -149,7 +149,9 @@ class Consent:
 
     def check_same_speaker(self, reader: Embedding, checked: CheckedSamples) -> None:
         """Check that the reader of a consent phrase speaks in the files. Raises InvalidRequest."""
-        if float(reader @ mean_embedding(checked.speakers)) < self._config.min_similarity:
+        likeness = checked.speakers @ reader
+        is_reader = float(reader @ mean_embedding(checked.speakers)) >= self._config.min_similarity
+        if not is_reader or likeness.min() < self._config.min_part_similarity:
             raise InvalidRequest("files: the speaker is not that of the consent recording")
 
     async def find(

@@ -63,6 +63,10 @@ REPORT_URL_TTL_S = 3600.0
 MOST_RECORDINGS = 30  # recordings of a voice with its versions
 FAILED_IN, LEAST_FAILURES = timedelta(days=1), 3  # failures on plans with fewer voices
 NO_REPORT = "there is no report of this voice"
+TOO_SHORT_FOR_CONSENT = (
+    "files: to compare their speaker with that of the consent, one recording must have at least 12"
+    " seconds of speech; send a longer one, or several"
+)
 NOT_FOUND = "the workspace has no voice of that id; GET /voices lists them"
 
 
@@ -127,6 +131,8 @@ class CustomVoices:
                     raise InvalidRequest(f"files: a voice has at most {MOST_RECORDINGS} recordings")
                 samples = await checker.cut(files, mine) if are_clips else files
                 checked = await checker.check([*before, *samples], mine)
+            if (sentence or new.reader) is not None and len(checked.speakers) < 2:
+                raise InvalidRequest(TOO_SHORT_FOR_CONSENT)
             if sentence is not None:
                 await self.consent.check_reader(sentence, checked, checker, mine, count)
             if new.reader is not None:

@@ -79,4 +79,5 @@ def _check_host(host: str, own_hosts: Collection[str], allowed: Sequence[Network
         raise InvalidUrl("url: must not be this service itself")
     inside = "." not in host or host.rpartition(".")[2] in _INSIDE or host.endswith(".home.arpa")
     if inside and not allowed:
-        raise InvalidUrl("url: must name a host of the public internet")
+        message = "url: must name a host of the public internet; an operator allows others, for "
+        raise InvalidUrl(f"{message}development, with WEBHOOK_NETWORKS")

@@ -116,6 +116,25 @@ async def test_the_document_is_served(client: httpx.AsyncClient) -> None:
     assert (await client.get("/openapi.json")).json() == DOCUMENT
 
 
+def test_every_reference_leads_to_a_part_of_the_document() -> None:
+    def references(part: Any) -> Iterator[str]:
+        if isinstance(part, dict):
+            if isinstance(reference := part.get("$ref"), str):
+                yield reference
+            part = list(part.values())
+        if isinstance(part, list):
+            for item in part:
+                yield from references(item)
+
+    found = set(references(DOCUMENT))
+    assert len(found) > 100
+    for reference in found:
+        part: Any = DOCUMENT
+        for key in reference.removeprefix("#/").split("/"):
+            part = part[key.replace("~1", "/").replace("~0", "~")]
+        assert isinstance(part, dict), reference
+
+
 def test_every_operation_documents_its_errors_with_our_envelope() -> None:
     assert DOCUMENT["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     for path, operations in DOCUMENT["paths"].items():

@@ -210,7 +210,8 @@ def test_each_start_for_this_machine_alone_links_on_a_terminal(
             output = capsys.readouterr().out
             consoles += re.findall(r"^  Console    (.+)$", output, re.MULTILINE)
             assert ("once, within 10 minutes" in output) == (is_alone and is_terminal)
-            assert ("antiphon login-link" in output) == (is_alone and not is_terminal)
+            command = rf"env ANTIPHON_DATA={tmp_path} HOST={host} PORT=8123 \S*antiphon login-link"
+            assert bool(re.search(command, output)) == (is_alone and not is_terminal)
     links = consoles[2::4]
     assert len(consoles) == 8 and links[0] != links[1]
     for console in consoles:
@@ -224,7 +225,7 @@ def test_notes_of_chat_models_are_printed_and_none_ends_the_start(
 ) -> None:
     config = read_config(PROJECT_DIR / "configs" / "serve_gpu.yaml")
     show_notes(config)
-    assert "  Chat       svc/slm-3b-int4: HuggingFaceTB" in capsys.readouterr().out
+    assert "  Chat       svc/slm-3b-int4, by HuggingFaceTB" in capsys.readouterr().out
     [chat] = [
         entry
         for application in config["applications"]

@@ -8,6 +8,7 @@ import numpy as np
 
 from configs.schema.models.tts import SpeechModelConfig
 from models.audio import AudioChunk, spread, within
+from models.errors import EngineError
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.voice_pack import VoiceCache, read_pack
 from models.weights.store import WeightStore
@@ -46,7 +47,11 @@ class ToneEngine(TTSEngine):
         samples = round(len(request.text) * CHARACTER_S * SAMPLE_RATE)
         step = round(CHUNK_S * SAMPLE_RATE)
         words = spread(request.text, samples / SAMPLE_RATE) if request.timings else ()
+        interrupted: list[bool] = []
+        request.interruption.add(lambda: interrupted.append(True))
         for start in range(0, samples, step):
+            if interrupted:
+                raise EngineError("interrupted")
             time_s = np.arange(start, min(start + step, samples)) / SAMPLE_RATE
             time.sleep(self._real_time_factor * len(time_s) / SAMPLE_RATE)
             pcm = (AMPLITUDE * np.sin(2 * np.pi * hz * time_s)).astype(np.float32)

@@ -42,6 +42,8 @@ from pipelines.voices.voice_object import (
 )
 
 router = make_router("voices", scope="voices")
+for_visitors = make_router("voices", scope="any", visitors=True)
+routers = (router, for_visitors)
 
 FIELDS = ("files", "files[]")  # names of the field with a list of files
 SHOWN_NAME = 80  # characters of a file's name quoted in a message
@@ -85,10 +87,13 @@ class DefaultVoices(BaseModel):
     data: list[DefaultVoice]
 
 
-@router.get("/default-voices", summary="List the available voices")
+@for_visitors.get("/default-voices", summary="List the available voices")
 async def list_default_voices(principal: PrincipalDep, voices: VoicesDep) -> DefaultVoices:
-    """Returns the voices of the deployed models and of the workspace, by language and name."""
-    listed = [*map(_item, await voices.custom.directory.voices(principal.workspace_id))]
+    """Returns the voices of the deployed models, by language and name, and those of the workspace
+    to keys with the scope `voices`."""
+    is_mine = "voices" in principal.scopes and not principal.is_visitor
+    mine = principal.workspace_id if is_mine else None
+    listed = [*map(_item, await voices.custom.directory.voices(mine))]
     listed.sort(key=lambda voice: (voice.labels.language_name, voice.name, voice.voice_id))
     return DefaultVoices(message=f"{len(listed)} voices", data=listed)
 

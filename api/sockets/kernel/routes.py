@@ -32,6 +32,8 @@ from telemetry.tracing import request_id
 
 logger = logging.getLogger(__name__)
 
+CREDENTIAL_ERRORS = ("unauthorized", "insufficient_scope")
+
 
 @dataclass(frozen=True, slots=True)
 class SocketRoute:
@@ -136,7 +138,14 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
         await _refuse(websocket, timeout)
         return
     except Exception as error:  # every failure before the upgrade is an HTTP answer
-        await _refuse(websocket, to_api_error(error))
+        refusal = to_api_error(error)
+        # Browsers show pages no status of a refused upgrade, but they show close codes.
+        if route.greets and "origin" in websocket.headers and refusal.code in CREDENTIAL_ERRORS:
+            with suppress(OSError):
+                await _accept(websocket, route)
+        await _refuse(
+            websocket, refusal, close_codes.KEY_REVOKED if route.greets else close_codes.POLICY
+        )
         return
     try:
         if first is None:
@@ -218,9 +227,11 @@ async def _first_message(websocket: WebSocket, route: SocketRoute) -> str:
         leave()
 
 
-async def _refuse(websocket: WebSocket, error: ApiError) -> None:
-    """Answers with an HTTP error in place of the upgrade. A socket that was accepted without a key
-    gets the body of that answer as a message, and close code 1008."""
+async def _refuse(
+    websocket: WebSocket, error: ApiError, close_code: int = close_codes.POLICY
+) -> None:
+    """Answers with an HTTP error in place of the upgrade. A socket that was accepted already gets
+    the body of that answer as a message, and is closed."""
     context_of(websocket).turn.leave(is_end=True)
     await services_of(websocket).infrastructure.admission.turns.delay_refusal()
     metrics.socket_refusals.labels(error.code).inc()
@@ -234,7 +245,7 @@ async def _refuse(websocket: WebSocket, error: ApiError) -> None:
     if websocket.application_state is WebSocketState.CONNECTED:
         with suppress(OSError, WebSocketDisconnect, RuntimeError):  # the client has disconnected
             await websocket.send_text(bytes(response.body).decode())
-            await websocket.close(close_codes.POLICY, error.code)
+            await websocket.close(close_code, error.code)
         return
     await websocket.receive()  # the connect message
     with suppress(OSError):

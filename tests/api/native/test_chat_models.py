@@ -104,9 +104,11 @@ async def test_without_weights_chats_wait_and_speech_is_ready(
     assert ready.json()["chat"] == {"coming": COMING.model_dump()}
     assert (model["id"], model["status"]) == ("svc/large", "unavailable")
     assert DEFAULT_MODEL in model["aliases"]
-    del infos["Chat"]
+    infos["Chat"] = replace(infos["Chat"], is_awaited=False, problem="no key")
     async with client_of(services, chats, infos=infos) as client:
+        [model] = (await client.get("/models", headers=auth)).json()["data"]
         assert (await client.get("/readyz")).status_code == 503
+    assert (model["status"], model["problem"]) == ("unavailable", "no key")
 
 
 @pytest.mark.parametrize("name", ["gpt-4o-mini", "gpt-5", DEFAULT_MODEL])

@@ -42,6 +42,17 @@ def is_refused(answer: httpx.Response) -> bool:
     return answer.status_code == 403 and "insufficient_scope" in answer.text
 
 
+async def test_a_visitor_may_choose_among_the_voices_of_the_models(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    visitor = await visitor_of(client, auth, "tts")
+    everyone = (await client.get("/default-voices", headers=auth)).json()["data"]
+    answer = await client.get("/default-voices", headers=visitor)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["data"] == everyone != []  # the workspace has no custom voice
+    assert is_refused(await client.get("/voices", headers=visitor))
+
+
 @pytest.mark.parametrize("path", COMPLETIONS)
 @pytest.mark.parametrize("mode", [CHAT, {"text": "a small text", "stream": False}])
 async def test_chats_of_visitors_are_never_saved(

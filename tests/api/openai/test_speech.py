@@ -242,11 +242,9 @@ def stock(services: Services) -> Services:
 
 
 async def chosen(services: Services, name: str | None, tier: Any, text: str = TEXT) -> str:
-    voice_id = await services.speech.openai.choose_voice(name, tier, text, 1)
-    assert voice_id is not None
-    found = await services.speech.synthesis.pipeline.directory.find(voice_id)
-    assert found is not None
-    return f"{found.info.engine}/{found.info.key}"
+    voice = await services.speech.openai.choose_voice(name, tier, text, 1)
+    assert voice is not None
+    return f"{voice.info.engine}/{voice.info.key}"
 
 
 async def test_each_openai_voice_maps_to_a_distinct_voice_of_its_gender(stock: Services) -> None:
@@ -296,5 +294,5 @@ async def test_a_ready_custom_voice_overrides_the_openai_voice_of_its_name(
     monkeypatch.setattr(stock.voices.custom.directory, "find_custom", find_custom)
     assert await chosen(stock, "alloy", "quality") == "kokoro/af_alloy"
     made = True
-    assert await stock.speech.openai.choose_voice("alloy", None, TEXT, 1) == own.id
+    assert await stock.speech.openai.choose_voice("alloy", None, TEXT, 1) == own
     assert await chosen(stock, "echo", None) == "kokoro/am_echo"

@@ -1,11 +1,13 @@
 """The WebSocket handshake: an HTTP status and error for each reason of refusal."""
 
+import json
 from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Origin
 
 from pipelines.accounts.service import Accounts
 from tests.api.sockets.client import connect
@@ -66,6 +68,22 @@ async def test_a_model_of_too_many_characters_is_refused(shared_server: SocketSe
     answer = await refused(f"{url}&model={'x' * 201}")
     assert answer.status_code == 400
     assert answer.json()["message"] == "model: at most 200 characters"
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_browser_is_told_why_its_token_is_refused(
+    shared_server: SocketServer, path: str
+) -> None:
+    _, chat = await new_key(shared_server, ["chat"])
+    for key, code in (("tk_wrong", "unauthorized"), (chat, "insufficient_scope")):
+        url = shared_server.url(path, key)
+        assert (await refused(url)).json()["error"] == code
+        async with connect(url, origin=Origin("https://page.example")) as socket:
+            assert json.loads(await socket.recv())["error"] == code
+            with pytest.raises(ConnectionClosed) as closed:
+                await socket.recv()
+            received = closed.value.rcvd
+            assert received is not None and (received.code, received.reason) == (4401, code)
 
 
 async def test_more_sockets_than_the_plan_allows_are_429(shared_server: SocketServer) -> None:

@@ -70,7 +70,12 @@ class _ServeHandler(BaseHTTPRequestHandler):
         if not self.path.startswith("/api"):
             return self._answer({"status": "ok", "degraded": []})
         running = {
-            name: {"status": "RUNNING", "deployments": {}, "deployed_app_config": config}
+            name: {
+                "status": "RUNNING",
+                "deployments": {},
+                "deployed_app_config": config,
+                "last_deployed_time_s": time.time(),
+            }
             for name, config in self.server.applications.items()
         }
         return self._answer({"proxy_location": "Disabled", "applications": running})

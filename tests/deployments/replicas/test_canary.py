@@ -168,6 +168,11 @@ async def test_a_canary_without_the_voice_of_a_request_does_not_fail_it(
     with pytest.raises(UnknownVoice):  # that neither has: not the canary's failure
         await speech(replica, SynthesisRequest("Hello", "none", "en"))
     assert replica._canary is not None and replica._canary._failed == 1
+    assert served() == {
+        ("svc/tts-tone-low", "voice_not_found"): 2,
+        ("svc/tts-tone", "ok"): 1,
+        ("svc/tts-tone", "voice_not_found"): 1,
+    }
 
 
 async def test_a_canary_that_breaks_off_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,9 +186,13 @@ async def test_a_first_model_that_cannot_load_is_reported_by_its_names(
 
     monkeypatch.setattr(replica_module, "cluster_reports", Reports)
     monkeypatch.setattr(replica_module, "load_model", fail)
+    loading = ModelInfo("svc/echo", "chat", "echo", "x", 0, is_loaded=False)
+    await index.report(Report("Chat", "before", 1, {}), loading)
     with pytest.raises(ModelNotLoaded):
         await ChatDeployment().reconfigure({"model": ECHO})
-    assert [(one.id, one.is_loaded) for one in sent] == [("svc/echo", False)]
+    [info] = sent
+    reason = f"{ECHO} cannot be loaded: no memory"
+    assert (info.id, info.is_loaded, info.problem) == ("svc/echo", False, reason)
     assert (await index.deployed()).infos == {"Chat": sent[0]}
     loaded = replace(sent[0], context_tokens=9, is_loaded=True)
     await index.report(Report("Chat", "b", 1, {}), loaded)

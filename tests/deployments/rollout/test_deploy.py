@@ -4,6 +4,7 @@ import asyncio
 import copy
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,6 +34,7 @@ class Cluster(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.deployed: list[dict[str, Any]] = []
+        self.deployed_at = time.time()
         self.status = "RUNNING"
         self.deployments: dict[str, Any] = {}
         self.ready: dict[str, Any] = {"status": "ok", "degraded": []}
@@ -52,6 +54,7 @@ class Cluster(ThreadingHTTPServer):
                     **one,
                 },
                 "deployments": self.deployments if one["name"] == "models" else {},
+                "last_deployed_time_s": self.deployed_at,
             }
             for one in applications
         }
@@ -78,6 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.deployed.append(json.loads(body))
+        self.server.deployed_at = time.time()
         self._answer({})
 
     def _answer(self, value: dict[str, Any], status: int = 200) -> None:
@@ -164,6 +168,8 @@ def misspell(config: dict[str, Any], case: str) -> None:
     match case:
         case "option":
             chat["max_ongoing_reqests"] = 8
+        case "option and model":
+            chat |= {"max_ongoing_reqests": 8, "user_config": {"model": "llm/none"}}
         case "scaling":
             chat["autoscaling_config"]["min_replica"] = 1
         case "resources":
@@ -231,6 +237,7 @@ def misspell(config: dict[str, Any], case: str) -> None:
     ("case", "message"),
     [
         ("option", "unknown option: applications.models.deployments.Chat.max_ongoing_reqests"),
+        ("option and model", ".Chat.max_ongoing_reqests\nChat: llm/none: no configuration 'llm/n"),
         (
             "scaling",
             "unknown option: applications.models.deployments.Chat.autoscaling_config.min_replica",
@@ -375,20 +382,27 @@ def test_the_changes_are_shown_and_deployed(
     [
         (SWAPPED, f"TTSFast keeps its previous model: {SWAPPED['TTSFast']}"),
         ({"Chat": REFUSED}, f"Chat: {REFUSED}"),
-        (None, "a deployment keeps its previous model: GET /models has the reason"),
+        (
+            None,
+            "a deployment keeps its previous model: GET /models has the reason; OPERATOR_TOKEN or"
+            " METRICS_TOKEN shows it here",
+        ),
     ],
 )
 def test_a_replica_without_its_model_ends_the_command_with_the_reason(
     cluster: Cluster,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: Printed,
     models: dict[str, str] | None,
     message: str,
 ) -> None:
+    monkeypatch.setenv("METRICS_TOKEN", token := "t" * 32)
     cluster.ready = {"status": "degraded", "degraded": ["models"], "models": models}
     config = config_without_weights()
     entry(config, "TTSFast")["user_config"] = {"model": TONE_LOW}
     assert refused(capsys, write(tmp_path, config)) == message
+    assert cluster.headers.count(f"Bearer {token}") == 2  # behind a proxy, only it gets reasons
 
 
 def test_a_model_that_was_refused_is_tried_again_by_the_same_deployment(
@@ -409,6 +423,53 @@ def test_a_model_that_was_refused_is_tried_again_by_the_same_deployment(
     for _ in range(2):
         main(["deploy", file])
     assert capsys.readouterr().out.endswith(f"nothing changes\n{file} is deployed\n")
+
+
+def test_a_model_that_never_started_is_tried_again(
+    cluster: Cluster, tmp_path: Path, capsys: Printed
+) -> None:
+    cluster.status = "DEPLOY_FAILED"
+    cluster.deployments = {
+        "Chat": {"status": "DEPLOY_FAILED", "message": "ModelNotLoaded: no key"},
+        "STT": {"status": "HEALTHY", "message": ""},
+    }
+    file = write(tmp_path, config := config_without_weights())
+    assert "models/Chat: no key" in refused(capsys, file).splitlines()
+    entry(config, "Chat")["user_config"]["attempt"] = 1
+    assert cluster.deployed[-1] == config
+
+
+def test_an_edited_model_is_loaded_again(cluster: Cluster, tmp_path: Path, capsys: Printed) -> None:
+    base, own = tmp_path / "base.yaml", tmp_path / "own.yaml"
+    base.write_text(Path(TONE_LOW).read_text())
+    own.write_text(f"like: {base}")
+    config = config_without_weights()
+    entry(config, "TTSFast")["user_config"] = {"model": str(own)}
+    file = write(tmp_path, config)
+    for path in (None, base, own):
+        if path is not None:
+            path.rename(path.with_suffix(".bak")).rename(path)  # its content may be of any age
+        main(["deploy", file])
+        main(["deploy", file])
+        assert capsys.readouterr().out.endswith(f"nothing changes\n{file} is deployed\n")
+    entry(config, "TTSFast")["user_config"]["attempt"] = 2
+    assert cluster.deployed[-1] == config
+
+
+def test_a_key_that_is_not_set_is_named_before_the_deployment(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    own = tmp_path / "far.yaml"
+    own.write_text("like: llm/upstream\nkey_env: FAR_API_KEY")
+    config = config_without_weights()
+    entry(config, "Chat")["user_config"] = {"model": str(own)}
+    file = write(tmp_path, config)
+    warning = f"Chat: {own} needs its key in the variable FAR_API_KEY, which is not set here"
+    main(["deploy", "--check", file])
+    assert warning in capsys.readouterr().out.splitlines()
+    monkeypatch.setenv("FAR_API_KEY", "secret")
+    main(["deploy", "--check", file])
+    assert warning not in capsys.readouterr().out
 
 
 def test_reports_of_replaced_replicas_are_ignored(

@@ -72,6 +72,17 @@ async def test_a_conversation_follows_a_sentence_in_another_language(expected: s
     assert wrong == []
 
 
+async def test_a_stand_in_follows_the_text_and_keeps_its_language_in_doubt() -> None:
+    pipeline = speech()
+    for text, expected, language in (
+        ("Anna Ferrari!", "de", "de"),
+        ("Wo ist hier der Bahnhof, bitte?", "en", "de"),
+        ("Where is the station, please?", "de", "en"),
+    ):
+        plan = await pipeline.plan(SpeechRequest(text, voice="fr", expected=expected))
+        assert (plan.voice.language, plan.first.language) == (language, language)
+
+
 @pytest.mark.parametrize("expected", LATIN)
 async def test_a_lone_name_keeps_the_language_of_the_conversation(expected: str) -> None:
     directory = speech().directory

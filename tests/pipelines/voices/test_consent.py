@@ -14,6 +14,7 @@ from configs.settings import weights_dir
 from models.audio import Pcm
 from models.base import ModelInfo
 from models.registry import STT, load_model
+from models.speaker.base import mean_embedding
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidRequest
@@ -153,6 +154,11 @@ def test_the_reader_of_a_phrase_must_be_the_speaker_of_the_files() -> None:
     consent().check_same_speaker(speakers[3], checked)
     with pytest.raises(InvalidRequest, match="not that of the consent recording"):
         consent().check_same_speaker(speakers[4], checked)
+    other = 0.5 * speakers[3] + np.sqrt(0.75, dtype=np.float32) * speakers[4]
+    spliced = replace(checked, speakers=np.stack([speakers[3], speakers[3], other]))
+    assert mean_embedding(spliced.speakers) @ speakers[3] > 0.9
+    with pytest.raises(InvalidRequest, match="not that of the consent recording"):
+        consent().check_same_speaker(speakers[3], spliced)
 
 
 async def test_any_file_may_begin_with_consent_and_only_beginnings_are_transcribed() -> None:

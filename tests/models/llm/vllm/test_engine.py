@@ -15,6 +15,7 @@ from jsonschema import validate  # type: ignore[import-untyped]
 
 # To start takes a minute: three processes import vLLM.
 pytestmark = [pytest.mark.vllm, pytest.mark.weights, pytest.mark.timeout(1200)]
+HANDLERS = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT)}
 pytest.importorskip("vllm", reason="vLLM is not installed; `make test-vllm` runs these tests")
 
 from models.errors import EngineError, EngineLost  # noqa: E402
@@ -150,8 +151,7 @@ async def test_closing_a_stream_stops_its_generation(engine: VllmEngine) -> None
 
 
 def test_signal_handlers_stay_those_of_the_service(engine: VllmEngine) -> None:
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    assert {signum: signal.getsignal(signum) for signum in HANDLERS} == HANDLERS
 
 
 async def test_a_killed_core_raises_engine_lost_from_then_on(smollm: Path) -> None:
