@@ -5,8 +5,8 @@ SHELL := /bin/bash
 # too, the packages include vLLM.
 PROFILE ?= cpu
 ifeq ($(PROFILE),gpu)
-export VENV := .venv-gpu$(if $(VLLM),-vllm)
-PACKAGES := server espeak $(if $(VLLM),vllm,gpu)
+export VENV := .venv-gpu$(if $(filter 1,$(VLLM)),-vllm)
+PACKAGES := server espeak $(if $(filter 1,$(VLLM)),vllm,gpu)
 CONFIG := configs/serve_gpu.yaml
 else ifeq ($(PROFILE),cpu)
 export VENV := .venv

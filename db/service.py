@@ -15,8 +15,8 @@ class Service(SQLModel, table=True):
 
 
 class SecretFingerprint(SQLModel, table=True):
-    """One-way digest of a secret that the service was started with. Of data keys, the digests of
-    all under which data may be encrypted, one after another."""
+    """One-way digest of a secret that the service was started with. The row of the data keys joins
+    the digests of all keys under which data may be encrypted."""
 
     __tablename__ = "secret_mark"
 
@@ -51,8 +51,8 @@ def unknown_secrets(
     """
     rows = {name: session.get(SecretFingerprint, name, with_for_update=True) for name in marks}
     stored = {name: row.digest for name, row in rows.items() if row}
-    if not accept and (strange := differing(marks, stored)):
-        return strange
+    if not accept and (unknown := differing(marks, stored)):
+        return unknown
     for name, digests in marks.items():
         digest = digests[0]
         if name == lasting:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import ray
+
 from telemetry import metrics
 
 LOAD = "load"
@@ -51,6 +53,16 @@ def by_load(context: Scaled) -> tuple[float, dict[str, Any]]:
         return context.target_num_replicas, {}
     load = sum(loads.values())
     return max(load - SLACK, min(load, LEAST)), {}
+
+
+def by_load_on_gpus(context: Scaled) -> tuple[float, dict[str, Any]]:
+    """Return the wanted number of replicas like `by_load`, but at most one for each GPU of the
+    cluster. More would wait for room, and Ray would give them the share that a replica of another
+    model leaves while it restarts."""
+    wanted, state = by_load(context)
+    if wanted > 1:
+        wanted = min(wanted, max(1, int(ray.cluster_resources().get("GPU", 0))))
+    return wanted, state
 
 
 class RestWhenIdle:

@@ -111,7 +111,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         raise click.UsageError(f"--config: {error}") from None
     started = time.monotonic()
     arrival: ModelArrival | None = None
-    os.umask(0o077)  # SQLite creates its file at the first look
+    os.umask(0o077)  # SQLite creates its file when it is first opened
     try:
         settings = load_settings()
         config = resolved(config)
@@ -124,8 +124,9 @@ def run(config_file: Path, num_cpus: int | None) -> None:
             raise click.UsageError("--config: " + "\n".join(problems))
         check_ports(settings.host, settings.port)
         may_grow = cluster_address() is not None
-        if (problem := gpu_problem(config)) and not may_grow:
-            raise ValueError(problem)
+        missing_gpu = gpu_problem(config)
+        if missing_gpu and not may_grow:
+            raise ValueError(missing_gpu)
         first_key = asyncio.run(prepare_database(settings))
     except (ValueError, DatabaseError) as error:
         sys.exit(str(error))
@@ -133,8 +134,8 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         say(f"{BRAND} is starting ...")
         for warning in doubts(settings):
             say(warning)
-        if problem is not None:
-            say(f"A machine with a GPU must join, because here {problem}")
+        if missing_gpu is not None:
+            say(f"A machine with a GPU must join, because here {missing_gpu}")
         dashboard = node.start(num_cpus)
         interrupt_on_signals()  # again, since Ray's library sets its own handler
         if not may_grow and (problems := resource_problems(config, node.resources())):

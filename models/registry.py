@@ -194,6 +194,13 @@ def files_of(config: Any) -> set[Path]:
     return {Path(name) for name in _weights_of(config) if name.startswith("/")}
 
 
+def size_of(config: Any, store: WeightStore) -> int:
+    """Return the bytes of the weights and files that an engine of this configuration needs. Raises
+    EngineError or OSError."""
+    size = sum(store.artefact(name).size_bytes for name in artefacts_of(config))
+    return size + sum(file.stat().st_size for file in files_of(config))
+
+
 _WEIGHTS = ("weights", "voice_weights", "artefact", "vocabulary")
 
 

@@ -17,6 +17,6 @@ class ModelConfig(StrictModel):
     owned_by: str  # the publisher of the weights
     created: int  # when the weights were published, Unix seconds
     description: str | None = None  # notes for its users, shown in lists
-    # What it takes of a GPU, measured or computed, which must be free before it is loaded there.
-    # Without a value, the size of its weights must be.
+    # Memory that the model takes of a GPU (10^9 bytes), measured or computed. The model is loaded
+    # there only if this much is free. Default: the size of its weights.
     gpu_memory_gb: float | None = Field(default=None, gt=0)

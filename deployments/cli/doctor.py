@@ -130,7 +130,7 @@ def check_service(settings: Settings) -> str:
         raise Problem(f"/readyz is {status}: {body.get('message')}; the log has the cause")
     problems = []
     for part in body.get("degraded", ()):
-        event, remedy = REMEDIES[part]
+        event, remedy = REMEDIES.get(part, ("", f"{part}: update this command"))
         reasons = [f"{name}: {why}" for name, why in (body.get(part) or {}).items()]
         if event and not reasons:
             reasons = [f"OPERATOR_TOKEN or METRICS_TOKEN gets the reason, and {event} logs it"]
@@ -167,7 +167,9 @@ def check_ray() -> str:
 
 
 def check_chat(settings: Settings) -> str:
-    if (chat := (report(settings) or (0, {}))[1].get("chat")) is None:
+    answer = report(settings)
+    chat = answer[1].get("chat") if answer else None
+    if chat is None:
         wanted = chosen()
         return f"{wanted} {'is present' if is_here(wanted) else 'comes while the service runs'}"
     answers = f"{chat.get('model') or 'no model'} answers"
@@ -234,8 +236,8 @@ def main() -> None:
 
     Exit status 1 if there is a problem. Uses the settings of the environment, like the service.
     """
-    of_machine = (check_processor, check_memory, check_kernel, check_gpu, check_weights)
-    checks: dict[str, Check] = {check.__name__: check for check in (*of_machine, check_ray)}
+    of_machine = (check_processor, check_memory, check_kernel, check_gpu, check_weights, check_ray)
+    checks: dict[str, Check] = {check.__name__: check for check in of_machine}
     try:
         settings = load_settings(new=False)  # a look changes nothing
     except SettingsError as error:

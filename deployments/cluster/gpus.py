@@ -17,14 +17,14 @@ from runpy import run_path
 from tempfile import TemporaryFile
 from typing import Any, Literal
 
-from models.registry import artefacts_of, files_of
+from models.registry import size_of
 from models.weights.store import WeightStore
 
 GB = 10**9
 MIB = 2**20
 ANSWER_S = 20.0  # a GPU without persistence mode takes seconds to wake
-DRIVER, CUDA = 580, 13
-"""The CUDA of the GPU profile's libraries, and the first driver that has it."""
+CUDA = 13  # of the GPU profile's libraries
+DRIVER = 580  # the first with this CUDA
 CAPABILITY = (7, 5)  # Turing; CUDA 13 has no kernels for older ones
 NEW_DRIVER = f"install NVIDIA's driver {DRIVER} or newer"
 NEEDS_DRIVER = f"{NEW_DRIVER}; a container needs `--gpus all`"
@@ -153,9 +153,10 @@ def _check_torch() -> None:
         return
     about: dict[str, Any] = run_path(str(Path(spec.origin).with_name("version.py")))
     if about["cuda"] is None:
+        profile = "PROFILE=gpu VLLM=1" if sys.prefix.endswith("-vllm") else "PROFILE=gpu"
         raise GpuProblem(
             f"torch {about['__version__']} is built without CUDA: delete {sys.prefix}, and run"
-            " `PROFILE=gpu make install`"
+            f" `{profile} make install`"
         )
 
 
@@ -207,14 +208,17 @@ def _check_start() -> None:
     )
 
 
-def needed_bytes(config: Any, store: WeightStore) -> int:
-    """Return the memory that a model takes of a GPU: `gpu_memory_gb` of its configuration, or the
-    size of its weights, which is the least."""
+def needed_bytes(config: Any, store: WeightStore, gpus: Sequence[Gpu]) -> int:
+    """Return the memory that a model takes of the `gpus`, of which one at least must be given. That
+    of vLLM is a share of each GPU; that of others is `gpu_memory_gb` of the configuration, or the
+    size of the weights, which is the least."""
+    if (share := getattr(config, "gpu_memory_utilization", None)) is not None:
+        return int(share * sum(gpu.total_bytes for gpu in gpus[: config.tensor_parallel_size]))
     if (memory_gb := getattr(config, "gpu_memory_gb", None)) is not None:
         return int(memory_gb * GB)
-    size = sum(store.artefact(name).size_bytes for name in artefacts_of(config))
-    size += sum(file.stat().st_size for file in files_of(config))
-    return int(size * (NF4_SHARE if getattr(config, "quantization", "") == "nf4" else 1))
+    return int(
+        size_of(config, store) * (NF4_SHARE if getattr(config, "quantization", "") == "nf4" else 1)
+    )
 
 
 def room(needs_gb: Sequence[float], card_gb: float) -> Literal["no", "fits", "swaps"]:
@@ -229,7 +233,7 @@ def room(needs_gb: Sequence[float], card_gb: float) -> Literal["no", "fits", "sw
     return "swaps" if sum(needs_gb) + max(needs_gb, default=0) <= card_gb else "fits"
 
 
-def memory_problem(need_bytes: int, gpus: Sequence[Gpu]) -> str | None:
+def free_memory_problem(need_bytes: int, gpus: Sequence[Gpu]) -> str | None:
     """Describe the problem if a model does not fit in the free memory of the `gpus`, over which it
     is divided."""
     share = need_bytes / len(gpus)

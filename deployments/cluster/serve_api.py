@@ -11,6 +11,7 @@ from configs import environment
 from deployments.cluster.node import asks_for_token
 
 FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
+TIMEOUT_S = 60.0
 
 
 def dashboard() -> str:
@@ -24,15 +25,15 @@ def deploy(dashboard_url: str, config: dict[str, Any]) -> None:
     _ask(dashboard_url, config)
 
 
-def state(dashboard_url: str) -> dict[str, Any]:
+def state(dashboard_url: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
     """Read the state of Serve and of all applications. Raises ValueError."""
-    status: dict[str, Any] = _ask(dashboard_url).json()
+    status: dict[str, Any] = _ask(dashboard_url, timeout_s=timeout_s).json()
     return status
 
 
-def applications(dashboard_url: str) -> dict[str, Any]:
+def applications(dashboard_url: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
     """Read the state of each application, by name. Raises ValueError."""
-    return dict(state(dashboard_url)["applications"])
+    return dict(state(dashboard_url, timeout_s)["applications"])
 
 
 def nodes(dashboard_url: str) -> list[dict[str, float]]:
@@ -55,6 +56,7 @@ def _ask(
     dashboard_url: str,
     config: dict[str, Any] | None = None,
     path: str = "/api/serve/applications/",
+    timeout_s: float = TIMEOUT_S,
 ) -> httpx.Response:
     """Send the `config` to Serve's API, or read the `path` without one. Raises ValueError."""
     headers = {}
@@ -67,7 +69,9 @@ def _ask(
         headers["Authorization"] = f"Bearer {token}"
     method = "GET" if config is None else "PUT"
     try:
-        with httpx.Client(headers=headers, timeout=60, trust_env=False) as client:  # no proxies
+        with httpx.Client(
+            headers=headers, timeout=timeout_s, trust_env=False
+        ) as client:  # no proxies
             response = client.request(method, f"{dashboard_url}{path}", json=config)
     except httpx.HTTPError as error:
         raise ValueError(

@@ -16,6 +16,9 @@ from deployments.cluster.compat import dashboard_url
 from pipelines.errors import InvalidRequest
 
 TIMEOUT_S = 700.0  # the command itself waits 600 s for models
+READINESS_TIMEOUT_S = (
+    3.0  # a probe of `/readyz` waits for it, and the dashboard of an ill cluster hangs
+)
 
 
 class ServeControl:
@@ -37,7 +40,9 @@ class ServeControl:
     async def failures(self) -> dict[str, str]:
         """Implements `ClusterControl.failures`."""
         try:
-            state = await asyncio.to_thread(serve_api.applications, self.links["ray"])
+            state = await asyncio.to_thread(
+                serve_api.applications, self.links["ray"], READINESS_TIMEOUT_S
+            )
         except ValueError:  # models may answer while the dashboard does not
             return {}
         failures = serve_api.failures(state)

@@ -55,7 +55,8 @@ def is_here(model: str) -> bool:
     only if they have changed. A configuration that cannot be read counts as present: loading it
     gives the reason."""
     try:
-        config, store = kind_of(model).read(model), WeightStore(weights_dir())
+        config = kind_of(model).read(model)
+        store = WeightStore(weights_dir())
         for artefact in artefacts_of(config):
             store.converted(artefact)
             if not all(map(store.is_checked, store.artefact(artefact).files.values())):

@@ -6,7 +6,7 @@ import ray
 from ray import serve
 from ray.serve.exceptions import RayServeException
 
-from deployments.cluster.gpus import GpuProblem, memory_problem, needed_bytes, usable_gpus
+from deployments.cluster.gpus import GpuProblem, free_memory_problem, needed_bytes, usable_gpus
 from models.errors import ModelNotLoaded
 from models.registry import EngineKind
 from models.weights.store import WeightStore
@@ -19,14 +19,23 @@ def check_gpu(kind: EngineKind[Any], name: str, store: WeightStore) -> None:
     if not _has_share():
         return
     config = kind.read(name)
-    if getattr(config, "device", "cpu") == "cpu" and not getattr(config, "gpu_memory_gb", None):
+    if not _uses_gpu(config):
         return
     try:
-        problem = memory_problem(needed_bytes(config, store), usable_gpus())
+        gpus = usable_gpus()
+        problem = free_memory_problem(needed_bytes(config, store, gpus), gpus)
     except GpuProblem as error:
         problem = f"the deployment has num_gpus, but {error}"
     if problem is not None:
         raise ModelNotLoaded(problem)
+
+
+def _uses_gpu(config: Any) -> bool:
+    """Whether the model states a device, or memory, of a GPU."""
+    has_memory = any(
+        getattr(config, field, None) for field in ("gpu_memory_gb", "gpu_memory_utilization")
+    )
+    return has_memory or getattr(config, "device", "cpu") != "cpu"
 
 
 def _has_share() -> bool:

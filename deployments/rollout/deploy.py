@@ -28,7 +28,7 @@ from deployments.rollout.check import (
 )
 from deployments.rollout.serve_config import Config, entries
 from models.errors import EngineError
-from models.registry import CHAT, KINDS, EngineKind, artefacts_of, files_of
+from models.registry import CHAT, KINDS, EngineKind, artefacts_of, files_of, size_of
 from models.weights.store import WeightStore
 
 TIMEOUT_S = 600.0  # a large model on a GPU loads for minutes
@@ -75,7 +75,11 @@ def deploy_config(
     if only_check:
         return
     serve_api.deploy(dashboard, config)
-    wait(dashboard, {application["name"] for application in config["applications"]})
+    wait(
+        dashboard,
+        {application["name"] for application in config["applications"]},
+        restarts=replaces,
+    )
     if swapped:
         time.sleep(REPORTED_S)
     check_swaps(settings, OUTLIVES_S if replaces else 0.0)
@@ -124,19 +128,43 @@ def unset_keys(config: Config) -> list[str]:
     ]
 
 
-def wait(dashboard: str, names: set[str]) -> None:
-    """Wait until the applications run. Raises ValueError if one cannot, or after TIMEOUT_S."""
+def wait(dashboard: str, names: set[str], *, restarts: bool = True) -> None:
+    """Wait until the applications run. Unless replicas were to restart, those that wait for room
+    may be missing. Raises ValueError if an application cannot run, or after TIMEOUT_S."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         state = serve_api.applications(dashboard)
         if failed := serve_api.failures(state):
             raise ValueError("\n".join(f"{place}: {why}" for place, why in failed.items()))
-        waiting = {name for name in names if state.get(name, {}).get("status") != "RUNNING"}
-        if not waiting:
+        late = [line for name in sorted(names) for line in _unfinished(state, name, restarts)]
+        if not late:
             return
         if time.monotonic() > deadline:
-            raise ValueError(f"not running after {TIMEOUT_S:.0f} s: {', '.join(sorted(waiting))}")
+            raise ValueError(f"not running after {TIMEOUT_S:.0f} s: {'; '.join(late)}")
         time.sleep(POLL_S)
+
+
+def _unfinished(state: dict[str, Any], name: str, restarts: bool) -> list[str]:
+    """Return a line for each deployment of an application that `wait` waits for."""
+    application = state.get(name, {})
+    if application.get("status") == "RUNNING":
+        return []
+    rest = {
+        deployment: status
+        for deployment, status in application.get("deployments", {}).items()
+        if status["status"] != "HEALTHY"
+    }
+    if rest and not restarts and all(map(_only_lacks_room, rest.values())):
+        return []
+    lines = [f"{name}/{deployment}: {status['message']}" for deployment, status in rest.items()]
+    return [line.rstrip(": ") for line in lines] or [name]
+
+
+def _only_lacks_room(deployment: dict[str, Any]) -> bool:
+    """Whether the only replicas that do not run yet wait for resources, which Serve's message says
+    after 30 s."""
+    states = {replica["state"] for replica in deployment["replicas"]}
+    return states == {"RUNNING", "STARTING"} and "to be scheduled" in deployment["message"]
 
 
 def check_swaps(settings: Settings, outlives_s: float) -> None:
@@ -232,10 +260,10 @@ def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
     for application in config["applications"]:
         name = application["name"]
         deployed = running.get(name, {}).get("deployed_app_config") or {}
-        before = {entry["name"]: _replicas(entry) for entry in entries(deployed)}
+        before = {entry["name"]: least_replicas(entry) for entry in entries(deployed)}
         for entry in entries(application):
             path = f"{name}.deployments.{entry['name']}"
-            wanted = _replicas(entry)
+            wanted = least_replicas(entry)
             count = max(0, wanted - before.get(entry["name"], 0))
             if _changes(changed, [f"{path}.user_config"]):
                 count = wanted
@@ -247,7 +275,7 @@ def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
     return counts
 
 
-def _replicas(entry: Config) -> int:
+def least_replicas(entry: Config) -> int:
     """Return how many replicas there are at least, or at first."""
     scaling = entry.get("autoscaling_config") or {"min_replicas": entry.get("num_replicas", 1)}
     counts = [scaling.get("min_replicas", 1), scaling.get("initial_replicas")]
@@ -268,9 +296,7 @@ def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
         if name in replicas and not resources.get("num_gpus"):
             size = 0
             for model in ModelUserConfig.model_validate(entry["user_config"]).models:
-                shape = kind.read(model)
-                size += sum(store.artefact(artefact).size_bytes for artefact in artefacts_of(shape))
-                size += sum(file.stat().st_size for file in files_of(shape))
+                size += size_of(kind.read(model), store)
             need += max(size, int(resources.get("memory") or 0)) * replicas[name]
     if need <= (free := free_bytes()):
         return None

@@ -114,10 +114,10 @@ class Passwords:
 
 def _is_of_words(password: str, texts: Sequence[str]) -> bool:
     """Whether the password is words of the texts with signs and at most a date or two letters."""
-    text = " ".join(texts).casefold()
+    text = _normal(" ".join(texts)).casefold()
     words = {*re.findall(r"[^\W_]{3,}", text), *re.findall(r"[^\W\d_]{3,}", text)}
     pattern = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
-    rest, count = re.subn(pattern, "", password.casefold())
+    rest, count = re.subn(pattern, "", _normal(password).casefold())
     rest = re.sub(r"[\W_]+", "", rest)
     return count > 0 and len(rest) <= (DATE_DIGITS if rest.isdecimal() else 2)
 

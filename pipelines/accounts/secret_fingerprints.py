@@ -43,21 +43,17 @@ async def check_secret_fingerprints(
         # core while it keeps the database's lock.
         stored = await database.read(stored_fingerprints)
         _refuse(differing(marks, stored))
-        if (
-            not record
-            or not rotated
-            and all(
-                digests[0] in split_digests(stored.get(name, b""))
-                for name, digests in marks.items()
-            )
-        ):
+        is_stored = all(
+            digests[0] in split_digests(stored.get(name, b"")) for name, digests in marks.items()
+        )
+        if not record or (is_stored and not rotated):
             return
     write = partial(unknown_secrets, lasting=None if rotated else DATA_KEYS, accept=accept)
     try:
-        strange = await database.run(write, marks)
+        unknown = await database.run(write, marks)
     except IntegrityError:  # another process stored its fingerprints first
-        strange = await database.run(write, marks)
-    _refuse(strange)
+        unknown = await database.run(write, marks)
+    _refuse(unknown)
 
 
 def check_stored_fingerprints(secrets: Secrets, stored: Mapping[str, bytes]) -> None:
@@ -65,10 +61,10 @@ def check_stored_fingerprints(secrets: Secrets, stored: Mapping[str, bytes]) -> 
     _refuse(differing(_marks(secrets), stored))
 
 
-def _refuse(strange: list[str]) -> None:
-    if strange:
+def _refuse(names: list[str]) -> None:
+    if names:
         raise SettingsError(
-            f"{', '.join(strange)}: not what this database was used with; give every node the same"
+            f"{', '.join(names)}: not what this database was used with; give every node the same"
             " secrets and store, or run `python -m deployments.operator accept-secrets` if they"
             " changed on purpose"
         )

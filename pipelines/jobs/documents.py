@@ -26,16 +26,18 @@ MAX_MEMBERS = 10_000
 MAX_CHAPTERS = 5000
 MAX_TITLE = 200  # characters
 MAX_COVER_BYTES = 4 << 20
-MOST_BYTES = 4  # unpacked bytes for each allowed character
+MOST_BYTES = 4  # bytes for each allowed character, of an EPUB when unpacked
 MAX_TOKENS = 1_000_000
+JUDGED = 100_000  # characters by which an encoding is judged
 COVERS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # signatures of JPEG and PNG
 UNTITLED = "Untitled"
 
-# Repetitions are bounded and exclude their own marks, so that no text takes long to match.
+# Repetitions are bounded, exclude their own marks or give nothing back, so that no text takes long
+# to match.
 _HEADING = re.compile(r"^ {0,3}#{1,2}[ \t]+(.+)$|^(.+)\n(?:=+|-+)[ \t]*$", re.MULTILINE)
 # A line by itself such as "Chapter 1", "CAPÍTULO IV. The title", "Part Two", "Erster Teil",
 # "Prologue", "III. The Letter" or "III", at the beginning or after a blank line.
-_TITLE = r"(?:[ \t]{1,4}(?P<title>(?-i:[^\sa-zà-öø-ÿа-я])[^\n]{0,80}))?"
+_TITLE = r"(?:[ \t]{1,4}(?P<title>(?-i:[^\sa-zà-öø-ÿа-я])(?:[^\n]{0,79}\S)?))?"
 _CHAPTERS = "chapter|kapitel|chapitre|cap[ií]tulo|capitolo|hoofdstuk|rozdział|глава"
 _PARTS = "adventure|canto|scene|stave|part|book|volume|act"
 _PARTS += "|teil|buch|band|akt|partie|livre|tome|acte|parte|libro|acto|atto"
@@ -43,30 +45,50 @@ _PARTS += "|deel|boek|część|księga|tom|часть|книга|том"
 _ALONE = "prologue?|epilogue?|preface|foreword|introduction|afterword|interlude|vorwort|nachwort"
 _ALONE += "|einleitung|préface|avant-propos|épilogue|pr[óo]logo|ep[íi]logo|prefacio|prefazione"
 _ALONE += "|voorwoord|nawoord|proloog|epiloog|przedmowa|wstęp|пролог|эпилог|предисловие"
+# Numbers in words: "Book Two" is a heading, and "Book club" is not.
+_NUMBERS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|fif)teen"
+_NUMBERS += "|(?:four|six|seven|eigh|nine)teen|twenty(?:-\\w{3,5})?"
+_NUMBERS += "|eins|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn|elf|zwölf"
+_NUMBERS += "|une?|deux|trois|quatre|cinq|sept|huit|neuf|dix|onze|douze"
+_NUMBERS += "|uno|dos|tres|cuatro|cinco|seis|siete|ocho|nueve|diez"
+_NUMBERS += "|due|tre|quattro|cinque|sei|sette|otto|nove|dieci"
+_NUMBERS += "|een|één|twee|drie|vijf|zes|zeven|negen|tien"
+_NUMBERS += "|jeden|dwa|trzy|cztery|pięć|sześć|siedem|osiem|dziewięć|dziesięć"
+_NUMBERS += "|один|два|три|четыре|пять|шесть|семь|восемь|девять|десять"
+_ORDINALS = "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|last"
+_ORDINALS += "|(?:erst|zweit|dritt|viert|fünft|sechst|siebt|acht|neunt|zehnt|letzt)e[rs]?"
+_ORDINALS += "|premi(?:er|ère)|seconde|derni(?:er|ère)"
+_ORDINALS += "|(?:deux|trois|quatr|cinqu|six|sept|huit|neuv|dix)ième"
+_ORDINALS += "|(?:primer|segund|tercer|cuart|quint|sext|séptim|octav|noven|décim|últim)[oa]?"
+_ORDINALS += "|(?:prim|second|terz|quart|sest|settim|ottav|non|decim|ultim)[oa]"
+_ORDINALS += "|eerste|tweede|derde|vierde|vijfde|zesde|zevende|achtste|negende|tiende|laatste"
+_ORDINALS += "|(?:pierwsz|drug|trzeci|czwart|piąt|szóst|siódm|ósm|dziewiąt|dziesiąt|ostatni)[yai]?"
+_ORDINALS += "|(?:перв|втор|трет|четв[её]рт|пят|шест|седьм|восьм|девят|десят|последн)[а-я]{2}"
 _HEADING_LINE = re.compile(
     rf"(?:\A|\n[ \t]*\n)[ \t]{{0,40}}((?:(?:{_CHAPTERS})[ \t]{{1,4}}\w{{1,20}}(?:-\w{{1,20}})?"
     rf"|(?:{_PARTS})[ \t]{{1,4}}"
-    r"(?:(?-i:[^\W_a-zà-öø-ÿа-я])\w{0,19}(?:-\w{1,20})?|\w{3,20}(?=[ \t]*$))"
-    rf"|(?-i:[^\W\d_a-zà-öø-ÿа-я])\w{{2,14}}[ \t](?:{_CHAPTERS}|{_PARTS})"
+    rf"(?:\d{{1,3}}|(?-i:[IVXLC]{{1,8}}|[A-Z])|{_NUMBERS}|{_ORDINALS})(?!\w)"
+    rf"|(?=(?-i:[^\W\d_a-zà-öø-ÿа-я]))(?:{_ORDINALS})[ \t](?:{_CHAPTERS}|{_PARTS})"
     rf"|(?:{_ALONE})"
-    rf"|(?-i:(?P<number>[IVXLC]{{1,8}}|\d{{1,3}})(?=[.:]?[ \t]*$|[.:][ \t]{{1,4}}[^\n]{{1,80}}$))"
-    rf")[.:]?{_TITLE})[ \t]*$",
+    r"|(?-i:(?P<number>[IVXLC]{1,8}|\d{1,3})(?=[.:]?[ \t]*+$|[.:][ \t]{1,4}[^\n]{1,80}$))"
+    rf")[.:]?{_TITLE})[ \t]*+$",
     re.MULTILINE | re.IGNORECASE,
 )
 _ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 # The title of a chapter under its number: a line by itself that ends no sentence.
 _SUBTITLE = re.compile(
-    r"\s*\n[ \t]*((?!\d)[^\W_a-zà-öø-ÿа-я][^\n]{0,60})(?<![.!?…:,;”\"])[ \t]*\n[ \t]*\n"
+    r"\s*\n[ \t]*((?!\d)[^\W_a-zà-öø-ÿа-я](?:[^\n]{0,59}[^\s.!?…:,;”\"])?)[ \t]*+\n[ \t]*+\n"
 )
-_FIRST_LINE = re.compile(r"\s*([^\n]{1,80})(?<![.!?…:,;])[ \t]*\n[ \t]*\n")
+_FIRST_LINE = re.compile(r"\s*+(?=[^\n]{0,79}[^\W\d_])([^\n]{0,79}[^\s.!?…:,;])[ \t]*+\n[ \t]*+\n")
 _FRONT_MATTER = re.compile(
-    r"\A---[ \t]*\n((?:[ \t#\-][^\n]*\n|[\w-]{1,60}:[^\n]*\n){1,200})(?:---|\.\.\.)[ \t]*(?:\n|\Z)"
+    r"\A---[ \t]*\n((?:[ \t#\-][^\n]*\n|\w[\w-]{0,59}:[^\n]*\n){1,200})"
+    r"(?:---|\.\.\.)[ \t]*(?:\n|\Z)"
 )
-_FIELD = re.compile(r"^(title|author):[ \t]*[\"']?([^\n]*?)[\"']?[ \t]*$", re.MULTILINE)
+_FIELD = re.compile(r"^(title|author):([^\n]*)$", re.MULTILINE)
 # Marks of notes, and notes of several lines, up to a blank line or the next note.
 _NOTE = re.compile(
     r"^[ \t]{0,3}\[(\^[^\]\s]{1,40}|\d{1,3})\](?::|(?=[ \t]))[^\n]*(?:\n(?!\[)[ \t]*\S[^\n]*)*"
-    r"|^\[Footnote\b[^\]]{0,2000}\]",
+    r"|^\[Footnote\b(?: (\d{1,3})\b)?[^\]]{0,2000}+\]",
     re.MULTILINE,
 )
 _NOTE_MARK = re.compile(r"\[(\^[^\]\s]{1,40})\]|(?<=[^\s\[(])\[(\d{1,3})\](?!\()")
@@ -136,7 +158,7 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
     if data.startswith(b"PK"):
         book = _Epub(data, most_characters).book()
     else:
-        text = _decoded(data)
+        text = _decoded(data, most_characters)
         title = name.rpartition("/")[2].rpartition(".")[0] or name or UNTITLED
         author = ""
         chapters: Iterable[Chapter] = [Chapter(title, text)]
@@ -147,13 +169,13 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
                 split = _markdown_chapters
                 if front := _FRONT_MATTER.match(text):
                     fields = dict(_FIELD.findall(front[1]))
-                    title = fields.get("title") or title
-                    author = fields.get("author", "")[:MAX_TITLE]
+                    title = fields.get("title", "").strip(" \t\"'") or title
+                    author = fields.get("author", "").strip(" \t\"'")[:MAX_TITLE]
                     text = text[front.end() :]
             chapters = split(text, title)
         book = Book(title, tuple(chapters), author)
     if sum(len(chapter.text) for chapter in book.chapters) > most_characters:
-        raise FileTooLarge(f"document: a text has at most {most_characters} characters")
+        raise _too_long(most_characters)
     chapters = tuple(
         replace(chapter, title=chapter.title[:MAX_TITLE])
         for chapter in book.chapters
@@ -166,22 +188,29 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
     return replace(book, chapters=chapters)
 
 
-def _decoded(data: bytes) -> str:
+def _too_long(most_characters: int) -> FileTooLarge:
+    return FileTooLarge(f"document: a text has at most {most_characters} characters")
+
+
+def _decoded(data: bytes, most_characters: int) -> str:
     """Decode text in UTF-8 or, with a byte order mark, UTF-16; else in Windows-1252 if it looks
-    like that. Raises InvalidRequest."""
+    like that. Raises InvalidRequest or FileTooLarge."""
     kind = file_kind(data)
     if kind in TEXTUAL or (kind and not is_text(data)):
         raise InvalidRequest(
-            f"document: is {kind}, not text in UTF-8, Markdown or EPUB: convert it, for example "
-            "with Calibre"
+            f"document: is {kind}, not plain text, Markdown or EPUB: convert it, for example with "
+            "Calibre"
         )
+    if len(data) > MOST_BYTES * most_characters:
+        raise _too_long(most_characters)
     for encoding in ("utf-8-sig", "utf-16" if data.startswith(UTF_16_MARKS) else "cp1252"):
         with suppress(UnicodeDecodeError):
             text = data.decode(encoding)
-            if encoding != "cp1252" or _is_plausible(text):
+            if encoding != "cp1252" or _is_plausible(text[:JUDGED]):
                 return text.replace("\r\n", "\n")
     raise InvalidRequest(
-        "document: this text is not in UTF-8: in the editor, choose Save as, Encoding UTF-8"
+        "document: the encoding of this text is unknown: in the editor, choose Save as, Encoding "
+        "UTF-8"
     )
 
 
@@ -196,15 +225,18 @@ def _is_plausible(text: str) -> bool:
 
 
 def _without_notes(text: str) -> str:
-    """Leave out footnotes, and the marks that refer to them."""
-    marks = {match[1] or match[2] for match in _NOTE_MARK.finditer(text)}
-    text = _NOTE.sub(lambda note: "" if note[1] is None or note[1] in marks else note[0], text)
-    return _NOTE_MARK.sub("", text)
+    """Leave out footnotes to which a mark refers, and their marks; other brackets are text."""
+    notes = {match[1] or match[2] for match in _NOTE.finditer(text)}
+    body = _NOTE.sub("", text)
+    notes &= {match[1] or match[2] for match in _NOTE_MARK.finditer(body)}
+    text = _NOTE.sub(lambda note: "" if note[1] is None or note[1] in notes else note[0], text)
+    return _NOTE_MARK.sub(lambda mark: "" if (mark[1] or mark[2]) in notes else mark[0], text)
 
 
 def _plain_chapters(text: str, title: str) -> Iterator[Chapter]:
     first = _FIRST_LINE.match(text)
-    title, at = first[1].strip() if first else title, 0
+    title = first[1] if first else title
+    at = 0
     spoken = ""  # the number of a chapter as digits, which are read in every language
     headings = _headings(text)
     starts = {match.start(1) for match, _ in headings}
@@ -212,7 +244,8 @@ def _plain_chapters(text: str, title: str) -> Iterator[Chapter]:
         end = match.start(1) if match else len(text)
         yield Chapter(title, spoken + text[at:end])
         if match:
-            title, at = match[1].rstrip(), end
+            title = match[1]
+            at = end
             below = None if match["title"] else _SUBTITLE.match(text, match.end())
             if below and below.start(1) not in starts:
                 title = f"{title} {below[1]}"

@@ -8,9 +8,12 @@ from pipelines.errors import InvalidRequest
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 HEAD = 512  # bytes
 LEAST_TEXT = 32  # bytes; fewer do not tell what a file is
+PDF = "a PDF"
+RTF = "an RTF file"
+TEXTUAL = (PDF, RTF)  # may consist of printable characters
 _KINDS = {
-    b"%PDF-": "a PDF",
-    b"{\\rtf": "an RTF file",
+    b"%PDF-": PDF,
+    b"{\\rtf": RTF,
     b"\xd0\xcf\x11\xe0": "a Word file",
     b"PK": "an archive or a document",
     b"\x89PNG": "an image",
@@ -22,9 +25,6 @@ _KINDS = {
     b"RIFF": "audio",
     b"\x1aE\xdf\xa3": "a video",
 }
-
-
-TEXTUAL = ("a PDF", "an RTF file")  # may consist of printable characters
 
 
 def file_kind(data: bytes) -> str:

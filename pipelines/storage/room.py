@@ -77,8 +77,8 @@ class FreeSpace:
             raise StorageUnavailable("the disk of the service is nearly full; try again later")
 
     async def low(self) -> list[str]:
-        """Describes volumes with less free space than the floor, for the operator, as measured
-        within the last second."""
+        """Describe volumes with little free space or few inodes to the operator, as measured within
+        the last second."""
         return await self._measured.get(None, lambda: asyncio.to_thread(self._measure))
 
     def _measure(self) -> list[str]:

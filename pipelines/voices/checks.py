@@ -84,18 +84,26 @@ class SampleChecker:
     encoder: Callable[[], SpeakerEncoder]  # called in a thread; the first call may load the engine
     rules: SampleRules
 
-    async def check(
-        self, files: Sequence[SampleFile], owner: Owner = "", *, any_format: bool = False
-    ) -> CheckedSamples:
-        """Check the files of a voice; owners take turns (`AudioDecoder.decode`). `any_format` is
-        for files that are not stored: any that the decoder reads. Raises InvalidRequest,
-        InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
-        formats = await asyncio.to_thread(_formats, files, any_format=any_format)
+    async def check(self, files: Sequence[SampleFile], owner: Owner = "") -> CheckedSamples:
+        """Check the files of a voice; owners take turns (`AudioDecoder.decode`). Raises
+        InvalidRequest, InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
+        formats = await asyncio.to_thread(_formats, files)
         checked = []
         for file, media_type in zip(files, formats, strict=True):
             checked.append(await self._analyse(file, media_type, owner))
         self._check_total(sum(sample.sample.duration_s for sample in checked))
         return await asyncio.to_thread(self._compare, checked)
+
+    async def convert(self, files: Sequence[SampleFile], owner: Owner = "") -> list[SampleFile]:
+        """Convert recordings in formats that are not stored to WAV. Raises as `check`."""
+        converted = []
+        for file in files:
+            if await asyncio.to_thread(_media_type, file.path) is None:
+                audio = await self._decode(file, self.rules.max_seconds, owner, CUT_HZ)
+                converted += await asyncio.to_thread(_cut, file, audio.pcm, 1)
+            else:
+                converted.append(file)
+        return converted
 
     async def cut(self, files: Sequence[SampleFile], owner: Owner = "") -> list[SampleFile]:
         """Cut recordings into files of equal length, beside them, as many as a voice needs and none
@@ -260,21 +268,18 @@ def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: Sa
             )
 
 
-def _formats(files: Sequence[SampleFile], *, any_format: bool) -> list[str]:
-    """Return media types by content, "" for other formats; blocking. Raises InvalidAudio or
+def _formats(files: Sequence[SampleFile]) -> list[str]:
+    """Return media types by content, "" for formats that are not stored; blocking. Raises
     InvalidRequest."""
     seen: dict[bytes, str] = {}
     formats = []
     for file in files:
         with file.path.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").digest()
-        media_type = _media_type(file.path)
-        if media_type is None and not any_format:
-            raise InvalidAudio(f"files: {file.name!r} is not MP3, WAV or FLAC audio")
         if digest in seen:
             raise InvalidRequest(f"files: {file.name!r} is the same as {seen[digest]!r}")
         seen[digest] = file.name
-        formats.append(media_type or "")
+        formats.append(_media_type(file.path) or "")
     return formats
 
 

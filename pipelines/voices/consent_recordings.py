@@ -57,7 +57,7 @@ class ConsentRecordings:
         least_ms = round(self._checker.rules.max_seconds * 1000)
         await self._billing.check_credit(workspace_id, "stt", least_ms, operation)
         async with self._billing.counted_failure(workspace_id, "stt", least_ms, operation):
-            checked = await self._checker.check([recording], workspace_id, any_format=True)
+            checked = await self._checker.check([recording], workspace_id)
             try:
                 await self._consent.find(phrase, checked.openings, str(workspace_id))
             except InvalidRequest:

@@ -129,7 +129,8 @@ class CustomVoices:
                     raise InvalidRequest("version_of: it has no recordings to compare these with")
                 if (count := len(before)) + len(files) > MOST_RECORDINGS:
                     raise InvalidRequest(f"files: a voice has at most {MOST_RECORDINGS} recordings")
-                samples = await checker.cut(files, mine) if are_clips else files
+                prepare = checker.cut if are_clips else checker.convert
+                samples = await prepare(files, mine)
                 checked = await checker.check([*before, *samples], mine)
             if (sentence or new.reader) is not None and len(checked.speakers) < 2:
                 raise InvalidRequest(TOO_SHORT_FOR_CONSENT)

@@ -183,7 +183,7 @@ def job_errors_in_sight(browser: Browser, url: str, key: str, seen: dict[str, An
     ended leaves the upload for the next log-in."""
     full = {"error": "storage_unavailable", "message": "the disk is full"}
     ended = {"error": "unauthorized", "message": "the session has ended"}
-    recording: Any = {"name": "talk.wav", "mimeType": "audio/wav", "buffer": b"0" * 20_000_000}
+    recording: Any = {"name": "talk.wav", "mimeType": "audio/wav", "buffer": bytes(20_000_000)}
     for width, height in (PHONE, DESK):
         context = browser.new_context(viewport={"width": width, "height": height})
         page = context.new_page()

@@ -36,6 +36,7 @@ def test_a_link_logs_all_tabs_in_and_the_owner_sees_no_prices(
         press(page, "Hang up")
         with browser.tab(url, "console", "", page.context) as other:
             wait_until(other, "at('.frame')")
+            assert run(other, "document.querySelector('.who').textContent") == "owner@localhost"
             assert run(other, "sessionStorage.length") <= 1
             go(other, "account/settings")
             wait_until(other, "document.body.innerText.includes('this machine')")

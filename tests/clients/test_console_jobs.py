@@ -13,6 +13,7 @@ from tests.api.native.jobs.doing import do_next
 from tests.clients.browser import Browser, Page
 from tests.clients.console_page import (
     enter,
+    fill,
     go,
     key,
     press,
@@ -73,11 +74,16 @@ def test_an_upload_survives_the_network_and_its_transcript_is_read(
     wait_until(page, "failed() === 'Choose a file first.'")
     page.call(ADD.replace(".voices", ".jobs"), 560)  # nine megabytes: two parts
     wait_until(page, "document.body.innerText.includes('9:20 of audio cost about 0.06 USD')")
+    page.call(
+        "(() => { for (const one of document.querySelectorAll('main details')) one.open = true; })"
+    )
+    fill(page, Key_terms="Nginx, Ann Lee")
     page.command("Network.enable")
     online(page, is_online=True)
     press(page, "Upload and transcribe")
     press(page, "Pause the upload of 0.wav")
     wait_until(page, f"{ROW}.includes('% uploaded; paused')")
+    assert run(page, "document.querySelector('.chosen-file').textContent") == ""
     press(page, "Continue the upload of 0.wav")
     wait_until(page, "button('Pause the upload of 0.wav')")
     online(page, is_online=False)
@@ -91,6 +97,12 @@ def test_an_upload_survives_the_network_and_its_transcript_is_read(
     page.call(KEEP_FILES)
     press(page, "Export as SRT")
     assert "-->" in page.call("(() => window.files.at(-1).text())")
+    press(page, "Export as DOCX")
+    wait_until(page, "files.at(-1).type.includes('wordprocessingml')")
+    press(page, "Code")
+    code = wait_until(page, "top().querySelectorAll('pre').length && top().textContent")
+    assert "keyterms=Ann Lee" in code and "transcript?format=json' \\" in code
+    press(page, "Close")
     press(page, "Delete 0.wav")
     press(page, "Delete")
     wait_until(page, "!at('.queue-row') && !at('.word')")
@@ -114,6 +126,9 @@ def test_an_upload_continues_after_a_reload(page: Page) -> None:
     wait_until(page, f"{ROW}.includes('waiting for its turn')")
     assert run(page, f"{sent}.map((one) => one.name.slice(-1)).join()") == "2,3"
     assert run(page, UPLOADS) == 0 and not run(page, "failed()")
+    page.call(ADD.replace(".voices", ".jobs"), 3)
+    press(page, "Upload and transcribe")
+    wait_until(page, f"{ROW}.includes('its turn, behind 1 of your jobs')")
 
 
 def test_an_upload_that_the_service_no_longer_has_is_forgotten(page: Page) -> None:
@@ -123,7 +138,7 @@ def test_an_upload_that_the_service_no_longer_has_is_forgotten(page: Page) -> No
     press(page, "Upload and transcribe")
     press(page, "Pause the upload of 0.wav")
     wait_until(page, f"{ROW}.includes('paused') && {UPLOADS} === 1")
-    for name in ("Cancel 0.wav", "Delete"):
+    for name in ("Cancel 0.wav", "Cancel the job"):
         press(page, name)
     wait_until(page, f"!at('.queue-row') && {UPLOADS} === 0")
 
@@ -141,6 +156,7 @@ def test_files_that_no_job_takes_are_refused_beside_the_button(page: Page) -> No
         wait_until(page, f"{beside}.includes({said!r})")
         press(page, "Upload and transcribe")
         assert said in run(page, beside)
+        assert run(page, "document.querySelector('.chosen-file').textContent") == ""
     assert not [one for one in run(page, "requests") if one.startswith("POST")]
 
 
@@ -150,16 +166,16 @@ def test_jobs_are_used_by_the_keyboard(page: Page) -> None:
     wait_until(page, f"{ROW}?.includes('waiting for its turn')")
     run(page, "(at('.panel-head .button').focus(), true)")
     order = []
-    for _ in range(7):
+    for _ in range(6):
         key(page, "Tab")
         order.append(run(page, "named(document.activeElement) || document.activeElement.name"))
     language = run(page, "named(labelled('Language'))")
     assert order == [
-        *("Recording to text", "Choose files", language, "speaker_labels", "multichannel"),
+        *("Recording to text", "Choose a file", language, "Options"),
         *("Upload and transcribe", "Cancel 0.wav"),
     ]
     press(page, "Cancel 0.wav")
-    wait_until(page, "document.activeElement.innerText === 'Cancel'")
+    wait_until(page, "document.activeElement.innerText === 'Go back'")
     key(page, "Escape")
     wait_until(page, "!at('dialog') && named(document.activeElement) === 'Cancel 0.wav'")
     press(page, "Cancel 0.wav")
@@ -176,6 +192,8 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     page.call(CHOOSE_BOOK.replace("tale.md", "tale.pdf"))
     wait_until(page, "failed().includes('convert it to EPUB')")
     assert "characters cost about" not in run(page, "document.body.innerText")
+    page.command("Page.reload")  # the address names the kind of job
+    wait_until(page, "button('Create the audio')")
     page.call(CHOOSE_BOOK)
     wait_until(page, "document.body.innerText.includes('characters cost about')")
     press(page, "Create the audio")

@@ -100,7 +100,7 @@ def test_a_configuration_is_checked_and_deployed_after_a_question(operator: Page
     wait_until(operator, "at('pre')?.innerText === 'nothing changes'")
     press(operator, "Deploy")
     wait_until(operator, "at('dialog[open]')")
-    press(operator, "Cancel")
+    press(operator, "Go back")
     wait_until(operator, "!at('.busy') && !at('pre')")
     press(operator, "Deploy")
     wait_until(operator, "at('dialog[open]')")

@@ -34,6 +34,20 @@ ADD = """((...lengths) => {
 })"""
 
 
+# From now on voices are expected an hour later.
+LATER = """(() => {
+    const fetched = window.fetch;
+    window.fetch = async (path, options) => {
+        const answer = await fetched(path, options);
+        if (!path.startsWith('/voices?')) return answer;
+        const listed = await answer.json();
+        const end = new Date(Date.now() + 3600000);
+        for (const one of listed.data) one.estimated_completion = end;
+        return new Response(JSON.stringify(listed));
+    };
+})"""
+
+
 def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, browser: Browser) -> None:
     headers = {"Authorization": f"Bearer {tone_server.key}"}
     files = [("files", one) for one in good_files()]
@@ -54,6 +68,8 @@ def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, browser: 
         offered = wait_until(page, f"({choices}.length > 1) && {choices}.map((one) => one.value)")
         assert sorted(offered) == sorted(["", "en-GB", *codes])
         assert run(page, "all('.voice-own progress').length") == 1
+        page.call(LATER)
+        wait_until(page, "at('.voice-own').innerText.includes('while the machine is busy')")
         press(page, f"Delete {name}")
         assert "at least 5 %" in run(page, "top().innerText")  # what it costs
         press(page, "Delete")
@@ -71,7 +87,17 @@ def test_lengths_are_checked_before_anything_is_uploaded(
         enter(page, tone_server.key)
         go(page, "voices")
         run(page, "(labelled('Name').value = 'Ann', true)")
+        consent = "What the speaker agreed to (required)"
+        assert run(page, f"labelled('{consent}').matches(':invalid')")  # none is sent without it
+        run(page, f"(labelled('{consent}').value = 'I agree.', true)")
         wait_until(page, "button('Create the voice for 1.00 USD')")  # the price is said
+        press(page, "Get a sentence")
+        sentence = wait_until(page, "all('.read-aloud').length > 1 && at('.read-aloud').innerText")
+        language = "document.querySelector('.voices select[name=language]')"
+        wait_until(page, f"{language}.options.length > 1")
+        run(page, f"({language}.value = 'de', {language}.dispatchEvent(new Event('change')))")
+        wait_until(page, f"![undefined, {sentence!r}].includes(at('.read-aloud')?.innerText)")
+        assert "In German, read" in run(page, "all('.read-aloud').at(-1).innerText")
         record_requests(page)
         page.call(ADD, 20, 20)
         wait_until(page, "at('.total').innerText.includes('40 of at least 120 seconds, 2 rec')")
@@ -79,8 +105,13 @@ def test_lengths_are_checked_before_anything_is_uploaded(
         wait_until(page, "failed() === '3 to 10 recordings are needed; there are 2.'")
         page.call(ADD, 20, 4)
         wait_until(page, "all('.guidance').at(-1).textContent.includes('at least 10 seconds')")
+        assert "60 of at least 120 seconds, 3 rec" in run(page, "at('.total').innerText")
+        leaving = (
+            "((event) => !dispatchEvent(event))(new Event('beforeunload', {cancelable: true}))"
+        )
+        assert run(page, leaving)  # the browser asks before a reload
         press(page, "Create the voice for 1.00 USD")
-        wait_until(page, "failed().includes('too short or too long')")
+        wait_until(page, "failed().includes('cannot be used; see the list')")
         run(page, "(all('.take button[aria-label^=Remove]').at(-1).click(), true)")
         press(page, "Create the voice for 1.00 USD")
         wait_until(page, "failed().includes('at least 120 are needed')")

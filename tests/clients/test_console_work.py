@@ -90,9 +90,13 @@ def test_a_long_text_is_neither_cut_nor_sent(signed_in: Page) -> None:
     fill(signed_in, Text=text)
     assert run(signed_in, "labelled('Text').value.length") == len(text)
     assert "6,500 characters" in run(signed_in, "at('.over').textContent")
+    assert run(signed_in, "at('.over a').hash") == "#/jobs/speech"
     press(signed_in, "Create a file")
     assert "a file can have at most 5,000" in wait_until(signed_in, "failed()")
     assert run(signed_in, POSTED) == 0
+    run(signed_in, "(at('.failed a').click(), true)")
+    press(signed_in, "Create the audio")
+    wait_until(signed_in, "failed() === 'Choose a file first.'")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The GPU profile: the CPU profile with larger models, and with those that need a GPU."""
 
-import re
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from configs.schema.serve import AUTO, ModelsArgs, ModelUserConfig
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import PROJECT_DIR
 from deployments.replicas.chat import MAX_WAITING
+from models.registry import kind_of
 from models.weights.store import load_catalogue
 
 ADDED = "TTSClone"
@@ -70,17 +70,32 @@ def test_one_gpu_has_a_replica_of_each_model_and_a_worker() -> None:
         # A replica that starts before the old one stops would wait for its share for ever. A swap
         # needs no second replica: the old one loads the model, in memory that its share includes.
         assert one["max_surge_percent"] == 0
-        assert one["autoscaling_config"]["max_replicas"] == GPUS_OF_A_NODE
+        scaling = one["autoscaling_config"]
+        assert scaling["max_replicas"] == GPUS_OF_A_NODE
+        assert scaling["policy"] == {"policy_function": "deployments.autoscaling:by_load_on_gpus"}
 
 
 def test_memory_for_a_second_model_is_left_while_one_is_swapped() -> None:
-    written = (PROJECT_DIR / "configs/serve_gpu.yaml").read_text()
-    needs = {name: float(gb) for name, gb in re.findall(r"- name: (\w+) #.*?([\d.]+) GB", written)}
-    replicas = on_gpu()
-    assert needs.keys() == replicas.keys()
-    room = {name: 24 * one["ray_actor_options"]["num_gpus"] for name, one in replicas.items()}
-    assert all(needs[name] <= room[name] for name in needs)
-    assert room["Chat"] >= needs["Chat"] + max(needs.values())
+    page = (PROJECT_DIR / "docs" / "gpu.md").read_text()
+    needs: dict[str, float] = {}
+    shares: dict[str, float] = {}
+    for name, entry in on_gpu().items():
+        chosen = ModelUserConfig.model_validate(entry["user_config"])
+        model = chosen.wanted or chosen.model
+        needs[name] = kind_of(model).read(model).gpu_memory_gb
+        shares[name] = entry["ray_actor_options"]["num_gpus"]
+        assert needs[name] <= 24 * shares[name]
+        row = f"| {name} | {shares[name]} | {24 * shares[name]:.1f} GB | {needs[name]} GB"
+        assert row in page
+    assert 24 * shares["Chat"] >= needs["Chat"] + max(needs.values())
+
+
+def test_the_model_of_vllm_can_be_swapped_from_48_gb_on() -> None:
+    others = ("stt/whisper_turbo", "tts/csm")
+    others_gb = sum(kind_of(model).read(model).gpu_memory_gb for model in others)
+    share = kind_of("llm/qwen3_8b_vllm").read("llm/qwen3_8b_vllm").gpu_memory_utilization
+    assert 2 * share + others_gb / 48 <= 1 < 2 * share + others_gb / 24
+    assert share + others_gb / 24 <= 1
 
 
 @pytest.mark.parametrize(

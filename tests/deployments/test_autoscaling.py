@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deployments.autoscaling import WAIT_S, RestWhenIdle, by_load
+from deployments.autoscaling import WAIT_S, RestWhenIdle, by_load, by_load_on_gpus
 from models.stt.base import FILE
 from tests.deployments.replicas.test_priority_batcher import Engine
 
@@ -32,6 +32,19 @@ def test_replicas_follow_the_sum_of_their_loads(
     )
     wanted, state = by_load(context)
     assert least <= wanted <= most and state == {}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "load", "wanted"), [(1, 5.0, 1), (2, 5.0, 2), (0, 5.0, 1), (8, 2.0, 1.5), (1, 0.0, 0)]
+)
+def test_a_model_gets_at_most_a_replica_for_each_gpu(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, load: float, wanted: float
+) -> None:
+    monkeypatch.setattr(
+        "ray.cluster_resources", lambda: {"CPU": 2.0} | ({"GPU": gpus} if gpus else {})
+    )
+    context: Any = SimpleNamespace(target_num_replicas=1, aggregated_metrics={"load": {0: load}})
+    assert by_load_on_gpus(context) == (wanted, {})
 
 
 @pytest.mark.parametrize("metrics", [None, {}, {"load": {}}])

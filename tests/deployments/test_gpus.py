@@ -1,8 +1,9 @@
 """Where Ray places the replicas of the GPU profile: real scheduling of pretended GPUs."""
 
 import asyncio
+import os
+import signal
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,27 +64,34 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.2)
 
 
-async def test_chat_replicas_get_a_gpu_each_and_those_without_one_wait(
+async def test_chat_has_a_replica_on_each_gpu_and_a_killed_one_returns(
     ray_cluster: TestCluster, tmp_path: Path
 ) -> None:
     def gpus(name: str) -> list[str]:
         return [file.read_text() for file in (tmp_path / name).iterdir()]
 
-    def states(name: str) -> Counter[str]:
+    def replicas(name: str) -> list[dict[str, Any]]:
         running: Any = serve_api.applications(ray_cluster.dashboard_url)["gpus"]
-        return Counter(replica["state"] for replica in running["deployments"][name]["replicas"])
+        listed: list[dict[str, Any]] = running["deployments"][name]["replicas"]
+        return listed
+
+    def run(name: str) -> bool:
+        return [replica["state"] for replica in replicas(name)] == ["RUNNING"] * PRETENDED_GPUS
 
     app = application(tmp_path)
-    chat = next(holder for holder in app["deployments"] if holder["name"] == "Chat")
-    most = chat["autoscaling_config"]["max_replicas"]
-    assert most > PRETENDED_GPUS
+    holders = {holder["name"]: holder for holder in app["deployments"]}
+    chat = holders["Chat"]
+    assert chat["autoscaling_config"]["max_replicas"] > PRETENDED_GPUS
     async with ray_cluster.with_app(app):
         assert {gpu for name in NAMES for gpu in gpus(name)} == {gpus("Chat")[0]}  # one is enough
         chat["user_config"]["load"] = 3.0
         await asyncio.to_thread(ray_cluster.deploy)
-        await until(lambda: len(gpus("Chat")) == PRETENDED_GPUS)
+        await until(lambda: run("Chat"))
         assert len(set(gpus("Chat"))) == PRETENDED_GPUS
-        waiting = most - PRETENDED_GPUS
-        await until(lambda: states("Chat") == {"RUNNING": PRETENDED_GPUS, "STARTING": waiting})
-        await asyncio.to_thread(ray_cluster.wait)  # they do not make the application fail
-        assert len(gpus("Chat")) == PRETENDED_GPUS
+        holders["STT"]["user_config"]["load"] = 9.0  # more than GPUs, in the room that is left
+        await asyncio.to_thread(ray_cluster.deploy)
+        await until(lambda: run("STT"))
+        dead = replicas("Chat")[0]
+        os.kill(dead["pid"], signal.SIGKILL)
+        await until(lambda: run("Chat") and dead["replica_id"] not in str(replicas("Chat")))
+        assert run("STT")

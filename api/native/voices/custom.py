@@ -157,8 +157,9 @@ def _files_schema(rules: SampleRules, note: str = "") -> dict[str, Any]:
         "minItems": rules.min_files,
         "maxItems": rules.max_files,
         "description": f"{rules.min_files} to {rules.max_files} recordings of one speaker as MP3, "
-        f"WAV or FLAC, each {rules.min_seconds:g} to {rules.max_seconds:g} seconds and at most "
-        f"{MAX_FILE_BYTES >> 20} MB, at least {rules.min_total_seconds:g} seconds in total." + note,
+        f"WAV, FLAC, OGG, M4A, AAC or WebM, each {rules.min_seconds:g} to {rules.max_seconds:g} "
+        f"seconds and at most {MAX_FILE_BYTES >> 20} MB, at least {rules.min_total_seconds:g} "
+        "seconds in total." + note,
     }
 
 

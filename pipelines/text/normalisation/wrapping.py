@@ -3,7 +3,8 @@
 An editor breaks a line where the next word no longer fits. So a break wraps if the line and the
 next word exceed the width of the paragraph, and if the next line goes on within a sentence, there
 or elsewhere in the paragraph, or in the text if its width is the same. Verse, lists, addresses and
-dialogues have lines of many lengths that begin with a capital or a mark.
+dialogues have lines of many lengths that begin with a capital or a mark. Scripts without capitals
+lack that sign: verse in them is joined where its lines are long, alike and without a final mark.
 """
 
 import re
@@ -36,6 +37,9 @@ _ENDS = re.compile(r"""[.!?…:。！？।؟۔]["'”’»」』)\]]*$""")
 _HARD_END = re.compile(r"\S(?:  |\\)$")  # line breaks of Markdown
 _HYPHEN = re.compile(r"[^\W\d_][-\u00ad\u2010]$")
 _CLOSE = re.compile(rf"{UNSPACED.pattern}|[\u3000-\u303f\uff01-\uff60]")
+_COMPOUND = re.compile(
+    r"\b(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|well|self|half).$", re.IGNORECASE
+)
 # "Vor- und Nachteile": the hyphen stands for a part of the word after the conjunction.
 _CONJUNCTION = re.compile(r"(?:und|oder|bzw|sowie|and|or|to|en|of|och|eller|og)\b")
 
@@ -84,7 +88,8 @@ def unwrapped(text: str) -> str:
         if _HYPHEN.search(before.text):
             if not _CONJUNCTION.match(after.text):
                 filler = "\u200b"
-                start -= after.first.islower()  # "Anglo-\nSaxon" keeps its hyphen
+                # "Anglo-\nSaxon" and "twenty-\none" keep their hyphens.
+                start -= after.first.islower() and not _COMPOUND.search(before.text)
         elif _CLOSE.match(before.text[-1]) or _CLOSE.match(after.text):
             filler = "\u200b"
         parts += [text[position:start], filler * (end - start)]
@@ -159,6 +164,8 @@ def _may_join(before: _Line, after: _Line) -> bool:
     if before.edge.count(">") != after.edge.count(">") or before.text.startswith(("#", "|")):
         return False
     if not (any(map(str.isalnum, before.text)) and any(map(str.isalnum, after.text))):
+        return False
+    if before.first.isdigit() and after.first.isdigit():  # a schedule or a list of ingredients
         return False
     is_indented = len(after.edge) > len(before.edge) + 1 or after.edge.endswith("\u3000")
     is_closing = after.columns < LEAST_WIDTH // 2 and not _ENDS.search(after.text)  # "Yours"

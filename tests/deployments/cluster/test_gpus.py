@@ -13,7 +13,7 @@ from deployments.cluster.gpus import (
     GB,
     GpuProblem,
     find_gpus,
-    memory_problem,
+    free_memory_problem,
     room,
     usable_gpus,
 )
@@ -210,14 +210,14 @@ def test_nvidia_smi_without_the_library_of_the_driver_is_a_problem(smi: Install)
 def test_what_does_not_fit_the_free_memory_is_refused_with_both_amounts(smi: Install) -> None:
     smi(lists(card("NVIDIA GeForce RTX 3070", "580.95.05", "8.6"), H100.replace("0, ", "1, ", 1)))
     small, large = find_gpus()
-    assert memory_problem(6 * GB, [small]) is None
-    assert memory_problem(13 * GB, [large]) is None
-    assert str(memory_problem(13 * GB, [small])).startswith(
+    assert free_memory_problem(6 * GB, [small]) is None
+    assert free_memory_problem(13 * GB, [large]) is None
+    assert str(free_memory_problem(13 * GB, [small])).startswith(
         "needs 13.0 GB, and 8.4 GB are free on GPU 0 (NVIDIA GeForce RTX 3070); use"
     )
-    assert "needs 20.0 GB, and 8.4 GB" in str(memory_problem(40 * GB, [small, large]))
+    assert "needs 20.0 GB, and 8.4 GB" in str(free_memory_problem(40 * GB, [small, large]))
     smi(lists(SPARK))
-    assert memory_problem(900 * GB, find_gpus()) is None
+    assert free_memory_problem(900 * GB, find_gpus()) is None
 
 
 def test_models_fit_a_card_together_and_while_one_is_swapped() -> None:

@@ -38,6 +38,7 @@ from tests.patience import PATIENCE_S
 
 WAITING = {
     *("EngineLost", "EngineOverloaded", "EngineStopped", "ModelNotLoaded", "PackMissing"),
+    *("DeviceFailed", "OutOfMemory"),
     *("DatabaseUnavailable", "StorageUnavailable", "Overloaded", "PaymentsUnavailable"),
 }
 """The errors of what is down, full or not up yet."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from configs.load import CONFIGS_DIR
 from deployments.replicas import gpu
 from deployments.replicas import model as replica_module
 from deployments.replicas.chat import ChatDeployment
@@ -58,10 +59,19 @@ async def test_a_swap_that_does_not_fit_keeps_the_old_model(
     assert reason.startswith(
         "llm/qwen3_8b_gpu cannot be loaded: needs 13.5 GB, and 8.4 GB are free"
     )
+    await replica.reconfigure({"model": "llm/qwen3_8b_vllm"})  # takes a share of the GPU
+    assert asked[1:] == ["llm/qwen3_8b_vllm"]
+    own = tmp_path / "vllm.yaml"
+    vllm = yaml.safe_load((CONFIGS_DIR / "llm" / "qwen3_8b_vllm.yaml").read_text())
+    own.write_text(yaml.safe_dump({**vllm, "gpu_memory_utilization": 0.99}))
+    caplog.clear()
+    await replica.reconfigure({"model": str(own)})
+    [reason] = [record.reason for record in caplog.records if hasattr(record, "reason")]
+    assert "needs 8.5 GB, and 8.4 GB are free" in reason
     own = tmp_path / "own.yaml"
     own.write_text(yaml.safe_dump({**yaml.safe_load(Path(ECHO).read_text()), "gpu_memory_gb": 8.3}))
     await replica.reconfigure({"model": str(own)})
-    assert asked[1:] == [str(own)]
+    assert asked[2:] == [str(own)]
 
 
 def test_without_a_share_of_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -557,3 +557,33 @@ def test_a_token_of_the_cluster_that_cannot_be_read_is_a_sentence(
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
     message = refused(capsys, write(tmp_path, config_without_weights()))
     assert message.startswith("Ray's token cannot be read: [Errno 2]")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_replicas_without_room_delay_only_a_restart(
+    monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    message = "1 replicas that have taken more than 30s to be scheduled."
+    waiting = {
+        "status": "UPDATING",
+        "message": message,
+        "replicas": [{"state": "RUNNING"}, {"state": "STARTING"}],
+    }
+    loading = {**waiting, "message": ""}
+    states = [
+        {"models": {"status": "DEPLOYING", "deployments": {"STT": waiting, "Chat": loading}}},
+        {"models": {"status": "DEPLOYING", "deployments": {"STT": waiting}}},
+    ]
+    monkeypatch.setattr(
+        "deployments.cluster.serve_api.applications",
+        lambda _: states.pop(0) if states[1:] else states[0],
+    )
+    monkeypatch.setattr(command, "POLL_S", 0.0)
+    if not restarts:
+        command.wait("", {"models"}, restarts=False)
+        assert len(states) == 1  # after Chat was ready
+        return
+    del states[0]
+    monkeypatch.setattr(command, "TIMEOUT_S", 0.05)
+    with pytest.raises(ValueError, match=f"^not running after 0 s: models/STT: {message}$"):
+        command.wait("", {"models"}, restarts=True)

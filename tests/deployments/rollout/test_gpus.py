@@ -45,7 +45,15 @@ def test_models_that_cannot_fit_the_gpu_together_are_refused(
     assert gpu_problem(config) is None
     smi(lists(card("NVIDIA GeForce RTX 3070", "580.95.05", "8.6")))
     assert str(gpu_problem(config)).startswith(
-        "TTSClone, STT, Chat need 9.0 GB of GPU memory, and GPU 0 (NVIDIA GeForce RTX 3070) has"
+        "STT, Chat need 9.0 GB of GPU memory, and GPU 0 (NVIDIA GeForce RTX 3070) has"
+    )
+    smi(lists(*(card("NVIDIA GeForce RTX 3070", "580.95.05", "8.6", index) for index in (0, 1))))
+    assert gpu_problem(config) is None
+    entry(config, "Chat")["autoscaling_config"] = {"min_replicas": 3, "max_replicas": 3}
+    assert str(gpu_problem(config)).startswith("STT, Chat need 21.4 GB of GPU memory, and GPU 0")
+    entry(config, "Chat")["user_config"] = {"model": "llm/qwen3_4b_gpu"}
+    assert str(gpu_problem(config)).startswith(
+        "Chat needs 10.0 GB of a GPU, and the largest one has 8.6 GB: leave"
     )
     entry(config, "Chat")["user_config"] = {"model": "llm/none"}  # loading it gives the reason
     assert gpu_problem(config) is None

@@ -64,6 +64,12 @@ def test_a_line_that_numbers_a_chapter_begins_one_in_plain_text(heading: str) ->
         ("1\n\nA.\n\n2\n\nB.\n\n1984\n\nC.", "1|2"),
         ("I. M. Pei built it.\n\nII. It stands.\n\n1. Milk\n\n2. Bread", "b"),
         ("Part of it was lost.\n\nIntroduction of it.\n\nI\n\nam here.", "b"),
+        ("The Book\n\nA.\n\nThis part\n\nBook club\n\nAct civil\n\nB.", "The Book"),
+        (
+            "Foreword\n\nA.\n\nAct V\n\nB.\n\nBook the last\n\nParte segunda\n\nC.",
+            "Foreword|Act V|Parte segunda",
+        ),
+        ("---\n\n1984.\n\n***\n\nA.", "b"),
     ],
 )
 def test_chapters_of_common_books_are_found(text: str, titles: str) -> None:
@@ -88,6 +94,9 @@ def test_front_matter_is_metadata_and_notes_are_left_out() -> None:
     assert (book.title, book.author) == ("My Book", "Ann Author")
     (chapter,) = book.chapters
     assert chapter.text.split() == "A fact that is here. [3] is kept.".split()
+    code = "Call f[0] and arr[12].\n\n[^7]: Nothing refers to this.\n[13] is a line."
+    assert read(code).chapters[0].text == code
+    assert read("A.[1]\n\n[Footnote 1: Note.]\n").chapters[0].text.split() == ["A."]
     rule = "---\n\nA: b.\n\n---\n"
     assert "A: b." in read(rule, "a.md").chapters[0].text
 
@@ -101,7 +110,7 @@ def test_texts_of_other_encodings_are_read() -> None:
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"%PDF-1.4\n1 0 obj", "is a PDF, not text"),
+        (b"%PDF-1.4\n1 0 obj", "is a PDF, not plain text"),
         (b"{\\rtf1 Text}", "is an RTF file"),
         (b"ID3\x04\x00\x00", "is audio"),
         (b"\x89PNG\r\n\x1a\n", "is an image"),
@@ -276,6 +285,19 @@ def test_a_page_that_is_named_again_and_again_is_read_once(path: str) -> None:
     assert [one.text for one in book.chapters] == ["One."]
 
 
+def test_a_file_of_too_many_bytes_is_refused_before_it_is_decoded() -> None:
+    data = b"\x9c" * (5 * MOST)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileTooLarge, match="characters"):
+            read(data)
+        with pytest.raises(InvalidRequest, match="Save as"):
+            read(data[:MOST], most=MOST)
+        assert tracemalloc.get_traced_memory()[1] < 60 * MOST  # without bounds 600
+    finally:
+        tracemalloc.stop()
+
+
 def test_titles_are_short_and_chapters_are_few() -> None:
     book = read(f"# {'Long ' * 100}\n\nText.", "a.md")
     assert len(book.chapters[0].title) == 200 and len(book.chapters[0].text) > 500
@@ -314,13 +336,22 @@ def test_a_text_of_too_many_characters_is_refused() -> None:
         "[^1]: a\n",
         "[Footnote ",
         "---\na: b\n",
+        "-a:b\n",
+        " ",
+        "\t\n",
+        "A ",
+        "\n[Footnote",
+        "\n\nChapter 1 A" + " " * 90 + "x",
+        "\n\nPart One\n\nA" + " " * 90 + "x",
     ],
 )
 def test_no_text_takes_long(text: str) -> None:
+    starts = (("", "a.md"), ("# ", "a.md"), ("---\n", "a.md"), ("---\ntitle: a", "a.md"))
+
     def read_both() -> None:
-        for start, name in (("", "a.md"), ("# ", "a.md"), ("", "a.txt")):
+        for start, name in (*starts, ("", "a.txt"), ("Chapter 1 A", "a.txt")):
             with suppress(FileTooLarge, InvalidRequest):
-                read((start + text * MOST)[:MOST] + "x", name, 2 * MOST)
+                read((start + text * MOST)[:MOST] + "x\n---\n", name, 2 * MOST)
 
     # About 30 are measured for the slowest; a rule that backtracks takes thousands.
     assert cpu_units(read_both) < 160

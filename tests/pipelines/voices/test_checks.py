@@ -51,13 +51,17 @@ async def checker() -> AsyncIterator[SampleChecker]:
         )
 
 
-async def check(checker: SampleChecker, folder: Path, *files: tuple[str, bytes]) -> CheckedSamples:
+def written(folder: Path, *files: tuple[str, bytes]) -> list[SampleFile]:
     given = []
     for number, (name, content) in enumerate(files):
         path = folder / str(number)
         path.write_bytes(content)
         given.append(SampleFile(name, path))
-    return await checker.check(given)
+    return given
+
+
+async def check(checker: SampleChecker, folder: Path, *files: tuple[str, bytes]) -> CheckedSamples:
+    return await checker.check(written(folder, *files))
 
 
 async def refusal(
@@ -77,9 +81,8 @@ async def test_good_recordings_of_every_format_pass(checker: SampleChecker, tmp_
 
 
 BAD: dict[str, tuple[Callable[[], bytes], str, str]] = {
-    "words": (lambda: b"just text " * 100, "invalid_audio", "is not MP3, WAV or FLAC"),
-    "nothing": (lambda: b"", "invalid_audio", "is not MP3, WAV or FLAC"),
-    "ogg": (lambda: encoded(recording(4, 12), "ogg"), "invalid_audio", "is not MP3, WAV or FLAC"),
+    "words": (lambda: b"just text " * 100, "invalid_audio", "is not MP3, WAV, FLAC"),
+    "nothing": (lambda: b"", "invalid_audio", "is empty"),
     "head alone": (lambda: wav(recording(4, 12))[:44], "invalid_audio", "no audio"),
     "short": (lambda: wav(recording(4, 8)), "invalid_audio", "8.0 seconds long; each file must"),
     "long": (lambda: wav(recording(4, 63)), "audio_too_long", "too long; each file must last 10"),
@@ -101,6 +104,15 @@ async def test_a_bad_recording_is_refused_with_its_file_name(
     found, message = await refusal(checker, tmp_path, good_files()[0], bad, good_files()[1])
     assert found == code and f"'{kind}.bin'" in message, message
     assert words in message or kind == "whisper" and "little speech" in message
+
+
+async def test_a_recording_in_a_format_that_is_not_stored_is_converted(
+    checker: SampleChecker, tmp_path: Path
+) -> None:
+    files = written(tmp_path, ("phone.ogg", encoded(recording(4, 12), "ogg")), good_files()[0])
+    phone, stored = await checker.convert(files)
+    assert (phone.name, stored) == ("phone.ogg", files[1])
+    assert phone.path.read_bytes()[:4] == b"RIFF"
 
 
 async def test_the_same_recording_twice_is_refused(checker: SampleChecker, tmp_path: Path) -> None:
@@ -216,7 +228,7 @@ async def test_recordings_beyond_the_limit_are_not_decoded(
             return DecodedAudio(np.zeros(100, np.float32), CUT_HZ, duration_s, "wav")
 
     checker = SampleChecker(cast(Any, Decoder()), cast(Any, None), BandsEngine, RULES)
-    files = [SampleFile(str(number), tmp_path / str(number)) for number in range(10)]
+    files = written(tmp_path, *((str(number), b"") for number in range(10)))
     with pytest.raises(PipelineError, match="files: more than 600 seconds, or than 10 files"):
         await checker.cut(files)
     assert allowed == [600 - duration_s * number for number in range(decoded)]

@@ -28,7 +28,8 @@ function python(value, depth = 0) {
 }
 
 function curl({ method = "POST", path, json, form, files }) {
-  const parts = [`curl -sS ${base()}${path}`, `-H "Authorization: Bearer $ANTIPHON_KEY"`];
+  const address = base() + path;
+  const parts = [`curl -sS ${/[^\w:/.-]/.test(address) ? quote(address) : address}`, `-H "Authorization: Bearer $ANTIPHON_KEY"`];
   if (method !== (json || form ? "POST" : "GET")) parts.splice(1, 0, `-X ${method}`);
   if (json) parts.push("-H 'Content-Type: application/json'", `-d ${quote(JSON.stringify(json, null, 2))}`);
   for (const [name, value] of pairs(form)) parts.push(`-F ${quote(`${name}=${value}`)}`);

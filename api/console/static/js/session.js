@@ -8,7 +8,8 @@ const OPERATOR = "operator";
 
 export const about = JSON.parse(document.documentElement.dataset.about || "{}");
 export const isKey = (text) => (text || "").startsWith("sk_");
-export const credential = () => sessionStorage.getItem(CREDENTIAL) || (about.alone ? localStorage.getItem(CREDENTIAL) : null);
+const home = () => (sessionStorage.getItem(CREDENTIAL) || !about.alone ? sessionStorage : localStorage);
+export const credential = () => home().getItem(CREDENTIAL);
 export const operatorToken = () => sessionStorage.getItem(OPERATOR);
 export const keepOperator = (token) => (token ? sessionStorage.setItem(OPERATOR, token) : sessionStorage.removeItem(OPERATOR));
 
@@ -29,30 +30,30 @@ export function emit(event, detail) {
   for (const handle of [...(listeners.get(event) || [])]) handle(detail);
 }
 
-export function keep(secret, user) {
-  sessionStorage.setItem(CREDENTIAL, secret);
-  if (user) sessionStorage.setItem(USER, JSON.stringify({ email: user.email, name: user.name }));
-  else sessionStorage.removeItem(USER);
+const forget = (place) => [CREDENTIAL, USER].forEach((name) => place.removeItem(name));
+
+export function keep(secret, user, place = sessionStorage) {
+  forget(place);
+  place.setItem(CREDENTIAL, secret);
+  if (user) place.setItem(USER, JSON.stringify({ email: user.email, name: user.name }));
   session.user = user || null;
   locked = false;
 }
 
 export function shareWithTabs() {
   if (!about.alone || !isOwner()) return;
-  localStorage.setItem(CREDENTIAL, credential());
-  sessionStorage.removeItem(CREDENTIAL);
+  keep(credential(), session.user, localStorage);
+  forget(sessionStorage);
 }
 
 export function recall() {
-  if (!about.alone) localStorage.removeItem(CREDENTIAL);
-  session.user = JSON.parse(sessionStorage.getItem(USER) || "null");
+  if (!about.alone) forget(localStorage);
+  session.user = JSON.parse(home().getItem(USER) || "null");
 }
 
 // Forgets the credential, not the work.
 export function drop() {
-  sessionStorage.removeItem(CREDENTIAL);
-  sessionStorage.removeItem(USER);
-  localStorage.removeItem(CREDENTIAL);
+  for (const place of [sessionStorage, localStorage]) forget(place);
   Object.assign(session, { workspace: null, user: null, credit: null, held: 0, limits: null });
 }
 

@@ -160,7 +160,11 @@ export function status() {
 const LATER = [0, 402, 408, 409, 429];
 const mayHelp = ({ status = 0, isExplained }) => !isExplained && (LATER.includes(status) || (status >= 500 && status !== 1008));
 
+// Where a job takes what is too long for a page.
+export const jobLink = (kind) => h("a", { href: `#/jobs/${kind}` }, t(`jobs.instead.${kind}`));
+
 function helpFor(error) {
+  if (error.job) return jobLink(error.job);
   if (error.code === "insufficient_credit" || error.code === "insufficient_quota") {
     return h("a", { href: "#/account/overview" }, t("error.credit_help"));
   }
@@ -190,7 +194,7 @@ function named(error, made) {
 }
 
 // An error of the page itself, such as a microphone that is not there.
-export const explained = (text) => Object.assign(new Error(text), { isExplained: true });
+export const explained = (text, more) => Object.assign(new Error(text), { isExplained: true, ...more });
 
 // A form that keeps its focus. `handle` gets the form; its failure is shown in `place`.
 export function form(place, handle, ...children) {
@@ -214,6 +218,13 @@ export function form(place, handle, ...children) {
 }
 
 export const submitButton = (text, more = {}) => button(text, null, { kind: "main", type: "submit", ...more });
+
+// Lets the browser ask before a reload that would lose what is made here; returns what stops it.
+export function keepFromLoss(isAtRisk) {
+  const ask = (event) => isAtRisk() && event.preventDefault();
+  addEventListener("beforeunload", ask);
+  return () => removeEventListener("beforeunload", ask);
+}
 
 // Runs the work of a button and shows its failure in `place`.
 export const act = (place, work) => (event, made) =>
@@ -311,7 +322,7 @@ export function confirmed(title, text, action, word = "") {
       answer = true;
       made.close();
     }, { kind: "danger" });
-    const no = button(t("action.cancel"), () => made.close());
+    const no = button(t("action.back"), () => made.close());
     let answer = false;
     const made = dialog(title, [
       h("p", text),
@@ -381,32 +392,34 @@ export function table(label, heads, rows, empty) {
   return h("div.table", { tabIndex: 0, role: "group", "aria-label": label }, h("table", { role: "table" }, head, body));
 }
 
-// Tabs of [id, text, element or a function that makes it]; `choose(id)` shows one.
-export function tabs(label, entries, onchoose = () => {}) {
+// Tabs of [id, text, element or a function that makes it]; `choose(id)` shows one, and the address of a `panel` names it.
+export function tabs(label, entries, onchoose = () => {}, panel = "") {
   const places = new Map();
   const bar = h("div.tabs", { role: "tablist", "aria-label": label });
   const made = h("div.tabbed", bar);
   made.choose = (id) => {
-    for (const [key, { tab, panel }] of places) {
+    for (const [key, { tab, place }] of places) {
       const chosen = key === id;
       tab.setAttribute("aria-selected", String(chosen));
       tab.tabIndex = chosen ? 0 : -1;
-      panel.hidden = !chosen;
+      place.hidden = !chosen;
     }
-    const { tab: shownTab, panel, content } = places.get(id);
+    const { tab: shownTab, place, content } = places.get(id);
     if (shownTab.isConnected) bar.scrollLeft = shownTab.offsetLeft - bar.clientWidth / 3;
-    if (typeof content === "function" && !panel.childElementCount) panel.append(content());
+    if (typeof content === "function" && !place.childElementCount) place.append(content());
     made.chosen = id;
+    if (panel) history.replaceState(null, "", `#/${panel}/${id}`);
     onchoose(id);
   };
+  made.show = ([id] = []) => made.choose(places.has(id) ? id : made.chosen || entries[0][0]);
   for (const [id, text, content] of entries) {
     const tab = h("button.tab", { type: "button", role: "tab", id: newId("tab"), onclick: () => made.choose(id) }, text);
-    const panel = h("div", { role: "tabpanel", id: newId("tabpanel"), "aria-labelledby": tab.id, hidden: true });
-    tab.setAttribute("aria-controls", panel.id);
-    if (typeof content !== "function") panel.append(content);
-    places.set(id, { tab, panel, content });
+    const place = h("div", { role: "tabpanel", id: newId("tabpanel"), "aria-labelledby": tab.id, hidden: true });
+    tab.setAttribute("aria-controls", place.id);
+    if (typeof content !== "function") place.append(content);
+    places.set(id, { tab, place, content });
     bar.append(tab);
-    made.append(panel);
+    made.append(place);
   }
   bar.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -427,17 +440,15 @@ export function panelParts(panel, makers, onchoose = () => {}) {
     if (!made.has(name)) made.set(name, makers[name]());
     return made.get(name);
   };
-  const names = Object.keys(makers);
-  const element = tabs(t(`${panel}.parts`), names.map((name) => [name, t(`${panel}.${name}`), () => part(name)]), (name) => {
-    history.replaceState(null, "", `#/${panel}/${name}`);
+  const element = tabs(t(`${panel}.parts`), Object.keys(makers).map((name) => [name, t(`${panel}.${name}`), () => part(name)]), (name) => {
     for (const [other, one] of made) if (other !== name) one.hide?.();
     part(name).show();
     onchoose(name);
-  });
+  }, panel);
   return {
     element,
     part,
-    show: ([name]) => element.choose(makers[name] ? name : element.chosen || names[0]),
+    show: element.show,
     hide: () => made.forEach((one) => one.hide?.()),
     leave: () => made.forEach((one) => one.leave?.()),
   };

@@ -137,7 +137,7 @@ async def test_unusable_recordings_are_refused(client: httpx.AsyncClient, auth: 
         ((("a.wav", wav(recording(1, 7))),), "validation_error", "7.0 seconds in all"),
         ((("long.wav", wav(recording(1, 62))),), "audio_too_long", "'long.wav' is too long"),
         ((("silent.wav", wav(np.zeros(16_000 * 12, np.float32))),), "invalid_audio", "speech"),
-        ((("text.wav", b"no audio at all"),), "invalid_audio", "not MP3, WAV or FLAC"),
+        ((("text.wav", b"no audio at all"),), "invalid_audio", "not MP3, WAV, FLAC"),
         ((good, ("again.wav", good[1])), "validation_error", "the same as"),
     ]
     for files, code, message in cases:

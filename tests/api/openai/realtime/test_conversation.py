@@ -446,9 +446,14 @@ async def test_a_name_in_instructions_keeps_the_voice_of_the_conversation(
     async with session(server) as client:
         await client.update(instructions="Du bist ein Helfer und antwortest immer auf Deutsch.")
         pitches: list[float] = []
-        for instructions in (None, "Anna Ferrari!", "Hello André.", "Answer in English, please."):
-            await client.say("Eins zwei drei.", **({"instructions": instructions} if instructions
-                                                   else {}))  # fmt: skip
+        german, english = "Eins zwei drei.", "Where is the station, please?"
+        for text, options in (
+            (german, {}),
+            (german, {"instructions": "Anna Ferrari!"}),
+            (german, {"instructions": "Hello André."}),
+            (english, {"instructions": "Answer in English, please."}),
+        ):
+            await client.say(text, **options)
             pcm = np.frombuffer(client.audio(), "<i2")
             pitches.append(float(np.abs(np.fft.rfft(pcm)).argmax() * RATE / len(pcm)))
             client.events.clear()

@@ -21,3 +21,9 @@ def breaks(marked: str) -> tuple[list[bool], list[bool]]:
 def test_lines_are_joined_where_they_only_wrap(name: str) -> None:
     joins, wanted = breaks((SEEN | HELD_OUT)[name])
     assert joins == wanted
+
+
+def test_a_hyphen_of_a_compound_is_kept_at_a_wrap() -> None:
+    for word in ("well-\nknown", "Twenty-\none", "Anglo-\nSaxon"):
+        assert unwrapped(f"He said that this was {word} there").count("-") == 1
+    assert "-" not in unwrapped("He said that this was impor-\ntant to them")

@@ -185,6 +185,9 @@ HELD_OUT = {
     "Suite 500\nSpringfield, IL 62704",
     "play": "HAMLET. To be, or not to be, that is the question.\nOPHELIA. My lord?\n"
     "HAMLET. Well, well, well.",
+    "schedule": "08:30 Registration and coffee in the foyer of the old main building on the quay\n"
+    "09:15 Opening of the conference by the mayor and the president of the two societies",
+    "ingredients": "200 g of butter that has been out of the fridge for an hour\n3 large eggs from a farm",
     "French dialogue": "— Tu viens ?\n— Oui, mais pas avant que les autres soient tous descendus.\n"
     "— Alors dépêche-toi, je t’attends en bas depuis une heure.",
     "steps": "Heat the oil in a large pan over a medium flame\nAdd the onions and stir until they "

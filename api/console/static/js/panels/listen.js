@@ -3,38 +3,23 @@ import { codeButton } from "../code.js";
 import { t, usd } from "../i18n.js";
 import { RECORDING_MB, RECORDING_MINUTES } from "../limits.js";
 import { price } from "../session.js";
-import { setting } from "../store.js";
-import { check, chosenIn, field, folded, h, panelHead, select, tabs } from "../ui.js";
-import { fillLanguages } from "../work.js";
+import { check, field, folded, h, panelHead, tabs } from "../ui.js";
 import { liveListening, startMessage } from "./listen/live.js";
+import { transcriptOptions } from "./listen/options.js";
 import { dropZone, fileQueue } from "./listen/queue.js";
 import { transcriptCard } from "./listen/transcript.js";
 
-const PROFILES = ["general", "phone_call", "meeting", "medical"];
-
 export default function makeListen() {
-  const language = select([["", t("listen.detect")]], { name: "language" });
-  const profile = select(PROFILES.map((one) => [one, t(`listen.model.${one}`)]), { name: "model" });
-  const speakers = check(t("listen.speakers"), { name: "speaker_labels" });
-  const channels = check(t("listen.channels"), { name: "multichannel" });
+  const written = transcriptOptions();
+  const { language, speakers, channels, style } = written;
   const translate = check(t("listen.translate"), { name: "translate" });
-  const numerals = check(t("listen.numerals"), { name: "numerals" });
-  const masked = check(t("listen.profanity"), { name: "profanity_filter" });
-  const punctuate = check(t("listen.punctuate"), { name: "punctuate", checked: true });
-  const terms = h("textarea", { name: "keyterms", rows: 2, value: setting("keyterms") || "", spellcheck: false });
-  terms.addEventListener("input", () => setting("keyterms", terms.value));
   const transcript = transcriptCard();
   let lastFile = "recording.mp3";
   let shown = null;
 
-  // How a transcript is written; what is as usual is left out.
-  const style = () => {
-    const keyterms = terms.value.split(/[,\n]/).map((one) => one.trim()).filter(Boolean);
-    return { ...(keyterms.length && { keyterms }), ...chosenIn(numerals.box, masked.box), ...(!punctuate.box.checked && { punctuate: false }) };
-  };
   const options = () => {
     if (translate.box.checked) return { response_format: "verbose_json" };
-    return { timestamps: true, ...chosenIn(profile, language, speakers.box, channels.box), ...style() };
+    return { timestamps: true, ...written.chosen() };
   };
   const path = () => (translate.box.checked ? "/openai/v1/audio/translations" : "/stt");
   const queue = fileQueue({
@@ -58,26 +43,22 @@ export default function makeListen() {
   const fit = () => {
     const [isEnglish, isMicrophone] = [translate.box.checked, modes.chosen === "microphone"];
     ofFiles.hidden = isMicrophone;
-    for (const one of [language, profile, terms, numerals.box, masked.box, punctuate.box, speakers.box, channels.box]) one.disabled = isEnglish && !isMicrophone;
+    for (const one of written.controls) one.disabled = isEnglish && !isMicrophone;
     speakers.box.disabled ||= channels.box.checked;
     channels.box.disabled ||= speakers.box.checked;
     translated.hidden = !isEnglish || isMicrophone;
   };
   const translated = h("p.hint", { role: "status", hidden: true }, t("listen.translate_about"));
   const settings = folded(t("word.options"),
-    h("div.fields", field(t("word.language"), language), field(t("listen.model"), profile),
-      field(t("listen.terms"), terms, { hint: t("listen.terms_hint") })),
-    h("div.checks", numerals, masked, punctuate), ofFiles, translated);
+    h("div.fields", field(t("word.language"), language), written.fields), written.checks, ofFiles, translated);
   // Both ways share the options, and each has its text beside them.
   const sources = { files: [h("section.card", { "aria-label": t("listen.files") }, drop, queue), transcript], microphone: [live, live.transcript] };
   const pages = Object.entries(sources).map(([name, [source, text]]) => [name, t(`listen.${name}`), h("div.columns", h("div.column", source), text)]);
   const modes = tabs(t("listen.modes"), pages, (name) => {
     sources[name][0].after(settings);
     fit();
-  });
-  modes.choose("files");
+  }, "listen");
   for (const { box } of [speakers, channels, translate]) box.addEventListener("change", fit);
-  fillLanguages(language);
 
   const requests = () => {
     const { keyterms } = style();
@@ -93,7 +74,7 @@ export default function makeListen() {
     panelHead(t("nav.listen"), t("listen.lead"), codeButton(requests)), modes);
   return {
     element,
-    show: ([mode] = []) => mode && modes.choose(mode),
+    show: modes.show,
     leave: () => {
       queue.stop();
       live.leave();

@@ -6,6 +6,7 @@ import { number, t, usd } from "../i18n.js";
 import { previewButton } from "../previews.js";
 import { go } from "../router.js";
 import { about, price } from "../session.js";
+import { setting } from "../store.js";
 import { act, button, card, chosenIn, confirmed, explained, field, form, formDialog, h, panelHead, select, status, statusBadge, submitButton } from "../ui.js";
 import { fillVoiceLanguages, refreshCredit, told, voicesChanged, watch } from "../work.js";
 import { voicePicker } from "./speak/voices.js";
@@ -13,7 +14,7 @@ import { recordings } from "./voices/recordings.js";
 import { showReport } from "./voices/report.js";
 
 const LOOK_MS = 5000;
-const MEASURED = 0.03; // progress after which the pace is known
+const LATE_MS = 60_000; // later than it was once expected, a voice waits for the machine
 
 export default function makeVoices() {
   const place = status();
@@ -24,7 +25,7 @@ export default function makeVoices() {
   const description = h("input", { name: "description", maxLength: 1000, autocomplete: "off" });
   const language = select([["", t("own.language_auto")]], { name: "language" });
   const gender = select([["neutral", t("voices.neutral")], ["female", t("voices.female")], ["male", t("voices.male")]], { name: "gender" });
-  const consent = h("textarea", { name: "consent", rows: 2, maxLength: 2000, required: about.consent === "attest" });
+  const consent = h("textarea", { name: "consent", rows: 2, maxLength: 2000, required: true });
   const takes = recordings();
   const known = new Map(); // status by id
   const isSpoken = about.consent === "spoken";
@@ -47,7 +48,17 @@ export default function makeVoices() {
     read.replaceChildren(h("p.read-aloud", sentence.sentence), h("p.hint", t("own.sentence_about")), ...(isSpoken ? [] : [h("div.actions", withoutSentence)]));
   }), { kind: "small" });
 
+  const fitLanguage = () => {
+    const { value, selectedOptions: [{ text }] } = language;
+    takes.read(/^(en.*)?$/.test(value) ? "" : text);
+    if (!sentence) return;
+    dropSentence(); // it is in another language
+    getSentence.click();
+  };
+  language.addEventListener("change", fitLanguage);
+
   const make = form(making, async () => {
+    if (!consent.value.trim()) throw explained(t("own.consent_needed"));
     const files = takes.files();
     if (isSpoken && !sentence) throw explained(t("own.sentence_needed"));
     making.say(t("own.checking"));
@@ -56,25 +67,28 @@ export default function makeVoices() {
     make.reset();
     takes.clear();
     dropSentence();
+    fitLanguage();
     refreshCredit();
     await watched.look();
     list.querySelector(`[data-id="${voice.id}"]`)?.scrollIntoView({ block: "center" });
   },
   h("div.fields", field(t("word.name"), name), field(t("own.about"), description), field(t("word.language"), language), field(t("word.gender"), gender)),
-  h("h3", t("own.recordings")), takes,
-  field(t("own.consent"), consent, { hint: about.consent === "attest" ? t("own.consent_needed") : t("own.consent_hint") }),
+  field(t("own.consent"), consent, { hint: t("own.consent_hint") }),
   h("div.stack", h("div.row.start", h("h3", t(isSpoken ? "own.sentence" : "own.sentence_optional")), getSentence), read),
+  h("h3", t("own.recordings")), takes,
   h("p.hint", t("own.price", { price: usd(price("custom_voice", 1)) })),
   submitButton(t("own.go", { price: usd(price("custom_voice", 1)) }), { id: "make-voice" }), making);
 
-  const least = new Map(); // minutes left by id: what is announced only falls
-  const remaining = (voice) => {
-    const percent = Math.round(voice.progress * 100);
-    const left = Math.ceil((new Date(voice.estimated_completion) - Date.now()) / 60000);
-    if (left <= 0 && voice.progress < MEASURED) return t("own.left_unknown", { percent });
-    const minutes = Math.min(left, least.get(voice.id) ?? left);
-    least.set(voice.id, minutes);
-    return minutes > 0 ? t("own.left", { percent, n: minutes }) : t("own.left_late", { percent });
+  const ends = setting("voice_ends") || {}; // the earliest by id: the time that is left only falls, also after a reload
+  const remaining = ({ id, progress, estimated_completion }) => {
+    const percent = Math.round(progress * 100);
+    const end = Math.max(new Date(estimated_completion), Date.now());
+    if (!ends[id] && end <= Date.now()) return t("own.left_unknown", { percent });
+    ends[id] = Math.min(end, ends[id] || end);
+    setting("voice_ends", ends);
+    if (end > ends[id] + LATE_MS) return t("own.left_busy", { percent });
+    const n = Math.ceil((ends[id] - Date.now()) / 60000);
+    return n > 0 ? t("own.left", { percent, n }) : t("own.left_late", { percent });
   };
   const row = (voice) => {
     const isMade = voice.status === "processing";

@@ -19,9 +19,11 @@ export function jobList({ place, result }) {
   const facts = (job) => {
     const { share = 0, state = "lost", name = "" } = uploads.get(job.id) || {};
     const done = { percent: Math.floor(100 * job.progress), end: moment(job.estimated_completion) };
+    const n = jobs.filter((other) => other.status === "processing" && other.created_at < job.created_at).length;
+    const isLate = new Date(job.estimated_completion) < Date.now(); // also where it is unknown
     const now = {
       uploading: t(`jobs.upload.${state}`, { percent: Math.floor(100 * share), name }),
-      processing: t(job.progress ? "jobs.percent" : "jobs.waits", done),
+      processing: job.progress ? t(isLate ? "jobs.late" : "jobs.percent", done) : t(n ? "jobs.waits_behind" : "jobs.waits", { n }),
     }[job.status] || moment(job.finished_at);
     return [
       t(`jobs.kind.${job.type}`), now, job.duration && t("jobs.length", { length: clock(job.duration) }),
@@ -114,8 +116,9 @@ export function jobList({ place, result }) {
   };
   const remove = async (id) => {
     const job = jobs.find((one) => one.id === id);
-    const question = job.finished_at ? "jobs.delete_ask" : "jobs.cancel_ask";
-    if (!(await confirmed(t("action.delete_of", { name: job.name }), t(question, { name: job.name, price: usd(job.cost) }), t("action.delete")))) return;
+    const of = { name: job.name, price: usd(job.cost) };
+    const [title, question, action] = job.finished_at ? ["action.delete_of", "jobs.delete_ask", "action.delete"] : ["jobs.cancel_of", "jobs.cancel_ask", "jobs.cancel"];
+    if (!(await confirmed(t(title, of), t(question, of), t(action)))) return;
     uploads.get(id)?.pause();
     await ask(`/jobs/${id}`, { method: "DELETE" });
     keepUpload(id, null);

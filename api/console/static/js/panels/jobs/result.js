@@ -1,10 +1,12 @@
 // The result of a job: a transcript, or a file with chapters.
-import { ask } from "../../api.js";
+import { ask, call } from "../../api.js";
 import { player } from "../../audio/player.js";
 import { clock, t } from "../../i18n.js";
-import { button, card, fileName, filePicker, h } from "../../ui.js";
+import { act, button, card, download, fileName, filePicker, h, status } from "../../ui.js";
 import { RECORDINGS } from "../listen/queue.js";
 import { transcriptCard } from "../listen/transcript.js";
+
+const baseOf = (name) => name.replace(/\.\w+$/, "");
 
 export function jobResult() {
   const transcript = transcriptCard();
@@ -14,9 +16,15 @@ export function jobResult() {
   const title = h("h3");
   const speech = card(t("jobs.speech_result"), title, playing, h("div.actions", save), chapters);
   const attach = filePicker(t("jobs.play_with"), RECORDINGS, ([file]) => draw(file), { icon: "play", kind: "small" });
+  const place = status();
+  const docx = button("DOCX", act(place, async () => {
+    const answer = await call(`/jobs/${made.id}/transcript?format=docx`);
+    download(await answer.blob(), fileName(baseOf(shown.name), "docx"));
+  }), { icon: "download", kind: "small", label: t("listen.export", { format: "DOCX" }) });
   let shown = null;
   const made = h("div.column", { hidden: true, tabIndex: -1 }, transcript, speech);
-  transcript.actions.append(...attach);
+  transcript.actions.append(docx, ...attach);
+  transcript.actions.after(place);
 
   const draw = (blob) => {
     transcript.show({ ...shown, blob });
@@ -34,7 +42,7 @@ export function jobResult() {
       playing.open(pathname + search);
       save.href = pathname + search;
       const { headers } = await fetch(save.href, { headers: { Range: "bytes=0-0" } });
-      save.download = fileName(job.name.replace(/\.\w+$/, ""), headers.get("Content-Type") === "audio/mpeg" ? "mp3" : "m4b");
+      save.download = fileName(baseOf(job.name), headers.get("Content-Type") === "audio/mpeg" ? "mp3" : "m4b");
       chapters.replaceChildren(...job.chapters.map((chapter) => h("li", button(`${chapter.title} · ${clock(chapter.start)}`, () => {
         playing.seek(chapter.start);
         playing.play();
@@ -53,6 +61,7 @@ export function jobResult() {
     made.id = null;
     playing.clear();
     transcript.clear();
+    place.clear();
     made.hidden = true;
   };
   return made;

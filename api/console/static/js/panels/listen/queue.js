@@ -30,7 +30,8 @@ export function checkKind({ name, type }) {
   if (type && !/^(audio|video)\/|\/(ogg|mp4|octet-stream)$/.test(type)) throw explained(t("listen.no_recording", { name }));
 }
 
-const forJobs = (key, values) => Object.assign(explained(t(key, values)), { isForJobs: true });
+const FOR_JOBS = ["file_too_large", "audio_too_long"]; // codes of the service, where the browser measures nothing
+const forJobs = (key, values) => explained(t(key, values), { job: "transcription" });
 
 export function fileQueue({ options, path, onshow, onremove }) {
   const list = h("ul.queue", { "aria-label": t("listen.files") });
@@ -41,7 +42,6 @@ export function fileQueue({ options, path, onshow, onremove }) {
     const state = h("p.hint", { role: "status" }, t("listen.waiting"));
     const bar = h("progress", { max: 1, value: 0, "aria-label": file.name, hidden: true });
     const place = status();
-    const toJobs = h("a.button.small", { href: "#/jobs" }, t("listen.to_jobs"));
     const actions = h("div.actions");
     item.element = h("li.queue-row", h("div", h("p.queue-name", file.name), state), actions, bar, place);
     const gone = () => {
@@ -70,17 +70,14 @@ export function fileQueue({ options, path, onshow, onremove }) {
     };
     item.fail = (error) => {
       item.set("failed", "");
+      if (FOR_JOBS.includes(error.code)) error.job = "transcription";
       place.fail(error, () => {
         item.control = new AbortController();
         item.set("waiting", t("listen.waiting"));
         work();
       });
-      if (error.isForJobs) place.append(toJobs);
     };
-    item.clear = () => {
-      toJobs.remove();
-      place.clear();
-    };
+    item.clear = place.clear;
     item.set("waiting", t("listen.waiting"));
     return item;
   };
@@ -142,7 +139,7 @@ export function fileQueue({ options, path, onshow, onremove }) {
 
 // A place to drop files on, with a button for those who cannot.
 export function dropZone(title, about, onfiles, { multiple = true, accept = RECORDINGS } = {}) {
-  const made = h("div.drop", icon("upload"), h("p", h("strong", title)), h("p.hint", about), filePicker(t("listen.choose"), accept, onfiles, { multiple, icon: "plus" }));
+  const made = h("div.drop", icon("upload"), h("p", h("strong", title)), h("p.hint", about), filePicker(t(multiple ? "listen.choose" : "listen.choose_one"), accept, onfiles, { multiple, icon: "plus" }));
   for (const event of ["dragenter", "dragover"]) {
     made.addEventListener(event, (moved) => {
       moved.preventDefault();

@@ -5,7 +5,7 @@ import { fromBase64 } from "../../audio/pcm.js";
 import { day, t } from "../../i18n.js";
 import { DICTIONARY_VERSIONS } from "../../limits.js";
 import { setting } from "../../store.js";
-import { act, button, card, check, confirmed, download, explained, field, fileName, filePicker, form, h, iconButton, select, status, submitButton, table } from "../../ui.js";
+import { act, button, card, check, confirmed, download, explained, field, fileName, filePicker, form, h, iconButton, keepFromLoss, select, status, submitButton, table } from "../../ui.js";
 import { dictionaries, dictionariesChanged, refreshCredit, voiceLanguages, voices } from "../../work.js";
 import { escaped } from "./markup.js";
 
@@ -223,6 +223,7 @@ export function pronunciations() {
       { title: t("speak.file"), path: "/tts-synthesize", json: { text: t("pronunciations.example", { word: json.entries[0].grapheme }), pronunciations: [current?.id || "<id>"] } },
     ];
   };
+  made.leave = keepFromLoss(() => isChanged);
   made.show = () => load().catch((error) => listed.fail(error, made.show));
   return made;
 }

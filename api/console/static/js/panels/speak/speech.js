@@ -4,7 +4,7 @@ import { number, t, usd } from "../../i18n.js";
 import { FILE_CHARACTERS, SOCKET_CHARACTERS } from "../../limits.js";
 import { price } from "../../session.js";
 import { setting } from "../../store.js";
-import { aside, busy, button, card, check, download, explained, field, folded, h, range, select, setButton, status, tabs } from "../../ui.js";
+import { aside, busy, button, card, check, download, explained, field, folded, h, jobLink, range, select, setButton, status, tabs } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { wordsView } from "../../words.js";
 import { dictionaryChooser } from "./dictionaries.js";
@@ -63,7 +63,7 @@ export function speech() {
     count.textContent = parts.filter(Boolean).join(" · ");
     count.classList.toggle("bad", n > FILE_CHARACTERS);
     const key = isScript() ? "script.over" : n > SOCKET_CHARACTERS ? "speak.over_socket" : "speak.over";
-    over.textContent = n > FILE_CHARACTERS ? t(key, { n, most: FILE_CHARACTERS, socket: SOCKET_CHARACTERS }) : "";
+    over.replaceChildren(...(n > FILE_CHARACTERS ? [t(key, { n, most: FILE_CHARACTERS, socket: SOCKET_CHARACTERS }), " ", ...(isScript() ? [] : [jobLink("speech")])] : []));
     setting("draft", text.value);
   };
   const show = (item) => {
@@ -100,7 +100,7 @@ export function speech() {
     }
   };
   const asFile = async (wished) => {
-    if (size() > FILE_CHARACTERS) throw explained(t(isScript() ? "script.over" : "speak.over", { n: size(), most: FILE_CHARACTERS, socket: SOCKET_CHARACTERS }));
+    if (size() > FILE_CHARACTERS) throw explained(t(isScript() ? "script.over" : "speak.over", { n: size(), most: FILE_CHARACTERS, socket: SOCKET_CHARACTERS }), { job: !isScript() && "speech" });
     place.say(t("speak.making"));
     const began = performance.now();
     const made = await makeFile(wished);
@@ -108,7 +108,7 @@ export function speech() {
     await playing.play();
   };
   const asLive = async (wished) => {
-    if (!way(wished)) throw explained(t(isScript() ? "script.over" : "speak.live_choose", { most: FILE_CHARACTERS }));
+    if (!way(wished)) throw explained(t(isScript() ? "script.over" : "speak.live_choose", { most: FILE_CHARACTERS }), { job: !isScript() && "speech" });
     hush();
     const control = new AbortController();
     stopLive = () => control.abort();

@@ -6,22 +6,23 @@ import { record } from "../../audio/recorder.js";
 import { liveMeter } from "../../audio/waveform.js";
 import { number, t } from "../../i18n.js";
 import { about } from "../../session.js";
-import { button, explained, h, iconButton, setRecording, status } from "../../ui.js";
-import { dropZone, lengthOf } from "../listen/queue.js";
+import { button, explained, h, iconButton, keepFromLoss, setRecording, status } from "../../ui.js";
+import { checkKind, dropZone, lengthOf } from "../listen/queue.js";
 
 const rules = about.recordings || {};
 const TEXTS = 4;
 const QUIET = 0.08; // the loudest sample of a recording that is probably too quiet
 const CLIPPED = 0.003; // share of samples at the peak level
-const seconds = (value) => t("unit.seconds", { n: number(value, 1) });
+const tenths = (value) => number(Math.floor(value * 10) / 10, 1); // never more than there is
+const seconds = (value) => t("unit.seconds", { n: tenths(value) });
 
+// What is said of a recording, and whether it cannot be used.
 function guidance(take) {
   const { length, loudest, clipped } = take;
-  if (take.isOther) return ["bad", t("own.type")];
   if (length === null) return ["", t("own.unknown")];
   const text = { length: seconds(length) };
-  if (length < rules.min_seconds) return ["bad", t("own.short", { ...text, n: rules.min_seconds })];
-  if (length > rules.max_seconds) return ["bad", t("own.long", { ...text, n: rules.max_seconds })];
+  if (length < rules.min_seconds) return ["bad", t("own.short", { ...text, n: rules.min_seconds }), true];
+  if (length > rules.max_seconds) return ["bad", t("own.long", { ...text, n: rules.max_seconds }), true];
   if (clipped > CLIPPED) return ["bad", t("own.clipped", text)];
   if (loudest !== null && loudest < QUIET) return ["bad", t("own.quiet", text)];
   return ["good", t("own.good", text)];
@@ -46,24 +47,26 @@ export function recordings() {
   const sum = h("p.hint", { role: "status" });
   const meter = liveMeter(t("mic.level"));
   const device = devicePicker();
-  const read = h("p.read-aloud", t("own.text.0"));
+  const read = h("p.read-aloud");
   const said = h("p.hint", { "aria-live": "off" });
   const toggle = button(t("own.record"), () => (running ? running() : begin()), { icon: "record", id: "record-take" });
   let takes = [];
   let running = null;
   let recorded = 0;
-
+  let language = ""; // without a text here
   const drop = dropZone(t("own.upload"), t("own.rules", {
     least: rules.min_files, most: rules.max_files, from: rules.min_seconds, to: rules.max_seconds, total: rules.min_total_seconds,
-  }), (files) => files.forEach(add), { accept: "audio/mpeg,audio/wav,audio/x-wav,audio/flac,.mp3,.wav,.flac" });
+  }), (files) => files.forEach((file) => add(file).catch((error) => place.fail(error))));
 
-  const total = () => takes.reduce((all, one) => all + (one.length || 0), 0);
+  const accepted = () => takes.filter((one) => !one.isWrong);
+  const total = () => accepted().reduce((all, one) => all + (one.length || 0), 0);
   const recount = () => {
     bar.value = Math.min(total(), rules.min_total_seconds);
-    sum.textContent = t("own.total", { sum: Math.floor(total()), least: rules.min_total_seconds, n: takes.length });
+    sum.textContent = t("own.total", { sum: tenths(total()), least: rules.min_total_seconds, n: accepted().length });
   };
   const add = async (file) => {
-    const take = { file, length: null, loudest: null, clipped: 0, isOther: !/\.(mp3|wav|flac)$/i.test(file.name) };
+    checkKind(file);
+    const take = { file, length: null, loudest: null, clipped: 0, isWrong: true }; // until it is measured
     const note = h("p.guidance", { role: "status" });
     const playing = player({ small: true, label: file.name });
     take.element = h("li.take", h("p", h("strong", file.name)), iconButton("trash", t("action.remove_of", { name: file.name }), () => {
@@ -78,8 +81,8 @@ export function recordings() {
     list.append(take.element);
     playing.load(file);
     Object.assign(take, await measure(file));
-    const [kind, text] = guidance(take);
-    take.isWrong = take.isOther || (take.length !== null && (take.length < rules.min_seconds || take.length > rules.max_seconds));
+    const [kind, text, isWrong = false] = guidance(take);
+    take.isWrong = isWrong;
     note.textContent = text;
     note.className = `guidance ${kind}`;
     recount();
@@ -105,7 +108,7 @@ export function recordings() {
         said.textContent = "";
         const { blob } = await recorder.stop();
         recorded += 1;
-        read.textContent = t(`own.text.${recorded % TEXTS}`);
+        made.read();
         await add(new File([blob], `${t("own.take", { n: recorded })}.wav`, { type: "audio/wav" }));
       };
     } catch (error) {
@@ -113,17 +116,18 @@ export function recordings() {
       place.fail(error);
     }
   };
-  const recorder = h("div.recorder", h("p.hint", t("own.record_about", { n: rules.max_seconds })), read, device, meter, h("div.row.start", toggle, said), place);
-  const made = h("div.stack", h("div.columns", drop, recorder), list, h("div.total", bar, sum));
+  const recorder = h("div.recorder", h("p.hint", t("own.record_about", { n: rules.max_seconds })), read, device, meter, h("div.row.start", toggle, said));
+  const made = h("div.stack", h("div.columns", drop, recorder), place, list, h("div.total", bar, sum));
   recount();
+  const stopAsking = keepFromLoss(() => takes.length || running);
 
   // The files, or an explained error before anything is uploaded.
   made.files = () => {
     const n = takes.length;
+    if (n > accepted().length) throw explained(t("own.need_good"));
     if (n < rules.min_files || n > rules.max_files) throw explained(t("own.need_files", { least: rules.min_files, most: rules.max_files, n }));
-    if (takes.some((one) => one.isWrong)) throw explained(t("own.need_good"));
     const isKnown = takes.every((one) => one.length !== null);
-    if (isKnown && total() < rules.min_total_seconds) throw explained(t("own.need_total", { sum: Math.floor(total()), least: rules.min_total_seconds }));
+    if (isKnown && total() < rules.min_total_seconds) throw explained(t("own.need_total", { sum: tenths(total()), least: rules.min_total_seconds }));
     return takes.map((one) => one.file);
   };
   made.names = () => (takes.length ? takes.map((one) => one.file.name) : ["one.wav", "two.wav", "three.wav"]);
@@ -133,7 +137,14 @@ export function recordings() {
     list.replaceChildren();
     recount();
   };
+  // Shows what to read in a language, whose name is empty where it is English.
+  made.read = (name = language) => {
+    language = name;
+    read.textContent = name ? t("own.text.other", { language }) : t(`own.text.${recorded % TEXTS}`);
+  };
+  made.read();
   made.leave = () => {
+    stopAsking();
     running?.();
     made.clear();
   };

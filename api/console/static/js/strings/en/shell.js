@@ -59,6 +59,7 @@ export default {
   "action.retry": "Try again",
   "action.close": "Close",
   "action.cancel": "Cancel",
+  "action.back": "Go back",
   "action.copy": "Copy",
   "action.copied": "Copied",
   "action.delete": "Delete",
