@@ -19,7 +19,7 @@ from tests.deployments.gpus import NAMES
 from tests.deployments.rollout.test_deploy import entry
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 def application(folder: Path) -> Config:

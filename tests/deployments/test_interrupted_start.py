@@ -59,7 +59,7 @@ STAGES: dict[str, tuple[Callable[[Start], bool], tuple[signal.Signals, ...]]] = 
     "while models load": (lambda start: start.has_printed("speaks after"), TWICE),
 }
 # Their neighbours end by the same code.
-SLOW = ("while Ray starts", "while the gateway starts")
+SLOW = ("while Ray starts", "while Serve starts", "while the gateway starts")
 
 
 @contextmanager

@@ -110,7 +110,7 @@ def test_a_stand_in_has_the_language_and_the_gender_of_deepgrams_voice() -> None
     french = foreign_voice("aura-2-hector-fr")
     assert french is not None
     only = voice("fr", "fr", "female")
-    assert stand_in(french, [*offered, only]) is only  # there is no man
+    assert stand_in(french, [*offered, only]) == only  # there is no man
 
 
 def test_a_stand_in_is_a_voice_for_conversations_where_there_is_one() -> None:
@@ -126,7 +126,7 @@ def test_a_stand_in_is_a_voice_for_conversations_where_there_is_one() -> None:
         assert stand_in(foreign, whispering) in whispering
     assert chosen == {"c1", "c2"}
     apollo = foreign_voice("aura-2-apollo-en")
-    assert apollo is not None and stand_in(apollo, offered) is man  # the gender comes first
+    assert apollo is not None and stand_in(apollo, offered) == man  # the gender comes first
 
 
 async def spoken(client: DeepgramClient, until: str) -> tuple[float, list[str]]:

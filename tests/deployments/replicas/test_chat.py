@@ -124,6 +124,7 @@ async def test_long_answers_give_way_to_a_tenant_who_has_none(
     ],
     ids=str,
 )
+@pytest.mark.slow
 async def test_what_cannot_be_continued_well_is_not_paused(
     slow_replica: ChatDeployment, change: dict[str, Any]
 ) -> None:

@@ -21,7 +21,7 @@ from models.stt.base import FILE, STT_SAMPLE_RATE, TranscriptionRequest
 from tests.deployments.conftest import TestCluster
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 def changed(config: Config, case: str) -> Config:

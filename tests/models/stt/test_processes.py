@@ -147,6 +147,7 @@ def test_weights_that_are_cut_are_named_and_leave_no_process(
     assert programs() == others
 
 
+@pytest.mark.slow
 def test_a_process_that_cannot_be_loaded_leaves_the_calls_to_the_first(
     load: Callable[..., WhisperProcesses],
     folder: Path,

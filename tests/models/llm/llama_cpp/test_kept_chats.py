@@ -100,6 +100,7 @@ async def test_short_and_speculative_prompts_are_not_kept(weights: WeightStore) 
     assert (await ask(engine, chat(TOWNS, "Yes", "More?")))[1] > 250
 
 
+@pytest.mark.slow
 async def test_the_oldest_chats_are_dropped_for_the_newest(weights: WeightStore) -> None:
     engine = make_engine(weights, kept_chats_mb=10)  # one of them, by 23 kB a token
     for text in (TOWNS, HILLS, SEAS):
@@ -110,6 +111,7 @@ async def test_the_oldest_chats_are_dropped_for_the_newest(weights: WeightStore)
 
 
 @pytest.mark.parametrize("case", ["little memory", "no room", "too old"])
+@pytest.mark.slow
 async def test_a_prompt_that_may_not_be_kept_is_read_again(
     weights: WeightStore, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
@@ -126,6 +128,7 @@ async def test_a_prompt_that_may_not_be_kept_is_read_again(
 
 
 @pytest.mark.parametrize("action", ["save", "restore"])
+@pytest.mark.slow
 async def test_requests_are_answered_when_llama_cpp_does_not_keep_chats(
     weights: WeightStore,
     monkeypatch: pytest.MonkeyPatch,
@@ -145,6 +148,7 @@ async def test_requests_are_answered_when_llama_cpp_does_not_keep_chats(
     assert [record.message for record in caplog.records].count("chats_not_kept") == 1
 
 
+@pytest.mark.slow
 async def test_a_cancelled_prompt_stays_cached_as_far_as_read(
     weights: WeightStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

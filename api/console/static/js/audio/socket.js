@@ -3,6 +3,7 @@ import { ApiError } from "../api.js";
 import { t } from "../i18n.js";
 import { credential } from "../session.js";
 
+const REFUSED = 4401;
 const NO_CREDIT = 4402;
 export const sockets = new Set();
 
@@ -19,8 +20,8 @@ export function openSocket(path, protocols) {
 
 export const closeSockets = () => sockets.forEach((socket) => socket.close());
 
-// Resolves at a clean end of the socket; `handle` gets each message. A socket that is refused does not say
-// why: `why`, a request that the service would refuse for the same reason, does.
+// Resolves at a clean end of the socket; `handle` gets each message but that of a refusal. `why` is a request
+// that the service would refuse for the same reason: it says it in its words, and ends a session that is over.
 export function converse(socket, handle, why) {
   return new Promise((resolve, reject) => {
     let last = {}; // message with an error: a server that ends the session says why
@@ -30,7 +31,7 @@ export function converse(socket, handle, why) {
       try {
         const message = JSON.parse(data);
         if (message.error) last = message;
-        handle(message);
+        if (typeof message.error !== "string" || !message.message) handle(message);
       } catch (error) {
         reject(error);
         socket.close();
@@ -38,8 +39,8 @@ export function converse(socket, handle, why) {
     };
     socket.onclose = async ({ code }) => {
       if (code === 1000 || code === 1005) return resolve();
-      if (!opened && why) await why().catch(reject);
-      const said = typeof last.error === "string" ? last.error : last.error?.message;
+      if ((!opened || code === REFUSED) && why) await why().catch(reject);
+      const said = last.message || (typeof last.error === "string" ? last.error : last.error?.message);
       if (said && code !== 1006) return reject(new ApiError(said, { status: code, code: code === NO_CREDIT ? "insufficient_credit" : last.error?.code }));
       if (code === 1006) return reject(new ApiError(t(navigator.onLine ? "error.socket" : "error.offline")));
       return reject(new ApiError(t("error.socket_code", { code })));
