@@ -16,9 +16,8 @@ from deployments.cluster.compat import dashboard_url
 from pipelines.errors import InvalidRequest
 
 TIMEOUT_S = 700.0  # the command itself waits 600 s for models
-READINESS_TIMEOUT_S = (
-    3.0  # a probe of `/readyz` waits for it, and the dashboard of an ill cluster hangs
-)
+# Probes of `/readyz` wait for it, and the dashboard of an ill cluster hangs.
+READINESS_TIMEOUT_S = 3.0
 
 
 class ServeControl:

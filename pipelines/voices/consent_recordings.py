@@ -15,7 +15,7 @@ from db.accounts import lock_workspace
 from db.audit import audit
 from db.database import Database, page_of
 from db.voices.voices import VoiceConsent, consents_of
-from models.speaker.base import Embedding
+from models.speaker.base import Embedding, mean_embedding
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
@@ -63,15 +63,14 @@ class ConsentRecordings:
             except InvalidRequest:
                 message = f"files: the consent phrase was not recognised; read: {phrase.text}"
                 raise InvalidRequest(message) from None
+        speaker = mean_embedding(checked.speakers)
         consent = VoiceConsent(
             id=identity,
             workspace_id=workspace_id,
             name=name,
             language=language,
             phrase=phrase.text,
-            embedding=self._encryption.encrypt(
-                checked.speakers[0].tobytes(), consent_about(identity)
-            ),
+            embedding=self._encryption.encrypt(speaker.tobytes(), consent_about(identity)),
         )
         return await self._database.run(_add, principal, consent)
 
