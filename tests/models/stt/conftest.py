@@ -1,5 +1,7 @@
 """The recogniser that the tests share."""
 
+from pathlib import Path
+
 import pytest
 
 from models.errors import WeightsMissing
@@ -17,3 +19,12 @@ def engine(weights: WeightStore) -> WhisperEngine:
         pytest.skip(str(error))
     assert isinstance(engine, WhisperEngine)
     return engine
+
+
+@pytest.fixture(scope="module")
+def folder(weights: WeightStore) -> Path:
+    """The files of Whisper base; skips the test where they are missing."""
+    try:
+        return weights.folder("whisper-base")
+    except WeightsMissing as error:
+        pytest.skip(str(error))

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from models.audio import Pcm
-from models.errors import EngineError, EngineLost, WeightsMissing
+from models.errors import EngineError, EngineLost
 from models.stt.base import DecodingBudget, TranscriptionRequest
 from models.stt.whisper.calls import CallAbandoned
 from models.stt.whisper.engine import WhisperEngine
@@ -35,14 +35,6 @@ START = 50258  # <|startoftranscript|> of the multilingual models
 END = 50257
 LONGEST: dict[str, Any] = {"beam_size": 5, "max_length": 448, "suppress_tokens": [END]}
 """A text of the base model that ends only where its window does."""
-
-
-@pytest.fixture(scope="module")
-def folder(weights: WeightStore) -> Path:
-    try:
-        return weights.folder("whisper-base")
-    except WeightsMissing as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

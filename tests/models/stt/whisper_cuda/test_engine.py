@@ -11,7 +11,7 @@ import pytest
 
 from configs.load import load_yaml
 from configs.schema.models.stt import CudaWhisperConfig
-from models.errors import EngineError, EngineLost, WeightsMissing
+from models.errors import EngineError, EngineLost
 from models.stt.base import STT_SAMPLE_RATE, DecodingBudget, TranscriptionRequest
 from models.stt.options import RecognitionOptions
 from models.stt.whisper.engine import WhisperEngine
@@ -35,14 +35,6 @@ TEXTS = (
 
 def config(**changes: object) -> CudaWhisperConfig:
     return load_yaml(CudaWhisperConfig, "stt/whisper_turbo_cuda").model_copy(update=changes)
-
-
-@pytest.fixture(scope="module")
-def folder(weights: WeightStore) -> Path:
-    try:
-        return weights.folder("whisper-base")
-    except WeightsMissing as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
