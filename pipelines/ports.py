@@ -27,8 +27,7 @@ class Port(Protocol):
 
     async def describe(self) -> ModelInfo:
         """Describes the model, loaded or asleep. Raises EngineLost when no replica is up that
-        should be.
-        """
+        should be."""
         ...
 
 
@@ -58,10 +57,8 @@ class TTSModel(Port, Protocol):
         return ""
 
     async def forget_voice(self, digest: str) -> None:
-        """Drops the voice pack of a deleted voice from the cache of every replica.
-
-        Raises EngineError when not all of them answered.
-        """
+        """Drops the voice pack of a deleted voice from the cache of every replica. Raises
+        EngineError when not all of them answered."""
         del digest  # the default of models without voice packs
 
 
@@ -78,8 +75,7 @@ class ChatModel(Port, Protocol):
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """Yields the answer in pieces; closing the generator stops generation. Raises
-        EngineError.
-        """
+        EngineError."""
         ...
 
 
@@ -185,10 +181,7 @@ class ModelList:
 
     async def missing(self, wanted: Collection[str] = ()) -> list[str]:
         """Return the names of ports that do not answer, of all ports or of those wanted; `models`
-        if there are no ports.
-
-        Raises ModelNotFound if there is no port of a wanted name.
-        """
+        if there are no ports. Raises ModelNotFound if there is no port of a wanted name."""
         names, answers = await self._ask()
         if not names:
             return ["models"]

@@ -262,8 +262,7 @@ class Authenticator:
         """Authenticates again for a live session, without auditing a key that has ended.
 
         With the `maker` of its principal, it authenticates the maker: a session outlives the client
-        secret that opened it, but not the key or token that made the secret.
-        """
+        secret that opened it, but not the key or token that made the secret."""
         if maker is not None:
             return await self._principal_of(maker, lookup)
         if is_api_key(credential):
@@ -330,10 +329,8 @@ class Authenticator:
         return await self._principals.get(reference, load)
 
     async def _require_known(self, digest: bytes) -> None:
-        """Raises TooManyUnknownKeys for an unknown digest, without a query per guess.
-
-        Endless guesses thus neither burden the database nor lock out keys at the same address.
-        """
+        """Raises TooManyUnknownKeys for an unknown digest, without a query per guess. Endless
+        guesses thus neither burden the database nor lock out keys at the same address."""
         if digest not in await self._digests.get(None, self._load_digests):
             raise TooManyUnknownKeys
 

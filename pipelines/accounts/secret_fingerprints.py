@@ -33,8 +33,7 @@ async def check_secret_fingerprints(
     `record` is false; older data keys remain, and have to be present, until all data is `rotated`
     to the first. `store` is the mark of the store of files, None when it does not answer.
 
-    Raises SettingsError, which names the variables, or DatabaseUnavailable.
-    """
+    Raises SettingsError, which names the variables, or DatabaseUnavailable."""
     marks = _marks(secrets)
     if store is not None:
         marks[STORE] = [store.encode()]

@@ -84,8 +84,7 @@ class NewKey:
 @dataclass(eq=False, repr=False)
 class Accounts:
     """Users, workspaces and keys. A process has one instance: its authenticator caches
-    principals.
-    """
+    principals."""
 
     _database: Database
     _secrets: Secrets
@@ -106,9 +105,7 @@ class Accounts:
         invite: str | None = None,
     ) -> SignedIn:
         """Signs a user up; `email` is normalised. Uses up an invite, even where none is needed.
-
-        Raises SignUpClosed, InvalidInvite, EmailTaken, Overloaded or DatabaseUnavailable.
-        """
+        Raises SignUpClosed, InvalidInvite, EmailTaken, Overloaded or DatabaseUnavailable."""
         if self._policy == "closed":
             raise SignUpClosed
         if self._policy == "invite" and not invite:
@@ -161,8 +158,7 @@ class Accounts:
         """Changes the password, and ends all other tokens of the user.
 
         Raises WrongPassword, InsufficientScope for an API key, Unauthorized for a deleted user,
-        Overloaded or DatabaseUnavailable.
-        """
+        Overloaded or DatabaseUnavailable."""
         _require_token(principal, "change the password")
         user = await self._database.get(User, principal.user_id)
         if user is None:
@@ -183,8 +179,7 @@ class Accounts:
 
     async def end_session(self, principal: Principal, session_id: UUID) -> None:
         """Ends a session and its token, with live sockets. Raises NotFound or
-        DatabaseUnavailable.
-        """
+        DatabaseUnavailable."""
         await self._database.run(_end_session, principal, session_id)
         self.authenticator.forget_tokens(principal.user_id)
 
@@ -228,10 +223,8 @@ class Accounts:
         retention: str | None,
         speech_history_days: int | None = None,
     ) -> Workspace:
-        """Changes the fields that are not None; other processes notice within seconds.
-
-        Raises Unauthorized when the workspace is gone, or DatabaseUnavailable.
-        """
+        """Changes the fields that are not None; other processes notice within seconds. Raises
+        Unauthorized when the workspace is gone, or DatabaseUnavailable."""
         workspace = await self._database.run(
             _change,
             principal,
@@ -266,8 +259,7 @@ class Accounts:
         """Creates a key with `scopes` of the caller's, all of them when None.
 
         It lasts no longer than the key that makes it. Raises InsufficientScope, InvalidRequest at
-        MAX_KEYS or for a later end, or DatabaseUnavailable.
-        """
+        MAX_KEYS or for a later end, or DatabaseUnavailable."""
         asked = principal.scopes if scopes is None else frozenset(scopes)
         if beyond := sorted(asked - principal.scopes):
             self.authenticator.note_missing_scopes(principal, beyond)
@@ -295,9 +287,8 @@ class Accounts:
     async def ensure_first_workspace(self) -> str | None:
         """Creates an owner, a workspace and a key in an empty database; returns the key.
 
-        None when there is a workspace already. The owner has no usable password: the account
-        is used through its key.
-        """
+        None when there is a workspace already. The owner has no usable password: the account is
+        used through its key."""
         user = User(email=FIRST_EMAIL, password_hash="!", name="Owner")
         workspace = self._workspace(user)
         new = self._new_key(workspace.id, "First key", frozenset(SCOPES), None)
@@ -315,8 +306,7 @@ class Accounts:
 
     async def login_link(self, workspace_id: int) -> str | None:
         """Creates the token of a link that logs the workspace's user in once, and ends earlier
-        ones; None without such a workspace. Only its HMAC is stored. Raises DatabaseUnavailable.
-        """
+        ones; None without such a workspace. Only its HMAC is stored. Raises DatabaseUnavailable."""
         account = await self._database.read(accounts.find_user, Workspace.id == workspace_id)
         if account is None:
             return None
@@ -331,8 +321,7 @@ class Accounts:
 
     async def follow_link(self, token: str, workspace_id: int, origin: Origin) -> SignedIn:
         """Logs in with the token of `login_link`, which ends. Raises Unauthorized or
-        DatabaseUnavailable.
-        """
+        DatabaseUnavailable."""
         digest = self._link_digest(token)
         origin = replace(origin, address=THIS_MACHINE)
         return self._signed_in(
@@ -345,8 +334,7 @@ class Accounts:
 
     async def recover_key(self, workspace_id: int, actor: str) -> str:
         """Creates a key with every scope, for a workspace that lost its keys. Raises
-        InvalidRequest.
-        """
+        InvalidRequest."""
         new = self._new_key(workspace_id, "Recovered", frozenset(SCOPES), None)
         await self._database.run(_add_key_within_limit, new.row, actor)
         return new.key
@@ -354,10 +342,8 @@ class Accounts:
     async def reset_password(
         self, workspace: Workspace, password: str, email: str | None, actor: str
     ) -> User:
-        """Sets the owner's password, and perhaps address, and ends all sessions.
-
-        Raises InvalidRequest, EmailTaken, Unauthorized or DatabaseUnavailable.
-        """
+        """Sets the owner's password, and perhaps address, and ends all sessions. Raises
+        InvalidRequest, EmailTaken, Unauthorized or DatabaseUnavailable."""
         changed = await self._passwords.hash_new(password, email or "", workspace.name)
         owner, by = workspace.owner_id, (workspace.id, actor)
         try:

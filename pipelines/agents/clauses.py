@@ -60,8 +60,7 @@ class ClauseSplitter:
         """Returns the next piece that can be spoken, or "".
 
         `letters_per_s` is the rate at which the answer grows. A first piece is so long that
-        FOLLOWING letters are there before it has been heard.
-        """
+        FOLLOWING letters are there before it has been heard."""
         sentence = finished(self._rest, self._language)
         if self._is_first:
             ends = chain((sentence,), self._clause_ends(Urgency.SOON))
@@ -72,10 +71,8 @@ class ClauseSplitter:
         return self._cut(size) if self._rest[:size].strip() else ""
 
     def drop_unfinished(self) -> bool:
-        """Drops the text after the last sentence that has ended and was not returned yet.
-
-        Returns False, and drops nothing, if there is no such sentence.
-        """
+        """Drops the text after the last sentence that has ended and was not returned yet. Returns
+        False, and drops nothing, if there is no such sentence."""
         size = uncut(self._rest, finished(self._rest, self._language))
         self._rest = self._rest[: size or None]
         return bool(size)

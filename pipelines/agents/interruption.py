@@ -46,10 +46,8 @@ def is_back_channel(text: str) -> bool:
 
 
 def is_echo(text: str, spoken: str) -> bool:
-    """Whether the text repeats words of the agent, which the microphone has picked up.
-
-    `spoken` is what the agent has said in the last seconds.
-    """
+    """Whether the text repeats words of the agent, which the microphone has picked up. `spoken` is
+    what the agent has said in the last seconds."""
     words = words_of(text)
     spoken_words = words_of(spoken)
     if not words or not spoken_words:
@@ -62,8 +60,7 @@ def interrupts(speech: Heard, spoken: str) -> bool:
     """Whether the user's speech interrupts the agent, which has said `spoken` in the last seconds.
 
     Speech that is short and still goes on never does, nor does a short sound that the recogniser
-    understands with little confidence.
-    """
+    understands with little confidence."""
     text = speech.text
     if not words_of(text) or is_back_channel(text) or is_echo(text, spoken):
         return False

@@ -113,9 +113,7 @@ class ConversationItems:
 
     def add(self, item: Item, after: str | None = None) -> None:
         """Adds an item at the end, after the item `after`, or at the beginning if that is "root".
-
-        Raises ItemNotFound, or InvalidRequest if the id is taken or the conversation is full.
-        """
+        Raises ItemNotFound, or InvalidRequest if the id is taken or the conversation is full."""
         if item.id in self._items:
             raise InvalidRequest(f"item.id: the conversation has an item {item.id!r} already")
         self.check_room(item.characters)
@@ -150,10 +148,7 @@ class ConversationItems:
 
     def truncate(self, item_id: str, part: int, end_ms: int) -> None:
         """Cuts the spoken part of an assistant's message at `end_ms` of its audio, so that the
-        model reads only what the user has heard.
-
-        Raises ItemNotFound or InvalidRequest.
-        """
+        model reads only what the user has heard. Raises ItemNotFound or InvalidRequest."""
         item = self.find(item_id)
         if item.kind != "message" or item.role != "assistant":
             raise InvalidRequest("item_id: only messages of the assistant can be truncated")
@@ -169,8 +164,7 @@ def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
     """Converts items to the messages that the model reads.
 
     Messages without text and outputs without a call are left out. Calls without an output get an
-    empty one, since models expect an output for each call.
-    """
+    empty one, since models expect an output for each call."""
     messages: list[ChatMessage] = []
     waiting: list[str] = []  # ids of calls that no output has followed yet
 
@@ -207,9 +201,7 @@ def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
 def split_turn(
     messages: Sequence[ChatMessage],
 ) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
-    """Splits messages into the history and the last turn, which is never cut.
-
-    The last turn begins with the user's last message.
-    """
+    """Splits messages into the history and the last turn, which is never cut. The last turn begins
+    with the user's last message."""
     at = last_turn(messages)
     return tuple(messages[:at]), tuple(messages[at:])

@@ -48,8 +48,7 @@ class SessionRecord:
         """Sets whether the conversation becomes a chat, and returns the id of that chat.
 
         Returns None if it does not. Raises PlanRequired or DatabaseUnavailable, and then changes
-        nothing.
-        """
+        nothing."""
         if not (wanted and self._may_save):
             self._chat_id = None
         elif self._chat_id is None:

@@ -44,8 +44,7 @@ def snr_db(pcm: Pcm, probabilities: Probabilities, speech: Speech, frame_samples
     """Measures how much louder the speech is than its pauses, in dB.
 
     Without a pause the quietest frames of the speech are taken for the noise. Frames of digital
-    silence are ignored, since they hold no noise of the room.
-    """
+    silence are ignored, since they hold no noise of the room."""
     powers = _powers(pcm, frame_samples, len(speech))
     sounding = powers > SILENT
     spoken = powers[speech & sounding]

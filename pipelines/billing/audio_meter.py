@@ -48,8 +48,7 @@ class AudioMeter:
         """Holds the price of audio up to `total_ms`; call it before the audio is processed.
 
         Does nothing after `settle`. Raises InsufficientCredit or DatabaseUnavailable: then the
-        audio may not be processed.
-        """
+        audio may not be processed."""
         while total_ms > self._ends_ms and not self._settled:
             await self._begin_slice(self._ends_ms)
         if self._settled:
@@ -68,10 +67,8 @@ class AudioMeter:
             self.forgive(round(seconds * 1000))
 
     async def settle(self, *events: NewEvent) -> None:
-        """Charges for the processed audio and adds the events; further calls do nothing.
-
-        Both have started before the first await, and continue if the caller is cancelled.
-        """
+        """Charges for the processed audio and adds the events; further calls do nothing. Both have
+        started before the first await, and continue if the caller is cancelled."""
         if self._settled:
             return
         self._settled = True

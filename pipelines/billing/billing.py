@@ -88,8 +88,7 @@ class Charge:
         """Charges for `units`, releases the rest, and adds the events, in one transaction.
 
         Returns the amount charged in micro-USD; 0 if the charge was settled before. Raises
-        DatabaseUnavailable: then retry, or `release`, which also refunds an unconfirmed capture.
-        """
+        DatabaseUnavailable: then retry, or `release`, which also refunds an unconfirmed capture."""
         if self.is_settled:
             return 0
         self.is_settled = True
@@ -101,10 +100,8 @@ class Charge:
             raise
 
     async def capture_delivered(self, units: int, *events: NewEvent) -> int:
-        """Captures like `capture`, for work that was delivered already.
-
-        While the database is down, retries in the background, and returns the expected amount.
-        """
+        """Captures like `capture`, for work that was delivered already. While the database is down,
+        retries in the background, and returns the expected amount."""
         try:
             return await self.capture(units, *events)
         except DatabaseUnavailable:
@@ -112,10 +109,8 @@ class Charge:
             return self.cost(min(units, self.units))
 
     async def release(self, *events: NewEvent) -> None:
-        """Releases the hold and adds the events, in one transaction.
-
-        While the database is down, retries in the background.
-        """
+        """Releases the hold and adds the events, in one transaction. While the database is down,
+        retries in the background."""
         if self.is_settled:
             return
         self.is_settled = True
@@ -128,8 +123,7 @@ class Charge:
         """Notes the units done so far, which a caller that leaves pays for.
 
         Units that are not sent yet, as the answer is sent when complete, are charged only to a
-        caller that leaves too often.
-        """
+        caller that leaves too often."""
         if is_sent:
             self.used = max(self.used, min(units, self.units))
         else:
@@ -276,8 +270,7 @@ class Billing:
         """Checks credit before work whose price is not known yet, of at least `units`.
 
         A request whose `operation` has a hold or was charged may run again without credit. Raises
-        InsufficientCredit or DatabaseUnavailable.
-        """
+        InsufficientCredit or DatabaseUnavailable."""
         least = self.cost(service, units)
         if await self._spendable(workspace_id, least, operation) < least:
             raise self.refusal(service, least)
@@ -286,10 +279,8 @@ class Billing:
     async def decoding(
         self, workspace_id: int, least_ms: int, most_s: float, operation: Operation
     ) -> AsyncIterator[float]:
-        """Wraps decoding like `counted_failure`; yields the seconds that the credit pays for.
-
-        They are at most `most_s`. Raises InsufficientCredit if the credit is too low for the audio.
-        """
+        """Wraps decoding like `counted_failure`; yields the seconds that the credit pays for. They
+        are at most `most_s`. Raises InsufficientCredit if the credit is too low for the audio."""
         most = self.cost("stt", round(most_s * 1000))
         credit = await self._spendable(workspace_id, most, operation)
         async with self.counted_failure(workspace_id, "stt", least_ms, operation):
@@ -328,8 +319,7 @@ class Billing:
         """Holds the price of at most `units` until the charge is settled.
 
         The `operation` pays, and makes the hold idempotent if it has a name; `failed` makes the
-        event that reports a failure. Raises InsufficientCredit or DatabaseUnavailable.
-        """
+        event that reports a failure. Raises InsufficientCredit or DatabaseUnavailable."""
         name = operation.next_hold()
         is_free = operation.is_free
         charge = Charge(self, workspace_id, service, units, name, failed, is_free=is_free)
@@ -360,11 +350,8 @@ class Billing:
     async def settle(
         self, charge: Charge, work: Settlement, events: tuple[NewEvent, ...] = ()
     ) -> int:
-        """Runs `work` in one transaction; returns the amount charged in micro-USD.
-
-        If the caller is cancelled, it continues in the background, as `settle_later`. Raises
-        DatabaseUnavailable.
-        """
+        """Runs `work` in one transaction; returns the amount charged in micro-USD. If the caller is
+        cancelled, it continues in the background, as `settle_later`. Raises DatabaseUnavailable."""
         settling = self._tasks.start(self._settle(charge, work, events))
         try:
             return await asyncio.shield(settling)
@@ -379,10 +366,8 @@ class Billing:
         events: tuple[NewEvent, ...] = (),
         running: Awaitable[int] | None = None,
     ) -> None:
-        """Settles like `settle`, in the background, with retries while the database is down.
-
-        The first attempt is the `running` one, if any.
-        """
+        """Settles like `settle`, in the background, with retries while the database is down. The
+        first attempt is the `running` one, if any."""
         attempts = chain(
             [] if running is None else [running],
             (self._settle(charge, work, events) for _ in count()),
@@ -419,8 +404,7 @@ class Billing:
         """Wraps work that precedes its hold, such as decoding.
 
         If the caller leaves or causes a failure, it counts as abandoned work: beyond the hourly
-        limit, `units` are charged in the background, to the API key of the `operation`.
-        """
+        limit, `units` are charged in the background, to the API key of the `operation`."""
         try:
             yield
         except BaseException as error:

@@ -9,8 +9,7 @@ class Operation:
     """Request or session that pays.
 
     With an Idempotency-Key it has a name, from which its holds are named: a request that runs again
-    because its process died has the same holds, and is charged once.
-    """
+    because its process died has the same holds, and is charged once."""
 
     key_id: int | None = None  # API key of the request; None for a token
     name: str | None = None

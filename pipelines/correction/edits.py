@@ -73,10 +73,8 @@ class _Placed(NamedTuple):
 
 
 def compose(text: str, first: Sequence[Edit], then: Sequence[Edit]) -> list[Edit]:
-    """Composes edits: the result has the effect of `first` and, on its result, of `then`.
-
-    Both are in order without overlaps, and so is the result; edits without effect are left out.
-    """
+    """Composes edits: the result has the effect of `first` and, on its result, of `then`. Both are
+    in order without overlaps, and so is the result; edits without effect are left out."""
     middle = apply_edits(text, first)
     composed: list[Edit] = []
     shift = 0  # how far the earlier edits have moved the text

@@ -85,8 +85,7 @@ class CorrectionRules:
         """Whether a text is English; a text without words counts as English.
 
         Either nearly all words are English; or most are, and lingua finds no other language; or
-        half are or resemble English words, and lingua's full models agree, which need 260 MB.
-        """
+        half are or resemble English words, and lingua's full models agree, which need 260 MB."""
         lone_words = _LONE_WORD.findall(text[:_SAMPLE])
         # Names say nothing about the language: "Nguyễn Văn Thịnh dont know it."
         plain = [word for word in lone_words if word.islower()]
@@ -179,10 +178,8 @@ class CorrectionRules:
         find: Callable[[str], Iterable[Edit]],
         but: str | None = None,
     ) -> list[Edit]:
-        """Adds the edits of `find` for the result of `edits`, outside `held`.
-
-        Protected spans of kind `but` are not protected.
-        """
+        """Adds the edits of `find` for the result of `edits`, outside `held`. Protected spans of
+        kind `but` are not protected."""
         now = apply_edits(text, edits)
         spans = protected_spans(now, self._spelled_with_digits)
         kept = [*carried(held, edits), *(span for span in spans if span.kind != but)]
@@ -228,8 +225,7 @@ class CorrectionRules:
 
     def _grammar(self, text: str) -> Iterator[Edit]:
         """Yields Harper's edits; spelling is last, since a rule for "buyed" beats an edit
-        distance.
-        """
+        distance."""
         findings = self._engine.check(text)
         for finding in findings:
             if not finding.is_spelling and not self._is_doubtful(text, finding):

@@ -67,8 +67,7 @@ async def do_batch(
     """Answers the lines of `path` in blocks, from the first without a stored result.
 
     Answered lines are stored even if the batch is cancelled meanwhile, or another line fails.
-    Raises LeaseLost, or as `answer` for a line that failed for PATIENCE_S.
-    """
+    Raises LeaseLost, or as `answer` for a line that failed for PATIENCE_S."""
     lines = await asyncio.to_thread(read_lines, path)
     began = time.monotonic()
     done = job.units

@@ -82,8 +82,7 @@ class Jobs(JobQueue):
         """Checks storage and credit before a body is received; the job costs at least `units`.
 
         `is_requested` is for jobs with a request (`create`). Raises PlanRequired, InvalidRequest or
-        InsufficientCredit.
-        """
+        InsufficientCredit."""
         owner = principal.workspace_id
         await self._database.read(self._check_plan, owner, is_requested)
         await self._billing.check_credit(owner, SERVICES[kind], units, operation)
@@ -107,9 +106,7 @@ class Jobs(JobQueue):
 
         `request` is kept as long as the job (`requested`); more jobs with one may wait. `callback`
         gets the end of the job. A request with an Idempotency-Key that runs again gets the job that
-        it created before.
-        Raises PlanRequired, InvalidRequest or StorageUnavailable.
-        """
+        it created before. Raises PlanRequired, InvalidRequest or StorageUnavailable."""
         owner = principal.workspace_id
         job = Job(
             id=uuid4() if operation.name is None else uuid5(_ONCE, operation.name),
@@ -148,10 +145,8 @@ class Jobs(JobQueue):
         _check_waits(job, number)
 
     async def keep_part(self, principal: Principal, job_id: UUID, number: int, path: Path) -> Job:
-        """Stores or replaces a part of a recording; the last missing part queues the job.
-
-        Raises NotFound, InvalidRequest or StorageUnavailable.
-        """
+        """Stores or replaces a part of a recording; the last missing part queues the job. Raises
+        NotFound, InvalidRequest or StorageUnavailable."""
         stored = await self._store(principal.workspace_id, {"part": path})
 
         def keep(session: Session, job: Job) -> None:
@@ -171,10 +166,8 @@ class Jobs(JobQueue):
     async def get(
         self, principal: Principal, job_id: UUID
     ) -> tuple[Job, list[int], str | None, list[SpokenChapter]]:
-        """Reads a job, the numbers of received parts, and its speech's URL and chapters.
-
-        Chapters are left out while the object store is down. Raises NotFound.
-        """
+        """Reads a job, the numbers of received parts, and its speech's URL and chapters. Chapters
+        are left out while the object store is down. Raises NotFound."""
         job, files = await self._find(principal, job_id, "part", "speech", "chapters")
         url = None
         chapters: list[SpokenChapter] = []
@@ -198,20 +191,16 @@ class Jobs(JobQueue):
         return cost, self._billing.cost(service, job.held) if is_held else 0
 
     async def results(self, principal: Principal, job_id: UUID) -> list[bytes]:
-        """Reads the results of a transcription so far.
-
-        Raises NotFound, InvalidRequest or StorageUnavailable.
-        """
+        """Reads the results of a transcription so far. Raises NotFound, InvalidRequest or
+        StorageUnavailable."""
         job, files = await self._find(principal, job_id, "result")
         if job.kind != "transcription":
             raise InvalidRequest("the job is not a transcription and has no transcript")
         return [await self.read(job, file) for file in files]
 
     async def keep_upload(self, principal: Principal, path: Path) -> str:
-        """Stores a recording for UPLOAD_S, to be transcribed by jobs; returns its id.
-
-        Raises StorageLimit or StorageUnavailable.
-        """
+        """Stores a recording for UPLOAD_S, to be transcribed by jobs; returns its id. Raises
+        StorageLimit or StorageUnavailable."""
         owner = principal.workspace_id
         return await self._files.put(owner, UPLOAD, "application/octet-stream", path, UPLOAD_S)
 
@@ -246,9 +235,7 @@ class Jobs(JobQueue):
         stage: Stage | None,
     ) -> list[RequestedJob]:
         """Lists jobs with their requests, as `requested_jobs` does, without the callbacks' status.
-
-        Raises NotFound or StorageUnavailable.
-        """
+        Raises NotFound or StorageUnavailable."""
 
         def read(session: Session) -> list[tuple[Job, Stage, JobFile]]:
             rows = jobs.requested_jobs(
@@ -301,10 +288,8 @@ class Jobs(JobQueue):
         return await self._change_own(principal, job_id, cancel)
 
     async def drop(self, principal: Principal, job_id: UUID, kind: str) -> None:
-        """Deletes an ended batch's files of a kind, or a file that has no batch.
-
-        Raises NotFound, or InvalidRequest if the batch has not ended.
-        """
+        """Deletes an ended batch's files of a kind, or a file that has no batch. Raises NotFound,
+        or InvalidRequest if the batch has not ended."""
 
         def drop(session: Session, job: Job) -> None:
             if job.status in IN_WORK:
@@ -321,10 +306,8 @@ class Jobs(JobQueue):
     async def batches(
         self, principal: Principal, after: UUID | None, limit: int, *, begun: bool
     ) -> list[Job]:
-        """Lists batches that are older than the batch `after`, newest first. Raises NotFound.
-
-        Files without a batch are included unless `begun`.
-        """
+        """Lists batches that are older than the batch `after`, newest first. Raises NotFound. Files
+        without a batch are included unless `begun`."""
         last = None if after is None else (await self._find(principal, after))[0]
         owner = principal.workspace_id
         return await self._database.read(jobs.batches_after, owner, last, limit, begun=begun)
@@ -348,9 +331,8 @@ class Jobs(JobQueue):
     ) -> None:
         """Deletes a job, and charges for the finished part of an unfinished one. Raises NotFound.
 
-        With a `tombstone`, which replaces its request, a job that has ended keeps its row.
-        The part in progress counts as abandoned work, and is charged beyond the hourly limit.
-        """
+        With a `tombstone`, which replaces its request, a job that has ended keeps its row. The part
+        in progress counts as abandoned work, and is charged beyond the hourly limit."""
         existing, _ = await self._find(principal, job_id)
         service = SERVICES[existing.kind]
         abandoned_units = 0

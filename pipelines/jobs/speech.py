@@ -109,8 +109,7 @@ async def speak(
     """Speaks a text from the first block that is not stored yet, and writes it to `path`.
 
     A text with a block that cannot be spoken fails before the work, which would not be paid. Raises
-    LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`.
-    """
+    LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`."""
     blocks = [*task.requests()]
     count = synthesis.billing.speech_characters
     texts = [request.text for _, request in blocks]
@@ -173,9 +172,7 @@ def _book(
     path: Path, task: SpeechTask, chapters: Sequence[SpokenChapter]
 ) -> Generator[None, bytes, None]:
     """Writes the blocks sent to it to a file with chapters and a cover, until it is closed.
-
-    Blocking.
-    """
+    Blocking."""
     book = task.book
     at = 0  # position of the next packet, in ticks of the stream
     audio: Any = None

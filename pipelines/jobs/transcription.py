@@ -32,10 +32,8 @@ STEP = STT_SAMPLE_RATE // 50  # samples between measurements of the power (20 ms
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionTask:
-    """Task of a transcription job: its parts, a stored upload, or the content of a URL.
-
-    Stored as JSON.
-    """
+    """Task of a transcription job: its parts, a stored upload, or the content of a URL. Stored as
+    JSON."""
 
     request: RecognitionOptions
     url: str
@@ -91,8 +89,7 @@ async def transcribe(
     """Transcribes the recording `path` from the first window that is not stored yet.
 
     Speakers who are `known` are identified by name. Raises LeaseLost, InsufficientCredit, or as
-    `TranscriptionPipeline.open` and `transcribe`.
-    """
+    `TranscriptionPipeline.open` and `transcribe`."""
     channels = 1 + task.request.multichannel
     part_s = max(min(task.end_s or task.most_s, task.most_s) - task.start_s, 0.0) * channels
     async with jobs.decoding(job, part_s) as paid_s:

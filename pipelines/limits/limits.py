@@ -35,10 +35,8 @@ SWEEP_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Request to count in the window of `key`, unless that would exceed `limit`.
-
-    A `cost` of 0 only reads the window, and -1 takes one hit back.
-    """
+    """Request to count in the window of `key`, unless that would exceed `limit`. A `cost` of 0 only
+    reads the window, and -1 takes one hit back."""
 
     key: str
     limit: int
@@ -194,8 +192,7 @@ class SharedLimits:
     Hits that arrive during a call to the store are sent together in the next call. A process that
     is alone decides windows of a minute itself, and sends its hits afterwards. A store that fails
     several times in a row is not called until a probe succeeds; meanwhile the tables of this
-    process decide, with its share of each limit. Without a store, they always decide.
-    """
+    process decide, with its share of each limit. Without a store, they always decide."""
 
     _store: LimitStore | None = None
     windows: Windows = field(default_factory=Windows)

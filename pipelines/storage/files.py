@@ -88,8 +88,7 @@ class Files:
 
     async def mark(self, new: str | None) -> str:
         """Reads the mark that identifies this store; one without a mark gets `new`, if given.
-        Raises StorageUnavailable.
-        """
+        Raises StorageUnavailable."""
         return await self._in_thread(self._mark, f"{self._root}/{MARK}", new)
 
     async def put(

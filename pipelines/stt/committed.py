@@ -28,10 +28,8 @@ class CommittedText:
         self._last: list[str] = []  # words of the last transcript
 
     def revise(self, transcript: LiveTranscript) -> LiveTranscript:
-        """Makes the next transcript of the utterance begin with the committed text.
-
-        It may commit more of its text; a final commits all.
-        """
+        """Makes the next transcript of the utterance begin with the committed text. It may commit
+        more of its text; a final commits all."""
         if self._separator is None:
             self._separator = separator_of(transcript.language)
         text = transcript.text

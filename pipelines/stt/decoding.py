@@ -165,8 +165,7 @@ class UtteranceDecoder:
         """Returns the text of an utterance; None for a click.
 
         Retries once on another replica when a replica was lost or busy, but not after a slow
-        failure: then no replica answers, and the client has waited enough. Raises EngineError.
-        """
+        failure: then no replica answers, and the client has waited enough. Raises EngineError."""
         if (task := ended.utterance.task) is None:
             return None
         try:

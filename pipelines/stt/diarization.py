@@ -129,10 +129,8 @@ def cluster_speakers(
     separator: str,
     speakers: "SpeakerLabels",
 ) -> tuple[SpeakerUtterance, ...]:
-    """Returns the utterances of a recording, or of its next part, in order.
-
-    Without embeddings there is a single speaker.
-    """
+    """Returns the utterances of a recording, or of its next part, in order. Without embeddings
+    there is a single speaker."""
     # A segment stands for itself where the engine gave no words.
     units = [unit for segment in segments for unit in units_of(segment.words) or [segment]]
     return utterances_of(speakers.label(units, voices), units, separator)
@@ -194,10 +192,8 @@ class SpeakerLabels:
         least_s: float = MIN_SPEAKER_S,
         heard: Sequence[SpeakerVoice] = (),
     ) -> None:
-        """`known` speakers have their own labels, and those `heard` before keep theirs.
-
-        A new speaker has at least `least_s` of speech.
-        """
+        """`known` speakers have their own labels, and those `heard` before keep theirs. A new
+        speaker has at least `least_s` of speech."""
         self._known = known
         self._least_s = least_s
         self.heard = list(heard)
@@ -208,10 +204,8 @@ class SpeakerLabels:
         self._letters = chain((self._first,), letters)
 
     def label(self, units: Sequence[Segment], voices: WindowEmbeddings) -> list[str]:
-        """Labels each unit, for good; blocking.
-
-        Speech too short for windows belongs to the last speaker.
-        """
+        """Labels each unit, for good; blocking. Speech too short for windows belongs to the last
+        speaker."""
         if not units or not len(voices.windows):
             return [self.heard[-1].label if self.heard else self._first] * len(units)
         before = len(self.heard)
@@ -243,8 +237,7 @@ def joined(
     """Joins groups of similar windows to the speakers, and adds new speakers.
 
     A new speaker has at least `least_s` of speech, except the first. Groups that are alike count
-    together, because the windows of a short turn often form several small groups.
-    """
+    together, because the windows of a short turn often form several small groups."""
     voices_so_far = [replace(speaker) for speaker in speakers]
     groups = np.zeros(len(voices.windows), np.int64)
     if len(groups) > 1:

@@ -111,8 +111,7 @@ class Endpointer:
     Each utterance gives SpeechStarted, then LikelyEnd and Resumed alternately, then UtteranceEnded;
     if enabled, Paused comes in each pause of speech. Utterances never overlap. An utterance longer
     than the limit is cut at its quietest recent place; the rest is an utterance of its own, without
-    another SpeechStarted.
-    """
+    another SpeechStarted."""
 
     def __init__(
         self,
@@ -123,11 +122,8 @@ class Endpointer:
         whole_turns: bool = False,
         pause_ms: float = math.inf,
     ) -> None:
-        """`pause_ms` is the silence after which Paused comes.
-
-        With `whole_turns` an utterance that reaches its limit in a pause is cut, too: only silence
-        ends a turn.
-        """
+        """`pause_ms` is the silence after which Paused comes. With `whole_turns` an utterance that
+        reaches its limit in a pause is cut, too: only silence ends a turn."""
         self._config = config
         self._frame = frame_samples
         self._whole_turns = whole_turns

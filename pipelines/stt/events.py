@@ -29,10 +29,8 @@ class LiveSpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class EagerTranscript:
-    """Text of an utterance that has probably ended, for a voice agent.
-
-    What the agent does with it is in vain if the speech resumes.
-    """
+    """Text of an utterance that has probably ended, for a voice agent. What the agent does with it
+    is in vain if the speech resumes."""
 
     text: str
     confidence: float = 1.0  # 0 to 1

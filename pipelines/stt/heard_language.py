@@ -34,10 +34,8 @@ SURELY = 0.97
 
 
 async def with_language(result: Awaitable[Transcript], expected: str | None) -> Transcript:
-    """Chooses one of a transcript's candidate languages, if it has any.
-
-    It is the `expected` one, that of the utterance before, unless the text is clearly in another.
-    """
+    """Chooses one of a transcript's candidate languages, if it has any. It is the `expected` one,
+    that of the utterance before, unless the text is clearly in another."""
     transcript = await result
     if not transcript.candidates:
         return transcript
@@ -55,8 +53,7 @@ class SessionLanguage:
 
     def __init__(self, usual: str | None = None) -> None:
         """`usual`, the language of the request or the workspace, decides until another is
-        certain.
-        """
+        certain."""
         self._odds: dict[str, float] = {} if usual is None else {usual: USUAL}
 
     @property

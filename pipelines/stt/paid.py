@@ -46,10 +46,7 @@ class PaidTranscription:
         known: tuple[SpeakerVoice, ...] = (),
     ) -> DecodedRecording:
         """Opens a file as `TranscriptionPipeline.open` does, as far as the credit pays for the
-        audio.
-
-        Sends `stt.failed` when the service fails. Also raises InsufficientCredit.
-        """
+        audio. Sends `stt.failed` when the service fails. Also raises InsufficientCredit."""
         await self.check_credit(workspace_id, operation)
         channels = 1 + options.multichannel
         async with self.events.recording(workspace_id, "stt.failed"):
@@ -61,10 +58,8 @@ class PaidTranscription:
                 )
 
     async def check_credit(self, workspace_id: int, operation: Operation) -> None:
-        """Checks the credit before a file is decoded.
-
-        Raises InsufficientCredit or DatabaseUnavailable.
-        """
+        """Checks the credit before a file is decoded. Raises InsufficientCredit or
+        DatabaseUnavailable."""
         await self.billing.check_credit(workspace_id, "stt", LEAST_MS, operation)
 
     async def transcribe(
@@ -80,8 +75,7 @@ class PaidTranscription:
         thread.
 
         Charges for the length of the decoded audio, since headers may be wrong. Raises as
-        `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
-        """
+        `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable."""
         recording = await self.open(workspace_id, operation, path, options, known=known)
         charging = self._charge(workspace_id, operation, recording.transcribed_s, _FAILED)
         async with await charging as charge:
@@ -100,8 +94,7 @@ class PaidTranscription:
         recording: DecodedRecording,
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
         """Streams as `TranscriptionPipeline.stream`; closing it early charges for the audio so
-        far.
-        """
+        far."""
         charging = self._charge(workspace_id, operation, recording.duration_s, _FAILED)
         async with await charging as charge:
             async with aclosing(self.pipeline.stream(recording)) as items:
@@ -120,11 +113,8 @@ class PaidTranscription:
         decoder: AudioDecoder,
         watermarks: Watermarker,
     ) -> WatermarkDetection:
-        """Detects the watermark in a file, at the price of its transcription.
-
-        Raises NotFound when watermarking is off, InsufficientCredit, DatabaseUnavailable, and as
-        AudioDecoder.decode.
-        """
+        """Detects the watermark in a file, at the price of its transcription. Raises NotFound when
+        watermarking is off, InsufficientCredit, DatabaseUnavailable, and as AudioDecoder.decode."""
         await self.check_credit(workspace_id, operation)
         watermarks.check_on()
         async with self._decoding(workspace_id, operation) as most_s:

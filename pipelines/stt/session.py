@@ -351,10 +351,8 @@ class LiveSession:
         await self._emit_revised(ended.utterance, final)
 
     async def _emit_revised(self, utterance: LiveUtterance, transcript: LiveTranscript) -> None:
-        """Emits a transcript with its committed text and speakers.
-
-        An agent waits for the whole text of its turns, so none is committed before.
-        """
+        """Emits a transcript with its committed text and speakers. An agent waits for the whole
+        text of its turns, so none is committed before."""
         if self._options.turns is None:
             transcript = utterance.committed.revise(transcript)
         if transcript.final:
@@ -431,9 +429,7 @@ class LiveTranscriptionPipeline:
         self.hallucinations = HallucinationFilter(self.config.rejection)
 
     async def engine_languages(self, codes: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the engine's codes of languages, without repetitions.
-
-        Raises InvalidRequest or EngineLost.
-        """
+        """Returns the engine's codes of languages, without repetitions. Raises InvalidRequest or
+        EngineLost."""
         supported = (await self.transcriber.describe()).languages
         return tuple(dict.fromkeys(known_language(code, supported, "languages") for code in codes))

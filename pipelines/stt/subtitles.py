@@ -30,10 +30,8 @@ Turns = Iterable[tuple[str | None, Sequence[Word]]]
 
 
 def to_srt(turns: Turns, separator: str = " ", most: int = MAX_CUE_CHARACTERS) -> str:
-    """Writes SubRip. `separator` stands between words; it is empty in languages without spaces.
-
-    A cue has `most` characters at most, unless a single word is longer.
-    """
+    """Writes SubRip. `separator` stands between words; it is empty in languages without spaces. A
+    cue has `most` characters at most, unless a single word is longer."""
     return "".join(
         f"{number}\n{clock_time(cue.start, ',')} --> {clock_time(cue.end, ',')}\n"
         f"{f'{cue.speaker}: ' if cue.speaker else ''}{cue.text}\n\n"

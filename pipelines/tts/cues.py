@@ -117,8 +117,7 @@ def plain_tokens(
 
     `free` takes any words in brackets for a direction, as ElevenLabs and Inworld do. `manner` has
     the speed and volume of the text before, and then those at the end of this text. `dropped`
-    receives the cues that no voice follows.
-    """
+    receives the cues that no voice follows."""
     manner = {} if manner is None else manner
     dropped = {} if dropped is None else dropped
     position = 0

@@ -123,8 +123,7 @@ class SpeechPipeline:
 
         `early_start` makes the first chunks short, so that a stream starts sooner. Raises
         VoiceNotFound, VoiceNotReady, NothingToSpeak, UnreadableText, InvalidRequest (the speech
-        would be too long), EngineLost or DatabaseUnavailable.
-        """
+        would be too long), EngineLost or DatabaseUnavailable."""
         asked_at = time.monotonic()
         directory = self.directory
         tokens = [Token(0, text=request.text)]
@@ -196,8 +195,7 @@ class SpeechPipeline:
         """Return the letters of `SpeechPlan.letters`: the spoken letters, and those that could be
         spoken in breaks, at the speed of the request.
 
-        Raises InvalidRequest if the speech would be too long.
-        """
+        Raises InvalidRequest if the speech would be too long."""
         characters = sum(len(passage.text) for passage in passages)
         longest_s = self._longest_of(request)
         speed = request.speed
@@ -261,8 +259,7 @@ class SpeechPipeline:
         grow with its length.
 
         `write` takes the speech in blocks, in a thread; `on_chunk` gets each chunk before, as the
-        engine returns it. Returns the words. Raises as `stream`.
-        """
+        engine returns it. Returns the words. Raises as `stream`."""
         return await self._replan_after_swap(plan, lambda new: self._speak(new, write, on_chunk))
 
     async def _replan_after_swap(
@@ -308,8 +305,7 @@ class SpeechPipeline:
         """Yields speech as soon as the engine returns it; closing it stops the work.
 
         Raises EngineError, also after the first chunks, and InvalidRequest for silence only, or
-        after speech that became much longer than counted.
-        """
+        after speech that became much longer than counted."""
         run, chunk = await self._replan_after_swap(plan, self._start)
         async with aclosing(run):
             if chunk is None:

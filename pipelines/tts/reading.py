@@ -151,10 +151,7 @@ def is_ssml(text: str) -> bool:
 
 def parse(request: SpeechRequest) -> tuple[list[Token], str]:
     """Parse a request into tags and text, and the language of a document. The only tags of a plain
-    text are breaks.
-
-    Raises InvalidRequest with line and column if markup is not well-formed.
-    """
+    text are breaks. Raises InvalidRequest with line and column if markup is not well-formed."""
     if not request.script:
         return _tokens(
             request.text,

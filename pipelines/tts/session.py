@@ -102,8 +102,7 @@ class SpeechStream:
         that was taken.
 
         `early_start` makes the first chunks short. A text that no voice reads is left out once
-        there was speech. Raises EngineError, PipelineError or DatabaseError.
-        """
+        there was speech. Raises EngineError, PipelineError or DatabaseError."""
         offset = self._characters
         self._characters += len(text)  # a failed text counts, too
         if not text.strip():
@@ -302,8 +301,7 @@ class SpeakingContext:
         unless the text `is_whole`.
 
         The characters join a queued automatic flush, so there are never more than a few flushes. A
-        document of SSML is a flush of its own.
-        """
+        document of SSML is a flush of its own."""
         if is_whole:
             characters += self._end_half_tag()
         size = characters if is_whole else uncut(self.buffered, characters)
@@ -317,10 +315,8 @@ class SpeakingContext:
             self._enqueue(Flush(text, self._stream, self._wire, grows=True))
 
     def change_stream(self, stream: SpeechStream, wire: ContextWire) -> None:
-        """Flushes the buffer to the old stream; the new one speaks later text.
-
-        Raises ContextFault when too many flushes are queued.
-        """
+        """Flushes the buffer to the old stream; the new one speaks later text. Raises ContextFault
+        when too many flushes are queued."""
         self._check_open()
         if self._parts and self.is_crowded:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; nothing is changed")

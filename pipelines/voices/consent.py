@@ -78,8 +78,7 @@ class Consent:
         """Return the fixed phrase of a language, which OpenAI's clients have speakers read.
 
         Its longest words stand for random ones, and it never expires. Raises InvalidRequest for a
-        language without a phrase.
-        """
+        language without a phrase."""
         code = self._code_of(language)
         text = self._config.sentences[code].phrase
         longest = sorted(set(text.split()), key=lambda word: (len(word), word))
@@ -140,10 +139,7 @@ class Consent:
         first: int = 0,
     ) -> None:
         """Check that a file from index `first` on begins with the sentence, read by the speaker of
-        the others.
-
-        Raises InvalidRequest or EngineError.
-        """
+        the others. Raises InvalidRequest or EngineError."""
         place, pcm = await self.find(sentence, checked.openings[first:], str(workspace_id))
         await checker.check_speaker(pcm, checked, first + place, self._config.min_similarity)
 
@@ -205,8 +201,7 @@ class Consent:
         """Return the start and end of the sentence (s): as many words as it has, up to the last
         random one.
 
-        Other speech may come before and after. Returns None if no random word was recognised.
-        """
+        Other speech may come before and after. Returns None if no random word was recognised."""
         tokens = [plain(word.word) for word in words]
         is_drawn = [
             any(self._is_word(drawn, token) for drawn in sentence.words) for token in tokens

@@ -48,10 +48,8 @@ class ConsentRecordings:
         recording: SampleFile,
         operation: Operation,
     ) -> VoiceConsent:
-        """Check that a recording begins with the phrase of a language, and keep its speaker.
-
-        Raises InvalidRequest and the like for the recording, or EngineLost.
-        """
+        """Check that a recording begins with the phrase of a language, and keep its speaker. Raises
+        InvalidRequest and the like for the recording, or EngineLost."""
         workspace_id, identity = principal.workspace_id, new_id(operation)
         phrase = self._consent.phrase(language)
         least_ms = round(self._checker.rules.max_seconds * 1000)

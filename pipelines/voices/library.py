@@ -118,8 +118,7 @@ class VoiceLibrary:
         workspace that sends the code.
 
         Returns a row of `shares_of`, the same for the same workspace, and the code, which is not
-        stored. Raises VoiceNotReady, InvalidRequest or NotFound.
-        """
+        stored. Raises VoiceNotReady, InvalidRequest or NotFound."""
         voice = await self._custom.ready(principal, voice_id)
         if voice.consent_at is None or is_consent_claimed(voice):
             raise InvalidRequest(
@@ -289,10 +288,8 @@ class VoiceLibrary:
     def _sealing(
         self, workspace_id: int, passphrase: str | None, salt: bytes
     ) -> tuple[Encryption, str]:
-        """Returns the encryption of a file and its associated data.
-
-        Blocks; a passphrase takes a tenth of a second and 32 MiB.
-        """
+        """Returns the encryption of a file and its associated data. Blocks; a passphrase takes a
+        tenth of a second and 32 MiB."""
         if not passphrase:
             return self._encryption, f"{ABOUT}{salt.hex()} of {workspace_id}"
         key = Scrypt(salt, length=32, n=2**15, r=8, p=3).derive(passphrase.encode())

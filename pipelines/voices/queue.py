@@ -108,8 +108,7 @@ class VoiceQueue(LeasedQueue[Voice]):
         `engine` is the name of the engine that speaks with the pack; the report is JSON. A version
         fails unless it is more similar than its voice. `replaced_similarity` is the voice's
         similarity with the same recordings; if it is None, the stored similarity counts. Returns
-        False as `renew` does; then nothing changes.
-        """
+        False as `renew` does; then nothing changes."""
 
         def publish(session: Session, voice: Voice, stored: dict[str, str]) -> None:
             first = voice_of(session, voice.workspace_id, voice.version_of or voice.id, lock=True)

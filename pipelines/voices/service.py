@@ -113,8 +113,7 @@ class CustomVoices:
 
         A request with an Idempotency-Key that runs again after its process died gets the voice that
         it created before. Raises InvalidRequest and the like for the samples, PlanRequired,
-        InsufficientCredit, EngineLost or StorageUnavailable.
-        """
+        InsufficientCredit, EngineLost or StorageUnavailable."""
         if (existing := await self._made_before(principal, operation)) is not None:
             return existing  # even if its consent token has expired since
         sentence = self.consent.required(principal.workspace_id, new.consent, new.consent_token)
@@ -181,10 +180,8 @@ class CustomVoices:
     async def check_room(
         self, principal: Principal, operation: Operation, earlier: Voice | None = None
     ) -> None:
-        """Checks room and credit before the recordings are received; `create` checks again.
-
-        Raises PlanRequired or InsufficientCredit, unless this request created its voice before.
-        """
+        """Checks room and credit before the recordings are received; `create` checks again. Raises
+        PlanRequired or InsufficientCredit, unless this request created its voice before."""
         if await self._made_before(principal, operation) is None:
             await self.database.read(self._check_room, principal, earlier)
 
@@ -261,10 +258,7 @@ class CustomVoices:
 
     async def delete(self, principal: Principal, voice_id: str) -> None:
         """Delete a voice with its files. An unfinished voice is cancelled, and charged for its
-        progress.
-
-        Raises VoiceNotFound.
-        """
+        progress. Raises VoiceNotFound."""
         identity, price = parse_voice_id(voice_id), self.billing.cost("voice", 1)
         digests, files = await self.database.run(_delete, principal, identity, price)
         for digest in digests:

@@ -43,11 +43,8 @@ class LiveDecoder:
         self._leave = await self._decoder.live_places.take(self._owner)
 
     async def decode(self, data: bytes) -> AsyncIterator[Samples]:
-        """Yields the samples that these bytes complete.
-
-        A frame of the codec may be held back, and ten of FLAC. Raises InvalidAudio, AudioTooLong,
-        FileTooLarge or Overloaded.
-        """
+        """Yields the samples that these bytes complete. A frame of the codec may be held back, and
+        ten of FLAC. Raises InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
         if self.packets and len(data) > MESSAGE_BYTES:
             raise InvalidAudio(
                 "a message is longer than a packet of Opus; send one packet in each message"
@@ -112,8 +109,7 @@ class LiveDecoder:
 
     async def _until_asked(self) -> AsyncIterator[Samples]:
         """Yields samples until the process asks for bytes. Raises as `decode`, also if it ends
-        early.
-        """
+        early."""
         while (message := await self._receive()) is not None:
             if len(message) == 1:
                 return

@@ -91,9 +91,7 @@ class EncodedAudio:
 
 class AudioEncoder(ABC):
     """Turns consecutive chunks, of any sample rates, into consecutive messages of one rate.
-
-    Blocking, for one thread at a time.
-    """
+    Blocking, for one thread at a time."""
 
     def __init__(self, sample_rate: int) -> None:
         self.sample_rate = sample_rate  # Hz that a decoder gives
@@ -172,8 +170,7 @@ class FileEncoder(AudioEncoder):
     """Writes a file in a container, piece by piece.
 
     After a flush another file begins, except in MP3, whose stream goes on: clients decode all its
-    parts as one, and decoders refuse a tag within a stream.
-    """
+    parts as one, and decoders refuse a tag within a stream."""
 
     def __init__(
         self,
@@ -309,8 +306,7 @@ def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
     beginning.
 
     Without it, players play the codec's delay as silence. The container library writes such a frame
-    last, into a file; a stream has to begin with it. `first` begins with the header of a frame.
-    """
+    last, into a file; a stream has to begin with it. `first` begins with the header of a frame."""
     older = sample_rate < 32_000  # MPEG-2 and 2.5
     length = (72 if older else 144) * bit_rate // sample_rate
     # Has no padding byte and no flag but mono, since FFmpeg would take others for audio.

@@ -126,10 +126,8 @@ def _is_rtp(data: bytes) -> bool:
 
 
 def bind(peer: RTCPeerConnection, settings: WebRtcSettings) -> BoundConnection:
-    """Makes the only ICE connection of a new peer connection a BoundConnection.
-
-    aiortc creates the connection itself, and takes no class for it.
-    """
+    """Makes the only ICE connection of a new peer connection a BoundConnection. aiortc creates the
+    connection itself, and takes no class for it."""
     (transceiver,) = peer.getTransceivers()
     connection = transceiver.receiver.transport.transport.iceGatherer._connection
     connection.__class__ = BoundConnection

@@ -280,10 +280,7 @@ def _without(
 
 def best_prompt_segment(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> PromptSegment | None:
     """Return the best segment of a signal, float32 [n] at VAD_SAMPLE_RATE; None without pauses that
-    fit.
-
-    The best segment is long, with little silence, little noise and no clipping.
-    """
+    fit. The best segment is long, with little silence, little noise and no clipping."""
     probabilities = vad.probabilities(pcm)
     frames_a_second = VAD_SAMPLE_RATE / vad.capabilities.frame_samples
     spans = find_spans(probabilities, THRESHOLD, max(1, round(PAUSE_S * frames_a_second)))
