@@ -254,10 +254,7 @@ class Authenticator:
             )
 
     async def recheck(
-        self,
-        credential: str,
-        lookup: Lookup = _unlimited,
-        maker: bytes | TokenClaims | None = None,
+        self, credential: str, lookup: Lookup = _unlimited, maker: bytes | TokenClaims | None = None
     ) -> Principal:
         """Authenticates again for a live session, without auditing a key that has ended.
 

@@ -261,11 +261,7 @@ class Billing:
         return await self._database.read(ledger.held_of, workspace_id)
 
     async def check_credit(
-        self,
-        workspace_id: int,
-        service: Service,
-        units: int,
-        operation: Operation,
+        self, workspace_id: int, service: Service, units: int, operation: Operation
     ) -> None:
         """Checks credit before work whose price is not known yet, of at least `units`.
 

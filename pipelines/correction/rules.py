@@ -142,11 +142,7 @@ class CorrectionRules:
         return edits
 
     def styled(
-        self,
-        text: str,
-        piece: Passage,
-        request: CorrectionRequest,
-        held: Sequence[Protected] = (),
+        self, text: str, piece: Passage, request: CorrectionRequest, held: Sequence[Protected] = ()
     ) -> list[Edit]:
         """Finds edits that give a corrected piece the requested style outside `held`."""
         style = request.style

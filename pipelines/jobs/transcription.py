@@ -124,12 +124,7 @@ async def transcribe(
         second = whole.second if whole.second is None else _copy(whole.second, at, end)
         seconds = len(pcm) / STT_SAMPLE_RATE
         window = replace(
-            whole,
-            pcm=pcm,
-            second=second,
-            duration_s=seconds,
-            speakers=speakers,
-            session=session,
+            whole, pcm=pcm, second=second, duration_s=seconds, speakers=speakers, session=session
         )
         transcript = await until_available(partial(pipeline.transcribe, window))
         language = language or (transcript.language if transcript.segments else "")

@@ -12,13 +12,7 @@ from functools import partial
 from configs.schema.transcription import ListeningLimits
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
-from models.stt.base import (
-    FINAL,
-    INTERIM,
-    STT_SAMPLE_RATE,
-    Transcript,
-    TranscriptionRequest,
-)
+from models.stt.base import FINAL, INTERIM, STT_SAMPLE_RATE, Transcript, TranscriptionRequest
 from models.stt.options import RecognitionOptions
 from pipelines.audio.segments import Spans
 from pipelines.ports import STTModel

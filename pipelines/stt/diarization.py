@@ -124,10 +124,7 @@ def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def cluster_speakers(
-    segments: Sequence[Segment],
-    voices: WindowEmbeddings,
-    separator: str,
-    speakers: "SpeakerLabels",
+    segments: Sequence[Segment], voices: WindowEmbeddings, separator: str, speakers: "SpeakerLabels"
 ) -> tuple[SpeakerUtterance, ...]:
     """Returns the utterances of a recording, or of its next part, in order. Without embeddings
     there is a single speaker."""

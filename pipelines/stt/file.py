@@ -394,9 +394,7 @@ class _FileDecoding:
             prior=self.session.prior(seconds),
             languages=() if language else wanted.languages,
             options=replace(
-                wanted,
-                prompt=" ".join(filter(None, (terms, prompt))),
-                words=wanted.needs_words,
+                wanted, prompt=" ".join(filter(None, (terms, prompt))), words=wanted.needs_words
             ),
             beam_size=profile.beam_size,
             urgency=urgency,

@@ -15,12 +15,7 @@ from pipelines.audio.watermarking import WatermarkDetection, Watermarker
 from pipelines.billing.billing import Billing, Charge, FailureEvent
 from pipelines.billing.operation import Operation
 from pipelines.stt.diarization import SpeakerVoice
-from pipelines.stt.file import (
-    DecodedRecording,
-    FileTranscript,
-    HeardText,
-    TranscriptionPipeline,
-)
+from pipelines.stt.file import DecodedRecording, FileTranscript, HeardText, TranscriptionPipeline
 from pipelines.webhooks.events import WebhookEvents, failure_event
 
 T = TypeVar("T")
@@ -88,10 +83,7 @@ class PaidTranscription:
         return answer
 
     async def stream(
-        self,
-        workspace_id: int,
-        operation: Operation,
-        recording: DecodedRecording,
+        self, workspace_id: int, operation: Operation, recording: DecodedRecording
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
         """Streams as `TranscriptionPipeline.stream`; closing it early charges for the audio so
         far."""
@@ -139,11 +131,7 @@ class PaidTranscription:
         # Without credit the file was decoded in vain.
         async with self.billing.counted_failure(workspace_id, "stt", LEAST_MS, operation):
             charge = await self.billing.hold(
-                workspace_id,
-                "stt",
-                _milliseconds(duration_s),
-                operation,
-                failed=failed,
+                workspace_id, "stt", _milliseconds(duration_s), operation, failed=failed
             )
         # The file is decoded, and recognition takes seconds: it counts as begun.
         charge.progress(charge.units, is_sent=False)

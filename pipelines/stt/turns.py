@@ -128,9 +128,5 @@ def open_endpointer(
         case ManualTurns():
             utterance_end_ms = math.inf
     return Endpointer(
-        config,
-        frame_samples,
-        utterance_end_ms,
-        whole_turns=turns is not None,
-        pause_ms=pause_ms,
+        config, frame_samples, utterance_end_ms, whole_turns=turns is not None, pause_ms=pause_ms
     )

@@ -32,12 +32,7 @@ from pipelines.text.lexicon import Lexicon
 from pipelines.text.markup import Token
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
 from pipelines.tts.dictionaries import Dictionaries
-from pipelines.tts.pacing import (
-    InFlightChunk,
-    PlaybackClock,
-    PrefetchWindow,
-    StreamScheduler,
-)
+from pipelines.tts.pacing import InFlightChunk, PlaybackClock, PrefetchWindow, StreamScheduler
 from pipelines.tts.reading import (
     PassageReader,
     SpeechRequest,

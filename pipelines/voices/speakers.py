@@ -22,13 +22,7 @@ from models.stt.options import SpeakerChoice
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
-from pipelines.errors import (
-    InsufficientScope,
-    InvalidAudio,
-    InvalidRequest,
-    NotFound,
-    Unauthorized,
-)
+from pipelines.errors import InsufficientScope, InvalidAudio, InvalidRequest, NotFound, Unauthorized
 from pipelines.storage.encryption import Encryption
 from pipelines.stt import diarization
 from pipelines.stt.diarization import SpeakerVoice

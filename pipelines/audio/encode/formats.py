@@ -5,12 +5,7 @@ from functools import partial
 from typing import Literal, cast
 
 from models.audio import encode_g711
-from pipelines.audio.encode.encoder import (
-    AudioEncoder,
-    FileEncoder,
-    FileFormat,
-    SampleEncoder,
-)
+from pipelines.audio.encode.encoder import AudioEncoder, FileEncoder, FileFormat, SampleEncoder
 from pipelines.audio.encode.ogg_opus import OpusMessageEncoder
 
 StreamFormat = Literal["mp3", "wav", "pcm", "ogg", "flac"]

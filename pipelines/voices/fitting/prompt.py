@@ -18,12 +18,7 @@ from models.audio import Pcm, float_to_pcm16, pcm16_to_float, resample
 from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, SpeakerEncoder
 from models.stt.base import TranscriptionRequest
 from models.tts.base import TTSEngine
-from models.tts.voice_prompt import (
-    MAX_TRANSCRIPT,
-    PROMPT_SAMPLE_RATE,
-    VoicePrompt,
-    write_prompt,
-)
+from models.tts.voice_prompt import MAX_TRANSCRIPT, PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
 from models.vad.base import VAD_SAMPLE_RATE, Probabilities, VADEngine
 from pipelines.audio.measures import clipped_share, snr_db
 from pipelines.audio.segments import find_spans
