@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from itertools import chain, count
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 from weakref import WeakSet
 
 from sqlmodel import Session
@@ -279,7 +279,7 @@ class Billing:
         are at most `most_s`. Raises InsufficientCredit if the credit is too low for the audio."""
         most = self.cost("stt", round(most_s * 1000))
         credit = await self._spendable(workspace_id, most, operation)
-        async with self.counted_failure(workspace_id, "stt", least_ms, operation):
+        async with self.counted_failure(workspace_id, least_ms, operation):
             try:
                 yield most_s if credit >= most else self.affordable_ms(credit) / 1000
             except AudioTooLong:
@@ -394,31 +394,37 @@ class Billing:
         self._tasks.start(settle())
 
     @asynccontextmanager
-    async def counted_failure(
-        self, workspace_id: int, service: Service, units: int, operation: Operation
+    async def checking(
+        self, workspace_id: int, least_ms: int, operation: Operation
     ) -> AsyncIterator[None]:
-        """Wraps work that precedes its hold, such as decoding.
+        """Wraps the check of recordings, which is free, like `counted_failure`. Raises
+        InsufficientCredit or DatabaseUnavailable."""
+        await self.check_credit(workspace_id, "stt", least_ms, operation)
+        async with self.counted_failure(workspace_id, least_ms, operation):
+            yield
+
+    @asynccontextmanager
+    async def counted_failure(
+        self, workspace_id: int, least_ms: int, operation: Operation
+    ) -> AsyncIterator[None]:
+        """Wraps work on audio that precedes its hold, such as decoding.
 
         If the caller leaves or causes a failure, it counts as abandoned work: beyond the hourly
-        limit, `units` are charged in the background, to the API key of the `operation`."""
+        limit, `least_ms` are charged in the background, to the API key of the `operation`."""
         try:
             yield
         except BaseException as error:
             if not isinstance(error, Exception) or public_error(error)[0] not in SERVICE_FAULTS:
                 payer = replace(operation, name=None)  # which belongs to the work's own holds
-                self._tasks.start(self._charge_failure(workspace_id, service, units, payer))
+                self._tasks.start(self._charge_failure(workspace_id, least_ms, payer))
             raise
 
-    async def _charge_failure(
-        self, workspace_id: int, service: Service, units: int, payer: Operation
-    ) -> None:
-        if await self.count_abandoned(workspace_id, service):
+    async def _charge_failure(self, workspace_id: int, least_ms: int, payer: Operation) -> None:
+        if await self.count_abandoned(workspace_id, "stt"):
             return
-        try:
-            charge = await self.hold(workspace_id, service, units, payer)
-        except (InsufficientCredit, DatabaseUnavailable):
-            return  # the next request needs credit before its work
-        await charge.capture_delivered(units)
+        with suppress(InsufficientCredit, DatabaseUnavailable):  # the next request needs credit
+            charge = await self.hold(workspace_id, "stt", least_ms, payer)
+            await charge.capture_delivered(least_ms)
 
     async def count_abandoned(self, workspace_id: int, service: Service) -> bool:
         """Counts abandoned work; True while it is free."""
@@ -495,6 +501,31 @@ class Billing:
                 settled = await run
         metrics.charged_micro_usd.labels(charge.service).inc(settled.charged)
         return settled.charged
+
+
+class PaidRow(Protocol):
+    """Row of work that may take days, such as a custom voice, and of its hold."""
+
+    workspace_id: int
+    operation: str
+
+
+def capture_row(session: Session, row: PaidRow, service: Service, *, cost: int, units: int) -> None:
+    """Charges for the work of a row, in the transaction that ends it."""
+    settled = ledger.capture(
+        session,
+        workspace_id=row.workspace_id,
+        operation=row.operation,
+        service=service,
+        cost=cost,
+        units=units,
+    )
+    metrics.charged_micro_usd.labels(service).inc(settled.charged)
+
+
+def release_row(session: Session, row: PaidRow, service: Service) -> None:
+    """Releases the hold of a row, in the transaction that ends its work."""
+    ledger.release(session, workspace_id=row.workspace_id, operation=row.operation, service=service)
 
 
 async def _release_after(holding: asyncio.Task[bool], charge: Charge) -> None:

@@ -1,7 +1,8 @@
 """Identity of paid work: a request or a session, with its API key."""
 
 from dataclasses import dataclass
-from uuid import uuid4
+from typing import Literal
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 
 @dataclass(slots=True)
@@ -26,3 +27,9 @@ class Operation:
             return uuid4().hex
         self.holds += 1
         return f"{self.name}-{self.holds}"
+
+    def new_id(self, kind: Literal["voice", "job"]) -> UUID:
+        """Returns the id of a row that the request creates, the same in each of its runs."""
+        if self.name is None:
+            return uuid4()
+        return uuid5(uuid5(NAMESPACE_URL, f"urn:antiphon:{kind}-asked-for-once"), self.name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import Self
-from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+from uuid import UUID
 
 from sqlmodel import Session
 
@@ -41,7 +41,6 @@ from pipelines.storage.room import check_room, plan_limits
 URL_LIFETIME_S = 24 * 3600.0
 UPLOAD_S = 24 * 3600.0  # time for which an upload is kept
 UPLOAD = "upload"  # kind of its file
-_ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:job-asked-for-once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ class Jobs(JobQueue):
         it created before. Raises PlanRequired, InvalidRequest or StorageUnavailable."""
         owner = principal.workspace_id
         job = Job(
-            id=uuid4() if operation.name is None else uuid5(_ONCE, operation.name),
+            id=operation.new_id("job"),
             workspace_id=owner,
             kind=kind,
             name=name,

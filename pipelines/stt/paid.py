@@ -129,7 +129,7 @@ class PaidTranscription:
         failed: FailureEvent | None = None,
     ) -> Charge:
         # Without credit the file was decoded in vain.
-        async with self.billing.counted_failure(workspace_id, "stt", LEAST_MS, operation):
+        async with self.billing.counted_failure(workspace_id, LEAST_MS, operation):
             charge = await self.billing.hold(
                 workspace_id, "stt", _milliseconds(duration_s), operation, failed=failed
             )

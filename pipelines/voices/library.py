@@ -35,7 +35,7 @@ from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import keep_files
 from pipelines.tts.voices import key_of, parse_id
 from pipelines.voices.report import VoiceReport
-from pipelines.voices.service import NOT_FOUND, UNCLAIMED_S, CustomVoices, new_id, parse_voice_id
+from pipelines.voices.service import NOT_FOUND, UNCLAIMED_S, CustomVoices, parse_voice_id
 from pipelines.voices.voice_object import VoiceGenderGiven, voice_event
 
 NO_VOICE = "file: is not a voice that this version of the service can import"
@@ -233,7 +233,8 @@ class VoiceLibrary:
                 raise InvalidRequest(
                     f"{field}: this service must have recorded the spoken consent itself"
                 )
-        voice_id, parts = new_id(operation), [file.pack]
+        voice_id = operation.new_id("voice")
+        parts = [file.pack]
         if file.report is not None:
             parts.append(file.report.model_dump_json().encode())
         ids = [

@@ -13,14 +13,13 @@ from configs.schema.platform import PlansConfig
 from configs.schema.voices import CustomVoicesConfig, VoiceWorkConfig
 from configs.settings import Settings
 from db.audit import SERVICE, audit
-from db.billing import ledger
 from db.database import Database, utc_now
 from db.files import expire_these_files
 from db.voices.queue import claim_voice, delete_failed_voices, expect_waiting
 from db.voices.voices import Voice, recordings_of, samples_of, voice_of
 from db.webhooks import EventKind
 from models.tts.voice_pack import pack_digest
-from pipelines.billing.billing import Billing
+from pipelines.billing.billing import Billing, capture_row, release_row
 from pipelines.errors import NotFound
 from pipelines.jobs.leases import LeasedQueue
 from pipelines.storage.encryption import Encryption
@@ -135,16 +134,8 @@ class VoiceQueue(LeasedQueue[Voice]):
             session.add(first)
             self._finish(session, voice)
             cost = self._billing.cost("voice", 1)
-            charged = ledger.capture(
-                session,
-                workspace_id=voice.workspace_id,
-                operation=voice.operation,
-                service="voice",
-                cost=cost,
-                units=1,
-            )
+            capture_row(session, voice, "voice", cost=cost, units=1)
             self._record(session, voice, "voice.ready")
-            metrics.charged_micro_usd.labels("voice").inc(charged.charged)
 
         return await self._with_files(claimed, {"voice": pack, "report": report}, publish)
 
@@ -172,9 +163,7 @@ class VoiceQueue(LeasedQueue[Voice]):
         samples = [sample.file_id for sample in samples_of(session, voice.id)]
         expire_these_files(session, samples, utc_now())
         self._finish(session, voice)
-        ledger.release(
-            session, workspace_id=voice.workspace_id, operation=voice.operation, service="voice"
-        )
+        release_row(session, voice, "voice")
         self._record(session, voice, "voice.failed")
 
     def _finish(self, session: Session, voice: Voice) -> None:

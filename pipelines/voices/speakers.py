@@ -30,7 +30,6 @@ from pipelines.stt.live_speakers import SpeakerOptions
 from pipelines.tts.voices import parse_id
 from pipelines.voices.checks import SampleChecker, SampleFile
 from pipelines.voices.consent import Consent
-from pipelines.voices.service import new_id
 from pipelines.voices.voice_object import NewVoice
 
 MAX_SPEAKERS = 100
@@ -52,11 +51,11 @@ class Speakers:
     ) -> EnrolledSpeaker:
         """Check recordings and consent, and enrol the speaker. Raises InvalidRequest and the like,
         or EngineLost."""
-        workspace_id, identity = principal.workspace_id, new_id(operation)
+        workspace_id = principal.workspace_id
+        identity = operation.new_id("voice")
         sentence = self._consent.required(workspace_id, new.consent, new.consent_token, "speaker")
         least_ms = round(self._checker.rules.min_total_seconds * 1000)
-        await self._billing.check_credit(workspace_id, "stt", least_ms, operation)
-        async with self._billing.counted_failure(workspace_id, "stt", least_ms, operation):
+        async with self._billing.checking(workspace_id, least_ms, operation):
             checked = await self._checker.check(files, workspace_id)
             if sentence is not None:
                 await self._consent.check_reader(sentence, checked, self._checker, workspace_id)
