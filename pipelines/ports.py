@@ -1,7 +1,5 @@
-"""The ports that the pipelines call, and the list of the models behind them.
-
-Deployment handles and engines of this process both fit the ports.
-"""
+"""The ports that the pipelines call, and the list of the models behind them. Deployment handles and
+engines of this process both fit the ports."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping

@@ -1,7 +1,5 @@
-"""Tools for asyncio: background tasks, a TTL cache, deadlines, retries, leases.
-
-`iterate_in_thread` is the one place where the event loop iterates blocking generators.
-"""
+"""Tools for asyncio: background tasks, a TTL cache, deadlines, retries, leases. `iterate_in_thread`
+is the one place where the event loop iterates blocking generators."""
 
 import asyncio
 import contextvars
@@ -152,10 +150,8 @@ class TtlCache(Generic[K, V]):
 
 async def within_deadline(call: Coroutine[Any, Any, T], timeout_s: float) -> T:
     """Await `call`. Raises TimeoutError after `timeout_s`: then `call` is cancelled, but not waited
-    for.
-
-    Only the time of the callee counts: an event loop that was busy checks for an answer that came
-    meanwhile, and waits again if it was late itself."""
+    for. Only the time of the callee counts: an event loop that was busy checks for an answer that
+    came meanwhile, and waits again if it was late itself."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(call)
     try:
@@ -234,10 +230,8 @@ async def while_leased(
     grace_s: float,
 ) -> T | None:
     """Return the result of `work`, under a lease that is renewed as in `keep_lease`, at once and
-    often.
-
-    Returns None if the lease is lost: the work is then cancelled after `grace_s`, in which it can
-    end if its own success has ended the lease."""
+    often. Returns None if the lease is lost: the work is then cancelled after `grace_s`, in which
+    it can end if its own success has ended the lease."""
     tasks = TaskSet()
     lease = tasks.start(keep_lease(renew, every_s, errors, at_once=True))
     working = tasks.start(work)
@@ -255,11 +249,9 @@ async def while_leased(
 async def iterate_in_thread(
     generator: Generator[T, None, None], executor: Executor | None = None
 ) -> AsyncGenerator[T, None]:
-    """Pulls one item at a time from a blocking generator in a thread.
-
-    The generator sees the context variables of the consumer. When that stops, the running pull ends
-    in its thread, where the generator is closed: closing it at once would fail with "generator
-    already executing"."""
+    """Pulls one item at a time from a blocking generator in a thread. The generator sees the
+    context variables of the consumer. When that stops, the running pull ends in its thread, where
+    the generator is closed: closing it at once would fail with "generator already executing"."""
     end, context = object(), contextvars.copy_context()
     loop = asyncio.get_running_loop()
     pull: asyncio.Future[object] | None = None

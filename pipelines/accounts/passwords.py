@@ -56,10 +56,9 @@ class Passwords:
     async def hash_new(
         self, password: str, *known: str, field: str = "password", network: str = ""
     ) -> str:
-        """Hashes a new password. Raises as `hash`, and InvalidRequest for one easy to guess.
-
-        That is one of the MIN_GUESSES passwords guessed first, including those made of words about
-        the user in the `known` texts (NIST SP 800-63B, 3.1.1.2)."""
+        """Hashes a new password. Raises as `hash`, and InvalidRequest for one easy to guess. That
+        is one of the MIN_GUESSES passwords guessed first, including those made of words about the
+        user in the `known` texts (NIST SP 800-63B, 3.1.1.2)."""
 
         def checked() -> str:
             # Sign-ups alone need its list of 15 MB.

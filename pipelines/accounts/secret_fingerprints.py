@@ -1,7 +1,5 @@
-"""Stops a process whose secrets or store of files differ from those of its database.
-
-It could verify no API key or token of the other processes, and read none of their data.
-"""
+"""Stops a process whose secrets or store of files differ from those of its database. It could
+verify no API key or token of the other processes, and read none of their data."""
 
 import hmac
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
 """Holds the price of an answer's speech before the answer begins.
 
 With a hold for each sentence, an answer could begin that the credit does not cover to its end, and
-the first clause would wait for the database.
-"""
+the first clause would wait for the database."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -81,10 +80,9 @@ class AgentVoice:
 async def hold_speech(
     synthesis: PaidSynthesis, workspace_id: int, payer: Operation
 ) -> AsyncIterator[HeldSpeech]:
-    """Holds the price of an answer, and charges at the end for what was sent.
-
-    An interrupted answer is charged, too; a failure of the service costs nothing. Raises
-    InsufficientCredit or DatabaseUnavailable before the answer begins."""
+    """Holds the price of an answer, and charges at the end for what was sent. An interrupted answer
+    is charged, too; a failure of the service costs nothing. Raises InsufficientCredit or
+    DatabaseUnavailable before the answer begins."""
     async with AsyncExitStack() as charges:
         held = HeldSpeech(**vars(synthesis), workspace_id=workspace_id, payer=payer, _stack=charges)
         await held.hold(HELD_CHARACTERS)

@@ -1,8 +1,7 @@
 """Decides whether speech of the user during the agent's speech is an interruption (barge-in).
 
 A cough has no words; "mhm" is a back-channel, by which listeners only show that they listen (Yngve
-1970); an echo repeats what the agent has just said. All other speech interrupts.
-"""
+1970); an echo repeats what the agent has just said. All other speech interrupts."""
 
 import re
 from collections.abc import Iterable
@@ -58,7 +57,6 @@ def is_echo(text: str, spoken: str) -> bool:
 
 def interrupts(speech: Heard, spoken: str) -> bool:
     """Whether the user's speech interrupts the agent, which has said `spoken` in the last seconds.
-
     Speech that is short and still goes on never does, nor does a short sound that the recogniser
     understands with little confidence."""
     text = speech.text

@@ -1,8 +1,7 @@
 """The items of a spoken conversation, in order, and the messages that a language model reads.
 
 Items are messages, function calls and their outputs, with the semantics of OpenAI's Realtime API
-(https://platform.openai.com/docs/guides/realtime).
-"""
+(https://platform.openai.com/docs/guides/realtime)."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,8 +29,6 @@ class ItemNotFound(InvalidRequest):
 
 @dataclass(slots=True)
 class Part:
-    """A part of a message."""
-
     kind: PartKind
     text: str = ""  # the transcript if the part is audio
     audio_ms: int = 0
@@ -70,7 +67,6 @@ class Item:
 
     @property
     def text(self) -> str:
-        """The text of all parts."""
         return "\n".join(part.text for part in self.parts if part.text)
 
     @property
@@ -80,8 +76,6 @@ class Item:
 
 
 class ConversationItems:
-    """The items of one conversation, in order."""
-
     def __init__(self) -> None:
         self._items: dict[str, Item] = {}
         self._order: list[str] = []
@@ -161,10 +155,9 @@ class ConversationItems:
 
 
 def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
-    """Converts items to the messages that the model reads.
-
-    Messages without text and outputs without a call are left out. Calls without an output get an
-    empty one, since models expect an output for each call."""
+    """Converts items to the messages that the model reads. Messages without text and outputs
+    without a call are left out. Calls without an output get an empty one, since models expect an
+    output for each call."""
     messages: list[ChatMessage] = []
     waiting: list[str] = []  # ids of calls that no output has followed yet
 

@@ -4,8 +4,7 @@ Integrated loudness follows ITU-R BS.1770-4 (K-weighting, blocks of 400 ms every
 -70 LUFS and 10 LU below the mean), true peaks those of its annex 2 (4x oversampling), and units
 those of EBU R 128. The limiter is a look-ahead limiter: the least gain within a window, smoothed.
 Tempo and pitch are changed by Signalsmith Stretch, a phase vocoder:
-https://github.com/Signalsmith-Audio/signalsmith-stretch.
-"""
+https://github.com/Signalsmith-Audio/signalsmith-stretch."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import lru_cache
@@ -229,9 +228,8 @@ class TruePeakLimiter:
 
 
 class LoudnessNormaliser:
-    """Normaliser of a stream's integrated loudness, at most -1 dBTP, without looking ahead.
-
-    It starts from the remembered loudness of the voice and changes its gain too slowly to be heard.
+    """Normaliser of a stream's integrated loudness, at most -1 dBTP, without looking ahead. It
+    starts from the remembered loudness of the voice and changes its gain too slowly to be heard.
     Without one it measures the voice within its first seconds."""
 
     def __init__(self, target_lufs: float, remembered_lufs: float | None = None) -> None:

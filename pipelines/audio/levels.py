@@ -81,7 +81,6 @@ class Leveller:
         return _changed(frames, self.offsets(frames), self._gains(frames))
 
     def offsets(self, frames: NDArray[np.float32]) -> Column:
-        """Computes the offset at each frame."""
         offsets = np.zeros((len(frames), 1), np.float32)
         for index, mean in enumerate(frames.mean(axis=1).tolist()):
             before = mean if self._offset is None else self._offset
@@ -103,7 +102,6 @@ class Leveller:
 
 def levelled(pcm: Pcm) -> tuple[Pcm, bool]:
     """Remove the offset of a whole signal, float32 [n] at 16 kHz, and amplify it by a single gain.
-
     Also returns whether the signal is below QUIET. If nothing changes, it is the same array: files
     are mapped, and a copy of an hour would be 230 MB."""
     levels = np.concatenate([np.zeros(1), *(frames.std(axis=1) for _, frames in _blocks(pcm))])

@@ -85,9 +85,8 @@ class Charge:
         return 0 if self.is_free else self._billing.cost(self.service, units)
 
     async def capture(self, units: int, *events: NewEvent) -> int:
-        """Charges for `units`, releases the rest, and adds the events, in one transaction.
-
-        Returns the amount charged in micro-USD; 0 if the charge was settled before. Raises
+        """Charges for `units`, releases the rest, and adds the events, in one transaction. Returns
+        the amount charged in micro-USD; 0 if the charge was settled before. Raises
         DatabaseUnavailable: then retry, or `release`, which also refunds an unconfirmed capture."""
         if self.is_settled:
             return 0
@@ -120,10 +119,9 @@ class Charge:
             self._settle_later(self._release, *events)
 
     def progress(self, units: int, *, is_sent: bool = True) -> None:
-        """Notes the units done so far, which a caller that leaves pays for.
-
-        Units that are not sent yet, as the answer is sent when complete, are charged only to a
-        caller that leaves too often."""
+        """Notes the units done so far, which a caller that leaves pays for. Units that are not sent
+        yet, as the answer is sent when complete, are charged only to a caller that leaves too
+        often."""
         if is_sent:
             self.used = max(self.used, min(units, self.units))
         else:
@@ -143,9 +141,8 @@ class Charge:
 
     def mark_paid(self) -> None:
         """Notes that an earlier run was charged but not answered, so that this run costs nothing.
-
-        `release` refunds the earlier charge: then this run has failed, and is not answered either.
-        """
+        `release` refunds the earlier charge: then this run has failed, and is not answered
+        either."""
         self._is_paid = self._may_be_charged = True
 
     async def __aenter__(self) -> Self:
@@ -263,9 +260,8 @@ class Billing:
     async def check_credit(
         self, workspace_id: int, service: Service, units: int, operation: Operation
     ) -> None:
-        """Checks credit before work whose price is not known yet, of at least `units`.
-
-        A request whose `operation` has a hold or was charged may run again without credit. Raises
+        """Checks credit before work whose price is not known yet, of at least `units`. A request
+        whose `operation` has a hold or was charged may run again without credit. Raises
         InsufficientCredit or DatabaseUnavailable."""
         least = self.cost(service, units)
         if await self._spendable(workspace_id, least, operation) < least:
@@ -312,10 +308,9 @@ class Billing:
         *,
         failed: FailureEvent | None = None,
     ) -> Charge:
-        """Holds the price of at most `units` until the charge is settled.
-
-        The `operation` pays, and makes the hold idempotent if it has a name; `failed` makes the
-        event that reports a failure. Raises InsufficientCredit or DatabaseUnavailable."""
+        """Holds the price of at most `units` until the charge is settled. The `operation` pays, and
+        makes the hold idempotent if it has a name; `failed` makes the event that reports a failure.
+        Raises InsufficientCredit or DatabaseUnavailable."""
         name = operation.next_hold()
         is_free = operation.is_free
         charge = Charge(self, workspace_id, service, units, name, failed, is_free=is_free)
@@ -381,11 +376,9 @@ class Billing:
         self._tasks.start(settle())
 
     def settle_abandoned(self, charge: Charge, free: Settlement, paid: Settlement) -> None:
-        """Settles work of which the caller received nothing, in the background.
-
-        It is `free`, as for a lost connection, until the workspace has abandoned too much work in
-        an hour: a client that always hangs up before the answer must not use the models for free.
-        """
+        """Settles work of which the caller received nothing, in the background. It is `free`, as
+        for a lost connection, until the workspace has abandoned too much work in an hour: a client
+        that always hangs up before the answer must not use the models for free."""
 
         async def settle() -> None:
             is_free = await self.count_abandoned(charge.workspace_id, charge.service)
@@ -407,10 +400,9 @@ class Billing:
     async def counted_failure(
         self, workspace_id: int, least_ms: int, operation: Operation
     ) -> AsyncIterator[None]:
-        """Wraps work on audio that precedes its hold, such as decoding.
-
-        If the caller leaves or causes a failure, it counts as abandoned work: beyond the hourly
-        limit, `least_ms` are charged in the background, to the API key of the `operation`."""
+        """Wraps work on audio that precedes its hold, such as decoding. If the caller leaves or
+        causes a failure, it counts as abandoned work: beyond the hourly limit, `least_ms` are
+        charged in the background, to the API key of the `operation`."""
         try:
             yield
         except BaseException as error:

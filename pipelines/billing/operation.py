@@ -7,10 +7,9 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 @dataclass(slots=True)
 class Operation:
-    """Request or session that pays.
-
-    With an Idempotency-Key it has a name, from which its holds are named: a request that runs again
-    because its process died has the same holds, and is charged once."""
+    """Request or session that pays. With an Idempotency-Key it has a name, from which its holds are
+    named: a request that runs again because its process died has the same holds, and is charged
+    once."""
 
     key_id: int | None = None  # API key of the request; None for a token
     name: str | None = None
@@ -22,7 +21,6 @@ class Operation:
         return f"{self.name}-1"
 
     def next_hold(self) -> str:
-        """Returns the name of the next hold of this run."""
         if self.name is None:
             return uuid4().hex
         self.holds += 1

@@ -62,10 +62,9 @@ class ChatHistory:
         self._used: TtlCache[int, int] = TtlCache(lambda used: min(60.0, used / (5 * MB)), 10_000)
 
     async def check(self, workspace_id: int, chat_id: UUID | None, *, saves: bool) -> None:
-        """Checks that a turn may begin, without reading messages.
-
-        Raises ChatNotFound and, for a turn that is to be saved, InvalidRequest when the chat is
-        full, or PlanRequired when the workspace is."""
+        """Checks that a turn may begin, without reading messages. Raises ChatNotFound and, for a
+        turn that is to be saved, InvalidRequest when the chat is full, or PlanRequired when the
+        workspace is."""
         if chat_id is None and not saves:
             return
         room_mb = await self._database.read(self._room_mb, workspace_id, chat_id, saves)
@@ -98,10 +97,9 @@ class ChatHistory:
         *,
         after: str | None = None,
     ) -> tuple[ChatMessage, ...]:
-        """Reads the messages of a chat up to the turn `after`, or to the last, oldest first.
-
-        With a budget it decrypts only what `continued` can use: the instructions, the last turn,
-        and as many messages before it as fit. Raises ChatNotFound, also for an unknown turn."""
+        """Reads the messages of a chat up to the turn `after`, or to the last, oldest first. With a
+        budget it decrypts only what `continued` can use: the instructions, the last turn, and as
+        many messages before it as fit. Raises ChatNotFound, also for an unknown turn."""
         saved = await self._database.read(chats.read_chat, workspace_id, chat_id)
         if saved is None:
             raise ChatNotFound

@@ -149,7 +149,6 @@ class Completion:
 
     @property
     def answer(self) -> GenerationDelta:
-        """Answer so far."""
         return GenerationDelta.joined(self._pieces)
 
     @property
@@ -285,7 +284,6 @@ class ChatPipeline:
 
     async def start(self, request: ChatRequest) -> Completion:
         """Starts an answer and waits for its first piece, so that early errors are raised here.
-
         Raises ModelNotFound, ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit,
         DatabaseUnavailable or EngineError."""
         chain, budget, earlier = await self.check(request)
@@ -324,9 +322,8 @@ class ChatPipeline:
 
     async def read_ahead(self, request: ChatRequest) -> int:
         """Lets the model process a prompt in advance, so that answers to prompts that begin with it
-        come sooner. Returns the number of its tokens.
-
-        It is neither saved nor charged. Raises ModelNotFound, ChatNotFound or EngineError."""
+        come sooner. Returns the number of its tokens. It is neither saved nor charged. Raises
+        ModelNotFound, ChatNotFound or EngineError."""
         model, info = await self.choose(request.model)
         earlier = request.history
         if request.chat_id is not None:

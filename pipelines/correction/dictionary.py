@@ -6,8 +6,7 @@ replacements are not searched again, so they may contain terms. Of terms that di
 the one whose case fits wins; of equal ones, the first. A replacement that ends in a full stop
 replaces the full stop of the sentence as well.
 
-Terms of the caller's text are found before anything corrects it, and nothing may change them.
-"""
+Terms of the caller's text are found before anything corrects it, and nothing may change them."""
 
 import re
 import unicodedata

@@ -1,7 +1,5 @@
-"""Edits of a text, as spans with replacements and a type as in ERRANT (Bryant et al., 2017).
-
-Two sets of edits are composed into one, as in operational transformation.
-"""
+"""Edits of a text, as spans with replacements and a type as in ERRANT (Bryant et al., 2017). Two
+sets of edits are composed into one, as in operational transformation."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -118,7 +118,6 @@ def _shorter(text: str, start: int, end: int, most: int) -> Iterator[Passage]:
 
 
 def flattened(text: str) -> str:
-    """Makes one line of `text`."""
     return re.sub(r"\s", " ", text)
 
 

@@ -132,7 +132,6 @@ def prompt(
 
 
 def instructions(request: CorrectionRequest, config: CorrectionConfig, passage: Passage) -> str:
-    """Writes the system prompt."""
     asked = passage.asked or ()
     tone = request.style.tone
     language = passage.language or "en"

@@ -110,16 +110,13 @@ class Fetcher:
             raise LeaseLost
         task = TASK.validate_json(await self._jobs.read(claimed, options[0]))
         async with temporary_directory_in_thread(RECORDINGS) as folder:
-            open_recording = partial(self._sender.fetch, task.url, self._most_bytes)
+            most_bytes = self._config.most_parts * (self._config.part_mb << 20)
+            open_recording = partial(self._sender.fetch, task.url, most_bytes)
             if task.upload:
                 open_recording = partial(self._jobs.pieces, claimed, task.upload)
             call = partial(self._store, claimed, open_recording, folder / "part")
             await retry(call, FetchFailed, within_s=RETRY_S)
         await self._jobs.queue(claimed, "processing")
-
-    @property
-    def _most_bytes(self) -> int:
-        return self._config.most_parts * (self._config.part_mb << 20)
 
     async def _store(
         self, claimed: Job, open_recording: Callable[[], AsyncGenerator[bytes, None]], path: Path

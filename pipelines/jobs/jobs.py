@@ -1,13 +1,12 @@
 """Jobs of workspaces: transcriptions of long recordings, speech of long texts, batches of chats.
 
 A workspace creates, reads and deletes jobs. The process with a job's lease works part by part; a
-stored part is neither repeated nor charged again.
-"""
+stored part is neither repeated nor charged again."""
 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Self
 from uuid import UUID
@@ -79,7 +78,6 @@ class Jobs(JobQueue):
         is_requested: bool = False,
     ) -> None:
         """Checks storage and credit before a body is received; the job costs at least `units`.
-
         `is_requested` is for jobs with a request (`create`). Raises PlanRequired, InvalidRequest or
         InsufficientCredit."""
         owner = principal.workspace_id
@@ -329,7 +327,6 @@ class Jobs(JobQueue):
         self, principal: Principal, job_id: UUID, tombstone: bytes | None = None
     ) -> None:
         """Deletes a job, and charges for the finished part of an unfinished one. Raises NotFound.
-
         With a `tombstone`, which replaces its request, a job that has ended keeps its row. The part
         in progress counts as abandoned work, and is charged beyond the hourly limit."""
         existing, _ = await self._find(principal, job_id)
@@ -358,10 +355,6 @@ class Jobs(JobQueue):
         await self._change_own(principal, job_id, delete)
         await self._delete_expired()
         await self._database.forget_deleted()
-
-    async def delete_old(self, ended_before: datetime, begun_before: datetime) -> int:
-        """Deletes some jobs that ended, and uploads that began, too long ago; returns how many."""
-        return await self._database.run(jobs.delete_old_jobs, ended_before, begun_before)
 
     def _check_plan(self, session: Session, workspace_id: int, is_requested: bool) -> None:
         workspace = session.get(Workspace, workspace_id)

@@ -3,8 +3,7 @@
 Each row is its own entry in the queue. A process claims it under a lease, renews the lease while it
 works, and finishes it; each change is one transaction with the ledger, the webhook event and the
 audit log. If a process dies, its lease expires, and another attempt resumes from stored results.
-Every method raises DatabaseUnavailable, and those that use files StorageUnavailable.
-"""
+Every method raises DatabaseUnavailable, and those that use files StorageUnavailable."""
 
 import logging
 import secrets
@@ -125,7 +124,6 @@ class LeasedQueue(ABC, Generic[W]):
         self, claimed: W, *, died: bool = False, pause_s: float | None = None
     ) -> None:
         """Releases the lease of an unfinished row, which can be claimed again after `pause_s`.
-
         Counts as an attempt only if the attempt `died` by itself. After a pause, even of 0 s, the
         row is behind those that wait in its workspace; without one it keeps its place."""
 
@@ -137,10 +135,9 @@ class LeasedQueue(ABC, Generic[W]):
         await self._change(claimed, release)
 
     async def give_way(self, claimed: W, since: float) -> bool:
-        """Gives the row back if its turn is over and others wait; returns whether it did.
-
-        The turn began at `since` (time.monotonic()). Call it after each progress, so that every
-        turn makes some."""
+        """Gives the row back if its turn is over and others wait; returns whether it did. The turn
+        began at `since` (time.monotonic()). Call it after each progress, so that every turn makes
+        some."""
         if time.monotonic() < since + self._work.turn_s or not await self.count_free():
             return False
         await self.give_back(claimed, pause_s=0.0)
@@ -194,7 +191,6 @@ class LeasedQueue(ABC, Generic[W]):
         media_type: str = "application/octet-stream",
     ) -> bool:
         """Stores `parts` by kind, and calls `change` with their ids, if the lease still holds.
-
         Files are stored before the transaction, and expire if it never commits. Returns False if
         the lease is lost."""
         if not await self.renew(claimed):

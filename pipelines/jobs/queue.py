@@ -1,7 +1,5 @@
-"""Queue of jobs, for the processes that work on them: their files, progress and completion.
-
-A stored part is neither repeated nor charged again.
-"""
+"""Queue of jobs, for the processes that work on them: their files, progress and completion. A
+stored part is neither repeated nor charged again."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -151,7 +149,6 @@ class JobQueue(LeasedQueue[Job]):
         await self._change(claimed, queue)
 
     async def is_cancelled(self, claimed: Job) -> bool:
-        """Whether the owner has cancelled the batch."""
         if (row := await self.claimed(claimed.id, claimed.lease or "")) is None:
             raise LeaseLost
         return row.status == "cancelling"

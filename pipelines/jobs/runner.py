@@ -74,7 +74,6 @@ class JobRunner:
         )
 
     async def _save(self, claimed: Job, path: Path) -> None:
-        """Writes the parts of a job to one file."""
         with path.open("wb") as file:
             async for piece in self.jobs.joined(claimed, "part"):
                 await asyncio.to_thread(file.write, piece)

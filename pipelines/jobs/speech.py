@@ -1,8 +1,7 @@
 """Speech of long texts: block by block, then one file with chapters.
 
 Chapters are those of MP4 (a text track), and of ID3v2 (frames CHAP and CTOC,
-https://id3.org/id3v2-chapters-1.0); the packets of the blocks are copied, not encoded again.
-"""
+https://id3.org/id3v2-chapters-1.0); the packets of the blocks are copied, not encoded again."""
 
 import asyncio
 import io
@@ -106,9 +105,8 @@ TASK = TypeAdapter(SpeechTask)
 async def speak(
     jobs: JobQueue, job: Job, task: SpeechTask, path: Path, synthesis: PaidSynthesis
 ) -> None:
-    """Speaks a text from the first block that is not stored yet, and writes it to `path`.
-
-    A text with a block that cannot be spoken fails before the work, which would not be paid. Raises
+    """Speaks a text from the first block that is not stored yet, and writes it to `path`. A text
+    with a block that cannot be spoken fails before the work, which would not be paid. Raises
     LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`."""
     blocks = [*task.requests()]
     count = synthesis.billing.speech_characters

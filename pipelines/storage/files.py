@@ -343,10 +343,8 @@ class Files:
             self._remove_path(path)
 
     def _remove_path(self, path: str) -> None:
-        try:
+        with suppress(FileNotFoundError):  # another process was first, or it was never written
             self._store.rm_file(path)
-        except FileNotFoundError:
-            pass  # another process was first, or it was never written
 
 
 def _about(file: StoredFile, number: int) -> str:

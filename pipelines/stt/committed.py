@@ -2,8 +2,7 @@
 
 Words are committed when two interims in a row agree on them: LocalAgreement-2 of Macháček, Dabre
 and Bojar, "Turning Whisper into Real-Time Transcription System" (2023). What later transcripts have
-in their place, by an alignment of least edit distance, is dropped.
-"""
+in their place, by an alignment of least edit distance, is dropped."""
 
 import re
 from collections.abc import Sequence

@@ -2,8 +2,7 @@
 
 The number of speakers is unknown: agglomerative clustering by average cosine distance joins windows
 while the groups are alike. Words then take the cheapest path through the speakers (Viterbi), where
-a change of speaker costs more within speech than at a pause.
-"""
+a change of speaker costs more within speech than at a pause."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -166,18 +165,7 @@ def speaker_letters() -> Iterator[str]:
 
 
 def units_of(words: Sequence[Word]) -> list[Segment]:
-    """Makes a segment of each word."""
-    return [
-        Segment(
-            text=word.word,
-            start=word.start,
-            end=word.end,
-            avg_logprob=0.0,
-            no_speech_prob=0.0,
-            words=(word,),
-        )
-        for word in words
-    ]
+    return [Segment(word.word, word.start, word.end, words=(word,)) for word in words]
 
 
 class SpeakerLabels:
@@ -231,10 +219,9 @@ class SpeakerLabels:
 def joined(
     speakers: Sequence[SpeakerVoice], voices: WindowEmbeddings, least_s: float
 ) -> list[SpeakerVoice]:
-    """Joins groups of similar windows to the speakers, and adds new speakers.
-
-    A new speaker has at least `least_s` of speech, except the first. Groups that are alike count
-    together, because the windows of a short turn often form several small groups."""
+    """Joins groups of similar windows to the speakers, and adds new speakers. A new speaker has at
+    least `least_s` of speech, except the first. Groups that are alike count together, because the
+    windows of a short turn often form several small groups."""
     voices_so_far = [replace(speaker) for speaker in speakers]
     groups = np.zeros(len(voices.windows), np.int64)
     if len(groups) > 1:

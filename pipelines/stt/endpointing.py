@@ -1,8 +1,7 @@
 """Endpointing: finds the utterances of a signal by the speech probabilities of its frames.
 
-A pure state machine with hysteresis: the only clock is the number of frames. Positions are
-samples from the start of the signal. `FrameBuffer` holds the audio of those utterances.
-"""
+A pure state machine with hysteresis: the only clock is the number of frames. Positions are samples
+from the start of the signal. `FrameBuffer` holds the audio of those utterances."""
 
 import math
 import sys
@@ -186,7 +185,6 @@ class Endpointer:
         return [] if self._utterance is None else [self._end(self._utterance)]
 
     def reset(self) -> None:
-        """Forgets an open utterance."""
         self._utterance = None
         self._run = 0
         self._free_from = self._position

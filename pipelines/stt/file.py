@@ -176,7 +176,6 @@ class TranscriptionPipeline:
         stop_s: float | None = None,
     ) -> DecodedRecording:
         """Decodes the file `path` in a temporary directory, after which its length is known.
-
         Decoding stops soon after `stop_s`. Speakers who are `known` are told by name. Owners take
         turns (`AudioDecoder.decode`). Raises PipelineError or EngineError."""
         options = await self.resolve(options)
@@ -344,10 +343,9 @@ class _FileDecoding:
     is_quiet: bool
 
     async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, Transcript], None]:
-        """Yields a transcript for each segment in order.
-
-        Where the language is not given, a long segment among the first is transcribed before the
-        others: it shows the language that a short one leaves open."""
+        """Yields a transcript for each segment in order. Where the language is not given, a long
+        segment among the first is transcribed before the others: it shows the language that a short
+        one leaves open."""
         language = self.recording.options.language
         segments = list(self.speech)
         done: dict[SpeechSegment, Transcript] = {}
@@ -478,7 +476,6 @@ def known_language(language: str, supported: Sequence[str], field: str) -> str:
 
 
 def text_of(transcript: Transcript) -> str:
-    """Joins the text of all segments."""
     texts = (segment.text for segment in transcript.segments)
     return separator_of(transcript.language).join(texts)
 

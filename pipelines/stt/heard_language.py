@@ -5,8 +5,7 @@ The session language is a belief that each utterance changes.
 The belief is a hidden Markov model whose states are the languages (Rabiner, "A Tutorial on Hidden
 Markov Models and Selected Applications in Speech Recognition", 1989): speakers seldom change the
 language, and the recogniser's probabilities are evidence, of little weight where there is little
-speech.
-"""
+speech."""
 
 import asyncio
 import math

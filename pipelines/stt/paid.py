@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,9 @@ class PaidTranscription:
         async with self.events.recording(workspace_id, "stt.failed"):
             # An unknown language fails here, free of charge.
             options = await self.pipeline.resolve(options)
-            async with self._decoding(workspace_id, operation, channels) as most_s:
+            longest_s = MAX_DURATION_S * channels
+            decoding = self.billing.decoding(workspace_id, LEAST_MS, longest_s, operation)
+            async with decoding as most_s:
                 return await self.pipeline.open(
                     path, options, workspace_id, most_s / channels, known=known
                 )
@@ -67,9 +69,7 @@ class PaidTranscription:
         known: tuple[SpeakerVoice, ...] = (),
     ) -> T:
         """Transcribes a file; returns the answer that `to_answer` makes of the transcript, in a
-        thread.
-
-        Charges for the length of the decoded audio, since headers may be wrong. Raises as
+        thread. Charges for the length of the decoded audio, since headers may be wrong. Raises as
         `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable."""
         recording = await self.open(workspace_id, operation, path, options, known=known)
         charging = self._charge(workspace_id, operation, recording.transcribed_s, _FAILED)
@@ -109,17 +109,13 @@ class PaidTranscription:
         watermarking is off, InsufficientCredit, DatabaseUnavailable, and as AudioDecoder.decode."""
         await self.check_credit(workspace_id, operation)
         watermarks.check_on()
-        async with self._decoding(workspace_id, operation) as most_s:
+        decoding = self.billing.decoding(workspace_id, LEAST_MS, MAX_DURATION_S, operation)
+        async with decoding as most_s:
             audio = await decoder.decode(path, owner=workspace_id, max_duration_s=most_s)
         async with await self._charge(workspace_id, operation, audio.duration_s) as charge:
             detection = await watermarks.detect(audio, str(workspace_id))
             await charge.capture(charge.units)
         return detection
-
-    def _decoding(
-        self, workspace_id: int, operation: Operation, channels: int = 1
-    ) -> AbstractAsyncContextManager[float]:
-        return self.billing.decoding(workspace_id, LEAST_MS, MAX_DURATION_S * channels, operation)
 
     async def _charge(
         self,

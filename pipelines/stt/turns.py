@@ -72,7 +72,6 @@ class TurnJudge:
         self, utterance: LiveUtterance, event: LikelyEnd, turns: SemanticTurns
     ) -> float | None:
         """Ends the utterance the sooner, the more complete it sounds, but not before its text.
-
         Without the text nothing could be answered, so waiting for it costs no time. Returns the
         probability that the turn is complete, if it was judged."""
         question = self._question

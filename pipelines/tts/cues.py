@@ -3,8 +3,7 @@
 Cues that can be obeyed become tokens of SSML: pauses of every dialect, Cartesia's speed, volume and
 spelling, and the pronunciations of ElevenLabs, Cartesia, Inworld, Deepgram and Rime. Directions
 that no voice here follows, such as `[laughs]` and `<emotion value="sad"/>`, are dropped, and so is
-the reasoning of language models.
-"""
+the reasoning of language models."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -165,9 +165,8 @@ class StreamScheduler:
 
     def longest_s(self, usual: float) -> float:
         """Return the longest speech that can be made for every stream, by earliest deadline, before
-        any runs dry.
-
-        It is infinite if a stream will run dry in any case: long chunks take less work."""
+        any runs dry. It is infinite if a stream will run dry in any case: long chunks take less
+        work."""
         deadlines = sorted(stream.deadline_s for stream in list(self.streams) if stream.is_behind)
         if (cost := self.cost(usual)) * len(deadlines) > MOST_LOAD:
             return math.inf

@@ -188,9 +188,8 @@ class SpeechPipeline:
 
     async def _count(self, request: SpeechRequest, passages: Sequence[SpokenPassage]) -> int:
         """Return the letters of `SpeechPlan.letters`: the spoken letters, and those that could be
-        spoken in breaks, at the speed of the request.
-
-        Raises InvalidRequest if the speech would be too long."""
+        spoken in breaks, at the speed of the request. Raises InvalidRequest if the speech would be
+        too long."""
         characters = sum(len(passage.text) for passage in passages)
         longest_s = self._longest_of(request)
         speed = request.speed
@@ -251,10 +250,8 @@ class SpeechPipeline:
         on_chunk: Callable[[SpokenChunk], object] = lambda chunk: None,
     ) -> tuple[TimedWord, ...]:
         """Speak the whole text at once, with its loudness measured over all of it; memory does not
-        grow with its length.
-
-        `write` takes the speech in blocks, in a thread; `on_chunk` gets each chunk before, as the
-        engine returns it. Returns the words. Raises as `stream`."""
+        grow with its length. `write` takes the speech in blocks, in a thread; `on_chunk` gets each
+        chunk before, as the engine returns it. Returns the words. Raises as `stream`."""
         return await self._replan_after_swap(plan, lambda new: self._speak(new, write, on_chunk))
 
     async def _replan_after_swap(
@@ -297,10 +294,9 @@ class SpeechPipeline:
         return tuple(words)
 
     async def stream(self, plan: SpeechPlan) -> AsyncGenerator[SpokenChunk, None]:
-        """Yields speech as soon as the engine returns it; closing it stops the work.
-
-        Raises EngineError, also after the first chunks, and InvalidRequest for silence only, or
-        after speech that became much longer than counted."""
+        """Yields speech as soon as the engine returns it; closing it stops the work. Raises
+        EngineError, also after the first chunks, and InvalidRequest for silence only, or after
+        speech that became much longer than counted."""
         run, chunk = await self._replan_after_swap(plan, self._start)
         async with aclosing(run):
             if chunk is None:

@@ -2,8 +2,7 @@
 
 SSML 1.1 (https://www.w3.org/TR/speech-synthesis11/), dictionaries, the turns of several speakers
 and breaks in a plain text all become passages. A plain text is a single passage, and is read as it
-is. An unknown element of SSML is an error, and an unknown attribute is ignored.
-"""
+is. An unknown element of SSML is an error, and an unknown attribute is ignored."""
 
 import re
 import string

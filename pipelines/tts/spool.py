@@ -47,7 +47,6 @@ class SpeechSpool:
             write(AudioChunk(marking.flush(), rate))
 
     def close(self) -> None:
-        """Delete the speech."""
         self._file.close()
 
     def _blocks(self) -> Iterator[Pcm]:

@@ -144,7 +144,6 @@ class AvailableVoice:
         return frozenset({self.language, *(self.model.languages if crosses else ())})
 
     def speaks(self, language: str) -> bool:
-        """Whether the voice speaks the language of an ISO 639-1 code."""
         return language in self.languages
 
     def in_language(self, language: str) -> "AvailableVoice":

@@ -1,7 +1,5 @@
 """Validates the recordings of a custom voice: format, length, quality, and that one person speaks.
-
-Error messages name the file.
-"""
+Error messages name the file."""
 
 import asyncio
 import hashlib
@@ -68,8 +66,6 @@ class CheckedSamples:
 
 @dataclass(frozen=True, slots=True)
 class _Analysed:
-    """A decoded and measured file."""
-
     sample: Sample
     speech: Pcm  # an excerpt, for the speaker embedding and the pitch
     opening: Pcm
@@ -146,9 +142,8 @@ class SampleChecker:
         self, pcm: Pcm, checked: CheckedSamples, place: int, min_similarity: float
     ) -> None:
         """Compares the speaker of `pcm`, from the file at `place`, with that of the other files, or
-        of the rest of a single file.
-
-        A file that only begins with another speaker may pass `check`. Raises InvalidRequest."""
+        of the rest of a single file. A file that only begins with another speaker may pass `check`.
+        Raises InvalidRequest."""
         others = np.delete(checked.speakers, place, axis=0)
         others = mean_embedding(others if len(others) else checked.speakers)
         embedding = await asyncio.to_thread(lambda: self.encoder().embed(pcm))

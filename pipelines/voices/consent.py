@@ -1,8 +1,7 @@
 """Spoken consent: the speaker of a custom voice reads a new sentence of random words aloud.
 
 The token of a sentence is its encrypted text, so that nothing is stored until it is used. Whether
-the reader is the speaker of the other files is checked by `checks`.
-"""
+the reader is the speaker of the other files is checked by `checks`."""
 
 import base64
 import binascii
@@ -75,9 +74,8 @@ class Consent:
         return issued, base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def phrase(self, language: str) -> ConsentSentence:
-        """Return the fixed phrase of a language, which OpenAI's clients have speakers read.
-
-        Its longest words stand for random ones, and it never expires. Raises InvalidRequest for a
+        """Return the fixed phrase of a language, which OpenAI's clients have speakers read. Its
+        longest words stand for random ones, and it never expires. Raises InvalidRequest for a
         language without a phrase."""
         code = self._code_of(language)
         text = self._config.sentences[code].phrase
@@ -199,9 +197,8 @@ class Consent:
         self, sentence: ConsentSentence, words: Sequence[Word]
     ) -> tuple[float, float] | None:
         """Return the start and end of the sentence (s): as many words as it has, up to the last
-        random one.
-
-        Other speech may come before and after. Returns None if no random word was recognised."""
+        random one. Other speech may come before and after. Returns None if no random word was
+        recognised."""
         tokens = [plain(word.word) for word in words]
         is_drawn = [
             any(self._is_word(drawn, token) for drawn in sentence.words) for token in tokens

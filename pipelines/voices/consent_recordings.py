@@ -1,8 +1,7 @@
 """Consent recordings for OpenAI's clients: a speaker has read a phrase aloud that never changes.
 
 A recorded phrase could be played again, unlike a new sentence (`consent.py`). It is therefore valid
-in its workspace only, its speaker must be that of the voice, and it counts as an attestation.
-"""
+in its workspace only, its speaker must be that of the voice, and it counts as an attestation."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -113,7 +112,6 @@ class ConsentRecordings:
         await self._database.forget_deleted()
 
     def reader(self, consent: VoiceConsent) -> Embedding:
-        """Return the embedding of the speaker."""
         data = self._encryption.decrypt(consent.embedding, consent_about(consent.id))
         return np.frombuffer(data, np.float32)
 

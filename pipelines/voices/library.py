@@ -3,8 +3,7 @@
 A file is encrypted and authenticated by AES-256-GCM: under the service's own keys and for the
 workspace, or under the key of a passphrase (scrypt, RFC 7914, with those OWASP parameters that take
 little memory). It consists of a mark with the version, a salt, and JSON that Encryption has
-encrypted.
-"""
+encrypted."""
 
 import asyncio
 import hashlib

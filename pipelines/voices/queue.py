@@ -3,7 +3,7 @@ job, as in `pipelines.jobs.leases`; the process with the lease publishes or fail
 
 import secrets
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Self
 
 from sqlmodel import Session
@@ -15,7 +15,7 @@ from configs.settings import Settings
 from db.audit import SERVICE, audit
 from db.database import Database, utc_now
 from db.files import expire_these_files
-from db.voices.queue import claim_voice, delete_failed_voices, expect_waiting
+from db.voices.queue import claim_voice, expect_waiting
 from db.voices.voices import Voice, recordings_of, samples_of, voice_of
 from db.webhooks import EventKind
 from models.tts.voice_pack import pack_digest
@@ -153,10 +153,6 @@ class VoiceQueue(LeasedQueue[Voice]):
         if done:
             await self._delete_expired()
         return done
-
-    async def delete_failed(self, finished_before: datetime) -> int:
-        """Deletes rows of voices that failed long ago, in batches; returns how many."""
-        return await self._database.run(delete_failed_voices, finished_before)
 
     def _fail(self, session: Session, voice: Voice, error: str, reason: str) -> None:
         voice.status, voice.error, voice.reason, voice.similarity = "failed", error, reason, None

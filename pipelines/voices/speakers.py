@@ -1,7 +1,5 @@
-"""Enrolled speakers of a workspace: people whose words are labelled by name in transcripts.
-
-Only an embedding of the voice is kept, encrypted, with the name and the consent.
-"""
+"""Enrolled speakers of a workspace: people whose words are labelled by name in transcripts. Only an
+embedding of the voice is kept, encrypted, with the name and the consent."""
 
 import asyncio
 import math

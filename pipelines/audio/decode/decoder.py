@@ -1,7 +1,5 @@
-"""Decodes uploads to pcm in sandboxed processes, which may crash without harm to the service.
-
-The first bytes of a file determine its format; names and media types are hints only.
-"""
+"""Decodes uploads to pcm in sandboxed processes, which may crash without harm to the service. The
+first bytes of a file determine its format; names and media types are hints only."""
 
 import asyncio
 import json
@@ -63,8 +61,6 @@ _TOO_MANY_LIVE = "too many streams in containers or Opus are open: send PCM, or 
 
 @dataclass(frozen=True, slots=True)
 class DecodedAudio:
-    """Decoded audio of an upload."""
-
     pcm: Pcm
     sample_rate: int  # Hz
     duration_s: float  # counted while decoding, not read from a header
@@ -106,7 +102,6 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
             logger.exception("decoder_not_started")
 
     async def close(self) -> None:
-        """Ends the process."""
         await self._process.stop()
 
     async def run_live(self, job: dict[str, Any], wire: socket.socket) -> None:
@@ -319,7 +314,6 @@ def head_of(path: Path) -> bytes:
 
 
 def _open_files(path: Path) -> tuple[BinaryIO, BinaryIO]:
-    """Opens the upload, and an unnamed file beside it."""
     return path.open("rb", buffering=0), tempfile.TemporaryFile(buffering=0, dir=path.parent)
 
 

@@ -1,11 +1,10 @@
-"""Decodes a live client's containers or packets of Opus as they come.
-
-A sandboxed process of its own decodes each stream (`worker.LiveWire` is its side of the socket).
-"""
+"""Decodes a live client's containers or packets of Opus as they come. A sandboxed process of its
+own decodes each stream (`worker.LiveWire` is its side of the socket)."""
 
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from models.fairness.shares import Owner
@@ -125,11 +124,9 @@ class LiveDecoder:
 
     async def _send(self, message: bytes) -> None:
         assert self._wire is not None
-        try:
+        with suppress(OSError):  # the process has ended; its answer tells why
             async with asyncio.timeout(ANSWER_S):
                 await asyncio.get_running_loop().sock_sendall(self._wire, message)
-        except OSError:
-            pass  # the process has ended; its answer tells why
 
     async def _receive(self) -> bytes | None:
         """Receives the next message of the process; None after the last. Raises InvalidAudio."""

@@ -1,8 +1,7 @@
 """Encoders of speech: raw samples, and files that are written whole or piece by piece.
 
 Files carry provenance tags that say that the speech is synthetic: ID3 in MP3, Vorbis comments in
-Ogg and FLAC, RIFF INFO in WAV, which has a comment only. Bare samples have no tags.
-"""
+Ogg and FLAC, RIFF INFO in WAV, which has a comment only. Bare samples have no tags."""
 
 import io
 import struct
@@ -75,8 +74,6 @@ CODECS: Mapping[FileFormat, Codec] = {
 
 @dataclass(frozen=True, slots=True)
 class EncodedAudio:
-    """An encoded file."""
-
     file: TemporaryFile
     encoding: str
     output_format: OutputFormat
@@ -167,10 +164,9 @@ def write_wav_length(file: TemporaryFile) -> None:
 
 
 class FileEncoder(AudioEncoder):
-    """Writes a file in a container, piece by piece.
-
-    After a flush another file begins, except in MP3, whose stream goes on: clients decode all its
-    parts as one, and decoders refuse a tag within a stream."""
+    """Writes a file in a container, piece by piece. After a flush another file begins, except in
+    MP3, whose stream goes on: clients decode all its parts as one, and decoders refuse a tag within
+    a stream."""
 
     def __init__(
         self,

@@ -1,8 +1,7 @@
 """The ICE connections of calls, bound to chosen addresses and ports, and bounded against floods.
 
 aioice listens on any port of every address, checks every candidate of the peer, and queues every
-datagram. Here a peer is answered at the address from which its own checks come (RFC 8445, 7.3).
-"""
+datagram. Here a peer is answered at the address from which its own checks come (RFC 8445, 7.3)."""
 
 import asyncio
 import errno

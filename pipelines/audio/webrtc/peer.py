@@ -1,7 +1,5 @@
-"""A peer connection in the place of a WebSocket: messages by its data channel, audio by RTP.
-
-aiortc and its libraries are loaded only for the first call, so import this module in a function.
-"""
+"""A peer connection in the place of a WebSocket: messages by its data channel, audio by RTP. aiortc
+and its libraries are loaded only for the first call, so import this module in a function."""
 
 import asyncio
 import logging

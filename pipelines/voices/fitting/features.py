@@ -1,8 +1,7 @@
 """Features of a signal: its speech, level, spectrum and pitch, measured the same for all voices.
 
 The recordings of the speaker are decoded, and split into those that a fit uses and a part that is
-held out.
-"""
+held out."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

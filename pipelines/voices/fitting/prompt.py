@@ -3,8 +3,7 @@
 It has the interface of `pipelines.voices.fitting.fit.Fit`, with one round of trials, one for each
 suitable segment of the samples. The selected segment, with its transcript if its words are clear,
 is the voice pack (`models.tts.voice_prompt`). An engine that reads the words gets only segments
-with clear words.
-"""
+with clear words."""
 
 import time
 from collections.abc import Iterator, Sequence

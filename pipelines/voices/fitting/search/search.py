@@ -3,8 +3,7 @@
 Each generation synthesises the styles that CMA-ES (`cma_es.py`) proposes, and measures each through
 several filters. A ridge regression of the changes to the embedding improves the filter. A Gaussian
 process (`surrogate.py`) predicts embedding and pitch of styles: for each synthesised generation,
-PREDICTED_GENERATIONS more are evaluated by it alone.
-"""
+PREDICTED_GENERATIONS more are evaluated by it alone."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
