@@ -6,7 +6,7 @@ more speech follows, the text is ready at the moment when the utterance ends."""
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -424,8 +424,10 @@ class LiveTranscriptionPipeline:
         self.limits = self.config.limits
         self.hallucinations = HallucinationFilter(self.config.rejection)
 
-    async def engine_languages(self, codes: tuple[str, ...]) -> tuple[str, ...]:
+    async def engine_languages(self, codes: Sequence[str]) -> tuple[str, ...]:
         """Returns the engine's codes of languages, without repetitions. Raises InvalidRequest or
         EngineLost."""
+        if not codes:
+            return ()
         supported = (await self.transcriber.describe()).languages
         return tuple(dict.fromkeys(known_language(code, supported, "languages") for code in codes))

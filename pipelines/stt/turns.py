@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from scipy.special import logit
+
 from configs.schema.transcription import EndpointingConfig
 from models.audio import Pcm
 from models.errors import EngineError
@@ -44,13 +46,9 @@ def end_ms(completeness: float, turns: SemanticTurns, *, unfinished: bool = Fals
         return turns.shortest_wait_ms
     if not INCOMPLETE < turns.complete < 1:
         return turns.longest_wait_ms
-    least, enough = _log_odds(INCOMPLETE), _log_odds(turns.complete)
-    doubt = (enough - _log_odds(max(completeness, INCOMPLETE))) / (enough - least)
+    least, enough = logit(INCOMPLETE), logit(turns.complete)
+    doubt = (enough - logit(max(completeness, INCOMPLETE))) / (enough - least)
     return turns.shortest_wait_ms * math.pow(turns.longest_wait_ms / turns.shortest_wait_ms, doubt)
-
-
-def _log_odds(probability: float) -> float:
-    return math.log(probability / (1 - probability))
 
 
 @dataclass(eq=False, repr=False)
