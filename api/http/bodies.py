@@ -11,13 +11,7 @@ from collections.abc import AsyncGenerator, Collection
 from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 
 from api.http.admission import Take

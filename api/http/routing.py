@@ -103,11 +103,7 @@ def credential_of(connection: HTTPConnection, schemes: tuple[str, ...] = BEARER)
 
 
 def require_scopes(
-    authenticator: Authenticator,
-    principal: Principal,
-    scopes: tuple[Scope, ...],
-    *,
-    visitors: bool,
+    authenticator: Authenticator, principal: Principal, scopes: tuple[Scope, ...], *, visitors: bool
 ) -> None:
     """Raises ApiError(insufficient_scope) if a scope is missing, and adds it to the audit log.
 
@@ -257,11 +253,7 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 limits = services.platform.request_limits
                 credential = credential_of(request, schemes)
                 principal = await limits.authenticate(
-                    request,
-                    authenticator,
-                    credential,
-                    schemes,
-                    takes_secrets=self.takes_secrets,
+                    request, authenticator, credential, schemes, takes_secrets=self.takes_secrets
                 )
                 context = context_of(request)
                 context.identify(principal)
@@ -338,9 +330,4 @@ def make_router(
         status: {"model": ErrorBody, "description": text}
         for status, text in (_PUBLIC_ERRORS if public else _ERRORS).items()
     }
-    return APIRouter(
-        route_class=route_class,
-        redirect_slashes=False,
-        tags=[tag],
-        responses=errors,
-    )
+    return APIRouter(route_class=route_class, redirect_slashes=False, tags=[tag], responses=errors)

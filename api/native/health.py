@@ -59,17 +59,12 @@ async def healthz() -> Health:
     return Health()
 
 
-@router.get(
-    "/readyz",
-    summary="Check readiness",
-    response_model_exclude_none=True,
-)
+@router.get("/readyz", summary="Check readiness", response_model_exclude_none=True)
 async def readyz(
     request: Request,
     infrastructure: InfrastructureDep,
     models: Annotated[
-        str | None,
-        Query(description="Comma-separated deployments to check. Default: all."),
+        str | None, Query(description="Comma-separated deployments to check. Default: all.")
     ] = None,
 ) -> Readiness:
     """Succeeds when the database and every model respond. A degraded service still works: without

@@ -303,11 +303,7 @@ class Verification(Shown):
     stretches: list[MarkedStretch] = Field(validation_alias="segments")
 
 
-@watermarks.post(
-    "/audio/verify",
-    summary="Detect a watermark",
-    openapi_extra=form_schema("audio"),
-)
+@watermarks.post("/audio/verify", summary="Detect a watermark", openapi_extra=form_schema("audio"))
 async def verify(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Verification:

@@ -34,10 +34,7 @@ class SocketListener(ABC):
     """One channel, whose tasks end with the socket. A dialect's subclass writes the events."""
 
     def __init__(
-        self,
-        socket: SocketSession,
-        speech: SpeechServices,
-        ended: Callable[[], Awaitable[None]],
+        self, socket: SocketSession, speech: SpeechServices, ended: Callable[[], Awaitable[None]]
     ) -> None:
         """Listens to nothing before `start`. `ended` is awaited after the last event of a channel
         whose audio has ended."""
