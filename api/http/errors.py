@@ -162,10 +162,8 @@ async def on_client_left(request: Request, error: Exception) -> Response:
 
 
 def first_fault(error: ValidationError | RequestValidationError) -> tuple[str, str]:
-    """Returns the dotted path of the first invalid field, and the rule, without the input.
-
-    The path is "" if no single field is at fault.
-    """
+    """Returns the dotted path of the first invalid field, and the rule, without the input. The path
+    is "" if no single field is at fault."""
     faults = [(_keys(fault, error), fault) for fault in error.errors()]
     # The alternatives of a union share a location; the one that fits best has the deepest fault.
     place = faults[0][0]

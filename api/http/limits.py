@@ -49,10 +49,8 @@ class Attempts:
 def by_network(
     kind: str, name: str, address: str, limit: int, window_s: int = WINDOW_S
 ) -> list[Attempts]:
-    """Makes the windows of an address and of the networks around it.
-
-    The narrowest is first: attempts that it refuses do not count in wider ones.
-    """
+    """Makes the windows of an address and of the networks around it. The narrowest is first:
+    attempts that it refuses do not count in wider ones."""
     return [
         Attempts(kind, f"{name}:{network}", limit * times, window_s)
         for network, times in networks_of(address)
@@ -62,9 +60,7 @@ def by_network(
 @asynccontextmanager
 async def counted(limits: SharedLimits, *attempts: Attempts) -> AsyncIterator[None]:
     """Counts attempts, and takes them back unless the block raises Unauthorized or ApiError.
-
-    Counting before a password is hashed keeps concurrent attempts within the limit.
-    """
+    Counting before a password is hashed keeps concurrent attempts within the limit."""
     windows = await count_attempts(limits, *attempts)
     failure: Exception | None = None
     try:
@@ -156,10 +152,8 @@ class RequestLimits:
         return self.plans.free_workspace_id is not None and is_direct(connection)
 
     def check_operator(self, connection: HTTPConnection, credential: str, token: str) -> None:
-        """Checks the operator's token; a wrong one counts as an unknown key.
-
-        Raises Unauthorized or TooManyUnknownKeys.
-        """
+        """Checks the operator's token; a wrong one counts as an unknown key. Raises Unauthorized or
+        TooManyUnknownKeys."""
         if not hmac.compare_digest(credential.encode(), token.encode()):
             wrong = Unauthorized("the operator's token is missing or wrong")
             with self.counted_lookup(connection) if credential else nullcontext(False) as is_over:
@@ -201,18 +195,14 @@ class RequestLimits:
 
     async def count_prompts(self, principal: Principal, count: int) -> bool:
         """Counts prompts that are not charged; -1 takes one back. Returns whether they are allowed.
-
-        The hourly limit is the plan's number of requests a minute.
-        """
+        The hourly limit is the plan's number of requests a minute."""
         limit = self._limits_of(principal).requests_per_minute
         window = await self.limits.hit(f"prompts:{principal.workspace_id}", limit, HOUR_S, count)
         return window.allowed
 
     async def count_event(self, principal: Principal, size: int) -> bool:
-        """Counts the bytes of an event that is not charged. Returns whether it is allowed.
-
-        The daily limit is 1/30 of the plan's storage, since events are kept for a month.
-        """
+        """Counts the bytes of an event that is not charged. Returns whether it is allowed. The
+        daily limit is 1/30 of the plan's storage, since events are kept for a month."""
         daily = self._limits_of(principal).storage_gb * GB // 30
         key = f"events:{principal.workspace_id}"
         return (await self.limits.hit(key, daily, 24 * HOUR_S, EVENT_BYTES + size)).allowed
@@ -221,10 +211,8 @@ class RequestLimits:
         return self.plans.limits_of(principal.plan, is_owner=principal.is_owner)
 
     async def count_sign_up(self, request: HTTPConnection) -> None:
-        """Counts a sign-up, before its password is hashed, and ends the request's turn.
-
-        Raises ApiError(rate_limited).
-        """
+        """Counts a sign-up, before its password is hashed, and ends the request's turn. Raises
+        ApiError(rate_limited)."""
         address = client_address(request)
         limits = self.admission
         await count_attempts(
@@ -284,10 +272,8 @@ class RequestLimits:
 
     @asynccontextmanager
     async def counted_password(self, request: Request, principal: Principal) -> AsyncIterator[None]:
-        """Counts a password change if the block fails with Unauthorized.
-
-        Only the user's own sessions can cause such failures. Raises ApiError(rate_limited).
-        """
+        """Counts a password change if the block fails with Unauthorized. Only the user's own
+        sessions can cause such failures. Raises ApiError(rate_limited)."""
         user = f"password:{principal.user_id}"
         failures = [
             *self._hourly_failures(client_address(request)),

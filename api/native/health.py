@@ -111,10 +111,8 @@ async def _metrics(request: Request) -> Response:
 
 
 def _check_access(request: Request, settings: Settings) -> None:
-    """Raises ApiError unless the caller has the operator's or the metrics token.
-
-    Without a metrics token, programs on this machine are admitted, but not through a proxy.
-    """
+    """Raises ApiError unless the caller has the operator's or the metrics token. Without a metrics
+    token, programs on this machine are admitted, but not through a proxy."""
     if _has_token(request, settings):
         return
     if settings.metrics_token is not None:

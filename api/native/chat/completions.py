@@ -143,10 +143,8 @@ async def _collect_spoken(
 
 
 async def collect(completion: Completion, began: float) -> dict[str, Any]:
-    """Waits for the answer; returns it as the JSON of a ChatCompletion.
-
-    `began` is the time.monotonic() of the request.
-    """
+    """Waits for the answer; returns it as the JSON of a ChatCompletion. `began` is the
+    time.monotonic() of the request."""
     async for _ in completion.deltas(is_whole=True):
         pass
     answer = completion.answer
@@ -178,10 +176,8 @@ def _head(completion: Completion, kind: str) -> dict[str, Any]:
 
 
 async def _tail(completion: Completion, began: float) -> dict[str, Any]:
-    """Returns the last fields of a whole answer, and of the last chunk of a stream.
-
-    They include `correction` of a correction, or `entities` of a chat with `mark`.
-    """
+    """Returns the last fields of a whole answer, and of the last chunk of a stream. They include
+    `correction` of a correction, or `entities` of a chat with `mark`."""
     tail: dict[str, Any] = {
         "response_time_ms": round((time.monotonic() - began) * 1000),
         "usage": usage_body(completion.whole_usage),

@@ -104,10 +104,8 @@ class AutoFlush:
 
 
 class ContextsConversation(Conversation):
-    """Base class of conversations with several contexts; a subclass reads a dialect's messages.
-
-    The socket stays open after its last context has closed.
-    """
+    """Base class of conversations with several contexts; a subclass reads a dialect's messages. The
+    socket stays open after its last context has closed."""
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         self.session = session
