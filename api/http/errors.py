@@ -114,7 +114,6 @@ def is_openai(request: HTTPConnection) -> bool:
 
 
 def openai_error(error: ApiError) -> dict[str, Any]:
-    """Returns the body of an error in OpenAI's shape."""
     default_type = "invalid_request_error" if error.status < 500 else "server_error"
     named = _FIELD.match(error.message) if error.code == "validation_error" else None
     details = {

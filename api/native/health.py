@@ -122,7 +122,6 @@ def _check_access(request: Request, settings: Settings) -> None:
 
 
 def _has_token(request: Request, settings: Settings) -> bool:
-    """Whether the request has the operator's or the metrics token."""
     sent = credential_of(request).encode()
     tokens = filter(None, (settings.operator_token, settings.metrics_token))
     return any([hmac.compare_digest(sent, token.encode()) for token in tokens])

@@ -111,7 +111,6 @@ class RecognitionFields(RedactFields, Generic[Flag]):
     known_speakers: KnownSpeakers = False
 
     def recognition(self) -> RecognitionOptions:
-        """Converts the fields to options of the pipeline."""
         return RecognitionOptions(
             speakers=self.speaker_labels,
             known_speakers=self.known_speakers,

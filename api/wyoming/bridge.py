@@ -31,7 +31,6 @@ class WyomingBridge:
     """Serves the connections of `asyncio.start_server`."""
 
     def __init__(self, services: Services, key: str) -> None:
-        """Serves with `key`, the API key that all connections use."""
         memory: Memory = TtlCache(MEMORY_S, MAX_CONVERSATIONS)
         route = SocketRoute(
             "wyoming",

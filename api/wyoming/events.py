@@ -67,7 +67,6 @@ def parse_frame(frame: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def wyoming_event(kind: str, payload: bytes = b"", /, **data: Any) -> bytes:
-    """Encodes an event."""
     body = json_text(data).encode() if data else b""
     lengths = {"data_length": len(body), "payload_length": len(payload)}
     header = {"type": kind, **{name: length for name, length in lengths.items() if length}}

@@ -399,7 +399,6 @@ class AnswerFields(RequestModel):
         return SamplingOptions(**{**options, "stop": tuple(self.stop or ())})
 
     def generation(self, messages: Sequence[ChatMessage]) -> GenerationRequest:
-        """Makes the engine's request for an answer to `messages`."""
         template = self.chat_template_kwargs
         return GenerationRequest(
             messages=tuple(messages),

@@ -60,7 +60,6 @@ class SocketRoute:
 
 
 def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
-    """Returns the routes of the WebSocket at `path`."""
     serve = partial(_serve, path=path, route=route)
     routes: list[BaseRoute] = [WebSocketRoute(path, serve)]
     if route.has_get:
@@ -244,7 +243,6 @@ async def _refuse(
 
 
 def _hello(session: SocketSession, service: Service, credit: int) -> list[str]:
-    """Returns the server's first messages."""
     established = {
         "service": service,
         "user_id": session.principal.user_id,

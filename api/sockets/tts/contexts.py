@@ -50,7 +50,6 @@ class AutoFlush:
         self.change(rules, language)
 
     def change(self, rules: FlushRules, language: str) -> None:
-        """Sets the rules and the language of the text that follows."""
         self._rules = rules
         self._language = language
 
@@ -138,7 +137,6 @@ class ContextsConversation(Conversation):
         idle.cancel()
 
     def on_closed(self, context_id: str) -> None:
-        """Runs when a context has closed."""
         self.flushes.pop(context_id).stop()
 
     async def closed(self) -> None:

@@ -99,7 +99,6 @@ def context_event(
     context_id: str,
     **fields: Any,
 ) -> str:
-    """Returns an event about a context, as JSON."""
     return json_text({name: {"context_id": context_id, **fields}})
 
 
