@@ -47,9 +47,10 @@ _EMAIL = r"""
   | """
 _WRITTEN_ON = r"[^\W\u0900-\u0dff]|-(?![\u0900-\u0dff])"  # no ending of an Indic language
 _OTHERS = rf"""
-    (?P<url>(?<!\w)(?:(?:(?:https?|HTTPS?|file|s?ftp|ssh|wss?|s3)://|www\.)[^\s<>"]{{1,2000}}
+    (?P<url>(?<![A-Za-z\d_])(?:(?:(?:https?|HTTPS?|file|s?ftp|ssh|wss?|s3)://|www\.)[^\s<>"]{{1,2000}}
       | (?<![.@-])(?:(?:[A-Za-z0-9-]{{1,40}}+\.){{1,3}}(?:{_LAST_PARTS})
-        (?![\w-])|localhost(?=:\d))(?:[:/][^\s<>"]{{0,500}})?))
+        (?![\w-])|localhost(?=:\d))(?:[:/][^\s<>"]{{0,500}})?
+      | (?<![./\\])(?:[A-Za-z]:\\|~/|/(?=[\w.-]{{1,40}}/))[\w./\\-]{{1,500}}))
   | (?=[\d+(−{_SYMBOLS}A-Z-])(?:  # the others begin with one of these
     (?P<iso>(?<![\w.,-])(?P<iso_y>\d{{4}})-(?P<iso_m>\d{{1,2}})-(?P<iso_d>\d{{1,2}})(?!{_WRITTEN_ON}))
   | (?P<date>(?<![\w.,/-])(?P<d1>\d{{1,2}})(?P<sep>[./-])(?P<d2>\d{{1,2}})(?P=sep)
@@ -75,7 +76,7 @@ _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES
 # Indic letters after a unit of other letters are an ending.
 _UNIT_AFTER = re.compile(
     rf"[ \u00a0\u202f]?((?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,12}}"
-    rf"(?:/(?:(?![{INDIC}])[^\W\d_]){{1,4}})?[²³]?"
+    rf"(?:/(?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,4}})?[²³]?"
     rf"|[{INDIC}]{{1,12}}(?:/[^\W\d_]{{1,4}})?[²³]?(?![{INDIC}])|[%٪°′][CFcf]?)"
     rf"(?!(?![{INDIC}])[^\W\u3040-\u9fff])"
 )
@@ -213,8 +214,9 @@ def _say_date(match: re.Match[str], words: NumberWords) -> str | None:
         return words.date(int(match["iso_d"]), int(match["iso_m"]), int(match["iso_y"]))
     first, second, year = int(match["d1"]), int(match["d2"]), int(match["d3"])
     if len(match["d3"]) == 2:
-        if match["sep"] == "." and words.locale.language not in ("de", "pl", "ru"):
-            return None
+        is_section = match["sep"] == "." and len(match[0]) < len("01.02.03")
+        if is_section and words.language not in ("de", "pl", "ru"):
+            return f" {words.mark('.')} ".join(map(words.integer, re.findall(r"\d+", match[0])))
         year += 2000 if year < 70 else 1900
     month_first = words.date_order.startswith("M") and match["sep"] in "/-"
     day, month = (second, first) if month_first else (first, second)
