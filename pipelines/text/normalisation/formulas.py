@@ -56,7 +56,9 @@ _FORM = re.compile(
     """,
     re.VERBOSE,
 )
-_ANY = re.compile(rf"[{RAISED}°′″^−<>·⋅~∼×÷±≈≠≤≥√∞∑∫∈∆‰№←↑→↓↔⇒⇔Α-Ωα-ω]|[\w)] ?- ?[\w(][^.;:]{{0,60}}=")
+_ANY = re.compile(
+    rf"[{RAISED}°′″^−<>·⋅~∼×÷±≈≠≤≥√∞∑∫∈∆‰№←↑→↓↔⇒⇔Α-Ωα-ω]|[\w)] ?- ?[\w(][^.;:]{{0,60}}="
+)
 _BLANK = re.compile(r"\s*+")
 _GREEK = re.compile(r"[\u0370-\u03ff]")
 
