@@ -358,8 +358,7 @@ def _trimmed(paragraph: str, cuts: Iterator[int]) -> Iterator[tuple[int, int]]:
     start = 0
     for cut in cuts:
         text = paragraph[start:cut]
-        bare = text.strip()
-        if bare:
+        if bare := text.strip():
             begin = start + len(text) - len(text.lstrip())
             yield begin, begin + len(bare)
         start = cut

@@ -68,7 +68,7 @@ _TOKEN_WITHOUT_EMAIL = re.compile(_OTHERS, re.VERBOSE)  # saves 15 µs for 500 c
 # Does not match "495 123-45-67".
 _SPACED_GROUPS = r"(?<![\d.,+])\d{1,3}(?: \d{3})+(?!\d|-\d\d-)"
 _MONEY_SCALE = re.compile(
-    r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
+    r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kKT]|[mMbB]n?|tn)\b"
     r"| ([mb]n?)\b(?! [a-z])"
 )
 _CURRENCY_NAME_AFTER = re.compile(rf"[ \u00a0\u202f]?([\w{INDIC}]{{2,12}})(?![\w{INDIC}])")
@@ -335,14 +335,13 @@ def _say_counted(
 
 
 def _say_ordinal(number: int, text: str, end: int, words: NumberWords) -> tuple[str, int] | None:
-    language = words.language
-    pattern = _ORDINAL_AFTER.get(language)
+    pattern = _ORDINAL_AFTER.get(words.language)
     if pattern and (mark := pattern.match(text, end)):
         ordinal = words.ordinal(number)
         if mark[0] == "ª":
             ordinal = re.sub(r"o\b", "a", ordinal)
         return ordinal, mark.end()
-    if language in ("de", "pl") and number <= 31:
+    if words.language in ("de", "pl") and number <= 31:
         dot = _DOT_MONTH_AFTER.match(text, end)
         if dot and dot[1].lower() in words.months:
             return words.day(number), dot.end()
@@ -371,7 +370,6 @@ def _say_symbols(text: str, words: NumberWords) -> str:
     if "&" in text and words.and_word:
         text = text.replace("&", f" {words.and_word} ")
     for mark in "+=@":
-        if mark in text:
-            text = text.replace(mark, f" {words.mark(mark)} ")
+        text = text.replace(mark, f" {words.mark(mark)} ")
     text = _UNSAID.sub(" ", text)
     return _SPACE_BEFORE_MARK.sub("", _SPACES.sub(" ", text)).strip()

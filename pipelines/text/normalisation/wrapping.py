@@ -148,8 +148,8 @@ def _paragraphs(lines: Sequence[_Line]) -> list[list[_Line]]:
 
 
 def _is_proven(paragraph: Sequence[_Line]) -> bool:
-    """Whether a paragraph is wrapped: most of its lines are full, the last is not as long as all the
-    others, and a sentence goes on."""
+    """Whether a paragraph is wrapped: most of its lines are full, but of several lengths, and a
+    sentence goes on."""
     lengths = {line.columns for line in paragraph}
     width = max(lengths)
     pairs = list(pairwise(paragraph))
@@ -172,19 +172,16 @@ def _may_join(before: _Line, after: _Line) -> bool:
         return False
     is_indented = len(after.edge) > len(before.edge) + 1 or after.edge.endswith("\u3000")
     is_closing = after.columns < LEAST_WIDTH // 2 and not _ENDS.search(after.text)  # "Yours"
-    if (is_indented and not before.is_item) or (is_closing and _ends_before(before, after)):
+    is_open = not _ENDS.search(before.text)
+    starts_anew = is_closing and not is_open and after.first.isupper()
+    if (is_indented and not before.is_item) or starts_anew:
         return False
     if _BULLET.match(after.text) or (_FIELD.match(before.text) and _FIELD.match(after.text)):
         return False
-    is_open = not _ENDS.search(before.text)
     if _DASH.match(after.text):
         return is_open and after.first.islower()
     # A number may also be one of the sentence, as in "am\n5. Mai".
     return not _NUMBER.match(after.text) or (is_open and not before.is_item)
-
-
-def _ends_before(before: _Line, after: _Line) -> bool:
-    return bool(_ENDS.search(before.text)) and after.first.isupper()
 
 
 def _goes_on(before: _Line, after: _Line) -> bool:
