@@ -392,7 +392,7 @@ def _is_one_sentence(
         is_ordinal = preceding in words.before_ordinal or next_word in words.after_ordinal
         if is_ordinal or word[-1].isdecimal():
             return is_ordinal
-    if following.isdigit():
+    if following.isdigit() or following in ("(", "+"):
         return re.split("[-–]", key)[-1] in words.goes_on_before_number or (
             word[0].isupper() and key in _NO_END_BEFORE_SMALL
         )

@@ -32,7 +32,6 @@ _CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES|AOA|MZN|CVE|
 _CODES += "|MYR|PHP|VND|ZAR|EGP|MAD|NGN|ILS|TRY|CZK|HUF|RON|BGN|ISK|UAH|KZT|PKR|BDT|LKR|JMD|XAF|XOF"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
 _LONGER = "|".join(re.escape(mark) for mark in _CURRENCIES if len(mark) > 1 and not mark.isalpha())
-_SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
 
 # Last parts of names of hosts and files.
 _LAST_PARTS = (
@@ -306,7 +305,8 @@ def _say_counted(
         if millions:
             return f"{words.decimal(number)} {millions[1]} de {name}", millions.end()
         if scale := _MONEY_SCALE.match(text, end):
-            word = scale[1] or _SCALES[(scale[2] or scale[3])[0].lower()]
+            letter = (scale[2] or scale[3] or " ")[0].lower()
+            word = scale[1] or words.readings.tables["magnitude"][letter]
             return f"{words.decimal(number)} {word} {name}", scale.end()
         return words.money(number, currency), end
     if after := _CURRENCY_AFTER.match(text, end):
