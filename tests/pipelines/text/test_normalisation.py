@@ -136,20 +136,7 @@ def test_any_number_is_normalised_without_errors(text: str) -> None:
         "/a",
         *(
             pytest.param(one, marks=pytest.mark.slow)
-            for one in (
-                "$",
-                "a@",
-                "1-",
-                "1:",
-                "+1 ",
-                "123 ",
-                "https://",
-                "St. ",
-                " ",
-                "1/",
-                "M",
-                "/a",
-            )
+            for one in ("$", "a@", "1-", "1:", "+1 ", "123 ", "https://", "St. ", " ", "1/", "M")
         ),
     ],
 )
