@@ -123,7 +123,7 @@ async def test_without_a_limit_a_long_answer_ends_with_a_sentence(
     server: SocketServer, options: dict[str, Any], is_cut: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.agents.response.MAX_SPEECH_S", 2.0)
-    text = "One two three four. Five six seven eight. " * 4
+    text = "One two three four. Five six seven eight. " * 2
     async with session(server) as client:
         response = await client.say(text, **options)
         assert response["status"] == ("incomplete" if is_cut else "completed")
