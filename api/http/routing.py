@@ -149,6 +149,7 @@ class StrictRoute(APIRoute):
     takes_secrets = False  # client secrets are admitted
     shows_secret = False  # answers may contain a credential, which is never shown again
     cancels = False  # work stops when the client disconnects
+    is_polled = False  # requests count apart from those of the plan, in a wider window
 
     @property
     def required_scopes(self) -> tuple[Scope, ...]:
@@ -267,7 +268,7 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 context.identify(principal)
                 workspace_id = principal.workspace_id
                 context.upload_space = partial(infrastructure.uploads.of, workspace_id)
-                await limits.count_request(request, principal)
+                await limits.count_request(request, principal, is_polled=self.is_polled)
                 require_scopes(
                     authenticator, principal, self.required_scopes, visitors=self.visitors
                 )
@@ -312,6 +313,7 @@ def make_router(
     visitors: bool = False,
     takes_secrets: bool = False,
     shows_secret: bool = False,
+    is_polled: bool = False,
     public: bool = False,
     schemes: tuple[str, ...] = BEARER,
     route_class: type[StrictRoute] | None = None,
@@ -320,8 +322,9 @@ def make_router(
     or are checked by `route_class`. A key needs the scopes of `further`, too.
 
     Browser tokens with the scope are admitted only with `visitors`, and client secrets only with
-    `takes_secrets`. Routes whose answers contain a
-    credential need `shows_secret`: an Idempotency-Key does not repeat such an answer.
+    `takes_secrets`. Routes whose answers contain a credential need `shows_secret`: an
+    Idempotency-Key does not repeat such an answer. With `is_polled`, requests count apart, up to
+    `polls_per_request` times the plan's number: clients often ask for the state of queued work.
 
     Order of checks: path and method, authentication, rate, scope, media type, size, syntax, fields.
     """
@@ -333,6 +336,7 @@ def make_router(
         guarded.visitors = visitors
         guarded.takes_secrets = takes_secrets
         guarded.shows_secret = shows_secret
+        guarded.is_polled = is_polled
         route_class = StrictRoute if public else guarded
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorBody, "description": text}
