@@ -39,7 +39,7 @@ RATE = 16_000  # Hz, of the recording
 AUDIO = object()  # of the messages of a socket: the recording and silence, in pieces
 KEYS = {
     "/openai/": {"Authorization": "Bearer {key}"},
-    "/cartesia/": {"X-API-Key": "{key}", "Cartesia-Version": "2025-04-16"},
+    "/cartesia/": {"X-API-Key": "{key}", "Cartesia-Version": "2026-08-14"},
 }
 DEEPGRAM = {"Authorization": "Token {key}"}
 ELEVENLABS = {"xi-api-key": "{key}"}
