@@ -304,6 +304,14 @@ SOCKETS: dict[str, tuple[str, Begin, str]] = {
         ),
         "tts",
     ),
+    "/v1/text-to-dialogue/multi-stream-input": (
+        "/v1/text-to-dialogue/multi-stream-input",
+        messages(
+            {"voices": ["{voice}"], "context_id": "c"},
+            {"inputs": [{"text": TEXT, "voice_id": "{voice}"}], "context_id": "c", "flush": True},
+        ),
+        "tts",
+    ),
     "/ws/stt": ("/ws/stt", native, "stt"),
     "/v1/listen": (
         "/v1/listen?encoding=linear16&sample_rate=16000",
