@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from api.http.routing import InfrastructureDep, make_router
-from models.base import ModelKind
+from models.base import ModelKind, RunningCanary
 from pipelines.ports import Arrival, ListedModel, ModelStatus
 
 router = make_router("models", scope="any", visitors=True)
@@ -37,6 +37,9 @@ class Model(BaseModel):
     )
     coming: Arrival | None = Field(
         default=None, description="Model that takes over once its weights are downloaded."
+    )
+    canary: RunningCanary | None = Field(
+        default=None, description="New model that gets a `share` of the requests, 0 to 1."
     )
 
 
@@ -73,4 +76,5 @@ def shown_model(listed: ListedModel, *other_aliases: str) -> Model:
         status=listed.status,
         problem=listed.problem,
         coming=listed.coming,
+        canary=info.canary,
     )
