@@ -46,7 +46,7 @@ _BLOCKS = set(
     "p div h1 h2 h3 h4 h5 h6 li blockquote section article aside main header footer figure"
     " figcaption pre br hr tr td th dt dd".split()
 )
-_SILENT = {"head", "script", "style", "svg", "math", "nav", "template", "rt", "rp"}
+_SILENT = set("head script style svg math nav template rt rp canvas audio video iframe".split())
 _NOTES = set("footnote footnotes endnote endnotes rearnote rearnotes noteref pagebreak".split())
 _NOTES |= {f"doc-{kind}" for kind in _NOTES}  # roles of ARIA
 _CONTAINERS = {"body", "section", "article", "table", "h1", "h2", "h3", "h4", "h5", "h6"}
@@ -79,6 +79,7 @@ class _Epub:
         package = next((root["full-path"] for root in roots if "full-path" in root), "")
         items: dict[str, str] = {}
         spine = []
+        images = set[str]()
         aside = 0  # pages outside of the reading order
         metadata = {"title": "", "creator": ""}
         cover = contents = inside = ""
@@ -88,6 +89,8 @@ class _Epub:
             if tag == "item" and not token.closes:
                 name = attributes.get("id", "")
                 items[name] = _place(package, attributes.get("href", ""))[0]
+                if attributes.get("media-type", "").startswith("image/"):
+                    images.add(name)
                 properties = attributes.get("properties", "").split()
                 cover = name if "cover-image" in properties else cover
                 contents = name if "nav" in properties else contents
@@ -96,14 +99,15 @@ class _Epub:
             elif tag == "itemref" and attributes.get("linear") == "no":
                 aside += 1
             elif tag == "itemref":
-                spine.append(attributes.get("idref"))
+                spine.append(attributes.get("idref", ""))
             elif tag == "meta" and attributes.get("name") == "cover":
                 cover = cover or attributes.get("content", "")
             elif token.text:
                 if inside in metadata and not metadata[inside]:
                     metadata[inside] = " ".join(unescape(token.text).split())[:MAX_TITLE]
             inside = "" if token.closes else tag or inside
-        pages = dict.fromkeys(items[item] for item in spine if item in items)  # without duplicates
+        names = (name for name in spine if name in items and name not in images)
+        pages = dict.fromkeys(items[name] for name in names)  # without duplicates
         title = metadata["title"] or UNTITLED
         entries = self._contents(items[contents]) if contents in items else {}
         entries = {place: label for place, label in entries.items() if place[0] in pages}
@@ -127,7 +131,7 @@ class _Epub:
     def _contents(self, page: str) -> dict[Place, str]:
         """Reads the labels of the table of contents, of a navigation document or an NCX."""
         labels: dict[Place, str] = {}
-        levels = 0
+        levels = list[bool]()  # of the entries above, whether they have a place
         is_toc = False
         text = list[str]()
         place: Place | None = None
@@ -139,8 +143,12 @@ class _Epub:
                 is_toc = not token.closes
             elif not is_toc:
                 continue
+            elif tag in ("ol", "navpoint") and not token.closes:
+                levels.append(tag == "navpoint")
             elif tag in ("ol", "navpoint"):
-                levels += -1 if token.closes else 1
+                levels.pop()
+            elif tag == "li" and not token.closes and levels:
+                levels[-1] = False
             elif tag in ("a", "navlabel") and not token.closes:
                 text = []
                 if tag == "a":
@@ -151,7 +159,9 @@ class _Epub:
                 text.append(unescape(token.text))
             label = " ".join("".join(text).split())[:MAX_TITLE]
             if tag in ("a", "content") and token.closes and place and label:
-                if levels <= MOST_LEVELS:
+                if levels:
+                    levels[-1] = True
+                if sum(levels) <= MOST_LEVELS:
                     labels.setdefault(place, label)
                 place = None
         return labels

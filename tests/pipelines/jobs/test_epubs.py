@@ -69,6 +69,24 @@ def test_the_table_of_contents_names_chapters_without_headings() -> None:
     ]
 
 
+def test_entries_without_a_place_are_no_level_of_the_contents() -> None:
+    inner = '<li><a href="OEBPS/text/one.xhtml#{0}">{0}</a>{1}</li>'
+    third = inner.format("c3", "")
+    second = inner.format("c2", f"<ol>{third}</ol>")
+    contents = (
+        f'{HTML}<nav epub:type="toc"><ol><li><a href="OEBPS/text/one.xhtml">Part</a><ol><li>'
+        f"<span>Ann</span><ol>{second}</ol></li></ol></li></ol></nav></body></html>"
+    )
+    one = "".join(f'<p id="c{n}">A</p>' for n in range(1, 4))
+    assert titles(read(one, **{"P.opf": NAV, "nav.xhtml": contents})) == ["Part", "c2"]
+
+
+def test_pages_that_are_images_are_left_out() -> None:
+    package = NAV.replace('one.xhtml"/>', 'one.xhtml" media-type="image/jpeg"/>')
+    data = epub(one=b"\xff\xd8\xff", package="P.opf", **{"P.opf": package, "nav.xhtml": nav()})
+    assert titles(read_document(data, "b.epub", MOST)) == ["Untitled", "Chapter Two"]
+
+
 def test_headings_begin_chapters_that_the_table_of_contents_lacks() -> None:
     entries = nav(("one.xhtml", "Start"), ("one.xhtml#c1", "Chapter 1"))
     one = '<h1><a id="c1"></a>Chapter 1</h1><h1>The Sea</h1><p>A.</p><h2>Section</h2><p>B.</p>'
@@ -129,6 +147,7 @@ def test_notes_and_their_marks_are_left_out(page: str) -> None:
         ("<p>A.</p><svg><text>No</text></svg><img src='a.png'/><p>B.</p>", "A.\n\nB."),
         ("<p><ruby>漢<rp>(</rp><rt>かん</rt><rp>)</rp></ruby>字。</p>", "漢字。"),
         ("<p aria-hidden='true'>No</p><p hidden='hidden'>No</p><p>A.</p>", "A."),
+        ("<p>A.</p><canvas>No</canvas><p>B.</p>", "A.\n\nB."),
         ("<dl><dt>Term</dt><dd>Meaning</dd></dl><hr/><pre>x</pre>", "Term\n\nMeaning\n\nx"),
     ],
 )
