@@ -1,9 +1,10 @@
-// A recording that is uploaded in parts, and continues where it stopped.
+// A file that is chosen for a job, and a recording that is uploaded in parts and continues where it stopped.
 import { aborted, ask, formOf, upload } from "../../api.js";
 import { t } from "../../i18n.js";
-import { MOST_PARTS, PART_MB } from "../../limits.js";
+import { JOB_CHARACTERS, JOB_HOURS, MOST_PARTS, PART_MB } from "../../limits.js";
 import { setting } from "../../store.js";
-import { explained } from "../../ui.js";
+import { explained, h } from "../../ui.js";
+import { dropZone } from "../listen/queue.js";
 
 const MB = 2 ** 20;
 const LEAST_MB = 8; // of a part, which a lost connection sends again
@@ -14,6 +15,35 @@ const KEPT = "uploads"; // in the browser, by job: what tells their files from o
 async function hashOf(file, bytes) {
   const first = new Uint8Array(await file.slice(0, bytes).arrayBuffer());
   return first.reduce((hash, byte) => Math.imul(hash ^ byte, 0x01000193), 0x811c9dc5);
+}
+
+// A place for one file. `look` gives what it has, such as its length, or refuses it with an error; `tell` shows it.
+export function chooser(kind, accept, place, look, tell) {
+  const name = h("p.chosen-file", { role: "status" });
+  const keep = (file, { result = null, refusal = null } = {}) => {
+    Object.assign(made, { file, result, refusal });
+    name.textContent = file?.name || "";
+    tell(result);
+  };
+  const take = async (file) => {
+    place.clear();
+    keep(file);
+    const answer = await look(file).then((result) => ({ result }), (refusal) => ({ refusal }));
+    if (made.file !== file) return; // another one was chosen meanwhile
+    keep(answer.refusal ? null : file, answer);
+    if (answer.refusal) place.fail(answer.refusal);
+  };
+  const about = t(`jobs.drop_about.${kind}`, { hours: JOB_HOURS, n: JOB_CHARACTERS });
+  const made = dropZone(t(`jobs.drop.${kind}`), about, ([file]) => made.take(file), { multiple: false, accept });
+  made.append(name);
+  made.take = (file) => { made.looked = take(file); };
+  made.clear = () => keep(null);
+  made.clear();
+  made.wanted = () => {
+    if (!made.file) throw made.refusal || explained(t("jobs.no_file"));
+    return made.file;
+  };
+  return made;
 }
 
 // What is kept of a file while it is uploaded: {name, size, bytes of a part, hash}.
