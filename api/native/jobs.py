@@ -24,6 +24,7 @@ from api.http.uploads import (
     receive_form,
     validated,
 )
+from api.native.pronunciations import MAX_NAMED
 from api.native.speech import Ratio
 from api.native.transcription import LIMITS, LISTS, RecordingFields, ResponseFormat, answer
 from configs.load import load_yaml
@@ -113,7 +114,7 @@ class SpeechJobFields(BaseModel):
     speed: Ratio = 1.0
     pitch: Ratio = 1.0
     pronunciations: list[Annotated[str, Field(max_length=100)]] = Field(
-        default=[], max_length=5, description="Dictionary ids."
+        default=[], max_length=MAX_NAMED, description="Dictionary ids."
     )
     output_format: speech_jobs.BookFormat = "m4b"
     chapters: str = Field(

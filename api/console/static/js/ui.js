@@ -1,6 +1,7 @@
 // Elements, and what every panel has: labelled fields, buttons that say they work, a status.
 import { ApiError, aborted } from "./api.js";
 import { t } from "./i18n.js";
+import { on } from "./session.js";
 import { icon } from "./icons.js";
 
 let ids = 0;
@@ -219,12 +220,8 @@ export function form(place, handle, ...children) {
 
 export const submitButton = (text, more = {}) => button(text, null, { kind: "main", type: "submit", ...more });
 
-// Lets the browser ask before a reload that would lose what is made here; returns what stops it.
-export function keepFromLoss(isAtRisk) {
-  const ask = (event) => isAtRisk() && event.preventDefault();
-  addEventListener("beforeunload", ask);
-  return () => removeEventListener("beforeunload", ask);
-}
+// Lets the browser ask before a reload that would lose what is made here.
+export const keepFromLoss = (isAtRisk) => on("unload", (event) => isAtRisk() && event.preventDefault());
 
 // Runs the work of a button and shows its failure in `place`.
 export const act = (place, work) => (event, made) =>
@@ -450,7 +447,6 @@ export function panelParts(panel, makers, onchoose = () => {}) {
     part,
     show: element.show,
     hide: () => made.forEach((one) => one.hide?.()),
-    leave: () => made.forEach((one) => one.leave?.()),
   };
 }
 

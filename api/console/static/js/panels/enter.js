@@ -2,8 +2,7 @@
 import { ask } from "../api.js";
 import { t, usd } from "../i18n.js";
 import { icon } from "../icons.js";
-import { PASSWORD_CHARACTERS } from "../limits.js";
-import { about, micro, operatorToken } from "../session.js";
+import { about, limits, micro, operatorToken } from "../session.js";
 import { button, check, field, form, h, status, submitButton, tabs } from "../ui.js";
 
 function password(properties) {
@@ -25,7 +24,7 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, failu
 
   const signUp = () => {
     const address = email();
-    const { input, show } = password({ minLength: PASSWORD_CHARACTERS, autocomplete: "new-password" });
+    const { input, show } = password({ minLength: limits.password_characters, autocomplete: "new-password" });
     const invite = h("input", { name: "invite", autocomplete: "off", spellcheck: false });
     return form(place, () => {
       const json = { email: address.value, password: input.value };
@@ -33,7 +32,7 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, failu
       return account("/auth/signup", json);
     },
     field(t("enter.email"), address),
-    field(t("enter.password"), input, { hint: t("enter.password_hint", { n: PASSWORD_CHARACTERS }) }),
+    field(t("enter.password"), input, { hint: t("enter.password_hint", { n: limits.password_characters }) }),
     show,
     about.sign_up === "invite" && field(t("enter.invite"), invite, { hint: t("enter.invite_hint") }),
     wideButton(t("enter.make")));

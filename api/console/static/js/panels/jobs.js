@@ -2,8 +2,7 @@
 import { formOf, upload } from "../api.js";
 import { codeButton } from "../code.js";
 import { clock, t, usd } from "../i18n.js";
-import { JOB_HOURS } from "../limits.js";
-import { price } from "../session.js";
+import { limits, price } from "../session.js";
 import { card, explained, field, form, h, panelHead, status, submitButton, tabs } from "../ui.js";
 import { told } from "../work.js";
 import { bookForm } from "./jobs/book.js";
@@ -34,7 +33,7 @@ export default function makeJobs() {
     facts.catch(() => {}); // it is awaited below, and when the file is sent
     const length = await lengthOf(file);
     await facts;
-    if (length > JOB_HOURS * 3600) throw explained(t("jobs.too_long", { name: file.name, length: clock(length), hours: JOB_HOURS }));
+    if (length > limits.job_hours * 3600) throw explained(t("jobs.too_long", { name: file.name, length: clock(length), hours: limits.job_hours }));
     return length;
   }, tellCost);
   channels.box.addEventListener("change", () => tellCost(recording.result));
@@ -65,11 +64,6 @@ export default function makeJobs() {
     show: (rest) => {
       kinds.show(rest);
       list.show();
-    },
-    leave: () => {
-      list.leave();
-      speak.leave();
-      result.clear();
     },
   };
 }

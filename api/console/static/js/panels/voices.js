@@ -175,13 +175,5 @@ export default function makeVoices() {
     card(t("own.list"), place, none, list),
     card(t("own.make"), make),
     card(t("own.all"), library, hearing, choose));
-  return {
-    element,
-    show: watched.show,
-    leave: () => {
-      watched.leave();
-      takes.leave();
-      library.leave();
-    },
-  };
+  return { element, show: watched.show };
 }

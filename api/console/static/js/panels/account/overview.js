@@ -82,10 +82,8 @@ function usageCard() {
     download(new Blob([`${lines.join("\n")}\n`], { type: "text/csv" }), "usage.csv");
   };
   for (const control of [period, group]) control.addEventListener("change", show);
-  const stops = [
-    on("credit", (value) => { credit.textContent = value === null ? "–" : usd(value, 5); }),
-    on("limits", showLimits),
-  ];
+  on("credit", (value) => { credit.textContent = value === null ? "–" : usd(value, 5); });
+  on("limits", showLimits);
   const made = card(t("usage.title"),
     h("div.figures",
       !isOwner() && [h("p.figure", credit, h("span", t("nav.credit"))), h("p.figure", spent, spentText)],
@@ -96,7 +94,6 @@ function usageCard() {
       button(t("action.refresh"), act(place, load), { icon: "refresh", kind: "small", id: "refresh-usage" }))),
     place, drawing, h("p.hint", t("usage.utc")));
   made.show = show;
-  made.leave = () => stops.forEach((stop) => stop());
   return made;
 }
 
@@ -145,6 +142,5 @@ export function overview() {
     usage.show();
     plan?.show();
   };
-  made.leave = usage.leave;
   return made;
 }

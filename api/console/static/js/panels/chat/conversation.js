@@ -2,7 +2,7 @@
 import { ApiError, aborted, ask, call, events } from "../../api.js";
 import { ago, number, t, usd } from "../../i18n.js";
 import { markdown } from "../../markdown.js";
-import { price, session } from "../../session.js";
+import { on, price, session } from "../../session.js";
 import { aside, button, confirmed, copyButton, field, form, h, iconButton, setButton, status, toolCall, toolResult } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { chatSettings } from "./settings.js";
@@ -248,7 +248,7 @@ export function conversation() {
     h("div.column", aside(t("chat.saved"), fresh, listNone, list, more), settings));
   made.request = () => ({ title: t("chat.mode.chat"), ...withOpenai(body([{ role: "user", content: message.value || "…" }]).json) });
   made.place = place;
-  made.leave = () => stop?.();
+  on("leave", () => stop?.());
   return made;
 }
 

@@ -1,9 +1,8 @@
 // A text as audio: what would be read of it, chapter by chapter, before there is a job.
 import { formOf, upload } from "../../api.js";
 import { number, t, usd } from "../../i18n.js";
-import { DOCUMENT_MB } from "../../limits.js";
 import { voiceSelect } from "../../previews.js";
-import { on, price } from "../../session.js";
+import { limits, on, price } from "../../session.js";
 import { button, check, chosenIn, explained, field, form, h, select, status, submitButton } from "../../ui.js";
 import { told } from "../../work.js";
 import { chooser } from "./upload.js";
@@ -81,7 +80,7 @@ export function bookForm({ onbegun }) {
   const send = (path, fields, file) => upload(path, formOf(fields, ["document", file]), told(place));
   const book = chooser("speech", TEXTS, place, async (file) => {
     const { name, size } = file;
-    if (size > DOCUMENT_MB * 2 ** 20) throw explained(t("jobs.document_too_large", { name, mb: DOCUMENT_MB }));
+    if (size > limits.document_mb * 2 ** 20) throw explained(t("jobs.document_too_large", { name, mb: limits.document_mb }));
     const estimate = await send("/jobs/speech/estimate", {}, file);
     place.clear();
     return estimate;
@@ -106,6 +105,5 @@ export function bookForm({ onbegun }) {
   h("div.fields", h("div.with-preview", field(t("voices.title"), voice), voice.preview), field(t("speak.format"), format)),
   submitButton(t("jobs.go.speech")), place);
   made.request = () => ({ title: t("jobs.kind.speech"), path: "/jobs/speech", form: options(), files: [["document", book.file?.name || "book.epub"]] });
-  made.leave = on("voices", voice.fill);
   return made;
 }

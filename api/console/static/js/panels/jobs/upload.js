@@ -1,7 +1,7 @@
 // A file that is chosen for a job, and a recording that is uploaded in parts and continues where it stopped.
 import { aborted, ask, formOf, upload } from "../../api.js";
 import { t } from "../../i18n.js";
-import { JOB_CHARACTERS, JOB_HOURS, MOST_PARTS, PART_MB } from "../../limits.js";
+import { limits } from "../../session.js";
 import { setting } from "../../store.js";
 import { explained, h } from "../../ui.js";
 import { dropZone } from "../listen/queue.js";
@@ -33,7 +33,7 @@ export function chooser(kind, accept, place, look, tell) {
     keep(answer.refusal ? null : file, answer);
     if (answer.refusal) place.fail(answer.refusal);
   };
-  const about = t(`jobs.drop_about.${kind}`, { hours: JOB_HOURS, n: JOB_CHARACTERS });
+  const about = t(`jobs.drop_about.${kind}`, { hours: limits.job_hours, n: limits.job_characters });
   const made = dropZone(t(`jobs.drop.${kind}`), about, ([file]) => made.take(file), { multiple: false, accept });
   made.append(name);
   made.take = (file) => { made.looked = take(file); };
@@ -49,8 +49,8 @@ export function chooser(kind, accept, place, look, tell) {
 // What is kept of a file while it is uploaded: {name, size, bytes of a part, hash}.
 export async function factsOf(file) {
   const { name, size } = file;
-  const bytes = Math.min(PART_MB * MB, Math.max(LEAST_MB * MB, Math.ceil(size / USUAL_PARTS)));
-  if (size > MOST_PARTS * bytes) throw explained(t("jobs.too_large", { name, gb: (MOST_PARTS * PART_MB) / 1024 }));
+  const bytes = Math.min(limits.part_mb * MB, Math.max(LEAST_MB * MB, Math.ceil(size / USUAL_PARTS)));
+  if (size > limits.most_parts * bytes) throw explained(t("jobs.too_large", { name, gb: (limits.most_parts * limits.part_mb) / 1024 }));
   return { name, size, bytes, hash: await hashOf(file, bytes) };
 }
 export const partsOf = ({ size, bytes }) => Math.max(1, Math.ceil(size / bytes));

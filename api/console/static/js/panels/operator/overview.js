@@ -2,6 +2,7 @@
 import { askAsOperator, callAsOperator } from "../../api.js";
 import { lineChart } from "../../charts.js";
 import { number, t } from "../../i18n.js";
+import { on } from "../../session.js";
 import { aside, card, h, status, statusBadge, table } from "../../ui.js";
 
 const POLL_MS = 5000; // as often as processes report
@@ -105,6 +106,6 @@ export function overview() {
     clearTimeout(timer);
     timer = setTimeout(poll);
   };
-  made.leave = () => clearTimeout(timer);
+  on("leave", () => clearTimeout(timer));
   return made;
 }

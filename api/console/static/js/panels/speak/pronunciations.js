@@ -3,7 +3,7 @@ import { ask, call, ApiError } from "../../api.js";
 import { playShort } from "../../audio/player.js";
 import { fromBase64 } from "../../audio/pcm.js";
 import { day, t } from "../../i18n.js";
-import { DICTIONARY_VERSIONS } from "../../limits.js";
+import { limits } from "../../session.js";
 import { setting } from "../../store.js";
 import { act, button, card, check, confirmed, download, explained, field, fileName, filePicker, form, h, iconButton, keepFromLoss, select, status, submitButton, table } from "../../ui.js";
 import { dictionaries, dictionariesChanged, refreshCredit, voiceLanguages, voices } from "../../work.js";
@@ -76,7 +76,7 @@ export function pronunciations() {
     if (!(await leaving())) return;
     current = { id, name: named, version: newest, entries };
     name.value = named;
-    version.replaceChildren(...Array.from({ length: Math.min(newest, DICTIONARY_VERSIONS) }, (_, at) => new Option(t(at ? "pronunciations.older" : "pronunciations.newest", { version: newest - at }), newest - at)));
+    version.replaceChildren(...Array.from({ length: Math.min(newest, limits.dictionary_versions) }, (_, at) => new Option(t(at ? "pronunciations.older" : "pronunciations.newest", { version: newest - at }), newest - at)));
     versions.hidden = newest < 2;
     place.clear();
     change(false);
@@ -223,7 +223,7 @@ export function pronunciations() {
       { title: t("speak.file"), path: "/tts-synthesize", json: { text: t("pronunciations.example", { word: json.entries[0].grapheme }), pronunciations: [current?.id || "<id>"] } },
     ];
   };
-  made.leave = keepFromLoss(() => isChanged);
+  keepFromLoss(() => isChanged);
   made.show = () => load().catch((error) => listed.fail(error, made.show));
   return made;
 }
