@@ -42,6 +42,7 @@ _MARKS = re.compile(
 )
 _LINK = re.compile(r"\[([^\[\]\n]{1,500})]\([^()\n]{0,2000}\)")
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`{1,3})([^\n*_`]{1,500})\1(?!\w)")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 # Lines of any length that go on within a sentence; two spaces would be a hard break.
 _SOFT_BREAK = re.compile(r"(?<=\S)\n(?=[a-zß-öø-ÿа-я]{2})")
 
@@ -58,8 +59,9 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
     if sum(len(chapter.text) for chapter in book.chapters) > most_characters:
         raise _too_long(most_characters)
     chapters = tuple(
-        replace(chapter, title=chapter.title[:MAX_TITLE], is_extra=is_extra(chapter.title))
+        replace(chapter, title=title, is_extra=is_extra(title))
         for chapter in book.chapters
+        for title in [_CONTROLS.sub(" ", chapter.title)[:MAX_TITLE]]
         if chapter.text.strip()
     )
     if not chapters:

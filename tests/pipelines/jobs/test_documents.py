@@ -315,6 +315,7 @@ def test_a_file_of_too_many_bytes_is_refused_before_it_is_decoded() -> None:
 
 def test_titles_are_short_and_chapters_are_few() -> None:
     book = read(f"# {'Long ' * 100}\n\nText.", "a.md")
+    assert read("Chapter 1. \x1b[31mRed").chapters[0].title == "Chapter 1.  [31mRed"
     assert len(book.chapters[0].title) == 200 and len(book.chapters[0].text) > 500
     with pytest.raises(FileTooLarge, match="chapters"):
         read("# a\n\nb\n\n" * 6000, "a.md")

@@ -26,6 +26,9 @@ function byLabel(samples, label) {
   return [...sums].filter(([, sum]) => sum).map(([key, sum]) => `${key} ${number(sum)}`).join(", ") || t("operator.none");
 }
 
+// The id of a model, and the canary that gets a share of its requests.
+const modelText = (model) => [model?.id || "", model?.canary && h("p.hint", t("operator.canary", { id: model.canary.id, percent: Math.round(model.canary.share * 100) }))];
+
 export function overview() {
   const place = status();
   const wrong = h("div.stack");
@@ -49,7 +52,7 @@ export function overview() {
       const replicas = of("report_age_seconds", isIts).length;
       const model = about.models[name];
       const state = model === null ? "unavailable" : model?.status;
-      return [name, model?.id || "", state ? statusBadge(state, t(`operator.status.${state}`)) : "", number(replicas),
+      return [name, modelText(model), state ? statusBadge(state, t(`operator.status.${state}`)) : "", number(replicas),
         replicas ? number(total(of("replica_load", isIts)) / replicas, 2) : "", number(total(of("engine_requests_live", isIts)) + total(of("http_requests_live", isIts)))];
     })));
     const counted = new Set(of("http_requests_total").map((one) => one.replica));
