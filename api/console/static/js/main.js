@@ -7,7 +7,7 @@ import { icon, svg } from "./icons.js";
 import { go, listen, route } from "./router.js";
 import { about, credential, drop, emit, endWork, isKey, isOwner, keep, keepOperator, on, operatorToken, recall, session, shareWithTabs } from "./session.js";
 import { history as keptSpeech, own, wipe } from "./store.js";
-import { announce, button, confirmed, h, status } from "./ui.js";
+import { announce, button, confirmed, h, markCurrent, status } from "./ui.js";
 import { forget, refreshCredit, stopRefreshing } from "./work.js";
 
 const PANELS = ["speak", "listen", "talk", "chat", "jobs", "voices", "account"];
@@ -70,10 +70,7 @@ async function showPanel({ name, rest }) {
   if (!panelNames().includes(name)) return go(panelNames()[0]);
   const first = chosen === null;
   const mine = frame;
-  for (const link of frame.querySelectorAll(".nav-link")) {
-    if (link.dataset.panel === name) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
+  markCurrent(frame.querySelectorAll(".nav-link"), (link) => link.dataset.panel === name);
   document.title = t("title", { panel: t(`nav.${name}`), brand: about.brand });
   if (chosen !== name) hide();
   chosen = name;

@@ -2,7 +2,7 @@
 import { ask } from "../../api.js";
 import { day, moment, t } from "../../i18n.js";
 import { credential, emit, isKey, limits, session } from "../../session.js";
-import { act, aside, button, card, confirmed, field, form, h, select, status, submitButton, table } from "../../ui.js";
+import { act, aside, button, card, confirmed, field, form, h, select, shownBy, status, submitButton, table } from "../../ui.js";
 
 function profileCard() {
   const place = status();
@@ -41,9 +41,7 @@ function workspaceCard() {
     fill(saved);
     place.say(t("settings.workspace_saved"));
   }, field(t("settings.workspace_name"), name), field(t("settings.retention"), retention, { hint: t("settings.retention_about") }), field(t("settings.history"), days, { hint: t("settings.history_hint", { n: limits.history_days }) }), since, submitButton(t("action.save")), place);
-  const made = card(t("settings.workspace"), save);
-  made.show = () => ask("/auth/workspace").then(fill, (error) => place.fail(error, made.show));
-  return made;
+  return shownBy(() => ask("/auth/workspace").then(fill), place, card(t("settings.workspace"), save));
 }
 
 function passwordCard(onchange) {

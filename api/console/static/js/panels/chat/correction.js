@@ -73,10 +73,7 @@ export function correction() {
       const made = h("button.edit", {
         type: "button", title: kind, "aria-pressed": String(edit.taken),
         "aria-label": t("correct.edit", { kind, original: edit.original.trim() || nothing, replacement: edit.replacement.trim() || nothing }),
-        onclick: () => {
-          edit.taken = !edit.taken;
-          made.setAttribute("aria-pressed", String(edit.taken));
-        },
+        onclick: () => edit.take(!edit.taken),
       }, edit.original && h("del", edit.original), edit.replacement && h("ins", edit.replacement));
       edit.take = (taken) => {
         edit.taken = taken;

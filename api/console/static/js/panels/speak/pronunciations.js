@@ -5,7 +5,7 @@ import { fromBase64 } from "../../audio/pcm.js";
 import { day, t } from "../../i18n.js";
 import { limits } from "../../session.js";
 import { setting } from "../../store.js";
-import { act, button, card, check, confirmed, download, explained, field, fileName, filePicker, form, h, iconButton, keepFromLoss, select, status, submitButton, table } from "../../ui.js";
+import { act, button, card, check, confirmed, download, explained, field, fileName, filePicker, form, h, iconButton, keepFromLoss, removed, select, shownBy, status, submitButton, table } from "../../ui.js";
 import { dictionaries, dictionariesChanged, refreshCredit, voiceLanguages, voices } from "../../work.js";
 import { escaped } from "./markup.js";
 
@@ -51,8 +51,7 @@ export function pronunciations() {
     download(new Blob([await answer.text()], { type: "application/pls+xml" }), fileName(named, "pls"));
   };
   const remove = async (one) => {
-    if (!(await confirmed(t("action.delete_of", { name: one.name }), t("pronunciations.delete_ask"), t("action.delete")))) return;
-    await ask(`/pronunciations/${one.id}`, { method: "DELETE" });
+    if (!(await removed(`/pronunciations/${one.id}`, t("action.delete_of", one), t("pronunciations.delete_ask")))) return;
     if (current?.id === one.id) shut();
     await dictionariesChanged();
     await load();
@@ -224,6 +223,5 @@ export function pronunciations() {
     ];
   };
   keepFromLoss(() => isChanged);
-  made.show = () => load().catch((error) => listed.fail(error, made.show));
-  return made;
+  return shownBy(load, listed, made);
 }
