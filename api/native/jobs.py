@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 from uuid import UUID
 
 from anyio import to_thread
@@ -57,6 +57,8 @@ TEXT = "UTF-8, UTF-16 or Windows-1252 text or SSML, Markdown (by file name) or E
 TEXT += f"{CONFIG.document_mb} MB and {CONFIG.most_characters:,} characters."
 DOCUMENT_FORM = {**BINARY, "description": TEXT}
 
+FieldsT = TypeVar("FieldsT", bound="SpeechEstimateFields")
+
 
 class ShownJob(Shown):
     """A job and its progress."""
@@ -104,19 +106,11 @@ class TranscriptionJobFields(RecordingFields):
     )
 
 
-class SpeechJobFields(BaseModel):
-    """Options of a speech job as form fields. Unknown fields are ignored."""
+class SpeechEstimateFields(BaseModel):
+    """Options that decide what a speech job reads, as form fields. Others are ignored."""
 
     title: OneLine = Field(default="", description="Default: the document's title.")
-    voice_id: str = Field(default="", max_length=100, description="Overrides `voice`.")
-    voice: str = Field(default="", max_length=200, description="Voice name.")
-    enhance: bool = True
     speed: Ratio = 1.0
-    pitch: Ratio = 1.0
-    pronunciations: list[Annotated[str, Field(max_length=100)]] = Field(
-        default=[], max_length=MAX_NAMED, description="Dictionary ids."
-    )
-    output_format: speech_jobs.BookFormat = "m4b"
     chapters: str = Field(
         default="",
         max_length=8000,
@@ -124,6 +118,19 @@ class SpeechJobFields(BaseModel):
         description="Chapters to read, such as `1,3-5`, by the `number` of the estimate. Default: "
         "all.",
     )
+
+
+class SpeechJobFields(SpeechEstimateFields):
+    """Options of a speech job as form fields. Unknown fields are ignored."""
+
+    voice_id: str = Field(default="", max_length=100, description="Overrides `voice`.")
+    voice: str = Field(default="", max_length=200, description="Voice name.")
+    enhance: bool = True
+    pitch: Ratio = 1.0
+    pronunciations: list[Annotated[str, Field(max_length=100)]] = Field(
+        default=[], max_length=MAX_NAMED, description="Dictionary ids."
+    )
+    output_format: speech_jobs.BookFormat = "m4b"
 
 
 class ChapterEstimate(BaseModel):
@@ -273,7 +280,7 @@ async def speak_long(
     """
     check = partial(speech.jobs.check_room, principal, "speech")
     async with receive_form(request, DOCUMENT, partial(check, 1, operation)) as form:
-        fields, book, name = await _received(form)
+        fields, book, name = await _received(form, SpeechJobFields)
     book = replace(book.only(fields.chapters), title=fields.title or book.title)
     await check(sum(len(chapter.text) for chapter in book.chapters), operation)
     speech_request = SpeechRequest(
@@ -304,16 +311,16 @@ async def speak_long(
 @tts.post(
     "/jobs/speech/estimate",
     summary="Preview the chapters and the price of a long text, free of charge",
-    openapi_extra=form_schema("document", SpeechJobFields, DOCUMENT_FORM),
+    openapi_extra=form_schema("document", SpeechEstimateFields, DOCUMENT_FORM),
 )
 async def estimate_speech(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> SpeechJobEstimate:
-    """Takes the form of `POST /jobs/speech` and creates no job."""
+    """Takes the form of `POST /jobs/speech`, ignores its voice and format, and creates no job."""
     billing = speech.billing
     check = partial(billing.check_credit, principal.workspace_id, "tts", 1, operation)
     async with receive_form(request, DOCUMENT, check) as form:
-        fields, book, _ = await _received(form)
+        fields, book, _ = await _received(form, SpeechEstimateFields)
     chosen = {id(chapter) for chapter in book.only(fields.chapters).chapters}
 
     def estimates() -> list[ChapterEstimate]:
@@ -347,9 +354,9 @@ async def estimate_speech(
     )
 
 
-async def _received(form: MultipartForm) -> tuple[SpeechJobFields, Book, str]:
+async def _received(form: MultipartForm, shape: type[FieldsT]) -> tuple[FieldsT, Book, str]:
     """Reads the options and the document of a form, and the document's file name."""
-    fields = validated(SpeechJobFields, form.with_lists({"pronunciations"}))
+    fields = validated(shape, form.with_lists({"pronunciations"}))
     file = form.file("document")
     data = await to_thread.run_sync(file.path.read_bytes)
     name = file.filename[:200]

@@ -327,7 +327,6 @@ def forms() -> dict[str, tuple[dict[str, Any], dict[str, tuple[str, bytes]]]]:
         "/jobs/speech/estimate": (
             {
                 "title": "A book",
-                "voice": "Alto",
                 "speed": "1.1",
                 "chapters": "1-2,2",
             },
