@@ -190,7 +190,6 @@ addEventListener("storage", () => { // another tab signed out
 addEventListener("hashchange", () => LINK.test(location.hash) && location.reload()); // opened in this tab
 on("route", showPanel, true);
 on("credit", (value) => frame?.showCredit(value), true);
-addEventListener("beforeunload", (event) => emit("unload", event));
 document.addEventListener("visibilitychange", () => document.hidden || emit("visible"));
 for (const event of ["online", "offline"]) {
   addEventListener(event, () => {

@@ -221,7 +221,11 @@ export function form(place, handle, ...children) {
 export const submitButton = (text, more = {}) => button(text, null, { kind: "main", type: "submit", ...more });
 
 // Lets the browser ask before a reload that would lose what is made here.
-export const keepFromLoss = (isAtRisk) => on("unload", (event) => isAtRisk() && event.preventDefault());
+export function keepFromLoss(isAtRisk) {
+  const warn = (event) => isAtRisk() && event.preventDefault();
+  addEventListener("beforeunload", warn); // not always: with a listener, browsers keep no page for "Back"
+  on("leave", () => removeEventListener("beforeunload", warn));
+}
 
 // Runs the work of a button and shows its failure in `place`.
 export const act = (place, work) => (event, made) =>
