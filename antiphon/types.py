@@ -182,6 +182,7 @@ class Model(TypedDict):
     status: Literal["ready", "asleep", "unavailable"]
     problem: NotRequired[str | None]
     coming: NotRequired[Arrival | None]
+    canary: NotRequired[RunningCanary | None]
 
 
 class ModelListing(TypedDict):
@@ -222,6 +223,11 @@ class Pronunciation(TypedDict):
     alias: NotRequired[str | None]
     language: NotRequired[str | None]
     case_sensitive: NotRequired[bool]
+
+
+class RunningCanary(TypedDict):
+    id: str
+    share: float
 
 
 class ScriptTurn(TypedDict):

@@ -60,6 +60,13 @@ class VoiceInfo:
         return self.custom_id or str(uuid5(_VOICE_NAMESPACE, f"{self.engine}/{self.key}"))
 
 
+class RunningCanary(StrictModel):
+    """A new model that gets a share of the requests to another model."""
+
+    id: str
+    share: float  # of the requests, 0 to 1
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """Description of a model. Sent between processes."""
@@ -92,6 +99,7 @@ class ModelInfo:
     is_loaded: bool = True  # False until its first load: only its names are known
     is_awaited: bool = False  # weights are being fetched, and no fallback answers
     problem: str | None = None  # why its first load failed
+    canary: RunningCanary | None = None
 
 
 class Engine:

@@ -26,6 +26,9 @@ def show_models(service: ServiceClient) -> None:
     rows = []
     for model in listed["data"]:
         languages = ", ".join(model["languages"][:5]) + ", …" * (len(model["languages"]) > 5)
-        about = (model["problem"] or model["status"], languages, ", ".join(model["aliases"]))
+        status = model["problem"] or model["status"]
+        if canary := model.get("canary"):
+            status += f"; {canary['share']:.0%} to {canary['id']}"
+        about = (status, languages, ", ".join(model["aliases"]))
         rows.append((model["id"], model["kind"], *about, model["description"] or ""))
     service.show_rows(listed, "ID, KIND, STATUS, LANGUAGES, ALSO CALLED, NOTE", rows)

@@ -12,12 +12,40 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from api.http.routing import services_of
+from api.http.uploads import MAX_FILE_BYTES
+from api.native.accounts import HISTORY_DAYS, PASSWORD_CHARACTERS
+from api.native.jobs import CONFIG as JOBS
+from api.native.pronunciations import MAX_NAMED
+from api.native.speech import SCRIPT_LINES, TEXT_CHARACTERS
+from configs.load import load_yaml
 from configs.settings import BRAND
 from db.webhooks import EVENT_KINDS
 from pipelines.accounts.authentication import SCOPES
+from pipelines.audio.decode.decoder import MAX_DURATION_S
+from pipelines.correction.request import MAX_CHARACTERS
+from pipelines.tts.dictionaries import VERSIONS
+from pipelines.tts.session import BUFFER_CHARACTERS
 
 STATIC_DIR = Path(__file__).resolve().parent / "static"
 
+# Limits that pages state before a request would exceed them.
+LIMITS = {
+    "password_characters": PASSWORD_CHARACTERS,
+    "history_days": HISTORY_DAYS,
+    "file_characters": TEXT_CHARACTERS,
+    "socket_characters": BUFFER_CHARACTERS,
+    "correction_characters": MAX_CHARACTERS,
+    "recording_mb": MAX_FILE_BYTES >> 20,
+    "recording_minutes": MAX_DURATION_S / 60,
+    "script_lines": SCRIPT_LINES,
+    "dictionaries": MAX_NAMED,
+    "dictionary_versions": VERSIONS,
+    "job_hours": JOBS.most_hours,
+    "job_characters": JOBS.most_characters,
+    "document_mb": JOBS.document_mb,
+    "part_mb": JOBS.part_mb,
+    "most_parts": JOBS.most_parts,
+}
 HEADERS = {
     # Only our own files run, and no other site may frame a page that holds a key.
     "Content-Security-Policy": (
@@ -54,6 +82,8 @@ async def _index(request: Request) -> Response:
         "consent": settings.require_consent,
         "operator": settings.operator_token is not None,
         "plans": [plan.id for plan in plans.plans],  # the operator has no API key to list them
+        "limits": LIMITS,
+        "previews": load_yaml(dict[str, str], "preview_sentences"),
         "events": EVENT_KINDS,
         "scopes": SCOPES,
     }

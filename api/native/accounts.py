@@ -50,7 +50,9 @@ def _normal_email(text: str) -> str:
 Email = Annotated[
     str, Field(max_length=254, json_schema_extra={"format": "email"}), AfterValidator(_normal_email)
 ]
-Password = Annotated[str, Field(min_length=8, max_length=256)]
+PASSWORD_CHARACTERS = 8  # at least
+HISTORY_DAYS = 90  # of speech, at most
+Password = Annotated[str, Field(min_length=PASSWORD_CHARACTERS, max_length=256)]
 
 
 class SignUp(RequestModel):
@@ -243,7 +245,7 @@ class WorkspaceSettings(RequestModel):
             "Idempotency-Key is refused instead of answered again."
         ),
     )
-    speech_history_days: Annotated[int, Field(ge=0, le=90), WHOLE] | None = Field(
+    speech_history_days: Annotated[int, Field(ge=0, le=HISTORY_DAYS), WHOLE] | None = Field(
         default=None,
         description=(
             "Days for which speech of ElevenLabs' dialect is kept, with its text, for its history. "

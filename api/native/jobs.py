@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 from uuid import UUID
 
 from anyio import to_thread
@@ -16,7 +16,15 @@ from starlette.responses import Response
 from api.http.bodies import Done, Id, OneLine, Page, PageQuery, Shown, Switch, rounded
 from api.http.errors import InvalidField
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
-from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
+from api.http.uploads import (
+    BINARY,
+    MultipartForm,
+    UploadLimits,
+    form_schema,
+    receive_form,
+    validated,
+)
+from api.native.pronunciations import MAX_NAMED
 from api.native.speech import Ratio
 from api.native.transcription import LIMITS, LISTS, RecordingFields, ResponseFormat, answer
 from configs.load import load_yaml
@@ -25,7 +33,8 @@ from pipelines.billing.billing import to_usd
 from pipelines.errors import UnreadableText
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs import transcription as transcription_jobs
-from pipelines.jobs.documents import SpokenChapter, read_document
+from pipelines.jobs.documents.book import Book, SpokenChapter
+from pipelines.jobs.documents.document import read_document
 from pipelines.jobs.docx import MEDIA_TYPE, to_docx
 from pipelines.jobs.file_kinds import check_recording
 from pipelines.text.segmentation import is_speakable
@@ -46,6 +55,9 @@ RECORDING = f"MP3, WAV, FLAC, OGG, M4A, AAC or WebM; at most {CONFIG.upload_mb} 
 RECORDING += f"{CONFIG.most_hours:g} hours."
 TEXT = "UTF-8, UTF-16 or Windows-1252 text or SSML, Markdown (by file name) or EPUB; at most "
 TEXT += f"{CONFIG.document_mb} MB and {CONFIG.most_characters:,} characters."
+DOCUMENT_FORM = {**BINARY, "description": TEXT}
+
+FieldsT = TypeVar("FieldsT", bound="SpeechEstimateFields")
 
 
 class ShownJob(Shown):
@@ -93,19 +105,62 @@ class TranscriptionJobFields(RecordingFields):
     )
 
 
-class SpeechJobFields(BaseModel):
-    """Options of a speech job as form fields. Unknown fields are ignored."""
+class SpeechEstimateFields(BaseModel):
+    """Options that decide what a speech job reads, as form fields. Others are ignored."""
 
     title: OneLine = Field(default="", description="Default: the document's title.")
+    speed: Ratio = 1.0
+    chapters: str = Field(
+        default="",
+        max_length=8000,
+        pattern=r"^([0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)?$",
+        description="Chapters to read, such as `1,3-5`, by the `number` of the estimate. Default: "
+        "all.",
+    )
+
+
+class SpeechJobFields(SpeechEstimateFields):
+    """Options of a speech job as form fields. Unknown fields are ignored."""
+
     voice_id: str = Field(default="", max_length=100, description="Overrides `voice`.")
     voice: str = Field(default="", max_length=200, description="Voice name.")
     enhance: bool = True
-    speed: Ratio = 1.0
     pitch: Ratio = 1.0
     pronunciations: list[Annotated[str, Field(max_length=100)]] = Field(
-        default=[], max_length=5, description="Dictionary ids."
+        default=[], max_length=MAX_NAMED, description="Dictionary ids."
     )
     output_format: speech_jobs.BookFormat = "m4b"
+
+
+class ChapterEstimate(BaseModel):
+    number: int = Field(description="Name of the chapter in `chapters`, from 1.")
+    title: str
+    characters: int = Field(description="Billable characters, at most.")
+    price: float = Field(description="Price in USD, at most.")
+    estimated_seconds: float
+    extra: bool = Field(
+        description="True for contents, copyright, index and the like, which listeners usually "
+        "leave out."
+    )
+    chosen: bool = Field(description="False if `chapters` leaves it out.")
+
+
+class LeftOutParts(Shown):
+    notes: int = Field(description="Footnotes and endnotes.")
+    pages: int = Field(description="Pages of an EPUB outside of its reading order.")
+    front_matter: bool = Field(description="Fields above the text of a Markdown file.")
+
+
+class SpeechJobEstimate(BaseModel):
+    """What a job would read. Sums are those of the chosen chapters."""
+
+    title: str
+    author: str
+    characters: int
+    price: float
+    estimated_seconds: float
+    chapters: list[ChapterEstimate]
+    left_out: LeftOutParts
 
 
 class TranscriptQuery(BaseModel):
@@ -211,25 +266,21 @@ async def read_transcript(
     "/jobs/speech",
     status_code=201,
     summary="Turn a long text into an audio file with chapters",
-    openapi_extra=form_schema("document", SpeechJobFields, {**BINARY, "description": TEXT}),
+    openapi_extra=form_schema("document", SpeechJobFields, DOCUMENT_FORM),
 )
 async def speak_long(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> ShownJob:
-    """Level 1 and 2 headings in Markdown and EPUB, and in plain text lines such as "Chapter 1",
-    "Prologue" or "III. The Letter" after a blank line, start chapters, whose `titles` the answer
-    lists.
+    """Entries of an EPUB's table of contents, level 1 and 2 headings in Markdown and EPUB, and in
+    plain text lines such as "Chapter 1", "Prologue" or "III. The Letter" after a blank line, start
+    chapters, whose `titles` the answer lists.
 
     The job runs while the machine is otherwise idle. Its price is held when the job starts.
     """
     check = partial(speech.jobs.check_room, principal, "speech")
     async with receive_form(request, DOCUMENT, partial(check, 1, operation)) as form:
-        fields = validated(SpeechJobFields, form.with_lists({"pronunciations"}))
-        file = form.file("document")
-        data = await to_thread.run_sync(file.path.read_bytes)
-    name = file.filename[:200]
-    book = await to_thread.run_sync(read_document, data, name, CONFIG.most_characters)
-    book = replace(book, title=fields.title or book.title)
+        fields, book, name = await _received(form, SpeechJobFields)
+    book = replace(book.only(fields.chapters), title=fields.title or book.title)
     await check(sum(len(chapter.text) for chapter in book.chapters), operation)
     speech_request = SpeechRequest(
         text="",
@@ -254,6 +305,61 @@ async def speak_long(
     job = await speech.jobs.create(principal, operation, "speech", shown_name, options)
     titles = [chapter.title for chapter in book.chapters]
     return _shown(job, speech.jobs.costs(job), titles=titles)
+
+
+@tts.post(
+    "/jobs/speech/estimate",
+    summary="Preview the chapters and the price of a long text, free of charge",
+    openapi_extra=form_schema("document", SpeechEstimateFields, DOCUMENT_FORM),
+)
+async def estimate_speech(
+    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
+) -> SpeechJobEstimate:
+    """Takes the form of `POST /jobs/speech`, ignores its voice and format, and creates no job."""
+    billing = speech.billing
+    check = partial(billing.check_credit, principal.workspace_id, "tts", 1, operation)
+    async with receive_form(request, DOCUMENT, check) as form:
+        fields, book, _ = await _received(form, SpeechEstimateFields)
+    chosen = {id(chapter) for chapter in book.only(fields.chapters).chapters}
+
+    def estimates() -> list[ChapterEstimate]:
+        chapters = list[ChapterEstimate]()
+        for number, chapter in enumerate(book.chapters, start=1):
+            typed, letters, seconds = speech_jobs.estimated_length(chapter.text)
+            characters = billing.speech_characters(typed, letters)
+            price = 0.0 if principal.is_owner else to_usd(billing.cost("tts", characters))
+            estimate = ChapterEstimate(
+                number=number,
+                title=chapter.title,
+                characters=characters,
+                price=price,
+                estimated_seconds=round(seconds / fields.speed, 1),
+                extra=chapter.is_extra,
+                chosen=id(chapter) in chosen,
+            )
+            chapters.append(estimate)
+        return chapters
+
+    chapters = await to_thread.run_sync(estimates)
+    read = [chapter for chapter in chapters if chapter.chosen]
+    return SpeechJobEstimate(
+        title=fields.title or book.title,
+        author=book.author,
+        characters=sum(chapter.characters for chapter in read),
+        price=round(sum(chapter.price for chapter in read), 6),
+        estimated_seconds=round(sum(chapter.estimated_seconds for chapter in read), 1),
+        chapters=chapters,
+        left_out=LeftOutParts.model_validate(book.left_out),
+    )
+
+
+async def _received(form: MultipartForm, shape: type[FieldsT]) -> tuple[FieldsT, Book, str]:
+    """Reads the options and the document of a form, and the document's file name."""
+    fields = validated(shape, form.with_lists({"pronunciations"}))
+    file = form.file("document")
+    data = await to_thread.run_sync(file.path.read_bytes)
+    name = file.filename[:200]
+    return fields, await to_thread.run_sync(read_document, data, name, CONFIG.most_characters), name
 
 
 async def _first_plan(

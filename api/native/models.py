@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from api.http.routing import InfrastructureDep, make_router
-from models.base import ModelInfo, ModelKind
+from models.base import ModelInfo, ModelKind, RunningCanary
 from pipelines.ports import Arrival, ListedModel, ModelStatus
 
 router = make_router("models", scope="any", visitors=True)
@@ -36,6 +36,9 @@ class Model(BaseModel):
     )
     coming: Arrival | None = Field(
         default=None, description="Model that takes over once its weights are downloaded."
+    )
+    canary: RunningCanary | None = Field(
+        default=None, description="New model that gets a `share` of the requests, 0 to 1."
     )
 
 

@@ -28,10 +28,11 @@ def _as_object(value: Any) -> Any:
 
 
 _Name = BeforeValidator(_as_object, json_schema_input_type=str | DictionaryRef)
+MAX_NAMED = 5  # dictionaries of a request
 DictionaryNames = Annotated[
     tuple[Annotated[DictionaryRef, _Name], ...],
     Field(
-        max_length=5,
+        max_length=MAX_NAMED,
         strict=False,
         description="Dictionary ids; earlier dictionaries take precedence.",
     ),

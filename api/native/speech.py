@@ -27,6 +27,7 @@ routers = (router, explanations)
 
 LINE_S = 0.1  # least audio of a line (s), except the first and the last
 TEXT_CHARACTERS = 5000
+SCRIPT_LINES = 100
 
 
 SpokenText = Annotated[
@@ -54,7 +55,7 @@ class SpeechBody(RequestModel):
     text: SpokenText
     script: tuple[ScriptTurn, ...] = Field(
         default=(),
-        max_length=100,
+        max_length=SCRIPT_LINES,
         strict=False,
         description="Lines of several speakers; joined by line feeds, they form `text`.",
     )

@@ -33,3 +33,14 @@ class JobsConfig(WorkConfig):
     fetches_at_once: int = Field(ge=1)  # recordings fetched from addresses, by one worker
     fetches_of_workspace: int = Field(ge=1)
     requested_per_job: int = Field(ge=1)  # transcripts of AssemblyAI's clients
+
+
+class HeadingWords(StrictModel):
+    """Words of headings in one language; `configs/headings.yaml` explains them."""
+
+    language: str = Field(pattern=r"^[a-z]{2,3}$")  # ISO 639-1 or 639-3
+    nouns: tuple[str, ...] = Field(min_length=1)
+    numbers: tuple[str, ...] = ()
+    joins: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()

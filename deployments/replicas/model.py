@@ -25,7 +25,7 @@ from deployments.replicas.choice import chosen_here
 from deployments.replicas.device_check import DeviceCheck
 from deployments.replicas.gpu import check_gpu
 from deployments.replicas.rehearsal import REHEARSAL_TIMEOUT_S
-from models.base import ModelInfo
+from models.base import ModelInfo, RunningCanary
 from models.device import as_engine_error, is_out_of_memory
 from models.errors import (
     EngineError,
@@ -137,7 +137,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             metrics.engine_requests.labels(self._current()[1].id, "ok")  # exists before it counts
             if self._reports is not None:
                 self._report_problem(problem)
-                self._reports.model = self._current()[1]
+                self._reports.model = self._info()
                 await self._reports.send()
 
     async def _take(self, user_config: dict[str, Any]) -> ModelUserConfig:
@@ -205,8 +205,16 @@ class ModelDeployment(ABC, Generic[ModelT]):
         return loaded
 
     async def describe(self) -> ModelInfo:
-        """Return the model that is loaded now."""
-        return self._current()[1]
+        """Return the model that is loaded now, with its canary."""
+        return self._info()
+
+    def _info(self) -> ModelInfo:
+        info = self._current()[1]
+        if self._canary is None:
+            return info
+        return replace(
+            info, canary=RunningCanary(id=self._canary.model[1].id, share=self._canary.share)
+        )
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Report the load to `deployments.autoscaling`; Serve calls this every few seconds."""
@@ -278,6 +286,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
             self._canary = None
             metrics.model_swap_failed.labels(canary.name).set(1)
             self._report_problem(problem)
+            if self._reports is not None:
+                self._reports.model = self._info()
 
     def _report_problem(self, problem: str) -> None:
         """Send the problem with the next report."""

@@ -31,7 +31,7 @@ from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidRequest, NotFound, PlanRequired, StorageUnavailable
-from pipelines.jobs.documents import CHAPTERS, SpokenChapter
+from pipelines.jobs.documents.book import CHAPTERS, SpokenChapter
 from pipelines.jobs.queue import SERVICES, JobQueue, is_due
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files, keep_files

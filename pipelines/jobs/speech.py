@@ -24,10 +24,16 @@ from pydantic import TypeAdapter
 from db.jobs.jobs import Job
 from pipelines.audio.encode.encoder import TAGS, FileWriter, OutputFormat
 from pipelines.errors import FileTooLarge, NotFound, NothingToSpeak
-from pipelines.jobs.documents import CHAPTERS, Book, SpokenChapter
+from pipelines.jobs.documents.book import CHAPTERS, Book, SpokenChapter
 from pipelines.jobs.leases import until_available
 from pipelines.jobs.queue import JobQueue
-from pipelines.text.spoken_length import most_spoken
+from pipelines.text.spoken_length import (
+    LETTERS_PER_S,
+    LINE_PAUSE,
+    SENTENCE_PAUSE,
+    most_spoken,
+    spoken_length,
+)
 from pipelines.tts.cues import dropped_cues, uncut
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPlan
@@ -39,6 +45,7 @@ MEDIA_TYPES = {"m4b": "audio/mp4", "mp3": "audio/mpeg"}
 MAX_SSML = 100_000  # characters (two hours of speech), which are spoken as one block
 # A paragraph of up to N characters, or a part that ends with a sentence, at a space, or anywhere.
 _PARTS = r".{1,N}\Z|.{1,N}(?<=[.!?…])\s|.{1,N}(?<=[。！？।])|.{1,N}\s|.{1,N}"
+_TAG = re.compile(r"<[^<>]*>")
 _CODECS = {"m4b": "aac", "mp3": "mp3"}
 _CONTAINERS = {"m4b": "mp4", "mp3": "mp3"}
 
@@ -100,6 +107,14 @@ def _uncut_parts(parts: re.Pattern[str], paragraph: str) -> Iterator[str]:
 
 
 TASK = TypeAdapter(SpeechTask)
+
+
+def estimated_length(text: str) -> tuple[int, int, float]:
+    """Estimates a text that is not normalised: its characters without markup, an upper bound of its
+    spoken letters, and the length of its speech (s). Blocking: 1 ms for 50,000 characters."""
+    text = _TAG.sub("", text) if is_ssml(text) else text
+    pauses = LINE_PAUSE * text.count("\n\n") + SENTENCE_PAUSE * text.count(". ")
+    return len(text), most_spoken(text), (spoken_length(text) + pauses) / LETTERS_PER_S
 
 
 async def speak(

@@ -39,6 +39,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/consent-sentences",
         "/developer/api",
         "/jobs/speech",
+        "/jobs/speech/estimate",
         "/jobs/transcriptions",
         "/jobs/{job_id}/parts/{number}",
         "/openai/v1/audio/voice_consents",
@@ -100,6 +101,7 @@ RULES_BEYOND_SCHEMA = frozenset(
 
 # A form has only strings: `0` is a boolean there, and any text is one in UTF-8.
 FORMS = frozenset({"/jobs/speech", "/jobs/transcriptions", "/v1/speech-to-text"})
+FORMS |= {"/jobs/speech/estimate"}
 # An empty list of parts is an empty text, and a number is a day.
 LENIENT = frozenset({"/openai/v1/responses/input_tokens", "/v2/transcript"})
 

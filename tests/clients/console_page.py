@@ -55,7 +55,7 @@ def press(page: Page, name: str) -> None:
 
 def key(page: Page, name: str) -> None:
     """Presses a key, such as Tab, Enter or Escape."""
-    codes = {"Tab": 9, "Enter": 13, "Escape": 27}
+    codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
     for kind in ("keyDown", "keyUp"):
         fields = {"type": kind, "key": name, "code": name, "windowsVirtualKeyCode": codes[name]}
         page.command("Input.dispatchKeyEvent", **fields)

@@ -41,13 +41,15 @@ HAVE_SIZE = """((size) => {
 RECORDING = ".jobs input[type=file]"
 AGAIN = "#jobs-list input[type=file]"
 UPLOADS = "Object.keys(JSON.parse(localStorage.getItem('uploads') || '{}')).length"
-CHOOSE_BOOK = """(() => {
+CHOOSE_BOOK = """((name, text) => {
     const files = new DataTransfer();
-    files.items.add(new File(['# One\\n\\nA sentence.\\n\\n# Two\\n\\nEnd.'], 'tale.md'));
+    files.items.add(new File([text], name));
     const input = document.querySelectorAll('.jobs input[type=file]')[1];
     input.files = files.files;
     input.dispatchEvent(new Event('change'));
 })"""
+TALE = "# Contents\n\nOne, two.\n\n# <b>One</b>\n\nA sentence.[^1]\n\n# Two\n\nEnd.\n\n[^1]: No."
+TICKS = "all('.chapter-plan input').map((one) => one.checked).join()"
 
 
 @pytest.fixture
@@ -189,13 +191,27 @@ def test_jobs_are_used_by_the_keyboard(page: Page) -> None:
 
 def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     press(page, "Book to audio")
-    page.call(CHOOSE_BOOK.replace("tale.md", "tale.pdf"))
-    wait_until(page, "failed().includes('convert it to EPUB')")
-    assert "characters cost about" not in run(page, "document.body.innerText")
+    page.call(CHOOSE_BOOK, "tale.md", "%PDF-1.4")
+    wait_until(page, "failed().includes('convert it')")
+    assert not run(page, "at('.chapter-plan')")
+    run(page, "(window.isOld = true)")
     page.command("Page.reload")  # the address names the kind of job
-    wait_until(page, "button('Create the audio')")
-    page.call(CHOOSE_BOOK)
-    wait_until(page, "document.body.innerText.includes('characters cost about')")
+    wait_until(page, "!window.isOld && button('Create the audio')")
+    page.call(CHOOSE_BOOK, "tale.md", TALE)
+    wait_until(page, "document.body.innerText.includes('2 of 3 chapters: about 1 min of audio')")
+    assert run(page, "at('.chapter-plan').innerText.includes('<b>One</b> about 1 min')")
+    assert run(page, TICKS) == "false,true,true"
+    assert run(page, "document.body.innerText.includes('Left out: 1 footnote.')")
+    press(page, "Read none")
+    press(page, "Create the audio")
+    wait_until(page, "failed().includes('Tick at least one chapter.')")
+    press(page, "Read all")
+    run(page, "(all('.chapter-plan input')[1].focus(), true)")
+    key(page, " ")
+    wait_until(page, "document.body.innerText.includes('2 of 3 chapters')")
+    press(page, "Code")
+    assert "chapters=1,3" in wait_until(page, "top().querySelector('pre') && top().textContent")
+    press(page, "Close")
     press(page, "Create the audio")
     wait_until(page, f"{ROW}?.includes('waiting for its turn')")
     asyncio.run(do_next(services))
@@ -207,3 +223,14 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     assert run(page, kind) == "audio/mp4"  # downloaded while its player is paused
     assert run(page, "at('a[download]').pathname").startswith("/files/")
     assert run(page, "at('a[download]').download") == "tale.m4b"
+
+
+def test_a_pasted_text_is_read(page: Page, services: Services) -> None:
+    press(page, "Book to audio")
+    run(page, "(all('summary').find((one) => named(one) === 'Paste a text instead').click(), true)")
+    fill(page, Text="The Sea\n\nChapter 1\n\nA sentence.\n\nChapter Hope\n\nAnother.")
+    wait_until(page, "document.body.innerText.includes('2 of 2 chapters')")
+    assert run(page, "all('.chapter-plan li').map((one) => one.innerText[0]).join('')") == "TC"
+    press(page, "Create the audio")
+    wait_until(page, "at('.queue-name')?.innerText.startsWith('Pasted text')")
+    assert run(page, "labelled('Text').value") == "" and not run(page, "at('.chapter-plan')")

@@ -12,6 +12,19 @@ __all__ = ["page"]  # a fixture
 
 LINKS = "all('.nav-link').map((one) => one.textContent)"
 EMAIL = "paying@example.com"
+# From now on, each model has a canary.
+CANARIES = """(() => {
+    const fetched = window.fetch;
+    window.fetch = async (path, options) => {
+        const answer = await fetched(path, options);
+        if (path !== '/operator/overview') return answer;
+        const overview = await answer.json();
+        for (const model of Object.values(overview.models)) {
+            model.canary = {id: 'svc/new', share: 0.12};
+        }
+        return new Response(JSON.stringify(overview));
+    };
+})"""
 
 
 @pytest.fixture
@@ -64,6 +77,15 @@ def test_the_overview_has_models_gateways_and_rates(operator: Page) -> None:
     assert link.startswith("http://127.0.0.1")
     wait_until(operator, "all('.chart').length === 3")
     assert "Requests a second" in run(operator, "at('.chart figcaption').textContent")
+
+
+def test_the_overview_names_a_canary(operator: Page) -> None:
+    wait_until(operator, "rows('[aria-label=Deployments]').length")
+    operator.call(CANARIES)
+    wait_until(
+        operator,
+        "rows('[aria-label=Deployments]').join().includes('12 % of the requests go to svc/new')",
+    )
 
 
 def test_credit_and_plan_of_a_workspace_are_changed(operator: Page) -> None:

@@ -8,14 +8,7 @@ from typing import Any
 
 import httpx
 
-from api.console.routes import STATIC_DIR
-from api.http.uploads import MAX_FILE_BYTES
-from api.native.jobs import CONFIG
-from api.native.speech import TEXT_CHARACTERS
-from pipelines.audio.decode.decoder import MAX_DURATION_S
-from pipelines.correction.request import MAX_CHARACTERS
-from pipelines.tts.dictionaries import VERSIONS
-from pipelines.tts.session import BUFFER_CHARACTERS
+from api.console.routes import LIMITS, STATIC_DIR
 from tests.openapi import document
 
 LIST = re.compile(r'\[(?:"[^"\n]*"(?:, )?)+\]')
@@ -74,27 +67,6 @@ async def test_the_page_has_the_events_and_scopes_of_the_document(
     assert frozenset(about["scopes"]) in set(enumerations(schemas["NewApiKey"]))
 
 
-def test_the_limits_that_pages_state_are_those_of_the_service() -> None:
-    code = (STATIC_DIR / "js/limits.js").read_text(encoding="utf-8")
-    limits = {name: int(value) for name, value in re.findall(r"const (\w+) = ([\d_]+);", code)}
-    schemas = document()["components"]["schemas"]
-    fields = schemas["SynthesisBody"]["properties"]
-    assert limits == {
-        "PASSWORD_CHARACTERS": schemas["SignUp"]["properties"]["password"]["minLength"],
-        "HISTORY_DAYS": schemas["WorkspaceSettings"]["properties"]["speech_history_days"]["anyOf"][
-            0
-        ]["maximum"],
-        "FILE_CHARACTERS": TEXT_CHARACTERS,
-        "SOCKET_CHARACTERS": BUFFER_CHARACTERS,
-        "CORRECTION_CHARACTERS": MAX_CHARACTERS,
-        "RECORDING_MB": MAX_FILE_BYTES / 2**20,
-        "RECORDING_MINUTES": MAX_DURATION_S / 60,
-        "SCRIPT_LINES": fields["script"]["maxItems"],
-        "DICTIONARIES": fields["pronunciations"]["maxItems"],
-        "DICTIONARY_VERSIONS": VERSIONS,
-        "JOB_HOURS": CONFIG.most_hours,
-        "PART_MB": CONFIG.part_mb,
-        "MOST_PARTS": CONFIG.most_parts,
-        "DOCUMENT_MB": CONFIG.document_mb,
-        "JOB_CHARACTERS": CONFIG.most_characters,
-    }
+def test_every_limit_that_a_page_states_comes_with_the_page() -> None:
+    code = "".join(path.read_text("utf-8") for path in (STATIC_DIR / "js").rglob("*.js"))
+    assert set(re.findall(r"(?<!\.)\blimits\.(\w+)", code)) == set(LIMITS)

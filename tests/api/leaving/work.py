@@ -166,6 +166,7 @@ NO_ENGINE = {
     "/audio/verify": "its detector is tested in tests/pipelines/audio",
     "/jobs/transcriptions": "stores the recording",
     "/jobs/speech": "stores the document",
+    "/jobs/speech/estimate": "reads the document",
     "/v2/upload": "stores the recording",
     "/v2/transcript": "stores a row",
     "/voices/{voice_id}/shares": "changes a row",

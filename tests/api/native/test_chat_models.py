@@ -11,7 +11,7 @@ from api.app import create_app
 from api.services import Services
 from configs.load import load_yaml
 from configs.schema.voices import OpenAIConfig
-from models.base import ModelInfo
+from models.base import ModelInfo, RunningCanary
 from models.errors import EngineLost
 from models.llm.base import GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.chat.pipeline import DEFAULT_MODEL
@@ -49,6 +49,7 @@ async def test_lists_name_the_usual_names_of_the_first_chat_model(
     services: Services, auth: dict[str, str]
 ) -> None:
     chats = {"Chat": OneChat("svc/a"), "ChatFar": OneChat("svc/b", "gpt-4o")}
+    chats["Chat"].info = replace(chats["Chat"].info, canary=RunningCanary(id="svc/new", share=0.1))
     async with client_of(services, chats) as client:
         listed = (await client.get("/models", headers=auth)).json()["data"]
         found = (await client.get("/models/gpt-4o-mini", headers=auth)).json()
@@ -59,6 +60,7 @@ async def test_lists_name_the_usual_names_of_the_first_chat_model(
     ]
     assert {"gpt-4o-mini", "gpt-4.1", "gpt-5", "gpt-3.5-turbo"} <= set(listed[0]["aliases"])
     assert (found["id"], own["id"]) == ("svc/a", "svc/b")
+    assert found["canary"] == {"id": "svc/new", "share": 0.1} and own["canary"] is None
 
 
 async def test_a_first_chat_model_that_is_down_keeps_its_names(services: Services) -> None:

@@ -21,6 +21,7 @@ from deployments.replicas.stt import STTDeployment
 from deployments.replicas.tts import TTSDeployment
 from deployments.rollout.deploy import model_problems
 from models.audio import AudioChunk
+from models.base import RunningCanary
 from models.errors import (
     EngineError,
     EngineOverloaded,
@@ -105,7 +106,9 @@ async def test_a_canary_gets_its_share_of_whole_requests() -> None:
     counts = served()
     assert sum(counts.values()) == 400 and counts["svc/tts-tone-low", "ok"] % 2 == 0
     assert 0.1 < counts["svc/tts-tone-low", "ok"] / 400 < 0.3
-    assert (await replica.describe()).id == "svc/tts-tone"  # which clients see
+    info = await replica.describe()  # which clients see
+    assert info.id == "svc/tts-tone"
+    assert info.canary == RunningCanary(id="svc/tts-tone-low", share=0.2)
 
 
 async def test_a_canary_that_becomes_the_model_is_not_loaded_again() -> None:
@@ -114,7 +117,8 @@ async def test_a_canary_that_becomes_the_model_is_not_loaded_again() -> None:
     assert replica._canary is not None
     engine, old = replica._canary.model[0], weakref.ref(replica.engine())
     await replica.reconfigure({"model": TONE_LOW})
-    assert replica.engine() is engine and (await replica.describe()).id == "svc/tts-tone-low"
+    info = await replica.describe()
+    assert replica.engine() is engine and (info.id, info.canary) == ("svc/tts-tone-low", None)
     await replica.stop_warm_up()
     gc.collect()
     assert old() is None, "the old model still takes memory"

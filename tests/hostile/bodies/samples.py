@@ -324,6 +324,14 @@ def forms() -> dict[str, tuple[dict[str, Any], dict[str, tuple[str, bytes]]]]:
             },
             {"document": ("a.md", b"# One\n\nText.\n\n# Two\n\nMore.")},
         ),
+        "/jobs/speech/estimate": (
+            {
+                "title": "A book",
+                "speed": "1.1",
+                "chapters": "1-2,2",
+            },
+            {"document": ("a.md", b"# One\n\nText.\n\n# Two\n\nMore.")},
+        ),
         "/openai/v1/files": ({"purpose": "batch"}, {"file": ("a.jsonl", batch_line({}))}),
         "/v1/pronunciation-dictionaries/add-from-file": (
             {"name": "Names"},

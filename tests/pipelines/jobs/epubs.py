@@ -35,7 +35,7 @@ PNG = bytes.fromhex(
 
 
 def epub(
-    one: str = ONE,
+    one: str | bytes = ONE,
     two: str = TWO,
     href: str = "text/two.xhtml",
     package: str = "OEBPS/content.opf",

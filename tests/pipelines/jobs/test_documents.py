@@ -9,7 +9,9 @@ from contextlib import suppress
 import pytest
 
 from pipelines.errors import FileTooLarge, InvalidRequest
-from pipelines.jobs.documents import MAX_MEMBERS, Book, Chapter, read_document
+from pipelines.jobs.documents.book import Book, Chapter
+from pipelines.jobs.documents.document import read_document
+from pipelines.jobs.documents.epub import MAX_MEMBERS
 from tests.cpu_time import cpu_units
 from tests.pipelines.jobs.epubs import ONE, PNG, epub
 
@@ -36,6 +38,15 @@ def test_a_plain_text_is_one_chapter() -> None:
         "Chapitre IV",
         "Capítulo 2. El mar",
         "Chapter 3 The Sea",
+        "Chapter iv",
+        "Chapter the Fourth",
+        "Chapter 2—The Sea",
+        "Chapter 4th: The Sea",
+        "Chapter One Hundred and Three",
+        "Kapitel Einundzwanzig",
+        "Chapitre vingt et unième",
+        "Capítulo treinta y uno",
+        "Глава двадцать первая",
     ],
 )
 def test_a_line_that_numbers_a_chapter_begins_one_in_plain_text(heading: str) -> None:
@@ -67,7 +78,11 @@ def test_a_line_that_numbers_a_chapter_begins_one_in_plain_text(heading: str) ->
         ("The Book\n\nA.\n\nThis part\n\nBook club\n\nAct civil\n\nB.", "The Book"),
         (
             "Foreword\n\nA.\n\nAct V\n\nB.\n\nBook the last\n\nParte segunda\n\nC.",
-            "Foreword|Act V|Parte segunda",
+            "Foreword|Act V|Book the last|Parte segunda",
+        ),
+        (
+            "The Book\n\nChapter Hope\n\nChapter and verse\n\nChapter house\n\nKapitel Ende\n\nA.",
+            "The Book",
         ),
         ("---\n\n1984.\n\n***\n\nA.", "b"),
     ],
@@ -300,6 +315,7 @@ def test_a_file_of_too_many_bytes_is_refused_before_it_is_decoded() -> None:
 
 def test_titles_are_short_and_chapters_are_few() -> None:
     book = read(f"# {'Long ' * 100}\n\nText.", "a.md")
+    assert read("Chapter 1. \x1b[31mRed").chapters[0].title == "Chapter 1.  [31mRed"
     assert len(book.chapters[0].title) == 200 and len(book.chapters[0].text) > 500
     with pytest.raises(FileTooLarge, match="chapters"):
         read("# a\n\nb\n\n" * 6000, "a.md")
@@ -321,6 +337,10 @@ def test_a_text_of_too_many_characters_is_refused() -> None:
         "*a ",
         "**",
         "`a",
+        "```\n",
+        "~~~~\n# a\n",
+        "\n\nChapter q",
+        "\n\nChapter the the the",
         "# a #",
         "> ",
         "- ",

@@ -100,7 +100,6 @@ function send(method, path, form, once, onProgress, signal) {
       clearTimeout(stalled);
       if (!isSent) stalled = setTimeout(lost, STALLED_MS);
     };
-    const stop = () => request.abort();
     request.open(method, path);
     request.setRequestHeader("Authorization", `Bearer ${credential()}`);
     request.setRequestHeader("Idempotency-Key", once);
@@ -116,13 +115,13 @@ function send(method, path, form, once, onProgress, signal) {
     };
     request.onerror = lost;
     request.onabort = () => reject(new DOMException("", "AbortError"));
+    const over = new AbortController();
     request.onloadend = () => {
       clearTimeout(stalled);
-      removeEventListener("offline", lost);
-      signal?.removeEventListener("abort", stop);
+      over.abort();
     };
-    addEventListener("offline", lost);
-    signal?.addEventListener("abort", stop);
+    addEventListener("offline", lost, { signal: over.signal });
+    signal?.addEventListener("abort", () => request.abort(), { signal: over.signal });
     moved(false);
     request.send(form);
   });
@@ -131,17 +130,16 @@ function send(method, path, form, once, onProgress, signal) {
 // After `ms`, or, without a network, as soon as there is one.
 function networkAfter(ms, signal) {
   return new Promise((resolve, reject) => {
+    const over = new AbortController();
     const end = (settle) => () => {
       clearTimeout(timer);
-      removeEventListener("online", go);
-      signal?.removeEventListener("abort", stop);
+      over.abort();
       settle();
     };
     const go = end(resolve);
-    const stop = end(() => reject(new DOMException("", "AbortError")));
     const timer = setTimeout(() => navigator.onLine && go(), ms);
-    addEventListener("online", go);
-    signal?.addEventListener("abort", stop);
+    addEventListener("online", go, { signal: over.signal });
+    signal?.addEventListener("abort", end(() => reject(new DOMException("", "AbortError"))), { signal: over.signal });
   });
 }
 

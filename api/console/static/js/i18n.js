@@ -29,8 +29,6 @@ export function t(key, values = {}) {
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? shown(values[name]) : whole));
 }
 
-export const has = (key) => texts[key] !== undefined;
-
 const shown = (value) => (typeof value === "number" ? number(value) : String(value));
 
 export const number = (value, digits = 0, least = 0) => value.toLocaleString(undefined, { minimumFractionDigits: least, maximumFractionDigits: digits });

@@ -5,9 +5,9 @@ import { hush } from "./audio/player.js";
 import { chooseLanguage, number, t, usd } from "./i18n.js";
 import { icon, svg } from "./icons.js";
 import { go, listen, route } from "./router.js";
-import { about, credential, drop, emit, isKey, isOwner, keep, keepOperator, on, operatorToken, recall, session, shareWithTabs } from "./session.js";
+import { about, credential, drop, emit, endWork, isKey, isOwner, keep, keepOperator, on, operatorToken, recall, session, shareWithTabs } from "./session.js";
 import { history as keptSpeech, own, wipe } from "./store.js";
-import { announce, button, confirmed, h, status } from "./ui.js";
+import { announce, button, confirmed, h, markCurrent, status } from "./ui.js";
 import { forget, refreshCredit, stopRefreshing } from "./work.js";
 
 const PANELS = ["speak", "listen", "talk", "chat", "jobs", "voices", "account"];
@@ -70,10 +70,7 @@ async function showPanel({ name, rest }) {
   if (!panelNames().includes(name)) return go(panelNames()[0]);
   const first = chosen === null;
   const mine = frame;
-  for (const link of frame.querySelectorAll(".nav-link")) {
-    if (link.dataset.panel === name) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
+  markCurrent(frame.querySelectorAll(".nav-link"), (link) => link.dataset.panel === name);
   document.title = t("title", { panel: t(`nav.${name}`), brand: about.brand });
   if (chosen !== name) hide();
   chosen = name;
@@ -135,7 +132,7 @@ function forgetWork() {
   closeSockets();
   stopRefreshing();
   hush();
-  for (const panel of panels.values()) panel.leave?.();
+  endWork();
   panels = new Map();
   frame?.remove();
   frame = chosen = kept = null;
@@ -157,7 +154,7 @@ async function showEnter({ expired = false, failure = null } = {}) {
 }
 
 // Signs out, and removes all of the workspace from the page and from the browser.
-export async function signOut() {
+async function signOut() {
   const secret = credential();
   forgetWork();
   // An API key has no session, and a token that has ended needs none.
@@ -182,8 +179,8 @@ on("expired", () => {
   closeDialogs();
   drop();
   showEnter({ expired: true });
-});
-on("sign-out", signOut);
+}, true);
+on("sign-out", signOut, true);
 addEventListener("storage", () => { // another tab signed out
   if (!session.workspace || credential()) return;
   forgetWork();
@@ -191,8 +188,9 @@ addEventListener("storage", () => { // another tab signed out
   showEnter();
 });
 addEventListener("hashchange", () => LINK.test(location.hash) && location.reload()); // opened in this tab
-on("route", showPanel);
-on("credit", (value) => frame?.showCredit(value));
+on("route", showPanel, true);
+on("credit", (value) => frame?.showCredit(value), true);
+document.addEventListener("visibilitychange", () => document.hidden || emit("visible"));
 for (const event of ["online", "offline"]) {
   addEventListener(event, () => {
     const banner = frame?.querySelector(".offline");

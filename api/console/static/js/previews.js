@@ -3,36 +3,17 @@ import { ask } from "./api.js";
 import { playShort, stopShort } from "./audio/player.js";
 import { fromBase64 } from "./audio/pcm.js";
 import { t } from "./i18n.js";
+import { about, on } from "./session.js";
 import { get, put } from "./store.js";
 import { busy, h, iconButton, select, setButton } from "./ui.js";
 import { refreshCredit, voices as allVoices } from "./work.js";
 
-const SENTENCES = {
-  en: "Hello! This is how I sound when I read to you.",
-  de: "Hallo! So klinge ich, wenn ich dir etwas vorlese.",
-  fr: "Bonjour ! Voici ma voix quand je vous lis un texte.",
-  es: "¡Hola! Así sueno cuando te leo un texto.",
-  it: "Ciao! Ecco come suono quando ti leggo un testo.",
-  pt: "Olá! É assim que eu soo quando leio um texto.",
-  nl: "Hallo! Zo klink ik als ik je iets voorlees.",
-  pl: "Cześć! Tak brzmię, kiedy czytam ci tekst.",
-  hi: "नमस्ते! जब मैं पढ़ती हूँ तो मेरी आवाज़ ऐसी लगती है।",
-  ar: "مرحبا! هكذا يبدو صوتي عندما أقرأ لك.",
-  ja: "こんにちは。私の声はこのように聞こえます。",
-  zh: "你好！我朗读的时候，声音是这样的。",
-  bn: "নমস্কার! আমার কণ্ঠ এমন শোনায়।",
-  gu: "નમસ્તે! મારો અવાજ આવો છે.",
-  kn: "ನಮಸ್ಕಾರ! ನನ್ನ ಧ್ವನಿ ಹೀಗಿದೆ.",
-  ml: "നമസ്കാരം! എന്റെ ശബ്ദം ഇങ്ങനെയാണ്.",
-  mr: "नमस्कार! माझा आवाज असा आहे.",
-  pa: "ਸਤ ਸ੍ਰੀ ਅਕਾਲ! ਮੇਰੀ ਆਵਾਜ਼ ਇਸ ਤਰ੍ਹਾਂ ਹੈ।",
-  ta: "வணக்கம்! என் குரல் இப்படி இருக்கும்.",
-  te: "నమస్కారం! నా గొంతు ఇలా ఉంటుంది.",
-};
+const sentences = about.previews;
 const cache = new Map(); // blobs of previews by voice
+on("leave", () => cache.clear(), true);
 let sounding = null; // the button whose preview is played
 
-export const letters = (language) => [...(SENTENCES[language] || SENTENCES.en)].length;
+export const letters = (language) => [...(sentences[language] || sentences.en)].length;
 export const isOwn = (voice) => voice.voice_type === "cloned";
 export const gradeOf = (voice) => (voice.grade ? t("voices.grade", { grade: t(`language.${voice.grade}`) }) : t("voices.ungraded"));
 
@@ -55,7 +36,7 @@ export function byLanguage(all) {
 async function previewOf(voice) {
   const kept = cache.get(voice.voice_id) || (await get("previews", voice.voice_id))?.blob;
   if (kept) return cache.set(voice.voice_id, kept).get(voice.voice_id);
-  const text = SENTENCES[voice.labels.language] || SENTENCES.en;
+  const text = sentences[voice.labels.language] || sentences.en;
   const spoken = await ask("/tts-synthesize", { method: "POST", json: { text, voice_id: voice.voice_id } });
   const blob = new Blob([fromBase64(spoken.audio_base64)], { type: "audio/mpeg" });
   cache.set(voice.voice_id, blob);
@@ -64,10 +45,6 @@ async function previewOf(voice) {
   return blob;
 }
 
-export function forgetPreviews() {
-  cache.clear();
-  stopShort();
-}
 
 // A button that plays the preview of `current()`, and stops it.
 export function previewButton(current, place) {
@@ -103,6 +80,7 @@ export function voiceSelect([first, text], place, properties = {}) {
   };
   const option = (voice) => new Option(voice.grade ? `${voice.name} (${t(`language.${voice.grade}`)})` : voice.name, voice.voice_id);
   box.preview = previewButton(chosen, place);
+  on("voices", (listed) => box.fill(listed));
   box.fill = (listed) => {
     const before = box.value;
     all = listed;

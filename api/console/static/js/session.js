@@ -7,6 +7,7 @@ const USER = "user";
 const OPERATOR = "operator";
 
 export const about = JSON.parse(document.documentElement.dataset.about || "{}");
+export const limits = about.limits || {}; // of the API, which pages state before a request would exceed them
 export const isKey = (text) => (text || "").startsWith("sk_");
 const home = () => (sessionStorage.getItem(CREDENTIAL) || !about.alone ? sessionStorage : localStorage);
 export const credential = () => home().getItem(CREDENTIAL);
@@ -17,17 +18,17 @@ export const keepOperator = (token) => (token ? sessionStorage.setItem(OPERATOR,
 export const session = { workspace: null, user: null, credit: null, held: 0, limits: null };
 export const isOwner = () => session.workspace?.plan === "owner"; // without prices, credit and plans
 
-const listeners = new Map();
+// What listens for the events of the console; the frame lasts, and panels end with the work of a workspace.
+let listeners = [];
 let locked = false;
 
-export function on(event, handle) {
-  if (!listeners.has(event)) listeners.set(event, new Set());
-  listeners.get(event).add(handle);
-  return () => listeners.get(event).delete(handle);
-}
+export const on = (event, handle, isLasting = false) => listeners.push({ event, handle, isLasting });
+export const emit = (event, detail) => listeners.filter((one) => one.event === event).forEach((one) => one.handle(detail));
 
-export function emit(event, detail) {
-  for (const handle of [...(listeners.get(event) || [])]) handle(detail);
+// Ends all that works for the workspace: "leave" is the last event of its panels.
+export function endWork() {
+  emit("leave");
+  listeners = listeners.filter((one) => one.isLasting);
 }
 
 const forget = (place) => [CREDENTIAL, USER].forEach((name) => place.removeItem(name));

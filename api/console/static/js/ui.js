@@ -1,6 +1,7 @@
 // Elements, and what every panel has: labelled fields, buttons that say they work, a status.
-import { ApiError, aborted } from "./api.js";
+import { aborted, ApiError, ask } from "./api.js";
 import { t } from "./i18n.js";
+import { on } from "./session.js";
 import { icon } from "./icons.js";
 
 let ids = 0;
@@ -65,7 +66,7 @@ export function field(label, control, { hint, kind = "" } = {}) {
   control.id ||= newId("field");
   const about = hint && h("p.hint", { id: newId("hint") }, hint);
   if (about) control.setAttribute("aria-describedby", about.id);
-  return h("div.field", { class: kind }, h("label", { htmlFor: control.id }, label), control, about);
+  return Object.assign(h("div.field", { class: kind }, h("label", { htmlFor: control.id }, label), control, about), { control });
 }
 
 export function check(label, properties = {}) {
@@ -219,11 +220,11 @@ export function form(place, handle, ...children) {
 
 export const submitButton = (text, more = {}) => button(text, null, { kind: "main", type: "submit", ...more });
 
-// Lets the browser ask before a reload that would lose what is made here; returns what stops it.
+// Lets the browser ask before a reload that would lose what is made here.
 export function keepFromLoss(isAtRisk) {
-  const ask = (event) => isAtRisk() && event.preventDefault();
-  addEventListener("beforeunload", ask);
-  return () => removeEventListener("beforeunload", ask);
+  const warn = (event) => isAtRisk() && event.preventDefault();
+  addEventListener("beforeunload", warn); // not always: with a listener, browsers keep no page for "Back"
+  on("leave", () => removeEventListener("beforeunload", warn));
 }
 
 // Runs the work of a button and shows its failure in `place`.
@@ -332,6 +333,27 @@ export function confirmed(title, text, action, word = "") {
     made.addEventListener("close", () => resolve(answer));
     (word ? typed : no).focus();
   });
+}
+
+// Deletes what is at a path of the API, if the user agrees; returns whether it is gone.
+export async function removed(path, title, question) {
+  if (!(await confirmed(title, question, t("action.delete")))) return false;
+  await ask(path, { method: "DELETE" });
+  return true;
+}
+
+// Shows a part of a panel by its `load`; a failure is shown in `place`, and can be tried again.
+export function shownBy(load, place, made) {
+  made.show = () => Promise.resolve(load()).then(place.recover, (error) => place.fail(error, made.show));
+  return made;
+}
+
+// Marks the links or buttons of which one is the current.
+export function markCurrent(all, isCurrent) {
+  for (const one of all) {
+    if (isCurrent(one)) one.setAttribute("aria-current", one.href ? "page" : "true");
+    else one.removeAttribute("aria-current");
+  }
 }
 
 export async function copy(text) {
@@ -450,7 +472,6 @@ export function panelParts(panel, makers, onchoose = () => {}) {
     part,
     show: element.show,
     hide: () => made.forEach((one) => one.hide?.()),
-    leave: () => made.forEach((one) => one.leave?.()),
   };
 }
 

@@ -88,7 +88,7 @@ export function watch(panel, place, path, draw) {
   let hasFailed = false;
   let isGone = false;
   const made = { isShown: false };
-  const stop = on("route", ({ name }) => { made.isShown = name === panel; });
+  on("route", ({ name }) => { made.isShown = name === panel; });
   made.look = async () => {
     clearTimeout(next);
     try {
@@ -108,11 +108,10 @@ export function watch(panel, place, path, draw) {
     made.isShown = true;
     made.look();
   };
-  made.leave = () => {
+  on("leave", () => {
     isGone = true;
     clearTimeout(next);
-    stop();
-  };
+  });
   return made;
 }
 

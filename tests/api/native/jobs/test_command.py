@@ -14,6 +14,27 @@ from tests.api.native.jobs.doing import do, recording
 from tests.patience import PATIENCE_S
 
 
+def test_the_chapters_of_a_book_are_listed(tmp_path: Path) -> None:
+    book = tmp_path / "book.md"
+    book.write_text("# Contents\n\nOne.\n\n# One\n\nA sentence.\n\n# Two\n\nAnother.\n")
+    with serve_local(tmp_path) as server:
+
+        def run(*options: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "deployments.cli.main", "--url", server.url]
+            command += ["--key", server.key, "job", str(book), *options]
+            return subprocess.run(command, cwd=PROJECT_DIR, capture_output=True, text=True)
+
+        rows = [line.split() for line in run("--chapters", "2-3").stdout.splitlines()]
+        assert [row[:3] for row in rows[1:4]] == [
+            ["1", "Contents", "0.0"],
+            ["2", "x", "One"],
+            ["3", "x", "Two"],
+        ]
+        assert rows[4][0] == "Sum" and "usually left out" in run().stdout
+        refused = run("--chapters", "4")
+        assert refused.returncode == 1 and "not within the 3 chapters" in refused.stderr
+
+
 @pytest.mark.slow
 def test_a_recording_becomes_a_document_and_a_text_one_file(tmp_path: Path) -> None:
     (tmp_path / "talk.wav").write_bytes(recording(20))

@@ -17,7 +17,7 @@ from models.audio import AudioChunk
 from models.tts.base import SynthesisRequest
 from pipelines.errors import StorageUnavailable, VoiceNotFound
 from pipelines.jobs import speech as speech_jobs
-from pipelines.jobs.documents import Book, Chapter
+from pipelines.jobs.documents.book import Book, Chapter
 from pipelines.jobs.leases import LeasedQueue
 from pipelines.tts.reading import SpeechRequest
 from tests.api.money import Books

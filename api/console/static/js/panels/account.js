@@ -1,6 +1,7 @@
 // Account: parts that are made when they are first shown.
 import { codeButton } from "../code.js";
 import { t } from "../i18n.js";
+import { on } from "../session.js";
 import { h, panelHead, panelParts } from "../ui.js";
 import { refreshCredit } from "../work.js";
 import { audit } from "./account/audit.js";
@@ -28,18 +29,10 @@ export default function makeAccount() {
   const code = codeButton(() => REQUESTS[parts.element.chosen]());
   const element = h("div.panel.account", panelHead(t("nav.account"), t("account.lead"), code), parts.element);
   // An operator, or another tab, may have changed credit and plan meanwhile.
-  const look = () => {
-    if (document.hidden || !element.checkVisibility()) return;
+  on("visible", () => {
+    if (!element.checkVisibility()) return;
     if (parts.element.chosen === "overview") parts.part("overview").show();
     else refreshCredit(0);
-  };
-  document.addEventListener("visibilitychange", look);
-  return {
-    ...parts,
-    element,
-    leave: () => {
-      document.removeEventListener("visibilitychange", look);
-      parts.leave();
-    },
-  };
+  });
+  return { ...parts, element };
 }

@@ -12,5 +12,5 @@ export default function makeChat() {
   modes.choose("chat");
   const element = h("div.panel.chat",
     panelHead(t("nav.chat"), t("chat.lead"), codeButton(() => [(modes.chosen === "chat" ? chat : correct).request()], chat.place)), modes);
-  return { element, show: ([mode]) => mode && modes.choose(mode), leave: () => chat.leave() };
+  return { element, show: ([mode]) => mode && modes.choose(mode) };
 }

@@ -2,49 +2,31 @@
 import { ask } from "../api.js";
 import { t, usd } from "../i18n.js";
 import { icon } from "../icons.js";
-import { PASSWORD_CHARACTERS } from "../limits.js";
-import { about, micro, operatorToken } from "../session.js";
-import { button, check, field, form, h, status, submitButton, tabs } from "../ui.js";
+import { about, limits, micro, operatorToken } from "../session.js";
+import { button, check, chosenIn, field, form, h, status, submitButton, tabs } from "../ui.js";
 
-function password(properties) {
-  const input = h("input", { type: "password", name: "password", required: true, maxLength: 256, ...properties });
-  const show = check(t("enter.show_password"), { onchange: () => { input.type = show.box.checked ? "text" : "password"; } });
-  return { input, show };
-}
-
-const email = () => h("input", { type: "email", name: "email", autocomplete: "username", required: true });
 const wideButton = (text) => submitButton(text, { class: "button main wide" });
 
 export default function makeEnter({ enter, enterAsOperator, logo, expired, failure, discard }) {
   const place = status();
 
-  const account = async (path, json) => {
-    const { user, token } = await ask(path, { method: "POST", json, open: true });
-    await enter(token, user);
+  // Sign-up and log-in: an address and a password, and what else `fields` asks for.
+  const account = (path, password, submit, hint, ...fields) => {
+    const address = h("input", { type: "email", name: "email", autocomplete: "username", required: true });
+    const input = h("input", { type: "password", name: "password", required: true, maxLength: 256, ...password });
+    const show = check(t("enter.show_password"), { onchange: () => { input.type = show.box.checked ? "text" : "password"; } });
+    return form(place, async () => {
+      const json = { email: address.value, password: input.value, ...chosenIn(...fields.map((one) => one.control)) };
+      const { user, token } = await ask(path, { method: "POST", json, open: true });
+      await enter(token, user);
+    }, field(t("enter.email"), address), field(t("enter.password"), input, { hint }), show, fields, wideButton(submit));
   };
-
   const signUp = () => {
-    const address = email();
-    const { input, show } = password({ minLength: PASSWORD_CHARACTERS, autocomplete: "new-password" });
-    const invite = h("input", { name: "invite", autocomplete: "off", spellcheck: false });
-    return form(place, () => {
-      const json = { email: address.value, password: input.value };
-      if (invite.value.trim()) json.invite = invite.value.trim();
-      return account("/auth/signup", json);
-    },
-    field(t("enter.email"), address),
-    field(t("enter.password"), input, { hint: t("enter.password_hint", { n: PASSWORD_CHARACTERS }) }),
-    show,
-    about.sign_up === "invite" && field(t("enter.invite"), invite, { hint: t("enter.invite_hint") }),
-    wideButton(t("enter.make")));
+    const invite = field(t("enter.invite"), h("input", { name: "invite", autocomplete: "off", spellcheck: false }), { hint: t("enter.invite_hint") });
+    return account("/auth/signup", { minLength: limits.password_characters, autocomplete: "new-password" }, t("enter.make"),
+      t("enter.password_hint", { n: limits.password_characters }), ...(about.sign_up === "invite" ? [invite] : []));
   };
-
-  const logIn = () => {
-    const address = email();
-    const { input, show } = password({ autocomplete: "current-password" });
-    return form(place, () => account("/auth/login", { email: address.value, password: input.value }),
-      field(t("enter.email"), address), field(t("enter.password"), input, { hint: t("enter.forgotten") }), show, wideButton(t("enter.log_in")));
-  };
+  const logIn = () => account("/auth/login", { autocomplete: "current-password" }, t("enter.log_in"), t("enter.forgotten"));
 
   const withKey = () => {
     const key = h("input", { name: "key", autocomplete: "off", spellcheck: false, required: true });

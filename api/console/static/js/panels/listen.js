@@ -1,8 +1,7 @@
 // Listen: files and the microphone, as text.
 import { codeButton } from "../code.js";
 import { t, usd } from "../i18n.js";
-import { RECORDING_MB, RECORDING_MINUTES } from "../limits.js";
-import { price } from "../session.js";
+import { limits, on, price } from "../session.js";
 import { check, field, folded, h, panelHead, tabs } from "../ui.js";
 import { liveListening, startMessage } from "./listen/live.js";
 import { transcriptOptions } from "./listen/options.js";
@@ -32,7 +31,7 @@ export default function makeListen() {
     },
     onremove: (item) => item === shown && transcript.clear(),
   });
-  const about = t("listen.drop_about", { mb: RECORDING_MB, minutes: RECORDING_MINUTES, price: usd(price("stt_second", 60)) });
+  const about = t("listen.drop_about", { mb: limits.recording_mb, minutes: limits.recording_minutes, price: usd(price("stt_second", 60)) });
   const drop = dropZone(t("listen.drop"), about, (files) => {
     lastFile = files.at(-1).name;
     queue.add(files);
@@ -72,13 +71,6 @@ export default function makeListen() {
   };
   const element = h("div.panel.listen",
     panelHead(t("nav.listen"), t("listen.lead"), codeButton(requests)), modes);
-  return {
-    element,
-    show: modes.show,
-    leave: () => {
-      queue.stop();
-      live.leave();
-      transcript.clear();
-    },
-  };
+  on("leave", transcript.clear);
+  return { element, show: modes.show };
 }

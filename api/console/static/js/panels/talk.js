@@ -121,7 +121,7 @@ export default function makeTalk() {
     }
   };
 
-  const stopListening = on("voices", voice.fill);
+  on("leave", () => call?.hangUp());
   fillLanguages(language);
   fillModels(model).catch(() => {});
 
@@ -148,11 +148,5 @@ export default function makeTalk() {
         jsonField(t("tool.list"), tools, t("talk.tools_hint"), SAMPLE),
         h("p.hint", t("talk.price", { stt: usd(price("stt_second", 60)), tts: usd(price("tts_character", 1)), chat: usd(price("chat_token", 1)) })),
         h("p.hint", t("talk.headphones")))));
-  return {
-    element,
-    leave: () => {
-      call?.hangUp();
-      stopListening();
-    },
-  };
+  return { element };
 }

@@ -7,7 +7,7 @@ import { previewButton } from "../previews.js";
 import { go } from "../router.js";
 import { about, price } from "../session.js";
 import { setting } from "../store.js";
-import { act, button, card, chosenIn, confirmed, explained, field, form, formDialog, h, panelHead, select, status, statusBadge, submitButton } from "../ui.js";
+import { act, button, card, chosenIn, explained, field, form, formDialog, h, panelHead, removed, select, status, statusBadge, submitButton } from "../ui.js";
 import { fillVoiceLanguages, refreshCredit, told, voicesChanged, watch } from "../work.js";
 import { voicePicker } from "./speak/voices.js";
 import { recordings } from "./voices/recordings.js";
@@ -132,8 +132,7 @@ export default function makeVoices() {
   };
   const remove = async (voice) => {
     const key = voice.status === "processing" ? "own.delete_ask_unfinished" : "own.delete_ask";
-    if (!(await confirmed(t("action.delete_of", { name: voice.name }), t(key, { name: voice.name }), t("action.delete")))) return;
-    await ask(`/voices/${voice.id}`, { method: "DELETE" });
+    if (!(await removed(`/voices/${voice.id}`, t("action.delete_of", voice), t(key, voice)))) return;
     await watched.look();
     list.querySelector("button")?.focus();
     if (voice.status === "ready") await voicesChanged();
@@ -175,13 +174,5 @@ export default function makeVoices() {
     card(t("own.list"), place, none, list),
     card(t("own.make"), make),
     card(t("own.all"), library, hearing, choose));
-  return {
-    element,
-    show: watched.show,
-    leave: () => {
-      watched.leave();
-      takes.leave();
-      library.leave();
-    },
-  };
+  return { element, show: watched.show };
 }

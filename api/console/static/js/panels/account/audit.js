@@ -2,7 +2,7 @@
 import { ask, list } from "../../api.js";
 import { moment, t, usd } from "../../i18n.js";
 import { micro, session } from "../../session.js";
-import { act, button, card, h, status, table } from "../../ui.js";
+import { act, button, card, h, shownBy, status, table } from "../../ui.js";
 
 // "plan: pro, billing cycle: monthly"; amounts in USD.
 const detail = ([name, value]) => (name === "micro_usd" ? usd(micro(value), 6)
@@ -48,10 +48,8 @@ export function audit() {
       entries.map((one) => [one.action, h("span.time", moment(one.created_at)), shortened(actorOf(one), one.actor), shortened(nameOf(one.target, kindOf(one), all), one.target), h("span.breaks", { title: one.digest }, Object.entries(one.details).map(detail).join("; "))])));
     more.hidden = page >= found.pagination.pages;
   };
-  const made = card(t("account.audit"), h("p.hint", t("audit.about")), place, rows, more);
-  made.show = () => {
+  return shownBy(() => {
     names.clear();
-    return load(1).catch((error) => place.fail(error, made.show));
-  };
-  return made;
+    return load(1);
+  }, place, card(t("account.audit"), h("p.hint", t("audit.about")), place, rows, more));
 }

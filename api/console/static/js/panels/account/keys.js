@@ -2,7 +2,7 @@
 import { ask } from "../../api.js";
 import { ago, day, t } from "../../i18n.js";
 import { about } from "../../session.js";
-import { act, card, check, confirmed, copyButton, explained, field, form, h, iconButton, select, status, submitButton, table } from "../../ui.js";
+import { act, card, check, copyButton, explained, field, form, h, iconButton, removed, select, shownBy, status, submitButton, table } from "../../ui.js";
 
 const SCOPES = about.scopes;
 const DAYS = ["", "1", "7", "30", "90", "365"];
@@ -32,8 +32,7 @@ export function keys() {
     ]), t("keys.none")));
   };
   const remove = async (key) => {
-    if (!(await confirmed(t("keys.delete", { name: key.name }), t("keys.delete_ask", { name: key.name }), t("action.delete")))) return;
-    await ask(`/developer/api/${key.id}`, { method: "DELETE" });
+    if (!(await removed(`/developer/api/${key.id}`, t("keys.delete", key), t("keys.delete_ask", key)))) return;
     await load();
     listed.say(t("keys.deleted", { name: key.name }));
     rows.querySelector("button")?.focus();
@@ -57,6 +56,5 @@ export function keys() {
 
   const made = h("div.stack", card(t("keys.make"), h("p.hint", t("keys.about")), make), card(t("account.keys"), listed, rows));
   made.hide = () => fresh.replaceChildren(); // shown once
-  made.show = () => load().catch((error) => listed.fail(error, made.show));
-  return made;
+  return shownBy(load, listed, made);
 }

@@ -3,7 +3,7 @@ import { ask, list } from "../../api.js";
 import { barChart, chartKey } from "../../charts.js";
 import { day, number, t, usd } from "../../i18n.js";
 import { isOwner, noteCredit, on, session } from "../../session.js";
-import { act, aside, button, card, confirmed, download, field, h, select, status, table } from "../../ui.js";
+import { act, aside, button, card, confirmed, download, field, h, select, shownBy, status, table } from "../../ui.js";
 
 const KINDS = ["tts", "stt", "chat", "voice", "embedding"];
 const DAY_MS = 86_400_000;
@@ -76,16 +76,13 @@ function usageCard() {
         order.map((of) => [nameOf(of), amounts(sums.get(of).units), number(sums.get(of).requests), ...(isOwner() ? [] : [usd(sums.get(of).cost, 5)])])),
     ] : [h("p.empty", t("usage.none"))]));
   };
-  const show = () => load().then(place.recover, (error) => place.fail(error, show));
   const csv = () => {
     const lines = ["date,kind,key_id,units,unit,requests,cost_usd", ...shown.map((one) => [one.date, one.kind, one.key_id || "", one.units, one.unit, one.requests, one.cost].join(","))];
     download(new Blob([`${lines.join("\n")}\n`], { type: "text/csv" }), "usage.csv");
   };
-  for (const control of [period, group]) control.addEventListener("change", show);
-  const stops = [
-    on("credit", (value) => { credit.textContent = value === null ? "–" : usd(value, 5); }),
-    on("limits", showLimits),
-  ];
+  for (const control of [period, group]) control.addEventListener("change", () => made.show());
+  on("credit", (value) => { credit.textContent = value === null ? "–" : usd(value, 5); });
+  on("limits", showLimits);
   const made = card(t("usage.title"),
     h("div.figures",
       !isOwner() && [h("p.figure", credit, h("span", t("nav.credit"))), h("p.figure", spent, spentText)],
@@ -95,9 +92,7 @@ function usageCard() {
       button(t("usage.export"), csv, { icon: "download", kind: "small" }),
       button(t("action.refresh"), act(place, load), { icon: "refresh", kind: "small", id: "refresh-usage" }))),
     place, drawing, h("p.hint", t("usage.utc")));
-  made.show = show;
-  made.leave = () => stops.forEach((stop) => stop());
-  return made;
+  return shownBy(load, place, made);
 }
 
 function planCard() {
@@ -131,10 +126,7 @@ function planCard() {
     place.say(t("plan.changed", { name: answer.subscription.plan.name }));
     await load();
   };
-  const show = () => load().then(place.recover, (error) => place.fail(error, show));
-  const made = aside(t("plan.title"), now, place, all);
-  made.show = show;
-  return made;
+  return shownBy(load, place, aside(t("plan.title"), now, place, all));
 }
 
 export function overview() {
@@ -145,6 +137,5 @@ export function overview() {
     usage.show();
     plan?.show();
   };
-  made.leave = usage.leave;
   return made;
 }

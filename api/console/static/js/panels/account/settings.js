@@ -1,9 +1,8 @@
 // Profile, workspace, password, sessions, and the end of the account.
 import { ask } from "../../api.js";
 import { day, moment, t } from "../../i18n.js";
-import { HISTORY_DAYS, PASSWORD_CHARACTERS } from "../../limits.js";
-import { credential, emit, isKey, session } from "../../session.js";
-import { act, aside, button, card, confirmed, field, form, h, select, status, submitButton, table } from "../../ui.js";
+import { credential, emit, isKey, limits, session } from "../../session.js";
+import { act, aside, button, card, confirmed, field, form, h, select, shownBy, status, submitButton, table } from "../../ui.js";
 
 function profileCard() {
   const place = status();
@@ -27,7 +26,7 @@ function workspaceCard() {
   const place = status();
   const name = h("input", { name: "workspace", maxLength: 200, required: true, autocomplete: "off" });
   const retention = select(["standard", "zero"].map((one) => [one, t(`settings.retention.${one}`)]), { name: "retention" });
-  const days = h("input", { type: "number", name: "speech_history_days", min: 0, max: HISTORY_DAYS, step: 1, required: true });
+  const days = h("input", { type: "number", name: "speech_history_days", min: 0, max: limits.history_days, step: 1, required: true });
   const since = h("p.hint");
   const fill = (workspace) => {
     name.value = workspace.name;
@@ -41,22 +40,20 @@ function workspaceCard() {
     Object.assign(session.workspace, saved);
     fill(saved);
     place.say(t("settings.workspace_saved"));
-  }, field(t("settings.workspace_name"), name), field(t("settings.retention"), retention, { hint: t("settings.retention_about") }), field(t("settings.history"), days, { hint: t("settings.history_hint", { n: HISTORY_DAYS }) }), since, submitButton(t("action.save")), place);
-  const made = card(t("settings.workspace"), save);
-  made.show = () => ask("/auth/workspace").then(fill, (error) => place.fail(error, made.show));
-  return made;
+  }, field(t("settings.workspace_name"), name), field(t("settings.retention"), retention, { hint: t("settings.retention_about") }), field(t("settings.history"), days, { hint: t("settings.history_hint", { n: limits.history_days }) }), since, submitButton(t("action.save")), place);
+  return shownBy(() => ask("/auth/workspace").then(fill), place, card(t("settings.workspace"), save));
 }
 
 function passwordCard(onchange) {
   const place = status();
   const current = h("input", { type: "password", name: "current_password", autocomplete: "current-password", required: true, maxLength: 256 });
-  const fresh = h("input", { type: "password", name: "new_password", autocomplete: "new-password", required: true, minLength: PASSWORD_CHARACTERS, maxLength: 256 });
+  const fresh = h("input", { type: "password", name: "new_password", autocomplete: "new-password", required: true, minLength: limits.password_characters, maxLength: 256 });
   const change = form(place, async () => {
     await ask("/auth/password", { method: "PUT", json: { current_password: current.value, new_password: fresh.value } });
     change.reset();
     place.say(t("settings.password_done"));
     await onchange();
-  }, h("div.fields", field(t("settings.password_current"), current), field(t("settings.password_new"), fresh, { hint: t("enter.password_hint", { n: PASSWORD_CHARACTERS }) })), submitButton(t("settings.password_go"), { id: "change-password" }), place);
+  }, h("div.fields", field(t("settings.password_current"), current), field(t("settings.password_new"), fresh, { hint: t("enter.password_hint", { n: limits.password_characters }) })), submitButton(t("settings.password_go"), { id: "change-password" }), place);
   return aside(t("enter.password"), h("p.hint", t("settings.password_about")), change);
 }
 

@@ -3,7 +3,7 @@ import { ask } from "../../api.js";
 import { toBase64 } from "../../audio/pcm.js";
 import { moment, number, t } from "../../i18n.js";
 import { about } from "../../session.js";
-import { act, button, card, check, confirmed, copyButton, dialog, explained, field, folded, formDialog, h, iconButton, status, statusBadge, table } from "../../ui.js";
+import { act, button, card, check, copyButton, dialog, explained, field, folded, formDialog, h, iconButton, removed, shownBy, status, statusBadge, table } from "../../ui.js";
 
 const DELIVERIES = 20; // the last ones are shown
 const newSecret = () => `whsec_${toBase64(crypto.getRandomValues(new Uint8Array(24)))}`;
@@ -69,8 +69,7 @@ export function webhooks() {
     }, [h("p", t("hooks.rotate_ask")), h("div.secret", h("code", secret), copyButton(secret))], t("hooks.rotate_go"));
   };
   const remove = async (hook) => {
-    if (!(await confirmed(t("hooks.delete", { url: hook.url }), t("hooks.delete_ask", { url: hook.url }), t("action.delete")))) return;
-    await ask(`/webhooks/${hook.id}`, { method: "DELETE" });
+    if (!(await removed(`/webhooks/${hook.id}`, t("hooks.delete", hook), t("hooks.delete_ask", hook)))) return;
     await load();
     place.say(t("hooks.deleted"));
     add.focus();
@@ -107,6 +106,5 @@ export function webhooks() {
   const made = h("div.stack",
     card(t("account.webhooks"), h("p.hint", t("hooks.about")), h("div.actions", add), place, list),
     folded(t("hooks.verify"), h("p.hint", t("hooks.verify_about"), " ", h("a", { href: "/guide/tasks/webhooks.html", target: "_blank", rel: "noopener" }, t("hooks.verify_guide")))));
-  made.show = () => load().catch((error) => place.fail(error, made.show));
-  return made;
+  return shownBy(load, place, made);
 }

@@ -2,8 +2,8 @@
 import { ApiError, aborted, ask, call, events } from "../../api.js";
 import { ago, number, t, usd } from "../../i18n.js";
 import { markdown } from "../../markdown.js";
-import { price, session } from "../../session.js";
-import { aside, button, confirmed, copyButton, field, form, h, iconButton, setButton, status, toolCall, toolResult } from "../../ui.js";
+import { on, price, session } from "../../session.js";
+import { act, aside, button, copyButton, field, form, h, iconButton, markCurrent, removed, setButton, status, toolCall, toolResult } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { chatSettings } from "./settings.js";
 
@@ -58,12 +58,7 @@ export function conversation() {
     place.clear();
     mark();
   };
-  const mark = () => {
-    for (const open of list.querySelectorAll(".chat-open")) {
-      if (open.dataset.id === chatId) open.setAttribute("aria-current", "true");
-      else open.removeAttribute("aria-current");
-    }
-  };
+  const mark = () => markCurrent(list.querySelectorAll(".chat-open"), (chat) => chat.dataset.id === chatId);
 
   const body = (messages) => {
     const fields = settings.fields();
@@ -203,17 +198,12 @@ export function conversation() {
     const title = chat.title || "…";
     return h("li",
       h("button.chat-open", { type: "button", data: { id: chat.chat_id }, title: t("chat.open", { title }), onclick: () => open(chat) }, h("span", title), h("small", ago(chat.updated_at))),
-      iconButton("trash", t("chat.delete", { title }), async () => {
-        if (!(await confirmed(t("chat.saved"), t("chat.delete_ask", { title }), t("action.delete")))) return;
-        try {
-          await ask(`/chats/${chat.chat_id}`, { method: "DELETE" });
-          if (chatId === chat.chat_id) reset();
-          await showList();
-          fresh.focus();
-        } catch (error) {
-          place.fail(error);
-        }
-      }));
+      iconButton("trash", t("chat.delete", { title }), act(place, async () => {
+        if (!(await removed(`/chats/${chat.chat_id}`, t("chat.saved"), t("chat.delete_ask", { title })))) return;
+        if (chatId === chat.chat_id) reset();
+        await showList();
+        fresh.focus();
+      })));
   };
   const showList = async (wanted = 1) => {
     let found;
@@ -248,7 +238,7 @@ export function conversation() {
     h("div.column", aside(t("chat.saved"), fresh, listNone, list, more), settings));
   made.request = () => ({ title: t("chat.mode.chat"), ...withOpenai(body([{ role: "user", content: message.value || "…" }]).json) });
   made.place = place;
-  made.leave = () => stop?.();
+  on("leave", () => stop?.());
   return made;
 }
 

@@ -1,8 +1,7 @@
 // Correction: every change as a diff that can be taken or left.
 import { ask } from "../../api.js";
 import { t, usd } from "../../i18n.js";
-import { CORRECTION_CHARACTERS } from "../../limits.js";
-import { price } from "../../session.js";
+import { limits, price } from "../../session.js";
 import { aside, button, copyButton, explained, field, form, h, iconButton, select, status, submitButton } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 
@@ -42,8 +41,8 @@ export function correction() {
 
   const size = () => [...text.value].length;
   const recount = () => {
-    count.textContent = t("text.count", { n: size(), most: CORRECTION_CHARACTERS });
-    count.classList.toggle("bad", size() > CORRECTION_CHARACTERS);
+    count.textContent = t("text.count", { n: size(), most: limits.correction_characters });
+    count.classList.toggle("bad", size() > limits.correction_characters);
   };
   const body = () => {
     const json = { text: text.value, stream: false, save_chat: false };
@@ -74,10 +73,7 @@ export function correction() {
       const made = h("button.edit", {
         type: "button", title: kind, "aria-pressed": String(edit.taken),
         "aria-label": t("correct.edit", { kind, original: edit.original.trim() || nothing, replacement: edit.replacement.trim() || nothing }),
-        onclick: () => {
-          edit.taken = !edit.taken;
-          made.setAttribute("aria-pressed", String(edit.taken));
-        },
+        onclick: () => edit.take(!edit.taken),
       }, edit.original && h("del", edit.original), edit.replacement && h("ins", edit.replacement));
       edit.take = (taken) => {
         edit.taken = taken;
@@ -95,7 +91,7 @@ export function correction() {
 
   const correct = form(place, async () => {
     if (!text.value.trim()) throw explained(t("speak.empty"));
-    if (size() > CORRECTION_CHARACTERS) throw explained(t("correct.over", { n: size(), most: CORRECTION_CHARACTERS }));
+    if (size() > limits.correction_characters) throw explained(t("correct.over", { n: size(), most: limits.correction_characters }));
     const json = body();
     const answer = await ask("/v1/chat/completions", { method: "POST", json });
     original = [...json.text];

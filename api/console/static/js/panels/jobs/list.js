@@ -1,6 +1,7 @@
 // The jobs of the workspace, with their uploads.
 import { ask } from "../../api.js";
 import { clock, moment, t, usd } from "../../i18n.js";
+import { on } from "../../session.js";
 import { act, button, confirmed, filePicker, h, status, statusBadge } from "../../ui.js";
 import { refreshCredit, watch } from "../../work.js";
 import { RECORDINGS } from "../listen/queue.js";
@@ -139,9 +140,6 @@ export function jobList({ place, result }) {
   };
   made.look = watched.look;
   made.show = watched.show;
-  made.leave = () => {
-    watched.leave();
-    uploads.forEach((moved) => moved.pause());
-  };
+  on("leave", () => uploads.forEach((moved) => moved.pause()));
   return made;
 }

@@ -2,6 +2,7 @@
 import { ask, call } from "../../api.js";
 import { player } from "../../audio/player.js";
 import { clock, t } from "../../i18n.js";
+import { on } from "../../session.js";
 import { act, button, card, download, fileName, filePicker, h, status } from "../../ui.js";
 import { RECORDINGS } from "../listen/queue.js";
 import { transcriptCard } from "../listen/transcript.js";
@@ -64,5 +65,6 @@ export function jobResult() {
     place.clear();
     made.hidden = true;
   };
+  on("leave", made.clear);
   return made;
 }

@@ -1,9 +1,10 @@
-// A recording that is uploaded in parts, and continues where it stopped.
+// A file that is chosen for a job, and a recording that is uploaded in parts and continues where it stopped.
 import { aborted, ask, formOf, upload } from "../../api.js";
 import { t } from "../../i18n.js";
-import { MOST_PARTS, PART_MB } from "../../limits.js";
+import { limits } from "../../session.js";
 import { setting } from "../../store.js";
-import { explained } from "../../ui.js";
+import { explained, h } from "../../ui.js";
+import { dropZone } from "../listen/queue.js";
 
 const MB = 2 ** 20;
 const LEAST_MB = 8; // of a part, which a lost connection sends again
@@ -16,11 +17,40 @@ async function hashOf(file, bytes) {
   return first.reduce((hash, byte) => Math.imul(hash ^ byte, 0x01000193), 0x811c9dc5);
 }
 
+// A place for one file. `look` gives what it has, such as its length, or refuses it with an error; `tell` shows it.
+export function chooser(kind, accept, place, look, tell) {
+  const name = h("p.chosen-file", { role: "status" });
+  const keep = (file, { result = null, refusal = null } = {}) => {
+    Object.assign(made, { file, result, refusal });
+    name.textContent = file?.name || "";
+    tell(result);
+  };
+  const take = async (file) => {
+    place.clear();
+    keep(file);
+    const answer = await look(file).then((result) => ({ result }), (refusal) => ({ refusal }));
+    if (made.file !== file) return; // another one was chosen meanwhile
+    keep(answer.refusal ? null : file, answer);
+    if (answer.refusal) place.fail(answer.refusal);
+  };
+  const about = t(`jobs.drop_about.${kind}`, { hours: limits.job_hours, n: limits.job_characters });
+  const made = dropZone(t(`jobs.drop.${kind}`), about, ([file]) => made.take(file), { multiple: false, accept });
+  made.append(name);
+  made.take = (file) => { made.looked = take(file); };
+  made.clear = () => keep(null);
+  made.clear();
+  made.wanted = () => {
+    if (!made.file) throw made.refusal || explained(t("jobs.no_file"));
+    return made.file;
+  };
+  return made;
+}
+
 // What is kept of a file while it is uploaded: {name, size, bytes of a part, hash}.
 export async function factsOf(file) {
   const { name, size } = file;
-  const bytes = Math.min(PART_MB * MB, Math.max(LEAST_MB * MB, Math.ceil(size / USUAL_PARTS)));
-  if (size > MOST_PARTS * bytes) throw explained(t("jobs.too_large", { name, gb: (MOST_PARTS * PART_MB) / 1024 }));
+  const bytes = Math.min(limits.part_mb * MB, Math.max(LEAST_MB * MB, Math.ceil(size / USUAL_PARTS)));
+  if (size > limits.most_parts * bytes) throw explained(t("jobs.too_large", { name, gb: (limits.most_parts * limits.part_mb) / 1024 }));
   return { name, size, bytes, hash: await hashOf(file, bytes) };
 }
 export const partsOf = ({ size, bytes }) => Math.max(1, Math.ceil(size / bytes));

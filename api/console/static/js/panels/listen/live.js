@@ -5,7 +5,7 @@ import { RATE, toBase64 } from "../../audio/pcm.js";
 import { converse, openSocket } from "../../audio/socket.js";
 import { liveMeter } from "../../audio/waveform.js";
 import { number, t, usd } from "../../i18n.js";
-import { noteCredit, price } from "../../session.js";
+import { noteCredit, on, price } from "../../session.js";
 import { aside, button, copyButton, h, setRecording, status } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { exportButtons } from "./transcript.js";
@@ -116,6 +116,6 @@ export function liveListening({ language, style }) {
   const made = h("section.card", { "aria-label": t("mic.device") }, h("div.row", start, delay), place, meter, device,
     h("p.hint", t("listen.live_price", { price: usd(price("stt_second", 60)) })));
   made.transcript = aside(t("listen.live"), none, text, after);
-  made.leave = () => stop?.();
+  on("leave", () => stop?.());
   return made;
 }

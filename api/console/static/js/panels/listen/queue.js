@@ -2,8 +2,7 @@
 import { aborted, formOf, upload } from "../../api.js";
 import { clock, number, t, usd } from "../../i18n.js";
 import { icon } from "../../icons.js";
-import { RECORDING_MB, RECORDING_MINUTES } from "../../limits.js";
-import { price } from "../../session.js";
+import { limits, on, price } from "../../session.js";
 import { button, explained, filePicker, h, iconButton, status } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 
@@ -85,9 +84,9 @@ export function fileQueue({ options, path, onshow, onremove }) {
   const checked = async (file) => {
     checkKind(file);
     const mb = file.size / 1e6;
-    if (file.size > RECORDING_MB * 1024 * 1024) throw forJobs("listen.too_large", { name: file.name, mb: number(mb, 1), most: RECORDING_MB });
+    if (file.size > limits.recording_mb * 1024 * 1024) throw forJobs("listen.too_large", { name: file.name, mb: number(mb, 1), most: limits.recording_mb });
     const seconds = await lengthOf(file);
-    if (seconds > RECORDING_MINUTES * 60 + 1) throw forJobs("listen.too_long", { name: file.name, length: clock(seconds), most: RECORDING_MINUTES });
+    if (seconds > limits.recording_minutes * 60 + 1) throw forJobs("listen.too_long", { name: file.name, length: clock(seconds), most: limits.recording_minutes });
   };
 
   const transcribe = async (item) => {
@@ -130,10 +129,10 @@ export function fileQueue({ options, path, onshow, onremove }) {
     work();
   };
   list.mark = (item) => items.forEach((one) => one.element.classList.toggle("chosen", one === item));
-  list.stop = () => items.splice(0).forEach((one) => {
+  on("leave", () => items.splice(0).forEach((one) => {
     one.state = "gone";
     one.control.abort();
-  });
+  }));
   return list;
 }
 

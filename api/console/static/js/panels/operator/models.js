@@ -1,7 +1,7 @@
 // The configuration that runs, checked and deployed.
 import { askAsOperator } from "../../api.js";
 import { t } from "../../i18n.js";
-import { act, button, card, confirmed, explained, field, h, status } from "../../ui.js";
+import { act, button, card, confirmed, explained, field, h, shownBy, status } from "../../ui.js";
 
 export function models() {
   const place = status();
@@ -35,6 +35,5 @@ export function models() {
       button(t("operator.deploy"), seen(send(false)), { kind: "danger", icon: "upload" }),
       button(t("operator.reload"), act(place, load), { kind: "quiet", icon: "refresh" })),
     outcome, field(t("operator.config"), text));
-  made.show = () => text.value || load().catch((error) => place.fail(error, made.show));
-  return made;
+  return shownBy(() => text.value || load(), place, made);
 }

@@ -2,6 +2,7 @@
 import { askAsOperator, callAsOperator } from "../../api.js";
 import { lineChart } from "../../charts.js";
 import { number, t } from "../../i18n.js";
+import { on } from "../../session.js";
 import { aside, card, h, status, statusBadge, table } from "../../ui.js";
 
 const POLL_MS = 5000; // as often as processes report
@@ -24,6 +25,9 @@ function byLabel(samples, label) {
   for (const one of samples) sums.set(label(one), (sums.get(label(one)) || 0) + one.value);
   return [...sums].filter(([, sum]) => sum).map(([key, sum]) => `${key} ${number(sum)}`).join(", ") || t("operator.none");
 }
+
+// The id of a model, and the canary that gets a share of its requests.
+const modelText = (model) => [model?.id || "", model?.canary && h("p.hint", t("operator.canary", { id: model.canary.id, percent: Math.round(model.canary.share * 100) }))];
 
 export function overview() {
   const place = status();
@@ -48,7 +52,7 @@ export function overview() {
       const replicas = of("report_age_seconds", isIts).length;
       const model = about.models[name];
       const state = model === null ? "unavailable" : model?.status;
-      return [name, model?.id || "", state ? statusBadge(state, t(`operator.status.${state}`)) : "", number(replicas),
+      return [name, modelText(model), state ? statusBadge(state, t(`operator.status.${state}`)) : "", number(replicas),
         replicas ? number(total(of("replica_load", isIts)) / replicas, 2) : "", number(total(of("engine_requests_live", isIts)) + total(of("http_requests_live", isIts)))];
     })));
     const counted = new Set(of("http_requests_total").map((one) => one.replica));
@@ -105,6 +109,6 @@ export function overview() {
     clearTimeout(timer);
     timer = setTimeout(poll);
   };
-  made.leave = () => clearTimeout(timer);
+  on("leave", () => clearTimeout(timer));
   return made;
 }

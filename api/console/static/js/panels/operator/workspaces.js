@@ -2,7 +2,7 @@
 import { askAsOperator } from "../../api.js";
 import { day, t, usd } from "../../i18n.js";
 import { about } from "../../session.js";
-import { act, button, card, field, form, formDialog, h, select, status, submitButton, table } from "../../ui.js";
+import { act, button, card, field, form, formDialog, h, select, shownBy, status, submitButton, table } from "../../ui.js";
 
 export function workspaces() {
   const place = status();
@@ -11,8 +11,8 @@ export function workspaces() {
   const more = button(t("action.more"), act(place, () => load(next)), { kind: "small", hidden: true });
   let [shown, next] = [[], null];
 
-  const load = async (after = 0) => {
-    const found = await askAsOperator(`workspaces?after=${after}&q=${encodeURIComponent(text.value.trim())}`);
+  const load = async (after) => {
+    const found = await askAsOperator(`workspaces?after=${after || 0}&q=${encodeURIComponent(text.value.trim())}`);
     shown = after ? [...shown, ...found.workspaces] : found.workspaces;
     next = found.next;
     more.hidden = !next;
@@ -54,7 +54,5 @@ export function workspaces() {
   };
 
   const search = form(place, () => load(), h("div.fields", field(t("operator.search"), text)), submitButton(t("operator.find"), { icon: "search" }));
-  const made = card(t("operator.workspaces"), search, place, rows, more);
-  made.show = () => load().catch((error) => place.fail(error, made.show));
-  return made;
+  return shownBy(load, place, card(t("operator.workspaces"), search, place, rows, more));
 }

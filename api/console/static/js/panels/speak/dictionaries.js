@@ -1,7 +1,6 @@
 // Which pronunciation dictionaries a request names.
 import { t } from "../../i18n.js";
-import { DICTIONARIES } from "../../limits.js";
-import { on } from "../../session.js";
+import { limits, on } from "../../session.js";
 import { setting } from "../../store.js";
 import { check, h } from "../../ui.js";
 import { dictionaries } from "../../work.js";
@@ -14,7 +13,7 @@ export function dictionaryChooser({ onchange = () => {} } = {}) {
   const checked = () => [...boxes.querySelectorAll("input:checked")].map((box) => box.value);
   const keep = () => {
     setting("dictionaries", checked());
-    const isFull = checked().length >= DICTIONARIES;
+    const isFull = checked().length >= limits.dictionaries;
     for (const box of boxes.querySelectorAll("input")) box.disabled = isFull && !box.checked;
     onchange();
   };
@@ -25,7 +24,7 @@ export function dictionaryChooser({ onchange = () => {} } = {}) {
     if (all.length) keep();
   };
   Object.defineProperty(made, "ids", { get: checked });
-  made.leave = on("dictionaries", fill);
+  on("dictionaries", fill);
   dictionaries().then(fill, () => {});
   return made;
 }

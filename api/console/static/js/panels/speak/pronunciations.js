@@ -3,9 +3,9 @@ import { ask, call, ApiError } from "../../api.js";
 import { playShort } from "../../audio/player.js";
 import { fromBase64 } from "../../audio/pcm.js";
 import { day, t } from "../../i18n.js";
-import { DICTIONARY_VERSIONS } from "../../limits.js";
+import { limits } from "../../session.js";
 import { setting } from "../../store.js";
-import { act, button, card, check, confirmed, download, explained, field, fileName, filePicker, form, h, iconButton, keepFromLoss, select, status, submitButton, table } from "../../ui.js";
+import { act, button, card, check, confirmed, download, explained, field, fileName, filePicker, form, h, iconButton, keepFromLoss, removed, select, shownBy, status, submitButton, table } from "../../ui.js";
 import { dictionaries, dictionariesChanged, refreshCredit, voiceLanguages, voices } from "../../work.js";
 import { escaped } from "./markup.js";
 
@@ -51,8 +51,7 @@ export function pronunciations() {
     download(new Blob([await answer.text()], { type: "application/pls+xml" }), fileName(named, "pls"));
   };
   const remove = async (one) => {
-    if (!(await confirmed(t("action.delete_of", { name: one.name }), t("pronunciations.delete_ask"), t("action.delete")))) return;
-    await ask(`/pronunciations/${one.id}`, { method: "DELETE" });
+    if (!(await removed(`/pronunciations/${one.id}`, t("action.delete_of", one), t("pronunciations.delete_ask")))) return;
     if (current?.id === one.id) shut();
     await dictionariesChanged();
     await load();
@@ -76,7 +75,7 @@ export function pronunciations() {
     if (!(await leaving())) return;
     current = { id, name: named, version: newest, entries };
     name.value = named;
-    version.replaceChildren(...Array.from({ length: Math.min(newest, DICTIONARY_VERSIONS) }, (_, at) => new Option(t(at ? "pronunciations.older" : "pronunciations.newest", { version: newest - at }), newest - at)));
+    version.replaceChildren(...Array.from({ length: Math.min(newest, limits.dictionary_versions) }, (_, at) => new Option(t(at ? "pronunciations.older" : "pronunciations.newest", { version: newest - at }), newest - at)));
     versions.hidden = newest < 2;
     place.clear();
     change(false);
@@ -223,7 +222,6 @@ export function pronunciations() {
       { title: t("speak.file"), path: "/tts-synthesize", json: { text: t("pronunciations.example", { word: json.entries[0].grapheme }), pronunciations: [current?.id || "<id>"] } },
     ];
   };
-  made.leave = keepFromLoss(() => isChanged);
-  made.show = () => load().catch((error) => listed.fail(error, made.show));
-  return made;
+  keepFromLoss(() => isChanged);
+  return shownBy(load, listed, made);
 }

@@ -1,7 +1,6 @@
 // The lines of several speakers.
 import { t } from "../../i18n.js";
-import { SCRIPT_LINES } from "../../limits.js";
-import { on } from "../../session.js";
+import { limits, on } from "../../session.js";
 import { setting } from "../../store.js";
 import { button, h, iconButton, select } from "../../ui.js";
 import { voices } from "../../work.js";
@@ -15,7 +14,7 @@ export function scriptEditor({ onchange }) {
   let all = [];
   const keep = () => {
     setting("script", made.lines);
-    add.disabled = list.childElementCount >= SCRIPT_LINES;
+    add.disabled = list.childElementCount >= limits.script_lines;
     onchange();
   };
   const fill = (box, chosen) => {
@@ -57,7 +56,7 @@ export function scriptEditor({ onchange }) {
     const spoken = [...list.querySelectorAll(TEXT)].filter((one) => one.value.trim());
     return Boolean(line && spoken[line - 1]) && markFault(spoken[line - 1], message);
   };
-  made.leave = on("voices", (found) => { all = found; redraw(); });
+  on("voices", (found) => { all = found; redraw(); });
   const redraw = () => list.querySelectorAll("select").forEach((box) => {
     fill(box, box.value || box.dataset.wanted);
     delete box.dataset.wanted;

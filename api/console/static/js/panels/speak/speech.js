@@ -1,8 +1,7 @@
 // A text, or the lines of several speakers, as a file or live, with a voice.
 import { hush, player } from "../../audio/player.js";
 import { number, t, usd } from "../../i18n.js";
-import { FILE_CHARACTERS, SOCKET_CHARACTERS } from "../../limits.js";
-import { price } from "../../session.js";
+import { limits, on, price } from "../../session.js";
 import { setting } from "../../store.js";
 import { aside, busy, button, card, check, download, explained, field, folded, h, jobLink, range, select, setButton, status, tabs } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
@@ -59,11 +58,11 @@ export function speech() {
     const n = size();
     explanation.clear();
     kind.hidden = isScript() || !isMarkup(text.value);
-    const parts = [t("text.count", { n, most: FILE_CHARACTERS }), t("speak.price", { price: usd(costOf(wish())) })];
+    const parts = [t("text.count", { n, most: limits.file_characters }), t("speak.price", { price: usd(costOf(wish())) })];
     count.textContent = parts.filter(Boolean).join(" · ");
-    count.classList.toggle("bad", n > FILE_CHARACTERS);
-    const key = isScript() ? "script.over" : n > SOCKET_CHARACTERS ? "speak.over_socket" : "speak.over";
-    over.replaceChildren(...(n > FILE_CHARACTERS ? [t(key, { n, most: FILE_CHARACTERS, socket: SOCKET_CHARACTERS }), " ", ...(isScript() ? [] : [jobLink("speech")])] : []));
+    count.classList.toggle("bad", n > limits.file_characters);
+    const key = isScript() ? "script.over" : n > limits.socket_characters ? "speak.over_socket" : "speak.over";
+    over.replaceChildren(...(n > limits.file_characters ? [t(key, { n, most: limits.file_characters, socket: limits.socket_characters }), " ", ...(isScript() ? [] : [jobLink("speech")])] : []));
     setting("draft", text.value);
   };
   const show = (item) => {
@@ -100,7 +99,7 @@ export function speech() {
     }
   };
   const asFile = async (wished) => {
-    if (size() > FILE_CHARACTERS) throw explained(t(isScript() ? "script.over" : "speak.over", { n: size(), most: FILE_CHARACTERS, socket: SOCKET_CHARACTERS }), { job: !isScript() && "speech" });
+    if (size() > limits.file_characters) throw explained(t(isScript() ? "script.over" : "speak.over", { n: size(), most: limits.file_characters, socket: limits.socket_characters }), { job: !isScript() && "speech" });
     place.say(t("speak.making"));
     const began = performance.now();
     const made = await makeFile(wished);
@@ -108,7 +107,7 @@ export function speech() {
     await playing.play();
   };
   const asLive = async (wished) => {
-    if (!way(wished)) throw explained(t(isScript() ? "script.over" : "speak.live_choose", { most: FILE_CHARACTERS }), { job: !isScript() && "speech" });
+    if (!way(wished)) throw explained(t(isScript() ? "script.over" : "speak.live_choose", { most: limits.file_characters }), { job: !isScript() && "speech" });
     hush();
     const control = new AbortController();
     stopLive = () => control.abort();
@@ -186,10 +185,9 @@ export function speech() {
     await picker.ready;
     picker.take(id);
   };
-  made.leave = () => {
+  on("leave", () => {
     stopLive?.();
     playing.clear();
-    for (const one of [picker, script, dictionaries]) one.leave();
-  };
+  });
   return made;
 }

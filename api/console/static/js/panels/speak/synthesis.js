@@ -3,8 +3,7 @@ import { ask, call, lines, ApiError } from "../../api.js";
 import { RATE, fromBase64, wav } from "../../audio/pcm.js";
 import { converse, openSocket } from "../../audio/socket.js";
 import { Stream } from "../../audio/stream.js";
-import { FILE_CHARACTERS } from "../../limits.js";
-import { noteCredit } from "../../session.js";
+import { limits, noteCredit } from "../../session.js";
 
 const TYPES = { mp3: "audio/mpeg", wav: "audio/wav", ogg: "audio/ogg", flac: "audio/flac" };
 export const FORMATS = Object.keys(TYPES);
@@ -18,7 +17,7 @@ const goesBySocket = ({ voice, speed, pitch, script }) => voice && !script && sp
 // How a wish is spoken live: the socket wants a voice, and has narrower ranges.
 export function way(wish) {
   if (goesBySocket(wish)) return "socket";
-  return [...wish.text].length <= FILE_CHARACTERS ? "stream" : null;
+  return [...wish.text].length <= limits.file_characters ? "stream" : null;
 }
 
 export function body({ text, script, voice, speed, pitch, enhance, format, pronunciations }) {

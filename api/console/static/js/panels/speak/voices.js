@@ -1,7 +1,7 @@
 // Voices as cards, with search, filters, favourites and previews.
 import { t, usd } from "../../i18n.js";
 import { icon } from "../../icons.js";
-import { byLanguage, forgetPreviews, gradeOf, isOwn, letters, previewButton } from "../../previews.js";
+import { byLanguage, gradeOf, isOwn, letters, previewButton } from "../../previews.js";
 import { on, price } from "../../session.js";
 import { setting } from "../../store.js";
 import { button, check, field, h, iconButton, newId, select } from "../../ui.js";
@@ -125,11 +125,7 @@ export function voicePicker({ place, onchange = () => {}, isLibrary = false }) {
     search.focus({ preventScroll: true });
     made.closest("section").scrollIntoView({ block: "nearest" });
   };
-  const stopListening = on("voices", fill);
-  made.leave = () => {
-    stopListening();
-    forgetPreviews();
-  };
+  on("voices", fill);
   made.ready = allVoices().then(fill, (error) => place.fail(error));
   return made;
 }

@@ -5,7 +5,7 @@ import { devicePicker } from "../../audio/microphone.js";
 import { record } from "../../audio/recorder.js";
 import { liveMeter } from "../../audio/waveform.js";
 import { number, t } from "../../i18n.js";
-import { about } from "../../session.js";
+import { about, on } from "../../session.js";
 import { button, explained, h, iconButton, keepFromLoss, setRecording, status } from "../../ui.js";
 import { checkKind, dropZone, lengthOf } from "../listen/queue.js";
 
@@ -119,7 +119,7 @@ export function recordings() {
   const recorder = h("div.recorder", h("p.hint", t("own.record_about", { n: rules.max_seconds })), read, device, meter, h("div.row.start", toggle, said));
   const made = h("div.stack", h("div.columns", drop, recorder), place, list, h("div.total", bar, sum));
   recount();
-  const stopAsking = keepFromLoss(() => takes.length || running);
+  keepFromLoss(() => takes.length || running);
 
   // The files, or an explained error before anything is uploaded.
   made.files = () => {
@@ -143,10 +143,9 @@ export function recordings() {
     read.textContent = name ? t("own.text.other", { language }) : t(`own.text.${recorded % TEXTS}`);
   };
   made.read();
-  made.leave = () => {
-    stopAsking();
+  on("leave", () => {
     running?.();
     made.clear();
-  };
+  });
   return made;
 }

@@ -10,6 +10,7 @@ export default {
   "operator.deployments": "Deployments",
   "operator.deployment": "Deployment",
   "operator.model": "Model",
+  "operator.canary": "{percent} % of the requests go to {id}",
   "operator.status": "Status",
   "operator.status.ready": "ready",
   "operator.status.asleep": "asleep",

@@ -1,0 +1,109 @@
+// A text as audio: what would be read of it, chapter by chapter, before there is a job.
+import { formOf, upload } from "../../api.js";
+import { number, t, usd } from "../../i18n.js";
+import { voiceSelect } from "../../previews.js";
+import { limits, on, price } from "../../session.js";
+import { button, check, chosenIn, explained, field, form, h, select, status, submitButton } from "../../ui.js";
+import { told } from "../../work.js";
+import { chooser } from "./upload.js";
+
+const TEXTS = ".txt,.md,.markdown,.epub,.ssml,.xml";
+const TYPED_MS = 800; // after the last letter, a text that is typed or pasted is looked at
+
+const lengthOf = (seconds) => (seconds < 5400 ? t("jobs.minutes", { n: Math.max(1, Math.round(seconds / 60)) }) : t("jobs.hours", { n: number(seconds / 3600, 1) }));
+const sumOf = (chapters, name) => chapters.reduce((sum, chapter) => sum + chapter[name], 0);
+
+// Numbers as the API takes them: "1-3,5".
+function ranges(numbers) {
+  const spans = [];
+  for (const n of numbers) {
+    if (spans.at(-1)?.[1] === n - 1) spans.at(-1)[1] = n;
+    else spans.push([n, n]);
+  }
+  return spans.map(([first, last]) => (first === last ? first : `${first}-${last}`)).join();
+}
+
+// The chapters of a document, each with a tick; what listeners usually leave out has none.
+function chapterPlan() {
+  const title = h("h3");
+  const list = h("ul.chapter-plan");
+  const leftOut = h("p.hint");
+  const sum = h("p.hint", { role: "status" });
+  let chapters = [];
+  let boxes = [];
+  const read = () => chapters.filter((_, at) => boxes[at].checked);
+  const tell = () => {
+    const chosen = read();
+    sum.textContent = chapters.length ? t("jobs.about.speech", {
+      chosen: chosen.length, all: chapters.length, length: lengthOf(sumOf(chosen, "estimated_seconds")),
+      characters: sumOf(chosen, "characters"), price: usd(sumOf(chosen, "price")),
+    }) : t("jobs.price.speech", { price: usd(price("tts_character", 1000)) });
+  };
+  const tickAll = (isTicked) => button(t(isTicked ? "jobs.all_chapters" : "jobs.no_chapters"), () => {
+    for (const box of boxes) box.checked = isTicked;
+    tell();
+  }, { kind: "small" });
+  const plan = h("fieldset.stack", { hidden: true }, h("legend", t("jobs.chapters")), title, list, h("div.actions", tickAll(true), tickAll(false)), leftOut);
+  const made = h("div.stack", plan, sum);
+  made.show = (estimate) => {
+    chapters = estimate?.chapters || [];
+    const hasOthers = chapters.some((chapter) => !chapter.extra);
+    const rows = chapters.map((chapter) => {
+      const facts = t("jobs.chapter", { length: lengthOf(chapter.estimated_seconds), price: usd(chapter.price) });
+      return check([chapter.title, " ", h("small.hint", facts)], { checked: !(chapter.extra && hasOthers), onchange: tell });
+    });
+    boxes = rows.map((row) => row.box);
+    list.replaceChildren(...rows.map((row) => h("li", row)));
+    plan.hidden = !chapters.length;
+    if (estimate) {
+      const { notes, pages, front_matter } = estimate.left_out;
+      const parts = [notes && t("jobs.left.notes", { n: notes }), pages && t("jobs.left.pages", { n: pages }), front_matter && t("jobs.left.front")].filter(Boolean);
+      title.textContent = [estimate.title, estimate.author].filter(Boolean).join(" · ");
+      leftOut.textContent = parts.length ? t("jobs.left", { parts: parts.join(", ") }) : "";
+    }
+    tell();
+  };
+  // The field of the job: nothing where all are read. Throws where none is.
+  made.chosen = () => {
+    const numbers = read().map((chapter) => chapter.number);
+    if (chapters.length && !numbers.length) throw explained(t("jobs.chapters_none"));
+    return numbers.length < chapters.length ? { chapters: ranges(numbers) } : {};
+  };
+  return made;
+}
+
+export function bookForm({ onbegun }) {
+  const place = status();
+  const voice = voiceSelect(["", t("voices.auto")], place, { name: "voice_id" });
+  const format = select([["m4b", "M4B"], ["mp3", "MP3"]], { name: "output_format" });
+  const plan = chapterPlan();
+  const send = (path, fields, file) => upload(path, formOf(fields, ["document", file]), told(place));
+  const book = chooser("speech", TEXTS, place, async (file) => {
+    const { name, size } = file;
+    if (size > limits.document_mb * 2 ** 20) throw explained(t("jobs.document_too_large", { name, mb: limits.document_mb }));
+    const estimate = await send("/jobs/speech/estimate", {}, file);
+    place.clear();
+    return estimate;
+  }, plan.show);
+  let typing = 0;
+  const pasted = h("textarea", { rows: 4, name: "pasted", spellcheck: false, oninput: () => {
+    clearTimeout(typing);
+    const text = pasted.value;
+    if (!text.trim()) book.clear();
+    else typing = setTimeout(() => book.take(new File([text], t("jobs.pasted"))), TYPED_MS);
+  } });
+  const options = () => ({ ...chosenIn(format, voice), ...plan.chosen() });
+  const made = form(place, async () => {
+    await book.looked;
+    const file = book.wanted();
+    await send("/jobs/speech", options(), file);
+    book.clear();
+    pasted.value = "";
+    place.say(t("jobs.begun", { name: file.name }));
+    await onbegun();
+  }, book, h("details", h("summary", t("jobs.paste")), field(t("speak.text"), pasted)), plan,
+  h("div.fields", h("div.with-preview", field(t("voices.title"), voice), voice.preview), field(t("speak.format"), format)),
+  submitButton(t("jobs.go.speech")), place);
+  made.request = () => ({ title: t("jobs.kind.speech"), path: "/jobs/speech", form: options(), files: [["document", book.file?.name || "book.epub"]] });
+  return made;
+}

@@ -1,0 +1,68 @@
+"""A long text in chapters."""
+
+from dataclasses import dataclass, replace
+
+from pydantic import TypeAdapter
+
+from pipelines.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """Part of a long text; `text` begins with the title if the title is spoken."""
+
+    title: str
+    text: str
+    is_extra: bool = False  # such as an index, which listeners usually leave out
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenChapter:
+    """A chapter of the audio, in seconds from its beginning."""
+
+    title: str
+    start: float
+    end: float
+
+
+CHAPTERS = TypeAdapter(list[SpokenChapter])
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a document has and is not read."""
+
+    notes: int = 0  # footnotes and endnotes
+    pages: int = 0  # pages of an EPUB outside of its reading order
+    front_matter: bool = False  # fields above the text of a Markdown file
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """Long text in chapters."""
+
+    title: str
+    chapters: tuple[Chapter, ...]
+    author: str = ""
+    cover: str = ""  # JPEG or PNG in base64
+    left_out: LeftOut = LeftOut()
+
+    def only(self, numbers: str) -> "Book":
+        """Keeps some chapters, named by numbers from 1 and ranges, such as "1,3-5"; all if empty.
+
+        Raises InvalidRequest if the book has no such chapter.
+        """
+        count = len(self.chapters)
+        kept = [not numbers] * count
+        for part in filter(None, numbers.split(",")):
+            first, _, last = part.partition("-")
+            span = range(int(first), int(last or first) + 1)
+            if not span or span[0] < 1 or span[-1] > count:
+                noun = "chapter" if count == 1 else "chapters"
+                raise InvalidRequest(f"chapters: {part} is not within the {count} {noun}")
+            for number in span:
+                kept[number - 1] = True
+        chapters = (
+            chapter for chapter, is_kept in zip(self.chapters, kept, strict=True) if is_kept
+        )
+        return replace(self, chapters=tuple(chapters))

@@ -1,0 +1,171 @@
+"""Long texts as chapters: plain text, Markdown (https://spec.commonmark.org/) and EPUB 2 and 3
+(https://www.w3.org/TR/epub-33/). Nothing is unpacked to disk or fetched from elsewhere.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from pipelines.errors import FileTooLarge, InvalidRequest
+from pipelines.jobs.documents.book import Book, Chapter, LeftOut
+from pipelines.jobs.documents.epub import MAX_TITLE, MOST_BYTES, UNTITLED, read_epub
+from pipelines.jobs.documents.headings import follows, is_extra, plain_chapters
+from pipelines.jobs.file_kinds import TEXTUAL, UTF_16_MARKS, file_kind, is_text
+from pipelines.tts.reading import is_ssml
+
+MAX_CHAPTERS = 5000
+JUDGED = 100_000  # characters by which an encoding is judged
+
+# Repetitions are bounded, exclude their own marks or give nothing back, so that no text takes long
+# to match.
+_HEADING = re.compile(r"^ {0,3}#{1,2}[ \t]+(.+)$|^(.+)\n(?:=+|-+)[ \t]*$", re.MULTILINE)
+# A block of code, whose lines are no headings.
+_CODE = re.compile(r"^ {0,3}(`{3,}+|~{3,}+)[^\n]*\n(?:.*\n)*?(?: {0,3}\1|.*\Z)", re.MULTILINE)
+_FRONT_MATTER = re.compile(
+    r"\A---[ \t]*\n((?:[ \t#\-][^\n]*\n|\w[\w-]{0,59}:[^\n]*\n){1,200})"
+    r"(?:---|\.\.\.)[ \t]*(?:\n|\Z)"
+)
+_FIELD = re.compile(r"^(title|author):([^\n]*)$", re.MULTILINE)
+# Marks of notes, and notes of several lines, up to a blank line or the next note.
+_NOTE = re.compile(
+    r"^[ \t]{0,3}\[(\^[^\]\s]{1,40}|\d{1,3})\](?::|(?=[ \t]))[^\n]*(?:\n(?!\[)[ \t]*\S[^\n]*)*"
+    r"|^\[Footnote\b(?: (\d{1,3})\b)?[^\]]{0,2000}+\]",
+    re.MULTILINE,
+)
+_NOTE_MARK = re.compile(r"\[(\^[^\]\s]{1,40})\]|(?<=[^\s\[(])\[(\d{1,3})\](?!\()")
+_WINDOWS_LETTERS = frozenset("“”‘’‚„«»‹›–—…•°§£€©®·ªº¡¿\xa0\xad")
+_MARKS = re.compile(
+    r"^[ \t]*(?:#{3,6}[ \t]+|>[ \t]?|(?:[-*_][ \t]*+){3,}+$|```.*$)"
+    r"|!\[[^\[\]\n]{0,500}]\([^()\n]{0,2000}\)",
+    re.MULTILINE,
+)
+_LINK = re.compile(r"\[([^\[\]\n]{1,500})]\([^()\n]{0,2000}\)")
+_EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`{1,3})([^\n*_`]{1,500})\1(?!\w)")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+# Lines of any length that go on within a sentence; two spaces would be a hard break.
+_SOFT_BREAK = re.compile(r"(?<=\S)\n(?=[a-zß-öø-ÿа-я]{2})")
+
+
+def read_document(data: bytes, name: str, most_characters: int) -> Book:
+    """Reads a document; EPUB is recognised by its bytes, Markdown by the suffix of `name`.
+
+    Notes are left out. Blocking. Raises InvalidRequest or FileTooLarge.
+    """
+    if data.startswith(b"PK"):
+        book = read_epub(data, most_characters)
+    else:
+        book = _read_text(data, name, most_characters)
+    if sum(len(chapter.text) for chapter in book.chapters) > most_characters:
+        raise _too_long(most_characters)
+    chapters = tuple(
+        replace(chapter, title=title, is_extra=is_extra(title))
+        for chapter in book.chapters
+        for title in [_CONTROLS.sub(" ", chapter.title)[:MAX_TITLE]]
+        if chapter.text.strip()
+    )
+    if not chapters:
+        raise InvalidRequest("document: has no text")
+    if len(chapters) > MAX_CHAPTERS:
+        raise FileTooLarge(f"document: a text has at most {MAX_CHAPTERS} chapters")
+    return replace(book, chapters=chapters)
+
+
+def _read_text(data: bytes, name: str, most_characters: int) -> Book:
+    text = _decoded(data, most_characters)
+    title = name.rpartition("/")[2].rpartition(".")[0] or name or UNTITLED
+    if len(text) > most_characters or is_ssml(text):
+        return Book(title, (Chapter(title, text),))
+    text, notes = _without_notes(text)
+    if not name.lower().endswith((".md", ".markdown")):
+        return Book(title, tuple(plain_chapters(text, title)), left_out=LeftOut(notes=notes))
+    fields = dict[str, str]()
+    if front := _FRONT_MATTER.match(text):
+        fields = dict(_FIELD.findall(front[1]))
+        text = text[front.end() :]
+    title = fields.get("title", "").strip(" \t\"'") or title
+    return Book(
+        title=title,
+        chapters=tuple(_markdown_chapters(text, title)),
+        author=fields.get("author", "").strip(" \t\"'")[:MAX_TITLE],
+        left_out=LeftOut(notes=notes, front_matter=front is not None),
+    )
+
+
+def _too_long(most_characters: int) -> FileTooLarge:
+    return FileTooLarge(f"document: a text has at most {most_characters} characters")
+
+
+def _decoded(data: bytes, most_characters: int) -> str:
+    """Decode text in UTF-8 or, with a byte order mark, UTF-16; else in Windows-1252 if it looks
+    like that. Raises InvalidRequest or FileTooLarge."""
+    kind = file_kind(data)
+    if kind in TEXTUAL or (kind and not is_text(data)):
+        raise InvalidRequest(
+            f"document: is {kind}, not plain text, Markdown or EPUB: convert it, for example with "
+            "Calibre"
+        )
+    if len(data) > MOST_BYTES * most_characters:
+        raise _too_long(most_characters)
+    for encoding in ("utf-8-sig", "utf-16" if data.startswith(UTF_16_MARKS) else "cp1252"):
+        with suppress(UnicodeDecodeError):
+            text = data.decode(encoding)
+            if encoding != "cp1252" or _is_plausible(text[:JUDGED]):
+                return text.replace("\r\n", "\n")
+    raise InvalidRequest(
+        "document: the encoding of this text is unknown: in the editor, choose Save as, Encoding "
+        "UTF-8"
+    )
+
+
+def _is_plausible(text: str) -> bool:
+    """Whether a text in Windows-1252 has few other letters than those of English, as in Western
+    languages, and no other signs than are usual."""
+    others = [character for character in text if not character.isascii()]
+    letters = sum(map(str.isalpha, others))
+    usual = all(letter.isalpha() or letter in _WINDOWS_LETTERS for letter in others)
+    controls = any(character < " " and character not in "\t\n\r\f" for character in text)
+    return usual and not controls and letters * 4 <= sum(map(str.isalpha, text))
+
+
+def _without_notes(text: str) -> tuple[str, int]:
+    """Leave out footnotes to which a mark refers, and their marks; other brackets are text.
+
+    Returns the text and the number of these notes.
+    """
+    notes = {match[1] or match[2] for match in _NOTE.finditer(text)}
+    body = _NOTE.sub("", text)
+    notes &= {match[1] or match[2] for match in _NOTE_MARK.finditer(body)}
+    text = _NOTE.sub(lambda note: "" if note[1] is None or note[1] in notes else note[0], text)
+    text = _NOTE_MARK.sub(lambda mark: "" if (mark[1] or mark[2]) in notes else mark[0], text)
+    return text, len(notes)
+
+
+def _markdown_chapters(text: str, title: str) -> Iterator[Chapter]:
+    heading = ""
+    at = 0
+    for match in (*_markdown_headings(text), None):
+        body = _plain(text[at : match.start() if match else None])
+        below = _plain(match[1] or match[2]).strip(" \t#") if match else ""
+        if heading and not body.strip() and follows(below, heading):
+            heading = f"{heading} {below}"  # the title under a number
+        else:
+            yield Chapter(heading or title, f"{heading}\n\n{body}" if heading else body)
+            heading = below
+        at = match.end() if match else at
+
+
+def _markdown_headings(text: str) -> Iterator[re.Match[str]]:
+    """Yields headings, without those in blocks of code."""
+    blocks = [block.span() for block in _CODE.finditer(text)]
+    block = 0
+    for match in _HEADING.finditer(text):
+        while block < len(blocks) and blocks[block][1] <= match.start():
+            block += 1
+        if block == len(blocks) or match.start() < blocks[block][0]:
+            yield match
+
+
+def _plain(markdown: str) -> str:
+    text = _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", _MARKS.sub("", markdown)))
+    return _SOFT_BREAK.sub(" ", text)

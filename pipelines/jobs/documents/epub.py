@@ -1,0 +1,353 @@
+"""Reads EPUB 2 and 3 (https://www.w3.org/TR/epub-33/) in memory, as chapters.
+
+Chapters begin at the entries of the table of contents (a navigation document or
+https://www.daisy.org/z3986/2005/ncx/) and at headings. Notes and page numbers, which EPUB's
+structural semantics (https://www.w3.org/TR/epub-ssv-11/) or links mark, are left out.
+"""
+
+import io
+import re
+import zlib
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from html import unescape
+from posixpath import dirname, join, normpath
+from urllib.parse import unquote
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
+
+from pipelines.errors import FileTooLarge, InvalidRequest
+from pipelines.jobs.documents.book import Book, Chapter, LeftOut
+from pipelines.jobs.documents.headings import follows
+from pipelines.text.markup import Token, tokens_of
+
+MAX_MEMBERS = 10_000
+MAX_TITLE = 200  # characters
+MAX_COVER_BYTES = 4 << 20
+MOST_BYTES = 4  # bytes for each allowed character, of an EPUB when unpacked
+MAX_TOKENS = 1_000_000
+MOST_LEVELS = 2  # of the table of contents; deeper entries are sections
+COVERS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # signatures of JPEG and PNG
+UNTITLED = "Untitled"
+
+# Without internal declarations; excludes `<`, so that many unclosed ones do not take longer.
+_DOCTYPE = re.compile(r"<!DOCTYPE[^\[<>]*>", re.IGNORECASE)
+_ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,32};")
+_UNREADABLE: tuple[type[Exception], ...] = (
+    KeyError,
+    BadZipFile,
+    RuntimeError,
+    OSError,
+    EOFError,
+    zlib.error,
+    ValueError,  # an offset outside the file
+    OverflowError,
+)
+_BLOCKS = set(
+    "p div h1 h2 h3 h4 h5 h6 li blockquote section article aside main header footer figure"
+    " figcaption pre br hr tr td th dt dd".split()
+)
+_SILENT = set("head script style svg math nav template rt rp canvas audio video iframe".split())
+_NOTES = set("footnote footnotes endnote endnotes rearnote rearnotes noteref pagebreak".split())
+_NOTES |= {f"doc-{kind}" for kind in _NOTES}  # roles of ARIA
+_CONTAINERS = {"body", "section", "article", "table", "h1", "h2", "h3", "h4", "h5", "h6"}
+_MARK = re.compile(r"\[?(?:\d{1,4}|[*†‡§¶]{1,3}|[a-z]|[ivxlc]{1,6})\]?")
+
+Place = tuple[str, str]
+"""A page and the id of an element in it; the id is empty for the beginning of the page."""
+
+
+def read_epub(data: bytes, most_characters: int) -> Book:
+    """Reads an EPUB. Blocking. Raises InvalidRequest or FileTooLarge."""
+    return _Epub(data, most_characters).book()
+
+
+class _Epub:
+    """EPUB in memory. Every method raises InvalidRequest or FileTooLarge."""
+
+    def __init__(self, data: bytes, most_characters: int) -> None:
+        if data.count(b"PK\x01\x02") > MAX_MEMBERS:  # entries of the directory
+            raise InvalidRequest(f"document: an EPUB has at most {MAX_MEMBERS} files")
+        self._bytes_left = MOST_BYTES * most_characters + MAX_COVER_BYTES
+        self._tokens_left = MAX_TOKENS
+        try:
+            self._zip = ZipFile(io.BytesIO(data))
+        except (BadZipFile, ValueError, NotImplementedError):
+            raise InvalidRequest("document: is neither an EPUB nor text") from None
+
+    def book(self) -> Book:
+        roots = (token.attributes for token in self._tokens("META-INF/container.xml"))
+        package = next((root["full-path"] for root in roots if "full-path" in root), "")
+        items: dict[str, str] = {}
+        spine = []
+        images = set[str]()
+        aside = 0  # pages outside of the reading order
+        metadata = {"title": "", "creator": ""}
+        cover = contents = inside = ""
+        for token in self._tokens(package):
+            tag = _local(token)
+            attributes = token.attributes
+            if tag == "item" and not token.closes:
+                name = attributes.get("id", "")
+                items[name] = _place(package, attributes.get("href", ""))[0]
+                if attributes.get("media-type", "").startswith("image/"):
+                    images.add(name)
+                properties = attributes.get("properties", "").split()
+                cover = name if "cover-image" in properties else cover
+                contents = name if "nav" in properties else contents
+            elif tag == "spine" and not token.closes:
+                contents = contents or attributes.get("toc", "")
+            elif tag == "itemref" and attributes.get("linear") == "no":
+                aside += 1
+            elif tag == "itemref":
+                spine.append(attributes.get("idref", ""))
+            elif tag == "meta" and attributes.get("name") == "cover":
+                cover = cover or attributes.get("content", "")
+            elif token.text:
+                if inside in metadata and not metadata[inside]:
+                    metadata[inside] = " ".join(unescape(token.text).split())[:MAX_TITLE]
+            inside = "" if token.closes else tag or inside
+        names = (name for name in spine if name in items and name not in images)
+        pages = dict.fromkeys(items[name] for name in names)  # without duplicates
+        title = metadata["title"] or UNTITLED
+        entries = self._contents(items[contents]) if contents in items else {}
+        entries = {place: label for place, label in entries.items() if place[0] in pages}
+        reader = _PageReader(title, entries if len(entries) > 1 else {})
+        for page in pages:
+            reader.turn(page)
+            for token in self._tokens(page):
+                reader.read(token)
+        reader.finish()
+        image = self._read(items[cover]) if cover in items else b""
+        if not image.startswith(COVERS) or len(image) > MAX_COVER_BYTES:
+            image = b""
+        return Book(
+            title=title,
+            chapters=tuple(reader.chapters),
+            author=metadata["creator"],
+            cover=b64encode(image).decode(),
+            left_out=LeftOut(notes=reader.marks, pages=aside),
+        )
+
+    def _contents(self, page: str) -> dict[Place, str]:
+        """Reads the labels of the table of contents, of a navigation document or an NCX."""
+        labels: dict[Place, str] = {}
+        levels = list[bool]()  # of the entries above, whether they have a place
+        is_toc = False
+        text = list[str]()
+        place: Place | None = None
+        for token in self._tokens(page):
+            tag = _local(token)
+            if tag == "nav":
+                is_toc = not token.closes and "toc" in token.attributes.get("epub:type", "").split()
+            elif tag == "navmap":
+                is_toc = not token.closes
+            elif not is_toc:
+                continue
+            elif tag in ("ol", "navpoint") and not token.closes:
+                levels.append(tag == "navpoint")
+            elif tag in ("ol", "navpoint"):
+                levels.pop()
+            elif tag == "li" and not token.closes and levels:
+                levels[-1] = False
+            elif tag in ("a", "navlabel") and not token.closes:
+                text = []
+                if tag == "a":
+                    place = _place(page, token.attributes.get("href", ""))
+            elif tag == "content" and not token.closes:
+                place = _place(page, token.attributes.get("src", ""))
+            elif token.text:
+                text.append(unescape(token.text))
+            label = " ".join("".join(text).split())[:MAX_TITLE]
+            if tag in ("a", "content") and token.closes and place and label:
+                if levels:
+                    levels[-1] = True
+                if sum(levels) <= MOST_LEVELS:
+                    labels.setdefault(place, label)
+                place = None
+        return labels
+
+    def _tokens(self, name: str) -> Iterator[Token]:
+        """Yields the tokens of an XML document, in which only entities of HTML are allowed."""
+        try:
+            text = self._read(name).decode("utf-8-sig")
+        except UnicodeDecodeError:
+            reason = "is not UTF-8"
+            if "META-INF/encryption.xml" in self._zip.NameToInfo:
+                reason = "is encrypted: books with copy protection (DRM) cannot be read"
+            raise InvalidRequest(f"document: {name[:100]} {reason}") from None
+        text = _ENTITY.sub(lambda match: unescape(match[0]), _DOCTYPE.sub("", text, count=1))
+        for token in tokens_of(text, f"document: {name[:100]}"):
+            self._tokens_left -= 1
+            if self._tokens_left < 0:
+                raise FileTooLarge(f"document: an EPUB has at most {MAX_TOKENS} elements and texts")
+            yield token
+
+    def _read(self, name: str) -> bytes:
+        path = normpath(name)
+        if path.startswith(("/", "..")) or "\\" in path:
+            raise InvalidRequest(f"document: {name[:100]} points outside the EPUB")
+        try:
+            # OCF allows only these methods; others may use dictionaries of gigabytes.
+            if self._zip.getinfo(path).compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise BadZipFile
+            with self._zip.open(path) as member:
+                data = member.read(self._bytes_left + 1)
+        except _UNREADABLE:
+            raise InvalidRequest(f"document: {name[:100]} cannot be read") from None
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
+            raise FileTooLarge("document: the EPUB is too large when unpacked")
+        return data
+
+
+class _PageReader:
+    """Reads the tokens of pages, one after the other, as chapters.
+
+    Chapters begin at the entries of `contents` and at each `h1`; without contents, at each `h2`
+    too.
+    """
+
+    def __init__(self, title: str, contents: Mapping[Place, str]) -> None:
+        self.chapters = list[Chapter]()
+        self.marks = 0  # marks of notes that were left out
+        self._title = title  # of the book
+        self._contents = contents
+        self._headings = {"h1"} if contents else {"h1", "h2"}
+        self._page = ""
+        self._label = ""  # title of the current chapter
+        self._parts = list[str]()  # its text
+        self._has_heading = self._has_body = False
+        self._heading_at = -1  # index of the first part of the heading that is being read
+        self._paragraph_at = 0  # index of the first part of the paragraph
+        self._is_note = False  # whether the rest of the paragraph belongs to a note
+        self._skipped = 0  # depth in an element that is left out
+        self._raised = 0  # depth in `sup`
+        self._link: tuple[int, bool, Place] | None = None  # first part, whether a mark, target
+        self._notes = set[Place]()  # elements to which marks refer
+
+    def turn(self, page: str) -> None:
+        """Begins a page."""
+        self._page = page
+        self._break()
+        self._begin("")
+
+    def finish(self) -> None:
+        self._flush(len(self._parts))
+
+    def read(self, token: Token) -> None:
+        if self._skipped:
+            self._skipped += -1 if token.closes else bool(token.name)
+        elif token.closes:
+            self._close(_local(token))
+        elif token.name:
+            self._open(_local(token), token.attributes)
+        elif not self._is_note:
+            self._write(unescape(token.text).replace("\n", " "))
+
+    def _open(self, tag: str, attributes: Mapping[str, str]) -> None:
+        name = attributes.get("id", "")
+        if name:
+            self._begin(name)
+        kinds = f"{attributes.get('epub:type', '')} {attributes.get('role', '')}".split()
+        is_target = (self._page, name) in self._notes and tag not in _CONTAINERS
+        is_hidden = "hidden" in attributes or attributes.get("aria-hidden") == "true"
+        if tag in _SILENT or is_hidden or not _NOTES.isdisjoint(kinds):
+            self.marks += "noteref" in kinds or "doc-noteref" in kinds
+            self._skipped = 1
+        elif is_target and tag in _BLOCKS:
+            self._skipped = 1
+        elif is_target:
+            del self._parts[self._paragraph_at :]
+            self._is_note = True
+        elif tag in self._headings:
+            self._break()
+            self._heading_at = len(self._parts)
+        elif tag in _BLOCKS:
+            self._break()
+        elif tag == "sup":
+            self._raised += 1
+            if self._link:
+                self._link = (self._link[0], True, self._link[2])
+        elif tag == "a" and "#" in attributes.get("href", "") and not self._link:
+            target = _place(self._page, attributes["href"])
+            self._link = (len(self._parts), self._raised > 0, target)
+        elif tag == "img" and len(letter := attributes.get("alt", "")) == 1 and letter.isalpha():
+            self._write(letter)  # an initial that is drawn
+
+    def _close(self, tag: str) -> None:
+        if tag in self._headings and self._heading_at >= 0:
+            self._end_heading()
+            self._break()
+        elif tag in _BLOCKS:
+            self._break()
+        elif tag == "sup":
+            self._raised = max(0, self._raised - 1)
+        elif tag == "a" and self._link:
+            start, is_raised, target = self._link
+            self._link = None
+            text = "".join(self._parts[start:]).strip()
+            if _MARK.fullmatch(text) and (is_raised or text.startswith("[")):
+                del self._parts[start:]
+                self.marks += 1
+                self._notes.add(target)
+
+    def _write(self, text: str) -> None:
+        self._parts.append(text)
+        if self._heading_at < 0 and not text.isspace():
+            self._has_body = True
+
+    def _break(self) -> None:
+        """Ends a paragraph, and what belongs to it."""
+        self._parts.append("\n\n")
+        self._paragraph_at = len(self._parts)
+        self._is_note = False
+        self._link = None
+
+    def _begin(self, name: str) -> None:
+        """Begins a chapter if the table of contents has an entry for this place."""
+        label = self._contents.get((self._page, name))
+        if label is None:
+            return
+        if self._has_heading or self._has_body:
+            self._flush(self._heading_at if self._heading_at >= 0 else len(self._parts))
+        self._label = label
+
+    def _end_heading(self) -> None:
+        """Begins a chapter at a heading, unless it belongs to the chapter that has just begun."""
+        start = self._heading_at
+        self._heading_at = -1
+        text = " ".join("".join(self._parts[start:]).split())
+        if not text:
+            return
+        if self._has_body or (self._has_heading and not self._is_title(text)):
+            self._flush(start)
+        elif self._has_heading and not self._contents:
+            self._label = f"{self._label} {text}"
+        self._label = self._label or text
+        self._has_heading = True
+
+    def _is_title(self, text: str) -> bool:
+        """Whether a heading right after another one belongs to the same chapter."""
+        return bool(self._contents) or follows(text, self._label)
+
+    def _flush(self, end: int) -> None:
+        """Ends the chapter whose text ends before the part `end`."""
+        paragraphs = "".join(self._parts[:end]).split("\n\n")
+        text = "\n\n".join(filter(None, (" ".join(paragraph.split()) for paragraph in paragraphs)))
+        self.chapters.append(Chapter(self._label or self._title, text))
+        del self._parts[:end]
+        self._paragraph_at = max(0, self._paragraph_at - end)
+        self._link = None
+        self._label = ""
+        self._has_heading = self._has_body = False
+
+
+def _local(token: Token) -> str:
+    return token.name.rpartition(":")[2].lower()
+
+
+def _place(page: str, href: str) -> Place:
+    """Resolves an address inside the EPUB, as it is written on a page."""
+    path, _, name = href.partition("#")
+    target = normpath(join(dirname(page), unquote(path))) if path else page
+    return target, unquote(name)

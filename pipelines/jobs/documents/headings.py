@@ -1,0 +1,178 @@
+"""Lines of plain text that begin chapters, by the words of `configs/headings.yaml`."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from pydantic import TypeAdapter
+
+from configs.load import load_yaml
+from configs.schema.jobs import HeadingWords
+from pipelines.jobs.documents.book import Chapter
+from pipelines.text.normalisation.number_words import NumberWords
+
+_ROWS = load_yaml(TypeAdapter(tuple[HeadingWords, ...]), "headings")
+_LARGEST = 199  # number of a chapter that is written in words
+
+_NOUNS = "|".join(sorted({noun for row in _ROWS for noun in row.nouns}))
+_ALONE = "|".join(word for row in _ROWS for word in row.alone)
+_JOINS = frozenset(word for row in _ROWS for word in row.joins)
+_EXTRAS = frozenset(title.casefold() for row in _ROWS for title in row.extras)
+_LISTED_NUMBER = re.compile("|".join(word for row in _ROWS for word in row.numbers))
+# Numbers in digits, Roman numbers, in lower case only if they are well formed, and a capital.
+_SIGN = re.compile(
+    r"\d{1,4}(?:st|nd|rd|th)?|[IVXLC]{1,8}|[A-Z]|(?=\w)c{0,3}(?:xc|xl|l?x{0,3})(?:ix|iv|v?i{0,3})(?!\w)"
+)
+_ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+# Repetitions are bounded or possessive here and below, so that no text takes long to match.
+_CAPITAL = r"(?-i:[^\W_a-zà-öø-ÿа-я])"
+_LINE = re.compile(
+    rf"(?:\A|\n[ \t]*\n)[ \t]{{0,40}}(?P<line>(?:(?P<noun>{_NOUNS})[ \t]{{1,4}}(?=\w)"
+    rf"|(?P<before>{_CAPITAL}[^\W\d_]{{0,20}})[ \t](?:{_NOUNS})(?!\w)"
+    rf"|(?:{_ALONE})(?!\w)"
+    r"|(?-i:(?P<number>[IVXLC]{1,8}|\d{1,3})(?=[.:]?[ \t]*+$|[.:][ \t]{1,4}[^\n]{1,80}$)))"
+    r"(?P<rest>[^\n]{0,120}+))$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_TITLE = re.compile(r"[.:]?(?:[ \t]{1,4}([^\sa-zà-öø-ÿа-я](?:.{0,79}\S)?)|[ \t]?[—–]\S.{0,79})?")
+# The title of a chapter under its number: a line by itself that ends no sentence.
+_SUBTITLE = re.compile(
+    r"\s*\n[ \t]*((?!\d)[^\W_a-zà-öø-ÿа-я](?:[^\n]{0,59}[^\s.!?…:,;”\"])?)[ \t]*+\n[ \t]*+\n"
+)
+_FIRST_LINE = re.compile(r"\s*+(?=[^\n]{0,79}[^\W\d_])([^\n]{0,79}[^\s.!?…:,;])[ \t]*+\n[ \t]*+\n")
+_NUMBERED = re.compile(
+    rf"\s*(?P<noun>(?:{_NOUNS})\s+)?(?P<rest>.{{1,80}}?)[.:]?\s*\Z", re.IGNORECASE
+)
+_WORDS = re.compile(r"[^\W_]+")
+_MOST_WORDS = 8  # words of a number
+
+
+@dataclass(frozen=True, slots=True)
+class _Heading:
+    """A line that begins a chapter, with its place in the text."""
+
+    start: int
+    end: int
+    line: str
+    has_title: bool
+    number: int = 0  # of a line with a number and no noun
+    number_end: int = 0
+
+
+def plain_chapters(text: str, title: str) -> Iterator[Chapter]:
+    """Yields the chapters of a plain text; `title` is that of a text without a title line."""
+    first = _FIRST_LINE.match(text)
+    title = first[1] if first else title
+    at = 0
+    spoken = ""  # the number of a chapter as digits, which are read in every language
+    headings = _headings(text)
+    starts = {heading.start for heading in headings}
+    for heading in (*headings, None):
+        end = heading.start if heading else len(text)
+        yield Chapter(title, spoken + text[at:end])
+        if heading:
+            title = heading.line
+            at = end
+            below = None if heading.has_title else _SUBTITLE.match(text, heading.end)
+            if below and below.start(1) not in starts:
+                title = f"{title} {below[1]}"
+            spoken = f"{heading.number}\n\n" if heading.number else ""
+            if heading.number:
+                at = heading.number_end
+                at += text[at : at + 1] in (".", ":")
+
+
+def is_extra(title: str) -> bool:
+    """Whether listeners usually leave out a chapter with this title."""
+    return title.strip(" \t.:").casefold() in _EXTRAS
+
+
+def follows(title: str, above: str) -> bool:
+    """Whether a heading is the title under a number, such as "The Sea" after "Chapter One"."""
+    match = _NUMBERED.match(above)
+    is_number = match is not None and 0 < _number_end(match["rest"]) == len(match["rest"])
+    below = _NUMBERED.match(title)
+    has_number = below is not None and below["noun"] and _number_end(below["rest"])
+    return is_number and not has_number
+
+
+def _headings(text: str) -> list[_Heading]:
+    """Return the lines that begin chapters.
+
+    Lines with a number and no noun count only if each follows the one before, and there are two.
+    """
+    headings = list[_Heading]()
+    last = 0
+    for match in _LINE.finditer(text):
+        number = _value(match["number"])
+        end = _number_end(match["rest"]) if match["noun"] else 0
+        title = _TITLE.fullmatch(match["rest"][end:].rstrip())
+        if title is None or (match["noun"] and not end):
+            continue
+        if match["before"] and not _is_number_word(match["before"]):
+            continue
+        is_next = number in (1, last + 1) and _is_title(
+            title[1] or "", is_digit=match["number"].isdecimal()
+        )
+        if number and not is_next:
+            continue
+        last = number or last
+        headings.append(
+            _Heading(
+                start=match.start("line"),
+                end=match.start("line") + len(match["line"].rstrip()),
+                line=match["line"].rstrip(),
+                has_title=bool(title[0].strip(" \t.:")),
+                number=number,
+                number_end=match.end("number"),
+            )
+        )
+    has_two = any(heading.number == 2 for heading in headings)
+    return [heading for heading in headings if not heading.number or has_two]
+
+
+def _number_end(text: str) -> int:
+    """Return the end of the number at the beginning of a text; 0 if there is none."""
+    end = last = 0
+    for word, _ in zip(_WORDS.finditer(text), range(_MOST_WORDS), strict=False):
+        if text[last : word.start()].strip(" \t-") or text[last : word.start()].count("\n"):
+            break
+        last = word.end()
+        if _SIGN.fullmatch(word[0]):
+            return end or last
+        if _is_number_word(word[0]):
+            end = last
+        elif word[0].casefold() not in _JOINS:
+            break
+    return end
+
+
+def _is_number_word(word: str) -> bool:
+    word = word.casefold()
+    return word in _spelled_numbers() or _LISTED_NUMBER.fullmatch(word) is not None
+
+
+@cache
+def _spelled_numbers() -> frozenset[str]:
+    """Collect the words of cardinals and ordinals of all languages, in 0.2 s."""
+    words = set[str]()
+    for language in {row.language for row in _ROWS}:
+        of = NumberWords(language)
+        for number in range(1, _LARGEST + 1):
+            words.update(
+                _WORDS.findall(f"{of.integer(str(number))} {of.ordinal(number)}".casefold())
+            )
+    return frozenset(words) - _JOINS
+
+
+def _is_title(text: str, *, is_digit: bool) -> bool:
+    """Whether a text after a number is a title, and no item of a list or sentence."""
+    return not text or text.isupper() or not (is_digit or text.rstrip().endswith((".", "!", "?")))
+
+
+def _value(written: str | None) -> int:
+    if not written or written.isdecimal():
+        return int(written or 0)
+    values = [_ROMAN[letter] for letter in written]
+    return sum(-value if value < max(values[at:]) else value for at, value in enumerate(values))

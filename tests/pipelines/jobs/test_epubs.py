@@ -1,0 +1,185 @@
+"""Books as publishers and converters make them, and what is left out of them."""
+
+from typing import Any
+
+import pytest
+
+from pipelines.errors import FileTooLarge, InvalidRequest
+from pipelines.jobs.documents.book import Book, LeftOut
+from pipelines.jobs.documents.document import read_document
+from tests.pipelines.jobs.epubs import ONE, epub
+
+MOST = 200_000
+HTML = '<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops"><body>'
+PACKAGE = (
+    '<package><manifest><item id="one" href="OEBPS/text/one.xhtml"/><item id="two" '
+    'href="OEBPS/text/two.xhtml"/>{item}</manifest><spine {spine}><itemref idref="one"/>'
+    '<itemref idref="two"/><itemref idref="toc" linear="no"/></spine></package>'
+)
+NAV = PACKAGE.format(item='<item id="toc" href="nav.xhtml" properties="nav"/>', spine="")
+NCX = PACKAGE.format(item='<item id="toc" href="toc.ncx"/>', spine='toc="toc"')
+
+
+def read(one: str, two: str = "<p>End.</p>", **files: Any) -> Book:
+    package = "P.opf" if "P.opf" in files else "OEBPS/content.opf"
+    close = "</body></html>"
+    data = epub(one=HTML + one + close, two=HTML + two + close, package=package, **files)
+    return read_document(data, "b.epub", MOST)
+
+
+def titles(book: Book) -> list[str]:
+    return [chapter.title for chapter in book.chapters]
+
+
+def nav(*entries: tuple[str, str]) -> str:
+    links = "".join(f'<li><a href="OEBPS/text/{href}">{label}</a></li>' for href, label in entries)
+    return (
+        f'{HTML}<nav epub:type="landmarks"><ol><li><a href="OEBPS/text/one.xhtml">No</a></li></ol>'
+        f'</nav><nav epub:type="toc"><h1>Contents</h1><ol>{links}</ol></nav></body></html>'
+    )
+
+
+def test_the_table_of_contents_names_chapters_without_headings() -> None:
+    pages = (
+        '<p>Cover.</p><p class="h" id="c1">1</p><p>A.</p><p><b id="c2">Two</b></p><p>B.</p>',
+        "<p>C.</p><h2>A section</h2><p>D.</p>",
+    )
+    entries = (
+        ("one.xhtml#c1", "Chapter 1"),
+        ("one.xhtml#c2", "Chapter <i>2</i>:\n The &lt;b&gt;"),
+        ("two.xhtml", "Index"),
+        ("none.xhtml", "Lost"),
+    )
+    book = read(*pages, **{"P.opf": NAV, "nav.xhtml": nav(*entries)})
+    assert titles(book) == ["Untitled", "Chapter 1", "Chapter 2: The <b>", "Index"]
+    assert [chapter.is_extra for chapter in book.chapters] == [False, False, False, True]
+    assert book.chapters[1].text == "1\n\nA." and book.chapters[2].text == "Two\n\nB."
+    assert book.chapters[3].text == "C.\n\nA section\n\nD."
+    assert book.left_out == LeftOut(pages=1)
+    points = "".join(
+        f'<navPoint id="n{n}"><navLabel><text>Part {n}</text></navLabel>'
+        f'<content src="OEBPS/text/one.xhtml#c{n}"/></navPoint>'
+        for n in (1, 2)
+    )
+    ncx = f"<ncx><docTitle><text>No</text></docTitle><navMap>{points}</navMap></ncx>"
+    assert titles(read(*pages, **{"P.opf": NCX, "toc.ncx": ncx})) == [
+        "Untitled",
+        "Part 1",
+        "Part 2",
+    ]
+
+
+def test_entries_without_a_place_are_no_level_of_the_contents() -> None:
+    inner = '<li><a href="OEBPS/text/one.xhtml#{0}">{0}</a>{1}</li>'
+    third = inner.format("c3", "")
+    second = inner.format("c2", f"<ol>{third}</ol>")
+    contents = (
+        f'{HTML}<nav epub:type="toc"><ol><li><a href="OEBPS/text/one.xhtml">Part</a><ol><li>'
+        f"<span>Ann</span><ol>{second}</ol></li></ol></li></ol></nav></body></html>"
+    )
+    one = "".join(f'<p id="c{n}">A</p>' for n in range(1, 4))
+    assert titles(read(one, **{"P.opf": NAV, "nav.xhtml": contents})) == ["Part", "c2"]
+
+
+def test_pages_that_are_images_are_left_out() -> None:
+    package = NAV.replace('one.xhtml"/>', 'one.xhtml" media-type="image/jpeg"/>')
+    data = epub(one=b"\xff\xd8\xff", package="P.opf", **{"P.opf": package, "nav.xhtml": nav()})
+    assert titles(read_document(data, "b.epub", MOST)) == ["Untitled", "Chapter Two"]
+
+
+def test_headings_begin_chapters_that_the_table_of_contents_lacks() -> None:
+    entries = nav(("one.xhtml", "Start"), ("one.xhtml#c1", "Chapter 1"))
+    one = '<h1><a id="c1"></a>Chapter 1</h1><h1>The Sea</h1><p>A.</p><h2>Section</h2><p>B.</p>'
+    book = read(one, "<h1>Chapter 2</h1><p>C.</p>", **{"P.opf": NAV, "nav.xhtml": entries})
+    assert titles(book) == ["Chapter 1", "Chapter 2"]
+    assert book.chapters[0].text.startswith("Chapter 1\n\nThe Sea\n\nA.")
+    single = nav(("one.xhtml", "Start"))
+    assert titles(read(one, **{"P.opf": NAV, "nav.xhtml": single})) == [
+        "Chapter 1 The Sea",
+        "Section",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("headings", "expected"),
+    [
+        ("<h1>1</h1><h2>The Sea</h2>", ["1 The Sea"]),
+        ("<h1>CHAPTER<br/>ONE</h1><h2>The Sea</h2>", ["CHAPTER ONE The Sea"]),
+        ("<h1>PART ONE</h1><h2>Chapter 1. The Sea</h2>", ["PART ONE", "Chapter 1. The Sea"]),
+        ("<h1>My Book</h1><h2>The Sea</h2>", ["My Book", "The Sea"]),
+    ],
+)
+def test_a_number_and_its_title_are_one_chapter(headings: str, expected: list[str]) -> None:
+    assert titles(read(f"{headings}<p>A.</p>")) == expected
+    markdown = headings.replace("<br/>", " ").replace("<h1>", "# ").replace("<h2>", "\n\n## ")
+    text = markdown.replace("</h1>", "").replace("</h2>", "") + "\n\nA."
+    assert titles(read_document(text.encode(), "b.md", MOST)) == expected
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<p>A fact<a epub:type="noteref" href="#n">1</a> here.</p>'
+        '<aside epub:type="footnote" id="n"><p>Note.</p></aside>',
+        '<p>A fact<sup><a id="r" href="two.xhtml#n">1</a></sup> here.</p>|'
+        '<p id="n"><sup><a href="one.xhtml#r">1</a></sup> Note.</p><p>End.</p>',
+        '<p>A fact<a href="#n"><sup>*</sup></a> here.</p>'
+        '<p><a id="n" href="#r">*</a> Note, <i>which</i> is long.</p>',
+        '<p>A fact<a href="#n" role="doc-noteref">i</a> here.</p>'
+        '<div role="doc-endnotes"><p>N</p></div>',
+        '<p>A fact<a href="#n">[1]</a> here.</p><div id="n"><p>N.</p><p>M.</p></div>',
+    ],
+)
+def test_notes_and_their_marks_are_left_out(page: str) -> None:
+    one, _, two = page.partition("|")
+    book = read(one, two or "<p>End.</p>")
+    assert (book.chapters[0].text, book.left_out.notes) == ("A fact here.\n\nEnd.", 1)
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<p>See <a href='#x'>12</a>, x<sup>2</sup>.</p><p id='x'>B.</p>", "See 12, x2.\n\nB."),
+        ("<p>A<a href='#x'>[1]</a>.</p><section id='x'><p>B.</p></section>", "A.\n\nB."),
+        ("<p>A <span epub:type='pagebreak' title='9'>9</span>b.</p>", "A b."),
+        ("<p><img src='t.png' alt='T'/>he <img src='m' alt='A map'/>sea.</p>", "The sea."),
+        ("<p><span class='cap'>T</span>he sea.</p>", "The sea."),
+        ("<p>A.</p><svg><text>No</text></svg><img src='a.png'/><p>B.</p>", "A.\n\nB."),
+        ("<p><ruby>漢<rp>(</rp><rt>かん</rt><rp>)</rp></ruby>字。</p>", "漢字。"),
+        ("<p aria-hidden='true'>No</p><p hidden='hidden'>No</p><p>A.</p>", "A."),
+        ("<p>A.</p><canvas>No</canvas><p>B.</p>", "A.\n\nB."),
+        ("<dl><dt>Term</dt><dd>Meaning</dd></dl><hr/><pre>x</pre>", "Term\n\nMeaning\n\nx"),
+    ],
+)
+def test_a_page_is_read_as_a_person_would(page: str, text: str) -> None:
+    assert read(page).chapters[0].text == f"{text}\n\nEnd."
+
+
+def test_a_protected_book_says_so() -> None:
+    data = epub(one=b"\xff\x9c", **{"META-INF/encryption.xml": "<encryption/>"})
+    with pytest.raises(InvalidRequest, match="DRM"):
+        read_document(data, "b.epub", MOST)
+
+
+@pytest.mark.parametrize("has_contents", [False, True])
+def test_an_epub_of_too_many_chapters_is_refused(*, has_contents: bool) -> None:
+    count = 100_000
+    page = "".join(f'<p id="c{n}">A</p>' for n in range(count)) if has_contents else "<h1>A</h1>"
+    files: dict[str, Any] = {}
+    if has_contents:
+        entries = ((f"one.xhtml#c{n}", "<b>x</b>") for n in range(count))
+        files = {"P.opf": NAV, "nav.xhtml": nav(*entries)}
+    body = f"{HTML}{page if has_contents else page * count}</body></html>"
+    data = epub(one=body, package="P.opf" if files else "OEBPS/content.opf", **files)
+    with pytest.raises(FileTooLarge, match="at most"):
+        read_document(data, "b.epub", 20 * MOST)
+
+
+def test_code_in_markdown_has_no_headings() -> None:
+    text = "# One\n\n```sh\n# a comment\n```\n\n~~~\nx\n---\n\n# Two\n\nB."
+    assert titles(read_document(text.encode(), "b.md", MOST)) == ["One"]
+    assert titles(read_document(text.replace("---", "~~~").encode(), "b.md", MOST)) == [
+        "One",
+        "Two",
+    ]
+    assert titles(read_document(ONE.encode(), "b.md", MOST)) == ["b"]
