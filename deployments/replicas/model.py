@@ -220,9 +220,9 @@ class ModelDeployment(ABC, Generic[ModelT]):
             await asyncio.to_thread(give_back)  # measured: 10 to 50 MB after speech or transcripts
         return load_report(max(load, LEAST * used))  # Serve looks between short requests
 
-    @abstractmethod
     async def try_engine(self, loaded: Loaded[ModelT]) -> None:
         """Run a short request that should succeed. Raises the engine's errors."""
+        await self._rehearse(loaded, loaded)
 
     @abstractmethod
     def load(self) -> float:
