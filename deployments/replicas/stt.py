@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,7 +19,7 @@ from models.device import as_engine_error, is_out_of_memory
 from models.memory import give_back
 from models.registry import SPEAKER, STT, load_once
 from models.speaker.base import SpeakerEncoder
-from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest, add_voices
 from models.weights.store import WeightStore
 from telemetry import metrics
 from telemetry.tracing import Attributes, CallHeaders
@@ -98,14 +97,11 @@ def decode(
     """Decode a batch; after an error, decode each half of it. Only the request that causes the
     error then gets it."""
     try:
-        results: Results = []
-        for request, transcript in zip(requests, engine.transcribe(requests), strict=True):
-            if request.voice_windows and transcript.segments:
-                # Here, so that the audio is sent and queued once.
-                voices = encoder().embed_pieces(request.pcm, request.voice_windows)
-                transcript = replace(transcript, voices=voices)
-            results.append(transcript)
-        return results
+        transcripts = engine.transcribe(requests)
+        return [
+            add_voices(request, transcript, encoder()) if request.voice_windows else transcript
+            for request, transcript in zip(requests, transcripts, strict=True)
+        ]
     except Exception as error:  # any library may raise
         is_full = is_out_of_memory(error)
         if len(requests) == 1:

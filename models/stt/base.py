@@ -10,7 +10,7 @@ import numpy as np
 from models.audio import Pcm
 from models.base import Engine
 from models.errors import InvalidEngineRequest, UnsupportedLanguage
-from models.speaker.base import Embeddings
+from models.speaker.base import Embeddings, SpeakerEncoder
 from models.stt.options import RecognitionOptions
 
 STT_SAMPLE_RATE = 16_000  # Hz; the input of every engine
@@ -123,6 +123,18 @@ class Transcript:
     candidates: tuple[str, ...] = ()
     # Probabilities of languages by this speech alone; empty where the language was given.
     scores: Mapping[str, float] = field(default_factory=dict)
+
+
+def add_voices(
+    request: TranscriptionRequest, transcript: Transcript, encoder: SpeakerEncoder
+) -> Transcript:
+    """Adds the speaker embeddings of the requested windows, if there is speech; blocking.
+
+    The replica that transcribes computes them, so that the audio is sent and queued once.
+    """
+    if not transcript.segments:
+        return transcript
+    return replace(transcript, voices=encoder.embed_pieces(request.pcm, request.voice_windows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
