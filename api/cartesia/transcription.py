@@ -52,6 +52,7 @@ SILENCE = 180.0, "no message came for 180 seconds", close_codes.POLICY
 INTERIM_MS = 500  # time between interims
 UPDATE_MS = 300  # time between updates of a turn
 WHISPER_SILENCE_S = 0.5  # silence that ends an utterance of `ink-whisper`
+FIRST_WITH_COLUMNS = "2026"  # API version whose words are parallel lists; before, objects
 WHOLE_S = 3.0  # silence at which an utterance that the client will finalize is decoded in parts
 # Silence that ends a turn which sounds unfinished. Cartesia's likelihood of speech falls with the
 # silence, so its turns seldom last until the timeout.
@@ -212,6 +213,8 @@ class ManualConversation(CartesiaListening):
     def __init__(self, socket: SocketSession, services: Services) -> None:
         super().__init__(socket, services)
         self.query: InkUtterancesQuery = InkUtterancesQuery.of_socket(socket.query)
+        version = socket.headers.get("cartesia-version") or socket.query.get("cartesia_version")
+        self.has_columns = (version or FIRST_WITH_COLUMNS) >= FIRST_WITH_COLUMNS
         self.listener = InkUtterances(self)
         self.listeners = [self.listener]
 
@@ -259,12 +262,13 @@ class InkUtterances(SocketListener):
             "language": transcript.language,
         }
         if transcript.words:
-            columns: Json = {
-                "words": [word.word for word in transcript.words],
-                "start": [round(word.start, 3) for word in transcript.words],
-                "end": [round(word.end, 3) for word in transcript.words],
+            words = [_word(word) for word in transcript.words]
+            columns = {
+                "words": [word["word"] for word in words],
+                "start": [word["start"] for word in words],
+                "end": [word["end"] for word in words],
             }
-            fields["words"] = [columns]
+            fields["words"] = [columns] if self._stream.has_columns else words
         await self._socket.send(self._stream.event("transcript", **fields))
 
 

@@ -61,7 +61,7 @@ def test_mistakes_of_external_engines_are_named_in_a_sentence(
     assert re.search(reason, explain(raised.value))
 
 
-def test_an_engine_is_freed_although_its_library_keeps_an_error_of_its_import(
+def test_an_engine_is_freed_although_its_library_keeps_an_import_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "engine_that_keeps_an_error.py").write_text(

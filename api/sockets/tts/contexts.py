@@ -50,7 +50,6 @@ class AutoFlush:
         self.change(rules, language)
 
     def change(self, rules: FlushRules, language: str) -> None:
-        """Sets the rules and the language of the text that follows."""
         self._rules = rules
         self._language = language
 
@@ -104,10 +103,8 @@ class AutoFlush:
 
 
 class ContextsConversation(Conversation):
-    """Base class of conversations with several contexts; a subclass reads a dialect's messages.
-
-    The socket stays open after its last context has closed.
-    """
+    """Base class of conversations with several contexts; a subclass reads a dialect's messages. The
+    socket stays open after its last context has closed."""
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         self.session = session
@@ -140,7 +137,6 @@ class ContextsConversation(Conversation):
         idle.cancel()
 
     def on_closed(self, context_id: str) -> None:
-        """Runs when a context has closed."""
         self.flushes.pop(context_id).stop()
 
     async def closed(self) -> None:
