@@ -26,6 +26,7 @@ from api.http.streaming import while_connected
 from api.http.uploads import BINARY, receive_file, validated
 from api.native.jobs import CONFIG, LEAST_MS
 from api.services import PlatformServices, SpeechServices
+from db.database import iso_moment
 from models.stt.base import Word
 from pipelines.accounts.authentication import Principal
 from pipelines.audio.decode.decoder import head_of, sniff
@@ -89,7 +90,7 @@ def metadata(request_id: str, models: Models, sha256: str, **fields: Any) -> dic
         "transaction_key": "deprecated",
         "request_id": request_id,
         "sha256": sha256,
-        "created": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "created": iso_moment(datetime.now(UTC)),
         **fields,
         "models": [*models],
         "model_info": models,
@@ -156,7 +157,7 @@ class RecordingResults:
         longest_s = self._query.utt_split
         for label, spoken in turns:
             speaker = numbers.of(label)
-            for words in cut(spoken, lambda before, after: after.start - before.end > longest_s):
+            for words in cut(spoken, lambda part, word: word.start - part[-1].end > longest_s):
                 yield {
                     "start": round(words[0].start, 3),
                     "end": round(words[-1].end, 3),
